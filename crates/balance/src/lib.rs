@@ -1,0 +1,1 @@
+//! Accept policies: one file each, pure, and the laws that they all keep.

@@ -1,0 +1,1 @@
+//! The event loop: backends, operations, timers, executor, file pool, clock.

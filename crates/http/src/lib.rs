@@ -1,0 +1,1 @@
+//! HTTP: connection, request, phases, location tree, variables and modules.

@@ -1,0 +1,1 @@
+//! Error logs: levels, files that can be reopened, stderr and syslog.

@@ -1,0 +1,1 @@
+//! Counters and histograms, each declared once with name, unit and help.

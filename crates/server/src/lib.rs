@@ -1,0 +1,1 @@
+//! Master, workers, signals and reload; turns policy decisions into engine calls.

@@ -1,0 +1,1 @@
+//! Kernel facilities that rustix and libc do not offer safely: the only unsafe room.

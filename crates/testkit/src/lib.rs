@@ -1,0 +1,1 @@
+//! Starts a server with a configuration text and speaks to it; for tests only.

@@ -1,0 +1,1 @@
+//! Upstream peers: balancing among them, keep-alive pools, failures and retry.

@@ -1,0 +1,2 @@
+//! The weir binary.
+fn main() {}
