@@ -1,1 +1,134 @@
 //! Error logs: levels, files that can be reopened, stderr and syslog.
+//!
+//! A [`Log`] is what one place of the configuration logs to: the sum of its `error_log` lines.
+//! It is shared as `Arc<Log>`; writing needs no lock, each line is one `write(2)`.
+
+mod directive;
+mod file;
+mod level;
+mod line;
+mod syslog;
+#[cfg(test)]
+mod tests;
+
+pub use directive::{Reject, sink};
+pub use file::{LogFile, OpenLogs};
+pub use level::Level;
+pub use line::{Cause, LINE_MAX};
+pub use syslog::Syslog;
+
+use std::fmt;
+use std::sync::Arc;
+
+use line::Line;
+
+/// Where lines of a log go.
+#[derive(Clone, Debug)]
+pub enum Sink {
+    /// An append-only file, shared by all who log to its path.
+    File(Arc<LogFile>),
+    /// The standard error of the process.
+    Stderr,
+    /// A syslog server. nginx: `error_log syslog:server=...`.
+    Syslog(Arc<Syslog>),
+}
+
+/// One place's error log: sinks, each with the least urgent level that it takes.
+#[derive(Debug, Default)]
+pub struct Log {
+    sinks: Vec<(Level, Sink)>,
+    most: Option<Level>,
+    echo: Option<&'static str>,
+}
+
+impl Log {
+    /// A log that writes to every sink whose level includes the message's.
+    pub fn new(sinks: Vec<(Level, Sink)>) -> Log {
+        let most = sinks.iter().map(|(level, _)| *level).max();
+        Log { sinks, most, echo: None }
+    }
+
+    /// As [`Log::new`], and messages of `warn` and above also go to stderr as
+    /// `NAME: [level] text`, as a server does until it has started.
+    pub fn echoing(sinks: Vec<(Level, Sink)>, name: &'static str) -> Log {
+        Log { echo: Some(name), ..Log::new(sinks) }
+    }
+
+    /// The sinks with their levels, in the order of the configuration.
+    pub fn sinks(&self) -> &[(Level, Sink)] {
+        &self.sinks
+    }
+
+    /// Whether a message of this level goes anywhere. Ask before building an expensive text.
+    pub fn enabled(&self, level: Level) -> bool {
+        self.most.is_some_and(|most| level <= most) || self.echoes(level)
+    }
+
+    /// Writes nginx's line: `2026/11/20 07:29:42 [error] PID#TID: *CONNECTION text`.
+    ///
+    /// Longer lines are cut at [`LINE_MAX`] bytes. Failures to write are not reported: there is
+    /// no better place for them, except that a syslog server out of reach is told to the files.
+    pub fn write(&self, level: Level, connection: Option<u64>, text: fmt::Arguments<'_>) {
+        if !self.enabled(level) {
+            return;
+        }
+        let line = Line::new(level, connection, text);
+        let to_terminal = self.deliver(level, &line);
+        if let (false, Some(name), true) = (to_terminal, self.echo, self.echoes(level)) {
+            line::console(name, level, text);
+        }
+    }
+
+    /// Writes the line to each sink that takes it; says whether one was stderr.
+    fn deliver(&self, level: Level, line: &Line) -> bool {
+        let mut to_terminal = false;
+        for (_, sink) in self.sinks.iter().filter(|(least, _)| level <= *least) {
+            match sink {
+                Sink::File(file) => file.write(line.bytes()),
+                Sink::Stderr => {
+                    to_terminal = true;
+                    line::stderr(line.bytes());
+                }
+                Sink::Syslog(server) => {
+                    if let Err(e) = server.write(level, line.without_newline()) {
+                        self.complain(server, &e);
+                    }
+                }
+            }
+        }
+        to_terminal
+    }
+
+    /// Tells the sinks that are not syslog that a syslog server cannot be reached.
+    fn complain(&self, server: &Syslog, e: &std::io::Error) {
+        let text = format_args!(
+            "connect() failed {} while logging to syslog, server: {}",
+            Cause(e),
+            server.name()
+        );
+        let line = Line::new(Level::Alert, None, text);
+        for (_, sink) in &self.sinks {
+            match sink {
+                Sink::File(file) => file.write(line.bytes()),
+                Sink::Stderr => line::stderr(line.bytes()),
+                Sink::Syslog(_) => {}
+            }
+        }
+    }
+
+    fn echoes(&self, level: Level) -> bool {
+        self.echo.is_some() && level <= Level::Warn
+    }
+}
+
+/// Writes to a log: `log!(log, Error, connection, "text {}", x)`; nothing is formatted when the
+/// level is off.
+#[macro_export]
+macro_rules! log {
+    ($log:expr, $level:ident, $connection:expr, $($text:tt)+) => {{
+        let log = &$log;
+        if log.enabled($crate::Level::$level) {
+            log.write($crate::Level::$level, $connection, format_args!($($text)+));
+        }
+    }};
+}

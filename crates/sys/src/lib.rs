@@ -1,1 +1,4 @@
 //! Kernel facilities that rustix and libc do not offer safely: the only unsafe room.
+
+pub mod descriptor;
+pub mod localtime;

@@ -1,0 +1,77 @@
+//! The parameters of `error_log`: what was said, and the sink that it means.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{Cause, Level, OpenLogs, Sink, Syslog};
+
+/// Why an `error_log` line is refused; [`std::fmt::Display`] gives nginx's text.
+#[derive(Debug)]
+pub enum Reject {
+    /// The text is wrong.
+    Text(String),
+    /// The file cannot be opened.
+    Open(PathBuf, io::Error),
+}
+
+impl std::fmt::Display for Reject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reject::Text(text) => f.write_str(text),
+            Reject::Open(path, e) => {
+                write!(f, "open() \"{}\" failed {}", path.display(), Cause(e))
+            }
+        }
+    }
+}
+
+/// Levels that nginx's debug build knows besides its plain ones; they mean `debug` here.
+const DEBUG_PARTS: [&str; 7] = [
+    "debug_core",
+    "debug_alloc",
+    "debug_mutex",
+    "debug_event",
+    "debug_http",
+    "debug_mail",
+    "debug_stream",
+];
+
+/// The sink and level that `error_log ARGS...` means; relative paths are under `prefix`.
+pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sink), Reject> {
+    let (target, levels) = args.split_first().unwrap_or((&"stderr", &[]));
+    let level = level(levels)?;
+    if *target == "stderr" {
+        return Ok((level, Sink::Stderr));
+    }
+    if target.starts_with("memory:") {
+        let text = "\"memory:\" error log is known but not built into weir yet";
+        return Err(Reject::Text(text.to_owned()));
+    }
+    if let Some(parameters) = target.strip_prefix("syslog:") {
+        let server = Syslog::parse(parameters).map_err(Reject::Text)?;
+        return Ok((level, Sink::Syslog(Arc::new(server))));
+    }
+    let path = prefix.join(target);
+    match logs.open(&path) {
+        Ok(file) => Ok((level, Sink::File(file))),
+        Err(e) => Err(Reject::Open(path, e)),
+    }
+}
+
+fn level(names: &[&str]) -> Result<Level, Reject> {
+    let mut found = None;
+    for name in names {
+        if DEBUG_PARTS.contains(name) {
+            found = Some(Level::Debug);
+            continue;
+        }
+        let known = Level::parse(name);
+        let known = known.ok_or_else(|| Reject::Text(format!("invalid log level \"{name}\"")))?;
+        if found.is_some() {
+            return Err(Reject::Text(format!("duplicate log level \"{name}\"")));
+        }
+        found = Some(known);
+    }
+    Ok(found.unwrap_or(Level::Error))
+}

@@ -1,0 +1,140 @@
+//! Log files: append-only, one open file per path, reopened in place.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_sys::descriptor;
+
+/// An append-only file that can be reopened while others write to it.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: File,
+    /// Second in which the disk was last found full; nothing is written during it.
+    full: AtomicU64,
+}
+
+impl LogFile {
+    /// Opens `path` for appending, creating it with mode 0644.
+    pub fn open(path: &Path) -> io::Result<LogFile> {
+        Ok(LogFile { path: path.to_owned(), file: open(path)?, full: AtomicU64::new(0) })
+    }
+
+    /// The path that [`LogFile::reopen`] opens anew.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends `bytes` with one `write(2)`; a failure has no better place to be reported.
+    pub fn write(&self, bytes: &[u8]) {
+        let full = self.full.load(Ordering::Relaxed);
+        if full != 0 && full == second() {
+            return;
+        }
+        if let Err(rustix::io::Errno::NOSPC) = rustix::io::write(&self.file, bytes) {
+            self.full.store(second(), Ordering::Relaxed);
+        }
+    }
+
+    /// Opens the path anew behind the same descriptor number, so that every holder goes on
+    /// with the new file. `owner` gets the file when it is not theirs yet.
+    pub fn reopen(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
+        let fresh = open(&self.path)?;
+        if let Some((uid, _)) = owner {
+            give(&self.path, &fresh, uid)?;
+        }
+        descriptor::replace(self.file.as_fd(), fresh.into())
+    }
+
+    /// Whether the path still leads to the file that is open here.
+    fn is_current(&self) -> bool {
+        let (Ok(here), Ok(there)) = (self.file.metadata(), fs::metadata(&self.path)) else {
+            return false;
+        };
+        (here.dev(), here.ino()) == (there.dev(), there.ino())
+    }
+}
+
+impl AsFd for LogFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o644).open(path)
+}
+
+/// Makes `file` writable by the workers' user, who reopen it without root's rights.
+///
+/// As nginx, the group stays.
+fn give(path: &Path, file: &File, uid: u32) -> io::Result<()> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Ok(());
+    }
+    if meta.uid() != uid {
+        std::os::unix::fs::chown(path, Some(uid), None)?;
+    }
+    let mode = meta.permissions().mode();
+    if mode & 0o600 != 0o600 {
+        fs::set_permissions(path, Permissions::from_mode(mode | 0o600))?;
+    }
+    Ok(())
+}
+
+fn second() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// The open log files of a process, one per path.
+#[derive(Debug, Default)]
+pub struct OpenLogs {
+    files: Mutex<BTreeMap<PathBuf, Weak<LogFile>>>,
+}
+
+impl OpenLogs {
+    /// A registry without files.
+    pub fn new() -> OpenLogs {
+        OpenLogs::default()
+    }
+
+    /// The file at `path`, opened if nobody holds it yet.
+    ///
+    /// A file that was renamed or removed since is reopened, so a new configuration always
+    /// writes to what its path names.
+    pub fn open(&self, path: &Path) -> io::Result<Arc<LogFile>> {
+        let mut files = self.lock();
+        files.retain(|_, file| file.strong_count() > 0);
+        if let Some(file) = files.get(path).and_then(Weak::upgrade) {
+            if !file.is_current() {
+                file.reopen(None)?;
+            }
+            return Ok(file);
+        }
+        let file = Arc::new(LogFile::open(path)?);
+        files.insert(path.to_owned(), Arc::downgrade(&file));
+        Ok(file)
+    }
+
+    /// Reopens every file, as for USR1; `owner` is the workers' user when the caller is root.
+    ///
+    /// A file that cannot be reopened stays as it was and is returned with the reason.
+    pub fn reopen_all(&self, owner: Option<(u32, u32)>) -> Vec<(PathBuf, io::Error)> {
+        let held: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        held.into_iter()
+            .filter_map(|file| file.reopen(owner).err().map(|e| (file.path.clone(), e)))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Weak<LogFile>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,173 @@
+//! One line of an error log: built on the stack, cut as nginx cuts, written at once.
+
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::thread::gettid;
+use weir_sys::localtime::local;
+
+use crate::Level;
+
+/// Longest line in bytes, newline included. nginx: NGX_MAX_ERROR_STR.
+pub const LINE_MAX: usize = 2048;
+
+/// `2026/11/20 07:29:42`
+const STAMP: usize = 19;
+
+/// A finished line, newline included.
+pub(crate) struct Line {
+    bytes: [u8; LINE_MAX],
+    len: usize,
+}
+
+impl Line {
+    pub(crate) fn new(level: Level, connection: Option<u64>, text: fmt::Arguments<'_>) -> Line {
+        let mut line = Line { bytes: [0; LINE_MAX], len: 0 };
+        line.push(&stamp());
+        // The writer below never fails: it cuts.
+        let _ = write!(line, " [{level}] {}#{}: ", std::process::id(), gettid().as_raw_nonzero());
+        if let Some(number) = connection {
+            let _ = write!(line, "*{number} ");
+        }
+        let _ = line.write_fmt(text);
+        line.end();
+        line
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    pub(crate) fn without_newline(&self) -> &[u8] {
+        self.bytes().strip_suffix(b"\n").unwrap_or_default()
+    }
+
+    /// Appends what fits while leaving room for the newline.
+    fn push(&mut self, more: &[u8]) {
+        let room = (LINE_MAX - 1).saturating_sub(self.len);
+        let n = more.len().min(room);
+        if let (Some(to), Some(from)) = (self.bytes.get_mut(self.len..self.len + n), more.get(..n))
+        {
+            to.copy_from_slice(from);
+            self.len += n;
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(last) = self.bytes.get_mut(self.len) {
+            *last = b'\n';
+            self.len += 1;
+        }
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.push(s.as_bytes());
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// The last stamp made on this thread: a second has many lines.
+    static LAST: Cell<(i64, [u8; STAMP])> = const { Cell::new((i64::MIN, [0; STAMP])) };
+}
+
+fn stamp() -> [u8; STAMP] {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    let (second, text) = LAST.get();
+    if second == now {
+        return text;
+    }
+    let text = stamp_of(now);
+    LAST.set((now, text));
+    text
+}
+
+fn stamp_of(unix: i64) -> [u8; STAMP] {
+    let t = local(unix);
+    let mut text = [b' '; STAMP];
+    let said = format!(
+        "{:04}/{:02}/{:02} {:02}:{:02}:{:02}",
+        t.year, t.month, t.day, t.hour, t.minute, t.second
+    );
+    for (to, from) in text.iter_mut().zip(said.bytes()) {
+        *to = from;
+    }
+    text
+}
+
+/// Writes `NAME: [level] text` to stderr.
+pub(crate) fn console(name: &str, level: Level, text: fmt::Arguments<'_>) {
+    let mut line = Line { bytes: [0; LINE_MAX], len: 0 };
+    let _ = write!(line, "{name}: [{level}] {text}");
+    line.end();
+    stderr(line.bytes());
+}
+
+/// One unbuffered write to stderr; nobody could be told of a failure.
+pub(crate) fn stderr(bytes: &[u8]) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), bytes);
+}
+
+/// An error of the system as nginx shows it: `(98: Address already in use)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cause<'a>(pub &'a io::Error);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(number) = self.0.raw_os_error() else {
+            return write!(f, "({})", self.0);
+        };
+        // std appends its own " (os error N)" to the system's text.
+        let text = io::Error::from_raw_os_error(number).to_string();
+        let text = text.rsplit_once(" (os error").map_or(text.as_str(), |(head, _)| head);
+        write!(f, "({number}: {text})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_nginx_parts() {
+        let line = Line::new(Level::Crit, Some(7), format_args!("open() \"{}\" failed", "/x"));
+        let text = std::str::from_utf8(line.bytes()).unwrap();
+        let (stamp, rest) = text.split_at(STAMP);
+        assert_eq!(stamp.as_bytes().get(4), Some(&b'/'));
+        let tid = gettid().as_raw_nonzero();
+        assert_eq!(
+            rest,
+            format!(" [crit] {}#{tid}: *7 open() \"/x\" failed\n", std::process::id())
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_still_ends() {
+        let long = "x".repeat(5000);
+        let line = Line::new(Level::Error, None, format_args!("{long}"));
+        assert_eq!(line.bytes().len(), LINE_MAX);
+        assert!(line.bytes().ends_with(b"x\n"));
+    }
+
+    #[test]
+    fn a_stamp_is_the_local_time() {
+        let t = local(1_763_624_982);
+        let said = stamp_of(1_763_624_982);
+        let want = format!("2025/11/{:02} {:02}:49:42", t.day, t.hour);
+        if t.offset % 3600 == 0 {
+            assert_eq!(std::str::from_utf8(&said).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn a_cause_is_number_and_text() {
+        let e = io::Error::from_raw_os_error(98);
+        assert_eq!(Cause(&e).to_string(), "(98: Address already in use)");
+        let own = io::Error::other("odd");
+        assert_eq!(Cause(&own).to_string(), "(odd)");
+    }
+}

@@ -1,0 +1,211 @@
+//! Logging to a syslog server over UDP or a unix socket (RFC 3164).
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use weir_sys::localtime::local;
+
+use crate::Level;
+
+/// Facilities by their number.
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv",
+    "ftp", "ntp", "audit", "alert", "cron", "local0", "local1", "local2", "local3", "local4",
+    "local5", "local6", "local7",
+];
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// Port of a server that names none.
+const PORT: u16 = 514;
+
+/// Longest tag, by RFC 3164.
+const TAG_MAX: usize = 32;
+
+/// A syslog server and how to address it; connects at the first message.
+#[derive(Debug)]
+pub struct Syslog {
+    name: String,
+    server: Server,
+    facility: u8,
+    severity: Level,
+    tag: String,
+    hostname: Option<String>,
+    socket: Mutex<Option<OwnedFd>>,
+}
+
+#[derive(Debug)]
+enum Server {
+    Udp(SocketAddr),
+    Unix(SocketAddrUnix),
+}
+
+/// What was said in the parameters, before defaults.
+#[derive(Default)]
+struct Said {
+    server: Option<(String, Server)>,
+    facility: Option<u8>,
+    severity: Option<Level>,
+    tag: Option<String>,
+    nohostname: bool,
+}
+
+impl Syslog {
+    /// Reads what follows `syslog:` in a directive, such as `server=127.0.0.1,tag=x`.
+    ///
+    /// The error is nginx's text. Without a tag it is `nginx`, as documented there, so that
+    /// filters on the receiving side go on working.
+    pub fn parse(parameters: &str) -> Result<Syslog, String> {
+        let mut said = Said::default();
+        for parameter in parameters.split(',') {
+            said.take(parameter)?;
+        }
+        let (name, server) = said.server.ok_or("no syslog server specified")?;
+        let hostname = (!said.nohostname)
+            .then(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        Ok(Syslog {
+            name,
+            server,
+            facility: said.facility.unwrap_or(23),
+            severity: said.severity.unwrap_or(Level::Info),
+            tag: said.tag.unwrap_or_else(|| "nginx".to_owned()),
+            hostname,
+            socket: Mutex::new(None),
+        })
+    }
+
+    /// The server as the configuration names it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The `severity=` of the parameters, `info` by default; access logs use it.
+    pub fn severity(&self) -> Level {
+        self.severity
+    }
+
+    /// Sends one message. A message that the socket cannot take at once is dropped; the error
+    /// is that of a server that cannot be reached.
+    pub fn write(&self, severity: Level, text: &[u8]) -> io::Result<()> {
+        let mut message = self.head(severity).into_bytes();
+        message.extend_from_slice(text);
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let fd = match socket.as_ref() {
+            Some(fd) => fd,
+            None => socket.insert(self.connect()?),
+        };
+        match rustix::net::send(fd, &message, SendFlags::NOSIGNAL) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            // The next message connects anew.
+            Err(_) => *socket = None,
+        }
+        Ok(())
+    }
+
+    fn head(&self, severity: Level) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+        let t = local(now);
+        let month = MONTHS.get(t.month as usize - 1).copied().unwrap_or("Jan");
+        let priority = u32::from(self.facility) * 8 + u32::from(severity.severity());
+        let time = format!("{month} {:>2} {:02}:{:02}:{:02}", t.day, t.hour, t.minute, t.second);
+        match &self.hostname {
+            Some(host) => format!("<{priority}>{time} {host} {}: ", self.tag),
+            None => format!("<{priority}>{time} {}: ", self.tag),
+        }
+    }
+
+    fn connect(&self) -> io::Result<OwnedFd> {
+        let family = match &self.server {
+            Server::Udp(SocketAddr::V4(_)) => AddressFamily::INET,
+            Server::Udp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            Server::Unix(_) => AddressFamily::UNIX,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        match &self.server {
+            Server::Udp(to) => rustix::net::connect(&fd, to)?,
+            Server::Unix(to) => rustix::net::connect(&fd, to)?,
+        }
+        Ok(fd)
+    }
+}
+
+impl Said {
+    fn take(&mut self, parameter: &str) -> Result<(), String> {
+        match parameter.split_once('=') {
+            Some(("server", text)) => {
+                once(&self.server, "server")?;
+                self.server = Some((text.to_owned(), server(text)?));
+            }
+            Some(("facility", name)) => {
+                once(&self.facility, "facility")?;
+                let number = FACILITIES.iter().position(|f| *f == name);
+                let number = number.ok_or_else(|| format!("unknown syslog facility \"{name}\""))?;
+                self.facility = Some(number as u8);
+            }
+            Some(("severity", name)) => {
+                once(&self.severity, "severity")?;
+                let level = Level::parse(name);
+                self.severity =
+                    Some(level.ok_or_else(|| format!("unknown syslog severity \"{name}\""))?);
+            }
+            Some(("tag", text)) => {
+                once(&self.tag, "tag")?;
+                self.tag = Some(tag(text)?);
+            }
+            None if parameter == "nohostname" => self.nohostname = true,
+            _ => return Err(format!("unknown syslog parameter \"{parameter}\"")),
+        }
+        Ok(())
+    }
+}
+
+fn once<T>(said: &Option<T>, name: &str) -> Result<(), String> {
+    match said {
+        Some(_) => Err(format!("duplicate syslog \"{name}\"")),
+        None => Ok(()),
+    }
+}
+
+fn tag(text: &str) -> Result<String, String> {
+    if text.len() > TAG_MAX {
+        return Err("syslog tag length exceeds 32".to_owned());
+    }
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Err("syslog \"tag\" only allows alphanumeric characters and underscore".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn server(text: &str) -> Result<Server, String> {
+    let failed = |why: &str| format!("{why} in syslog server \"{text}\"");
+    if let Some(path) = text.strip_prefix("unix:") {
+        if path.is_empty() {
+            return Err(failed("no path in the unix domain socket"));
+        }
+        return SocketAddrUnix::new(path)
+            .map(Server::Unix)
+            .map_err(|_| failed("too long path in the unix domain socket"));
+    }
+    if text.is_empty() {
+        return Err(failed("no host"));
+    }
+    if let Ok(addr) = text.parse::<SocketAddr>() {
+        return Ok(Server::Udp(addr));
+    }
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    let found = match bare.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') => {
+            let port = port.parse::<u16>().ok().filter(|p| *p > 0);
+            (host, port.ok_or_else(|| failed("invalid port"))?).to_socket_addrs()
+        }
+        _ => (bare, PORT).to_socket_addrs(),
+    };
+    let first = found.ok().and_then(|mut addrs| addrs.next());
+    first.map(Server::Udp).ok_or_else(|| failed("host not found"))
+}

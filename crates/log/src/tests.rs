@@ -1,0 +1,176 @@
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+/// A directory of its own for each test, removed at the end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-log-{}-{n}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn each_sink_takes_its_level_and_above() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    let all = sink(&["all.log", "info"], &dir.0, &logs).unwrap();
+    let bad = sink(&["bad.log"], &dir.0, &logs).unwrap();
+    let log = Log::new(vec![all, bad]);
+
+    log!(log, Info, Some(1), "fine");
+    log!(log, Error, Some(2), "broken");
+    log!(log, Debug, None, "detail");
+
+    assert!(!log.enabled(Level::Debug));
+    assert_eq!(dir.read("all.log").lines().count(), 2);
+    assert!(dir.read("bad.log").ends_with("*2 broken\n"));
+}
+
+#[test]
+fn one_path_is_one_file() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    let a = logs.open(&dir.path("x.log")).unwrap();
+    let b = logs.open(&dir.path("x.log")).unwrap();
+    assert!(Arc::ptr_eq(&a, &b));
+}
+
+#[test]
+fn reopening_follows_the_path_for_every_holder() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    let file = logs.open(&dir.path("x.log")).unwrap();
+    file.write(b"one\n");
+    fs::rename(dir.path("x.log"), dir.path("x.log.1")).unwrap();
+    file.write(b"two\n");
+
+    assert!(logs.reopen_all(None).is_empty());
+    file.write(b"three\n");
+
+    assert_eq!(dir.read("x.log.1"), "one\ntwo\n");
+    assert_eq!(dir.read("x.log"), "three\n");
+}
+
+#[test]
+fn a_file_that_cannot_be_reopened_is_named_and_kept() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    fs::create_dir(dir.path("sub")).unwrap();
+    let file = logs.open(&dir.path("sub/x.log")).unwrap();
+    fs::rename(dir.path("sub"), dir.path("moved")).unwrap();
+
+    let failed = logs.reopen_all(None);
+    file.write(b"kept\n");
+
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].0, dir.path("sub/x.log"));
+    assert_eq!(dir.read("moved/x.log"), "kept\n");
+}
+
+#[test]
+fn opening_again_after_a_rename_leads_to_the_new_file() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    let file = logs.open(&dir.path("x.log")).unwrap();
+    fs::rename(dir.path("x.log"), dir.path("old")).unwrap();
+    logs.open(&dir.path("x.log")).unwrap();
+    file.write(b"new\n");
+    assert_eq!(dir.read("x.log"), "new\n");
+}
+
+#[test]
+fn wrong_error_log_lines_are_refused_in_nginx_words() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    let refuse = |args: &[&str]| sink(args, &dir.0, &logs).unwrap_err().to_string();
+
+    assert_eq!(refuse(&["x", "loud"]), "invalid log level \"loud\"");
+    assert_eq!(refuse(&["x", "info", "warn"]), "duplicate log level \"warn\"");
+    assert_eq!(refuse(&["syslog:tag=x"]), "no syslog server specified");
+    assert_eq!(refuse(&["syslog:server=127.0.0.1,foo=1"]), "unknown syslog parameter \"foo=1\"");
+    assert_eq!(refuse(&["syslog:server=127.0.0.1,tag=a-b"]), {
+        "syslog \"tag\" only allows alphanumeric characters and underscore"
+    });
+    assert_eq!(refuse(&["syslog:facility=x"]), "unknown syslog facility \"x\"");
+    assert_eq!(refuse(&["syslog:severity=x"]), "unknown syslog severity \"x\"");
+    assert_eq!(
+        refuse(&["syslog:server=127.0.0.1,server=127.0.0.1"]),
+        "duplicate syslog \"server\""
+    );
+    assert_eq!(
+        refuse(&["syslog:server=127.0.0.1:99999"]),
+        "invalid port in syslog server \"127.0.0.1:99999\""
+    );
+    let missing = dir.path("no/x");
+    assert_eq!(
+        refuse(&["no/x"]),
+        format!("open() \"{}\" failed (2: No such file or directory)", missing.display())
+    );
+    assert!(refuse(&["memory:32m"]).contains("not built"));
+}
+
+#[test]
+fn syslog_messages_carry_priority_time_host_and_tag() {
+    let dir = Dir::new();
+    let server = UnixDatagram::bind(dir.path("s")).unwrap();
+    let target = format!("syslog:server=unix:{},tag=seven_7", dir.path("s").display());
+    let logs = OpenLogs::new();
+    let log = Log::new(vec![sink(&[&target, "warn"], &dir.0, &logs).unwrap()]);
+
+    log!(log, Error, None, "hello");
+
+    let mut buf = [0; 4096];
+    let n = server.recv(&mut buf).unwrap();
+    let text = std::str::from_utf8(&buf[..n]).unwrap();
+    let host = rustix::system::uname().nodename().to_str().unwrap().to_owned();
+    // local7 is 23, error is 3.
+    assert!(text.starts_with("<187>"), "{text}");
+    assert!(text.contains(&format!(" {host} seven_7: ")), "{text}");
+    assert!(text.contains("[error]") && text.ends_with(": hello"), "{text}");
+}
+
+#[test]
+fn a_syslog_server_out_of_reach_is_told_to_the_file() {
+    let dir = Dir::new();
+    let target = format!("syslog:server=unix:{}", dir.path("none").display());
+    let logs = OpenLogs::new();
+    let file = sink(&["x.log"], &dir.0, &logs).unwrap();
+    let log = Log::new(vec![sink(&[&target], &dir.0, &logs).unwrap(), file]);
+
+    log!(log, Error, None, "hello");
+
+    let text = dir.read("x.log");
+    assert!(text.contains("[alert]") && text.contains("while logging to syslog, server: unix:"));
+    assert!(text.contains("[error]"));
+}
+
+#[test]
+fn syslog_takes_names_with_and_without_port() {
+    for server in ["127.0.0.1", "127.0.0.1:5514", "[::1]:5514", "[::1]", "localhost:5514"] {
+        Syslog::parse(&format!("server={server},nohostname,facility=cron")).unwrap();
+    }
+}
