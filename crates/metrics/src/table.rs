@@ -1,0 +1,71 @@
+//! The one place where a value is declared.
+
+/// How a value moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the server runs.
+    Counter,
+    /// How much there is right now.
+    Gauge,
+}
+
+/// What is known about a value.
+#[derive(Debug)]
+pub struct Declaration {
+    /// The value, which is also its place in a row.
+    pub metric: Metric,
+    /// How it moves.
+    pub kind: Kind,
+    /// Short name in lower case.
+    pub name: &'static str,
+    /// What is counted.
+    pub unit: &'static str,
+    /// One sentence for people.
+    pub help: &'static str,
+}
+
+/// Makes the enum and the table from one list, so that they cannot differ.
+macro_rules! declare {
+    ($(#[doc = $help:literal] $metric:ident $kind:ident $name:literal $unit:literal;)+) => {
+        /// A value that the server keeps.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Metric {
+            $(#[doc = $help] $metric,)+
+        }
+
+        /// All values in the order of their places.
+        pub const DECLARATIONS: &[Declaration] = &[
+            $(Declaration {
+                metric: Metric::$metric,
+                kind: Kind::$kind,
+                name: $name,
+                unit: $unit,
+                help: $help.trim_ascii_start(),
+            },)+
+        ];
+    };
+}
+
+declare! {
+    /// Connections accepted from clients.
+    Accepted Counter "accepted" "connections";
+    /// Accepted connections that were served and not dropped for want of resources.
+    Handled Counter "handled" "connections";
+    /// Requests of clients.
+    Requests Counter "requests" "requests";
+    /// Open client connections, idle ones included.
+    Active Gauge "active" "connections";
+    /// Connections whose request head is being read.
+    Reading Gauge "reading" "connections";
+    /// Connections whose request is worked on or being answered.
+    Writing Gauge "writing" "connections";
+    /// Idle keep-alive connections.
+    Waiting Gauge "waiting" "connections";
+    /// Connections closed because of a defect of the server while it served them.
+    Panicked Counter "panicked" "connections";
+    /// Configurations taken into use after the first.
+    Reloaded Counter "reloaded" "configurations";
+    /// Worker processes that ended without being told to.
+    Died Counter "died" "workers";
+}
