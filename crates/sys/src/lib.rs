@@ -2,3 +2,4 @@
 
 pub mod descriptor;
 pub mod localtime;
+pub mod shared;
