@@ -1,5 +1,11 @@
 //! Kernel facilities that rustix and libc do not offer safely: the only unsafe room.
 
 pub mod descriptor;
+pub mod environment;
 pub mod localtime;
+pub mod process;
 pub mod shared;
+pub mod signal;
+pub mod sockopt;
+pub mod title;
+pub mod user;

@@ -1,0 +1,79 @@
+//! The name under which a process shows in ps(1).
+//!
+//! Linux shows the memory in which the arguments were handed over at execve(2). Writing there
+//! changes what is shown; since the arguments are short, the environment behind them is used
+//! too, after it was copied elsewhere. proc(5): /proc/PID/stat, fields arg_start to env_end.
+
+use std::ffi::OsString;
+use std::io;
+
+use crate::environment;
+
+/// The memory that ps shows, owned once per process.
+#[derive(Debug)]
+pub struct Title {
+    start: usize,
+    len: usize,
+}
+
+impl Title {
+    /// Takes over the memory of the arguments and of the environment.
+    ///
+    /// Read the arguments before: `std::env::args` says nonsense afterwards. The environment
+    /// stays as it is, in other memory.
+    ///
+    /// # Errors
+    ///
+    /// Refuses in a process of several threads, and when the kernel does not tell the place.
+    pub fn take() -> io::Result<Title> {
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        let (start, end) = places(&stat).ok_or(io::ErrorKind::Unsupported)?;
+        // Copies every variable: what std removes and sets again is allocated anew.
+        let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        environment::replace(&variables)?;
+        Ok(Title { start, len: end - start })
+    }
+
+    /// Shows `text`, cut to the room there is.
+    pub fn set(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let shown = bytes.len().min(self.len.saturating_sub(1));
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
+        // SAFETY: the kernel named these bytes as the process's own argument and environment
+        // strings, which stay mapped and writable on the initial stack. `take` moved the
+        // environment away, and the argument strings, whose last byte stays NUL, are read by
+        // nobody: their reader was done before `take`, as documented there. `&mut self` is the
+        // only `Title`.
+        unsafe {
+            std::ptr::write_bytes(start, 0, self.len);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, shown);
+        }
+    }
+}
+
+/// Start of the arguments and end of the environment, if they adjoin.
+fn places(stat: &str) -> Option<(usize, usize)> {
+    // The second field is a name in parentheses that may contain anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<usize> = rest.split_whitespace().map(|f| f.parse().unwrap_or(0)).collect();
+    // Fields are counted from 1 in proc(5); the first of `rest` is number 3.
+    let [arg_start, arg_end, env_start, env_end] = fields.get(45..49)?.try_into().ok()?;
+    let adjoin = arg_start > 0 && arg_start < arg_end && arg_end == env_start;
+    (adjoin && env_start <= env_end).then_some((arg_start, env_end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_are_found_behind_any_name() {
+        let head = "1 (a) b) S ".to_owned() + &"7 ".repeat(44);
+        assert_eq!(places(&format!("{head}100 200 200 300 0")), Some((100, 300)));
+        assert_eq!(places(&format!("{head}100 200 201 300 0")), None);
+        assert_eq!(places(&format!("{head}0 0 0 0 0")), None);
+        assert_eq!(places("1 (a) S 1 2"), None);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(places(&own).is_some());
+    }
+}
