@@ -1,1 +1,34 @@
 //! The nginx.conf language: lexer, parser, contexts, directive tables, errors with file and line.
+//!
+//! The way through this crate: [`read`] turns the main file and everything that it includes into a
+//! [`Tree`]; [`check`] walks that tree in file order and finds what nginx would refuse about names,
+//! places and numbers of arguments; the crates that own the directives then read the arguments with
+//! [`values`]. What a directive *means* is not known here: this crate knows no HTTP.
+//!
+//! Messages are nginx's, word for word, since scripts and people look for them. What is added (the
+//! source line, a caret, "did you mean") stands on lines of its own: [`Sources::explain`].
+#![forbid(unsafe_code)]
+
+mod check;
+mod context;
+mod docs;
+mod error;
+mod glob;
+mod known;
+mod lexer;
+mod lua;
+mod parser;
+mod source;
+mod suggest;
+mod tables;
+mod tree;
+pub mod values;
+
+pub use check::check;
+pub use context::Context;
+pub use docs::directives_page;
+pub use error::{Error, Level};
+pub use known::{Args, Effect, Known, Shape, all_known, known};
+pub use parser::{read, read_text};
+pub use source::{Pos, Source, Sources};
+pub use tree::{Body, Directive, Tree, Word};

@@ -1,0 +1,164 @@
+//! Walks a tree in file order and applies what holds for all directives: known, allowed here, right
+//! number of arguments, not twice, built. nginx: ngx_conf_handler().
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::known::{Effect, Known, Shape, inside, known};
+use crate::suggest;
+use crate::tree::{Body, Directive, Tree};
+
+/// How many directives a summary names.
+const NAMED: usize = 8;
+
+/// Checks a whole tree. `built` tells which directives weir has, by the place where they stand.
+///
+/// The result is the list of warnings, or the first error in file order. What nginx would refuse,
+/// too, comes before what only weir refuses because it is not built yet.
+pub fn check(tree: &Tree, built: &dyn Fn(&Known, Context) -> bool) -> Result<Vec<Error>, Error> {
+    let mut walk = Walk { built, warnings: Vec::new(), refused: Vec::new() };
+    walk.block(&tree.main, Context::MAIN, Part::Built)?;
+    if let Some(error) = &tree.broken {
+        return Err(error.clone());
+    }
+    if !tree.main.iter().any(|d| d.name.is("events")) {
+        return Err(Error::emerg("no \"events\" section in configuration"));
+    }
+    match summary(walk.refused) {
+        Some(error) => Err(error),
+        None => Ok(walk.warnings),
+    }
+}
+
+struct Walk<'a> {
+    built: &'a dyn Fn(&Known, Context) -> bool,
+    warnings: Vec<Error>,
+    refused: Vec<Error>,
+}
+
+/// Whether the block around a directive is built; if not, that was said once for all of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Built,
+    NotBuilt,
+}
+
+impl Walk<'_> {
+    fn block(&mut self, list: &[Directive], context: Context, part: Part) -> Result<(), Error> {
+        let mut seen: Vec<&'static str> = Vec::new();
+        for directive in list {
+            let known = find(directive, context)?;
+            shape(directive, known)?;
+            if !known.args.allow(directive.args.len()) {
+                return Err(wrong_count(directive, known));
+            }
+            if known.once && seen.contains(&known.name) {
+                return Err(directive.problem("is duplicate"));
+            }
+            seen.push(known.name);
+            if known.args.flag {
+                directive.flag()?;
+            }
+            let part = self.built(directive, known, context, part);
+            if let Some(context) = inside(known, context) {
+                self.block(directive.block(), context, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a directive that is not built, unless the block around it was noted already.
+    fn built(&mut self, d: &Directive, known: &Known, context: Context, part: Part) -> Part {
+        if part == Part::NotBuilt || (self.built)(known, context) {
+            return part;
+        }
+        let message = format!("\"{}\" directive is known but not built into weir yet", known.name);
+        match known.effect {
+            Effect::Emerg => self.refused.push(d.error(message)),
+            Effect::EmergUnless(harmless) if asks_for(d, harmless) => {}
+            Effect::EmergUnless(_) => self.refused.push(d.error(message)),
+            Effect::Warn => self.warnings.push(d.warning(format!("{message}, ignored"))),
+        }
+        Part::NotBuilt
+    }
+}
+
+fn asks_for(directive: &Directive, value: &str) -> bool {
+    match directive.args.as_slice() {
+        [only] => only.bytes.eq_ignore_ascii_case(value.as_bytes()),
+        _ => false,
+    }
+}
+
+fn find(directive: &Directive, context: Context) -> Result<&'static Known, Error> {
+    let name = &directive.name.bytes;
+    if let Some(found) = known(name).find(|k| k.contexts.meets(context)) {
+        return Ok(found);
+    }
+    let places: Vec<String> = known(name).map(|k| k.contexts.to_string()).collect();
+    if !places.is_empty() {
+        let error = directive.problem("is not allowed here");
+        return Err(error.hint(format!("it may stand in: {}", places.join(", "))));
+    }
+    let error = directive.error(format!("unknown directive \"{}\"", directive.name.lossy()));
+    Err(if name.starts_with(b"\xef\xbb\xbf") {
+        error.hint("the file begins with a byte order mark; save it without one")
+    } else if let Some(close) = suggest::directive(name, context) {
+        error.hint(format!("did you mean \"{close}\"?"))
+    } else {
+        error
+    })
+}
+
+/// The directive ends as its kind must: with a semicolon or with braces.
+fn shape(directive: &Directive, known: &Known) -> Result<(), Error> {
+    let name = known.name;
+    match (known.shape, &directive.body) {
+        (Shape::Statement, Body::None) => Ok(()),
+        (Shape::Statement, _) => {
+            Err(directive.error(format!("directive \"{name}\" is not terminated by \";\"")))
+        }
+        (_, Body::None) => {
+            Err(directive.error(format!("directive \"{name}\" has no opening \"{{\"")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wrong_count(directive: &Directive, found: &Known) -> Error {
+    let message = format!("invalid number of arguments in \"{}\" directive", found.name);
+    let error = directive.error(message);
+    // A word on a later line that is itself a directive: the semicolon before it was forgotten.
+    let mut before = &directive.name;
+    for word in &directive.args {
+        if word.pos.line > before.pos.line && known(&word.bytes).next().is_some() {
+            return error
+                .mark(before.pos)
+                .hint(format!("is a \";\" missing at the end of line {}?", before.pos.line));
+        }
+        before = word;
+    }
+    error.hint(format!("it takes {} arguments, here are {}", found.args, directive.args.len()))
+}
+
+/// The first refusal, with the names of the others as advice.
+fn summary(refused: Vec<Error>) -> Option<Error> {
+    let mut list = refused.into_iter();
+    let first = list.next()?;
+    let quoted = |e: &Error| e.message.split('"').nth(1).map(str::to_owned);
+    let mut names: Vec<String> = Vec::new();
+    for name in list.filter_map(|e| quoted(&e)) {
+        if Some(&name) != quoted(&first).as_ref() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return Some(first);
+    }
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Some(first.hint(format!("not built yet either: {}{tail}", names.join(", "))))
+}
+
+#[cfg(test)]
+mod tests;

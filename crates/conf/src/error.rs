@@ -1,0 +1,97 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+
+use crate::source::Pos;
+
+/// How bad an [`Error`] is; the names are those of nginx's error log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The configuration cannot be used.
+    Emerg,
+    /// Something must be done at once.
+    Alert,
+    /// A file could not be read.
+    Crit,
+    /// An error that does not stop the start.
+    Error,
+    /// The configuration works, though probably not as meant.
+    Warn,
+}
+
+impl Level {
+    /// The word that stands in brackets at the head of a log line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Emerg => "emerg",
+            Level::Alert => "alert",
+            Level::Crit => "crit",
+            Level::Error => "error",
+            Level::Warn => "warn",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One finding about a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// How bad it is.
+    pub level: Level,
+    /// nginx's text, without the ` in FILE:LINE` that [`crate::Sources::explain`] adds.
+    pub message: String,
+    /// The place that nginx names: where its reader stood, at the terminator of the directive.
+    pub at: Option<Pos>,
+    /// The word to point at, when that is not `at` itself.
+    pub mark: Option<Pos>,
+    /// What to do about it, in weir's own words.
+    pub hint: Option<String>,
+}
+
+impl Error {
+    /// An error that forbids the start, without a place.
+    pub fn emerg(message: impl Into<String>) -> Error {
+        Error::new(Level::Emerg, message)
+    }
+
+    /// A warning without a place.
+    pub fn warn(message: impl Into<String>) -> Error {
+        Error::new(Level::Warn, message)
+    }
+
+    /// An error of any level, without a place.
+    pub fn new(level: Level, message: impl Into<String>) -> Error {
+        Error { level, message: message.into(), at: None, mark: None, hint: None }
+    }
+
+    /// The same error at the place that nginx would name.
+    pub fn at(mut self, pos: Pos) -> Error {
+        self.at = Some(pos);
+        self
+    }
+
+    /// The same error with its caret under another word.
+    pub fn mark(mut self, pos: Pos) -> Error {
+        self.mark = Some(pos);
+        self
+    }
+
+    /// The same error with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.level, self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,156 @@
+//! What weir knows about a directive before any module looks at it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::context::Context;
+use crate::tables::FAMILIES;
+
+/// One directive of one module. A name may belong to several, such as `server`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The directive's name.
+    pub name: &'static str,
+    /// nginx's name of the module that owns it; weir's own directives belong to `weir`.
+    pub module: &'static str,
+    /// Where it may stand.
+    pub contexts: Context,
+    /// How many arguments it takes.
+    pub args: Args,
+    /// What follows the arguments.
+    pub shape: Shape,
+    /// A second one in the same block is refused as a duplicate. Where this is false the module
+    /// itself may still refuse some repetitions.
+    pub once: bool,
+    /// What happens while weir has not built it.
+    pub effect: Effect,
+}
+
+/// A number of arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Args {
+    /// At least this many.
+    pub min: u8,
+    /// At most this many; 255 is any number.
+    pub max: u8,
+    /// The argument is `on` or `off`.
+    pub flag: bool,
+}
+
+impl Args {
+    /// This many arguments are right.
+    pub fn allow(self, count: usize) -> bool {
+        count >= usize::from(self.min) && (self.max == u8::MAX || count <= usize::from(self.max))
+    }
+}
+
+impl fmt::Display for Args {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.min, self.max) {
+            _ if self.flag => f.write_str("on|off"),
+            (0, 0) => f.write_str("none"),
+            (min, u8::MAX) => write!(f, "{min} or more"),
+            (min, max) if min == max => write!(f, "{min}"),
+            (min, max) => write!(f, "{min} to {max}"),
+        }
+    }
+}
+
+/// What follows the arguments of a directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A semicolon.
+    Statement,
+    /// Braces with directives.
+    Block,
+    /// Braces with lines of a form of their own, as in `map`.
+    Lines,
+    /// Braces with a program.
+    Raw,
+}
+
+/// What happens to a configuration that uses a directive which weir has not built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is refused: ignoring the directive would change who gets in or what clients get.
+    Emerg,
+    /// It is refused unless the only argument is this one, which asks for what weir does anyway.
+    EmergUnless(&'static str),
+    /// It is accepted with a warning: the directive only tunes.
+    Warn,
+}
+
+/// The directives with this name, in all contexts and modules.
+pub fn known(name: &[u8]) -> impl Iterator<Item = &'static Known> {
+    static BY_NAME: OnceLock<HashMap<&'static [u8], Vec<&'static Known>>> = OnceLock::new();
+    let by_name = BY_NAME.get_or_init(|| {
+        let mut map: HashMap<&[u8], Vec<&Known>> = HashMap::new();
+        for known in all_known() {
+            map.entry(known.name.as_bytes()).or_default().push(known);
+        }
+        map
+    });
+    by_name.get(name).into_iter().flatten().copied()
+}
+
+/// All directives, family by family.
+pub fn all_known() -> impl Iterator<Item = &'static Known> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// The place inside the braces of a directive that stands in `around`; none if the braces hold no
+/// directives.
+pub(crate) fn inside(known: &Known, around: Context) -> Option<Context> {
+    if known.shape != Shape::Block {
+        return None;
+    }
+    Some(match known.name {
+        "events" => Context::EVENTS,
+        "http" => Context::HTTP,
+        "stream" => Context::STREAM,
+        "mail" => Context::MAIL,
+        "server" if around == Context::STREAM => Context::STREAM_SERVER,
+        "server" if around == Context::MAIL => Context::MAIL_SERVER,
+        "server" => Context::SERVER,
+        "upstream" if around == Context::STREAM => Context::STREAM_UPSTREAM,
+        "upstream" => Context::UPSTREAM,
+        "if" if around == Context::SERVER => Context::IF_SERVER,
+        "if" => Context::IF_LOCATION,
+        "limit_except" => Context::LIMIT_EXCEPT,
+        _ => Context::LOCATION,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_once_in_each_place() {
+        for known in all_known() {
+            let twins = all_known().filter(|k| k.name == known.name);
+            let same = twins.filter(|k| k.contexts.meets(known.contexts)).count();
+            assert_eq!(same, 1, "{}", known.name);
+        }
+    }
+
+    #[test]
+    fn rows_are_sound() {
+        assert!(all_known().count() > 784);
+        for known in all_known() {
+            assert!(known.contexts != Context::NONE, "{}", known.name);
+            assert!(known.args.min <= known.args.max, "{}", known.name);
+            assert_eq!(known.shape == Shape::Raw, known.name.ends_with("_by_lua_block"));
+        }
+    }
+
+    #[test]
+    fn one_name_in_several_places() {
+        let modules: Vec<_> = known(b"server").map(|k| k.module).collect();
+        for module in ["ngx_http_core_module", "ngx_stream_core_module", "ngx_mail_core_module"] {
+            assert!(modules.contains(&module), "{module}");
+        }
+        assert_eq!(known(b"servr").count(), 0);
+    }
+}

@@ -1,0 +1,244 @@
+//! Bytes to statements: the words up to the next `;`, `{` or `}`. nginx: ngx_conf_read_token().
+
+use crate::error::Error;
+use crate::source::Pos;
+use crate::tree::Word;
+
+/// nginx reads files through a buffer of this many bytes, and no word may be longer.
+const LONGEST: usize = 4096;
+
+/// How many bytes of a word that is too long are shown.
+const SHOWN: usize = 10;
+
+/// What ended a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Semicolon,
+    Open,
+    Close,
+    EndOfText,
+}
+
+/// Words and what ended them; [`Stop::Close`] and [`Stop::EndOfText`] come without words.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    pub(crate) words: Vec<Word>,
+    pub(crate) stop: Stop,
+    /// Where the reader stood, one byte for `;`, `{` and `}`.
+    pub(crate) at: Pos,
+}
+
+/// Reads one text.
+pub(crate) struct Lexer<'a> {
+    text: &'a [u8],
+    file: u32,
+    command_line: bool,
+    offset: usize,
+    line: u32,
+    line_start: usize,
+}
+
+/// What is being read, for the limit on its length.
+#[derive(Clone, Copy)]
+struct Run {
+    offset: usize,
+    pos: Pos,
+    quote: Option<u8>,
+}
+
+impl<'a> Lexer<'a> {
+    pub(crate) fn new(text: &'a [u8], file: u32, command_line: bool) -> Lexer<'a> {
+        Lexer { text, file, command_line, offset: 0, line: 1, line_start: 0 }
+    }
+
+    /// The next statement.
+    pub(crate) fn statement(&mut self) -> Result<Statement, Error> {
+        let mut words = Vec::new();
+        loop {
+            let Some(byte) = self.next() else {
+                return self.end_of_text(words);
+            };
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => {}
+                b'#' => self.comment()?,
+                b';' | b'{' if words.is_empty() => return Err(self.unexpected(byte)),
+                b';' => return Ok(self.stopped(words, Stop::Semicolon)),
+                b'{' => return Ok(self.stopped(words, Stop::Open)),
+                b'}' if words.is_empty() => return Ok(self.stopped(words, Stop::Close)),
+                b'}' => return Err(self.unexpected(byte)),
+                b'"' | b'\'' => {
+                    if let Some(stop) = self.quoted(byte, &mut words)? {
+                        return Ok(self.stopped(words, stop));
+                    }
+                }
+                first => {
+                    if let Some(stop) = self.bare(first, &mut words)? {
+                        return Ok(self.stopped(words, stop));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the last byte that was read stands.
+    pub(crate) fn here(&self) -> Pos {
+        let column = self.offset.saturating_sub(self.line_start).max(1) as u32;
+        Pos { file: self.file, line: self.line, column }
+    }
+
+    /// The rest of the text and its place, for a body that is not made of words.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.text.get(self.offset..).unwrap_or_default()
+    }
+
+    /// Passes over bytes of [`Lexer::rest`].
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        for _ in 0..bytes {
+            self.next();
+        }
+    }
+
+    /// A line break belongs to the line after it, as nginx counts.
+    fn next(&mut self) -> Option<u8> {
+        let byte = *self.text.get(self.offset)?;
+        self.offset += 1;
+        if byte == b'\n' {
+            self.line = self.line.saturating_add(1);
+            self.line_start = self.offset;
+        }
+        Some(byte)
+    }
+
+    /// The next byte of a run, which must not grow past the limit.
+    fn next_of(&mut self, run: Run) -> Result<Option<u8>, Error> {
+        let full = self.offset - run.offset == LONGEST && self.offset < self.text.len();
+        if full && !self.command_line {
+            return Err(self.too_long(run));
+        }
+        Ok(self.next())
+    }
+
+    fn comment(&mut self) -> Result<(), Error> {
+        let run = self.run_from_last_byte();
+        while self.next_of(run)?.is_some_and(|byte| byte != b'\n') {}
+        Ok(())
+    }
+
+    /// A word in quotes, and the byte after it, which must not begin another word.
+    fn quoted(&mut self, quote: u8, words: &mut Vec<Word>) -> Result<Option<Stop>, Error> {
+        let pos = self.here();
+        let mut run = Run { offset: self.offset, pos, quote: Some(quote) };
+        loop {
+            match self.next_of(run)? {
+                None => return Err(self.cut_off()),
+                Some(b'\\') => drop(self.next_of(run)?),
+                Some(byte) if byte == quote => break,
+                Some(_) => {}
+            }
+        }
+        let bytes = self.text.get(run.offset..self.offset - 1).unwrap_or_default();
+        words.push(Word { bytes: unescape(bytes), pos, quoted: true });
+        run.quote = None;
+        match self.next_of(run)? {
+            None => Err(self.cut_off()),
+            Some(b' ' | b'\t' | b'\r' | b'\n') => Ok(None),
+            Some(b';') => Ok(Some(Stop::Semicolon)),
+            Some(b'{') => Ok(Some(Stop::Open)),
+            // So that `if ($a = "b")` needs no space.
+            Some(b')') => self.bare(b')', words),
+            Some(byte) => Err(self.unexpected(byte)),
+        }
+    }
+
+    /// A word without quotes, with the byte that ends it. `${` does not end it.
+    fn bare(&mut self, first: u8, words: &mut Vec<Word>) -> Result<Option<Stop>, Error> {
+        let run = self.run_from_last_byte();
+        let mut escaped = first == b'\\';
+        let mut variable = first == b'$';
+        let stop = loop {
+            let Some(byte) = self.next_of(run)? else {
+                return Err(self.cut_off());
+            };
+            if std::mem::take(&mut escaped) || (byte == b'{' && variable) {
+                continue;
+            }
+            variable = byte == b'$';
+            match byte {
+                b'\\' => escaped = true,
+                b' ' | b'\t' | b'\r' | b'\n' => break None,
+                b';' => break Some(Stop::Semicolon),
+                b'{' => break Some(Stop::Open),
+                _ => {}
+            }
+        };
+        let bytes = self.text.get(run.offset..self.offset - 1).unwrap_or_default();
+        words.push(Word { bytes: unescape(bytes), pos: run.pos, quoted: false });
+        Ok(stop)
+    }
+
+    fn run_from_last_byte(&self) -> Run {
+        Run { offset: self.offset - 1, pos: self.here(), quote: None }
+    }
+
+    fn stopped(&self, words: Vec<Word>, stop: Stop) -> Statement {
+        Statement { words, stop, at: self.here() }
+    }
+
+    fn end_of_text(&self, words: Vec<Word>) -> Result<Statement, Error> {
+        if words.is_empty() {
+            Ok(self.stopped(words, Stop::EndOfText))
+        } else {
+            Err(self.cut_off())
+        }
+    }
+
+    fn cut_off(&self) -> Error {
+        let message = if self.command_line {
+            "unexpected end of parameter, expecting \";\""
+        } else {
+            "unexpected end of file, expecting \";\" or \"}\""
+        };
+        Error::emerg(message).at(self.here())
+    }
+
+    fn unexpected(&self, byte: u8) -> Error {
+        let shown = String::from_utf8_lossy(&[byte]).into_owned();
+        Error::emerg(format!("unexpected \"{shown}\"")).at(self.here())
+    }
+
+    fn too_long(&self, run: Run) -> Error {
+        let message = match run.quote {
+            Some(quote) => format!(
+                "too long parameter, probably missing terminating \"{}\" character",
+                char::from(quote)
+            ),
+            None => {
+                let head = self.text.get(run.offset..run.offset + SHOWN).unwrap_or_default();
+                format!("too long parameter \"{}...\" started", String::from_utf8_lossy(head))
+            }
+        };
+        Error::emerg(message).at(run.pos)
+    }
+}
+
+/// Takes the backslashes off. Only these six are escapes; before any other byte a backslash stays,
+/// which is what regular expressions need.
+fn unescape(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        let (byte, len) = match (first, tail.first()) {
+            (b'\\', Some(b @ (b'"' | b'\'' | b'\\'))) => (*b, 2),
+            (b'\\', Some(b't')) => (b'\t', 2),
+            (b'\\', Some(b'r')) => (b'\r', 2),
+            (b'\\', Some(b'n')) => (b'\n', 2),
+            (byte, _) => (*byte, 1),
+        };
+        out.push(byte);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Statements to a tree, across all included files. nginx: ngx_conf_parse(), ngx_conf_include().
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Level};
+use crate::glob;
+use crate::lexer::{Lexer, Statement, Stop};
+use crate::lua;
+use crate::source::{COMMAND_LINE, Pos, Source, Sources};
+use crate::tree::{Body, Directive, Tree, Word};
+
+/// Files that include each other are found by this; nginx goes on until it has no descriptors left.
+const DEEPEST_INCLUDE: u32 = 100;
+
+/// Each file may include two others, so that depth alone does not bound the time.
+const MOST_INCLUDES: u32 = 100_000;
+
+/// Deeper blocks would only serve to exhaust the stack.
+const DEEPEST_BLOCK: u32 = 200;
+
+/// Blocks whose lines are not directives.
+const LINES: [&str; 5] = ["types", "map", "geo", "split_clients", "charset_map"];
+
+/// Those of [`LINES`] whose handlers know `include`.
+const LINES_WITH_INCLUDE: [&str; 3] = ["types", "map", "geo"];
+
+/// Reads a configuration: first the directives of `-g`, then the file at `path` with everything
+/// that it includes. `path` should be absolute; includes are relative to its directory.
+///
+/// Reading never fails as such: what stops it is in [`Tree::broken`].
+pub fn read(path: &Path, globals: Option<&str>) -> Tree {
+    let mut reader = Reader::new(path);
+    let mut main = Vec::new();
+    let broken = reader.whole(path, globals, &mut main).err();
+    Tree { sources: reader.sources, main, broken }
+}
+
+/// Reads a text as if it were the file at `path`.
+pub fn read_text(path: &Path, text: &[u8]) -> Tree {
+    let mut reader = Reader::new(path);
+    let mut main = Vec::new();
+    let source = Source { name: path.to_owned(), text: text.to_vec(), command_line: false };
+    let file = reader.sources.add(source);
+    let broken = reader.text(file, Form::Directives, &mut main).err();
+    Tree { sources: reader.sources, main, broken }
+}
+
+struct Reader {
+    sources: Sources,
+    dir: PathBuf,
+    includes: u32,
+    include_depth: u32,
+    block_depth: u32,
+}
+
+/// What a statement is part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Around {
+    File,
+    Block,
+    CommandLine,
+}
+
+/// How the statements of a block are to be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Directives,
+    Lines { include: bool },
+}
+
+impl Reader {
+    fn new(path: &Path) -> Reader {
+        let dir = path.parent().map(Path::to_owned).unwrap_or_default();
+        Reader { sources: Sources::default(), dir, includes: 0, include_depth: 0, block_depth: 0 }
+    }
+
+    fn whole(
+        &mut self,
+        path: &Path,
+        globals: Option<&str>,
+        out: &mut Vec<Directive>,
+    ) -> Result<(), Error> {
+        if let Some(globals) = globals.filter(|g| !g.is_empty()) {
+            let text = globals.as_bytes().to_vec();
+            let name = COMMAND_LINE.into();
+            let file = self.sources.add(Source { name, text, command_line: true });
+            self.text(file, Form::Directives, out)?;
+        }
+        self.file(path, None, Form::Directives, out)
+    }
+
+    /// One file; `from` is the place of the `include`.
+    fn file(
+        &mut self,
+        path: &Path,
+        from: Option<Pos>,
+        form: Form,
+        out: &mut Vec<Directive>,
+    ) -> Result<(), Error> {
+        let file = match self.sources.find(path) {
+            Some(file) => file,
+            None => {
+                let text = load(path, from)?;
+                self.sources.add(Source { name: path.to_owned(), text, command_line: false })
+            }
+        };
+        self.text(file, form, out)
+    }
+
+    fn text(&mut self, file: u32, form: Form, out: &mut Vec<Directive>) -> Result<(), Error> {
+        // The text is taken out while it is read, since reading adds sources.
+        let Some(source) = self.sources.get(file) else { return Ok(()) };
+        let (text, command_line) = (source.text.clone(), source.command_line);
+        let around = if command_line { Around::CommandLine } else { Around::File };
+        let mut lexer = Lexer::new(&text, file, command_line);
+        self.statements(&mut lexer, around, form, out).map(drop)
+    }
+
+    /// Statements up to the end of the block or text; the place where that is.
+    fn statements(
+        &mut self,
+        lexer: &mut Lexer<'_>,
+        around: Around,
+        form: Form,
+        out: &mut Vec<Directive>,
+    ) -> Result<Pos, Error> {
+        loop {
+            let statement = lexer.statement()?;
+            let at = statement.at;
+            let fail = |message: &str| Err(Error::emerg(message).at(at));
+            match statement.stop {
+                Stop::Close if around == Around::Block => return Ok(at),
+                Stop::Close => return fail("unexpected \"}\""),
+                Stop::EndOfText if around == Around::Block => {
+                    return fail("unexpected end of file, expecting \"}\"");
+                }
+                Stop::EndOfText => return Ok(at),
+                Stop::Open if around == Around::CommandLine => {
+                    return fail("block directives are not supported in -g option");
+                }
+                Stop::Open if form != Form::Directives => return fail("unexpected \"{\""),
+                Stop::Open | Stop::Semicolon => self.directive(lexer, statement, form, out)?,
+            }
+        }
+    }
+
+    fn directive(
+        &mut self,
+        lexer: &mut Lexer<'_>,
+        statement: Statement,
+        form: Form,
+        out: &mut Vec<Directive>,
+    ) -> Result<(), Error> {
+        let Statement { words, stop, at } = statement;
+        let mut words = words.into_iter();
+        let Some(name) = words.next() else { return Ok(()) };
+        let args = words.collect();
+        let mut directive = Directive { name, args, body: Body::None, end: at, close: at };
+        if stop == Stop::Semicolon && includes(&directive, form) {
+            return self.include(&directive, form, out);
+        }
+        let done = if stop == Stop::Open { self.body(lexer, &mut directive) } else { Ok(()) };
+        // Also a block that was cut short is kept: what stands in it may be wrong, too, and first.
+        out.push(directive);
+        done
+    }
+
+    fn body(&mut self, lexer: &mut Lexer<'_>, directive: &mut Directive) -> Result<(), Error> {
+        if directive.name.bytes.ends_with(b"_by_lua_block") {
+            return lua_body(lexer, directive);
+        }
+        if self.block_depth == DEEPEST_BLOCK {
+            let message = format!("blocks are nested more than {DEEPEST_BLOCK} deep");
+            return Err(directive.error(message));
+        }
+        let mut list = Vec::new();
+        self.block_depth += 1;
+        let done = self.statements(lexer, Around::Block, form_of(&directive.name), &mut list);
+        self.block_depth -= 1;
+        directive.body = Body::Block(list);
+        directive.close = done?;
+        Ok(())
+    }
+
+    fn include(
+        &mut self,
+        directive: &Directive,
+        form: Form,
+        out: &mut Vec<Directive>,
+    ) -> Result<(), Error> {
+        let [pattern] = directive.args.as_slice() else {
+            let message = "invalid number of arguments in \"include\" directive";
+            return Err(directive.error(message));
+        };
+        if self.include_depth == DEEPEST_INCLUDE || self.includes == MOST_INCLUDES {
+            let message = format!("includes are nested more than {DEEPEST_INCLUDE} deep");
+            return Err(directive.error(message).hint("does a file include itself?"));
+        }
+        self.includes += 1;
+        self.include_depth += 1;
+        let path = self.dir.join(Path::new(OsStr::from_bytes(&pattern.bytes)));
+        let done = if glob::is_pattern(&path) {
+            let mut found = glob::expand(&path).into_iter();
+            found.try_for_each(|path| self.file(&path, Some(directive.end), form, out))
+        } else {
+            self.file(&path, Some(directive.end), form, out)
+        };
+        self.include_depth -= 1;
+        done.map_err(|error| match error.at {
+            Some(at) if at == directive.end && error.mark.is_none() => error.mark(pattern.pos),
+            _ => error,
+        })
+    }
+}
+
+fn form_of(name: &Word) -> Form {
+    let is = |names: &[&str]| names.iter().any(|n| name.is(n));
+    if is(&LINES) { Form::Lines { include: is(&LINES_WITH_INCLUDE) } } else { Form::Directives }
+}
+
+/// The statement is an `include` of files, not a line that happens to begin with this word.
+fn includes(directive: &Directive, form: Form) -> bool {
+    let known = match form {
+        Form::Directives => true,
+        Form::Lines { include } => include && directive.args.len() == 1,
+    };
+    known && directive.name.is("include")
+}
+
+fn lua_body(lexer: &mut Lexer<'_>, directive: &mut Directive) -> Result<(), Error> {
+    let rest = lexer.rest();
+    match lua::body_length(rest) {
+        Ok(length) => {
+            directive.body = Body::Raw(rest.get(..length).unwrap_or_default().to_vec());
+            lexer.skip(length + 1);
+            directive.close = lexer.here();
+            Ok(())
+        }
+        Err(message) => {
+            lexer.skip(rest.len());
+            directive.body = Body::Raw(rest.to_vec());
+            Err(Error::emerg(message).at(lexer.here()).mark(directive.name.pos))
+        }
+    }
+}
+
+/// The bytes of a file. As in nginx the size is asked first, so that a device is an empty file.
+fn load(path: &Path, from: Option<Pos>) -> Result<Vec<u8>, Error> {
+    let mut file = File::open(path).map_err(|e| {
+        let error = Error::emerg(failed("open", path, &e));
+        from.map_or(error.clone(), |pos| error.at(pos))
+    })?;
+    let unread = |e: io::Error| Error::new(Level::Crit, failed("pread", path, &e));
+    let size = file.metadata().map_err(unread)?.len();
+    let mut text = Vec::new();
+    file.by_ref().take(size).read_to_end(&mut text).map_err(unread)?;
+    Ok(text)
+}
+
+/// nginx's text for a failed system call: `open() "P" failed (2: No such file or directory)`.
+fn failed(call: &str, path: &Path, error: &io::Error) -> String {
+    let code = error.raw_os_error().unwrap_or_default();
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    format!("{call}() \"{}\" failed ({code}: {text})", path.display())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Answers from other HTTP servers.
+
+use super::*;
+
+modules! {
+    "ngx_http_proxy_module" {
+        "proxy_pass",                     LOC_IF_LIMIT, ONE,           ONCE, Emerg;
+        "proxy_redirect",                 HSL,          args(1, 2),    MANY, Emerg;
+        "proxy_cookie_domain",            HSL,          args(1, 2),    MANY, EmergUnless("off");
+        "proxy_cookie_path",              HSL,          args(1, 2),    MANY, EmergUnless("off");
+        "proxy_cookie_flags",             HSL,          args(1, 4),    MANY, EmergUnless("off");
+        "proxy_store",                    HSL,          ONE,           ONCE, EmergUnless("off");
+        "proxy_store_access",             HSL,          args(1, 3),    ONCE, Warn;
+        "proxy_buffering",                HSL,          FLAG,          ONCE, Warn;
+        "proxy_request_buffering",        HSL,          FLAG,          ONCE, Warn;
+        "proxy_ignore_client_abort",      HSL,          FLAG,          ONCE, Warn;
+        "proxy_bind",                     HSL,          args(1, 2),    ONCE, EmergUnless("off");
+        "proxy_socket_keepalive",         HSL,          FLAG,          ONCE, Warn;
+        "proxy_socket_rcvbuf",            HSL,          ONE,           ONCE, Warn;
+        "proxy_socket_sndbuf",            HSL,          ONE,           ONCE, Warn;
+        "proxy_connect_timeout",          HSL,          ONE,           ONCE, Warn;
+        "proxy_send_timeout",             HSL,          ONE,           ONCE, Warn;
+        "proxy_send_lowat",               HSL,          ONE,           ONCE, Warn;
+        "proxy_intercept_errors",         HSL,          FLAG,          ONCE, EmergUnless("off");
+        "proxy_set_header",               HSL,          TWO,           MANY, Emerg;
+        "proxy_headers_hash_max_size",    HSL,          ONE,           ONCE, Warn;
+        "proxy_headers_hash_bucket_size", HSL,          ONE,           ONCE, Warn;
+        "proxy_set_body",                 HSL,          ONE,           ONCE, Emerg;
+        "proxy_method",                   HSL,          ONE,           ONCE, Emerg;
+        "proxy_pass_request_headers",     HSL,          FLAG,          ONCE, EmergUnless("on");
+        "proxy_pass_request_body",        HSL,          FLAG,          ONCE, EmergUnless("on");
+        "proxy_pass_trailers",            HSL,          FLAG,          ONCE, EmergUnless("off");
+        "proxy_buffer_size",              HSL,          ONE,           ONCE, Warn;
+        "proxy_read_timeout",             HSL,          ONE,           ONCE, Warn;
+        "proxy_buffers",                  HSL,          TWO,           ONCE, Warn;
+        "proxy_busy_buffers_size",        HSL,          ONE,           ONCE, Warn;
+        "proxy_force_ranges",             HSL,          FLAG,          ONCE, EmergUnless("off");
+        "proxy_limit_rate",               HSL,          ONE,           ONCE, Warn;
+        "proxy_cache",                    HSL,          ONE,           ONCE, EmergUnless("off");
+        "proxy_cache_key",                HSL,          ONE,           ONCE, Warn;
+        "proxy_cache_path",               HTTP,         args(2, MORE), MANY, Warn;
+        "proxy_cache_bypass",             HSL,          args(1, MORE), MANY, Warn;
+        "proxy_no_cache",                 HSL,          args(1, MORE), MANY, Warn;
+        "proxy_cache_valid",              HSL,          args(1, MORE), MANY, Warn;
+        "proxy_cache_min_uses",           HSL,          ONE,           ONCE, Warn;
+        "proxy_cache_max_range_offset",   HSL,          ONE,           ONCE, Warn;
+        "proxy_cache_use_stale",          HSL,          args(1, MORE), MANY, Warn;
+        "proxy_cache_methods",            HSL,          args(1, MORE), MANY, Warn;
+        "proxy_cache_lock",               HSL,          FLAG,          ONCE, Warn;
+        "proxy_cache_lock_timeout",       HSL,          ONE,           ONCE, Warn;
+        "proxy_cache_lock_age",           HSL,          ONE,           ONCE, Warn;
+        "proxy_cache_revalidate",         HSL,          FLAG,          ONCE, Warn;
+        "proxy_cache_convert_head",       HSL,          FLAG,          ONCE, Warn;
+        "proxy_cache_background_update",  HSL,          FLAG,          ONCE, Warn;
+        "proxy_temp_path",                HSL,          args(1, 4),    ONCE, Warn;
+        "proxy_max_temp_file_size",       HSL,          ONE,           ONCE, Warn;
+        "proxy_temp_file_write_size",     HSL,          ONE,           ONCE, Warn;
+        "proxy_next_upstream",            HSL,          args(1, MORE), MANY, Emerg;
+        "proxy_next_upstream_tries",      HSL,          ONE,           ONCE, Warn;
+        "proxy_next_upstream_timeout",    HSL,          ONE,           ONCE, Warn;
+        "proxy_pass_header",              HSL,          ONE,           MANY, Emerg;
+        "proxy_hide_header",              HSL,          ONE,           MANY, Emerg;
+        "proxy_ignore_headers",           HSL,          args(1, MORE), MANY, Emerg;
+        "proxy_http_version",             HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_session_reuse",        HSL,          FLAG,          ONCE, Warn;
+        "proxy_ssl_protocols",            HSL,          args(1, MORE), MANY, Emerg;
+        "proxy_ssl_ciphers",              HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_name",                 HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_server_name",          HSL,          FLAG,          ONCE, EmergUnless("off");
+        "proxy_ssl_verify",               HSL,          FLAG,          ONCE, EmergUnless("off");
+        "proxy_ssl_verify_depth",         HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_trusted_certificate",  HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_crl",                  HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_certificate",          HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_certificate_key",      HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_certificate_cache",    HSL,          args(1, 3),    ONCE, Warn;
+        "proxy_ssl_password_file",        HSL,          ONE,           ONCE, Emerg;
+        "proxy_ssl_conf_command",         HSL,          TWO,           MANY, Emerg;
+    }
+}

@@ -1,0 +1,109 @@
+//! Well-known modules that nginx does not bring along: Lua, Brotli, Zstandard.
+
+use super::*;
+
+modules! {
+    "ngx_http_lua_module" {
+        "lua_load_resty_core",                           HTTP,        FLAG,          ONCE, Warn;
+        "lua_sa_restart",                                HTTP,        FLAG,          ONCE, Warn;
+        "rewrite_by_lua_no_postpone",                    HTTP,        FLAG,          ONCE, Warn;
+        "access_by_lua_no_postpone",                     HTTP,        FLAG,          ONCE, Warn;
+        "lua_capture_error_log",                         HTTP,        ONE,           ONCE, Warn;
+        "lua_malloc_trim",                               HTTP,        ONE,           ONCE, Warn;
+        "lua_thread_cache_max_entries",                  HTTP,        ONE,           ONCE, Warn;
+        "lua_regex_cache_max_entries",                   HTTP,        ONE,           ONCE, Warn;
+        "lua_regex_match_limit",                         HTTP,        ONE,           ONCE, Warn;
+        "lua_max_pending_timers",                        HTTP,        ONE,           ONCE, Warn;
+        "lua_max_running_timers",                        HTTP,        ONE,           ONCE, Warn;
+        "lua_worker_thread_vm_pool_size",                HTTP,        ONE,           ONCE, Warn;
+        "lua_package_path",                              HTTP,        ONE,           ONCE, Emerg;
+        "lua_package_cpath",                             HTTP,        ONE,           ONCE, Emerg;
+        "lua_shared_dict",                               HTTP,        TWO,           MANY, Emerg;
+        "init_by_lua",                                   HTTP,        ONE,           ONCE, Emerg;
+        "init_by_lua_file",                              HTTP,        ONE,           ONCE, Emerg;
+        "init_worker_by_lua",                            HTTP,        ONE,           ONCE, Emerg;
+        "init_worker_by_lua_file",                       HTTP,        ONE,           ONCE, Emerg;
+        "exit_worker_by_lua_file",                       HTTP,        ONE,           ONCE, Emerg;
+        "ssl_session_fetch_by_lua_file",                 HTTP,        ONE,           ONCE, Emerg;
+        "ssl_session_store_by_lua_file",                 HTTP,        ONE,           ONCE, Emerg;
+        "init_by_lua_block",                             HTTP,        raw(0),        ONCE, Emerg;
+        "init_worker_by_lua_block",                      HTTP,        raw(0),        ONCE, Emerg;
+        "exit_worker_by_lua_block",                      HTTP,        raw(0),        ONCE, Emerg;
+        "ssl_session_fetch_by_lua_block",                HTTP,        raw(0),        ONCE, Emerg;
+        "ssl_session_store_by_lua_block",                HTTP,        raw(0),        ONCE, Emerg;
+        "ssl_client_hello_by_lua_file",                  HTTP_SERVER, ONE,           ONCE, Emerg;
+        "ssl_certificate_by_lua_file",                   HTTP_SERVER, ONE,           ONCE, Emerg;
+        "server_rewrite_by_lua_file",                    HTTP_SERVER, ONE,           ONCE, Emerg;
+        "ssl_client_hello_by_lua_block",                 HTTP_SERVER, raw(0),        ONCE, Emerg;
+        "ssl_certificate_by_lua_block",                  HTTP_SERVER, raw(0),        ONCE, Emerg;
+        "server_rewrite_by_lua_block",                   HTTP_SERVER, raw(0),        ONCE, Emerg;
+        "set_by_lua",                                    REWRITE,     args(2, MORE), MANY, Emerg;
+        "set_by_lua_file",                               REWRITE,     args(2, MORE), MANY, Emerg;
+        "set_by_lua_block",                              REWRITE,     raw(1),        MANY, Emerg;
+        "content_by_lua",                                LOCATION_IF, ONE,           ONCE, Emerg;
+        "content_by_lua_file",                           LOCATION_IF, ONE,           ONCE, Emerg;
+        "content_by_lua_block",                          LOCATION_IF, raw(0),        ONCE, Emerg;
+        "rewrite_by_lua",                                HSL_IF,      ONE,           ONCE, Emerg;
+        "rewrite_by_lua_file",                           HSL_IF,      ONE,           ONCE, Emerg;
+        "access_by_lua",                                 HSL_IF,      ONE,           ONCE, Emerg;
+        "access_by_lua_file",                            HSL_IF,      ONE,           ONCE, Emerg;
+        "header_filter_by_lua",                          HSL_IF,      ONE,           ONCE, Emerg;
+        "header_filter_by_lua_file",                     HSL_IF,      ONE,           ONCE, Emerg;
+        "body_filter_by_lua",                            HSL_IF,      ONE,           ONCE, Emerg;
+        "body_filter_by_lua_file",                       HSL_IF,      ONE,           ONCE, Emerg;
+        "log_by_lua",                                    HSL_IF,      ONE,           ONCE, Emerg;
+        "log_by_lua_file",                               HSL_IF,      ONE,           ONCE, Emerg;
+        "rewrite_by_lua_block",                          HSL_IF,      raw(0),        ONCE, Emerg;
+        "access_by_lua_block",                           HSL_IF,      raw(0),        ONCE, Emerg;
+        "header_filter_by_lua_block",                    HSL_IF,      raw(0),        ONCE, Emerg;
+        "body_filter_by_lua_block",                      HSL_IF,      raw(0),        ONCE, Emerg;
+        "log_by_lua_block",                              HSL_IF,      raw(0),        ONCE, Emerg;
+        "proxy_ssl_certificate_by_lua_file",             HSL,         ONE,           ONCE, Emerg;
+        "proxy_ssl_verify_by_lua_file",                  HSL,         ONE,           ONCE, Emerg;
+        "proxy_ssl_certificate_by_lua_block",            HSL,         raw(0),        ONCE, Emerg;
+        "proxy_ssl_verify_by_lua_block",                 HSL,         raw(0),        ONCE, Emerg;
+        "balancer_by_lua_file",                          UPSTREAM,    ONE,           ONCE, Emerg;
+        "balancer_by_lua_block",                         UPSTREAM,    raw(0),        ONCE, Emerg;
+        "lua_code_cache",                                HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_need_request_body",                         HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_http10_buffering",                          HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_check_client_abort",                        HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_use_default_type",                          HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_socket_log_errors",                         HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_transform_underscores_in_response_headers", HSL_IF,      FLAG,          ONCE, Warn;
+        "lua_socket_connect_timeout",                    HSL_IF,      ONE,           ONCE, Warn;
+        "lua_socket_send_timeout",                       HSL_IF,      ONE,           ONCE, Warn;
+        "lua_socket_read_timeout",                       HSL_IF,      ONE,           ONCE, Warn;
+        "lua_socket_keepalive_timeout",                  HSL_IF,      ONE,           ONCE, Warn;
+        "lua_socket_send_lowat",                         HSL_IF,      ONE,           ONCE, Warn;
+        "lua_socket_buffer_size",                        HSL_IF,      ONE,           ONCE, Warn;
+        "lua_socket_pool_size",                          HSL_IF,      ONE,           ONCE, Warn;
+        "lua_ssl_protocols",                             HSL,         args(1, MORE), MANY, Emerg;
+        "lua_ssl_ciphers",                               HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_verify_depth",                          HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_trusted_certificate",                   HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_crl",                                   HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_certificate",                           HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_certificate_key",                       HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_key_log",                               HSL,         ONE,           ONCE, Emerg;
+        "lua_ssl_conf_command",                          HSL,         TWO,           MANY, Emerg;
+    }
+    "ngx_http_brotli_module" {
+        "brotli",            HSL_IF, FLAG,          ONCE, EmergUnless("off");
+        "brotli_static",     HSL,    ONE,           ONCE, EmergUnless("off");
+        "brotli_types",      HSL,    args(1, MORE), MANY, Warn;
+        "brotli_buffers",    HSL,    TWO,           ONCE, Warn;
+        "brotli_comp_level", HSL,    ONE,           ONCE, Warn;
+        "brotli_window",     HSL,    ONE,           ONCE, Warn;
+        "brotli_min_length", HSL,    ONE,           ONCE, Warn;
+    }
+    "ngx_http_zstd_module" {
+        "zstd",            HSL_IF, FLAG,          ONCE, EmergUnless("off");
+        "zstd_static",     HSL_IF, ONE,           ONCE, EmergUnless("off");
+        "zstd_types",      HSL,    args(1, MORE), MANY, Warn;
+        "zstd_buffers",    HSL,    TWO,           ONCE, Warn;
+        "zstd_comp_level", HSL,    ONE,           ONCE, Warn;
+        "zstd_min_length", HSL,    ONE,           ONCE, Warn;
+        "zstd_dict_file",  HTTP,   ONE,           ONCE, Emerg;
+    }
+}

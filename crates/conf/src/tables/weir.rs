@@ -1,0 +1,11 @@
+//! weir's own directives.
+
+use super::*;
+
+modules! {
+    "weir" {
+        "worker_threads", MAIN,   ONE,           ONCE, Warn;
+        "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
+        "work",           HSL,    TWO,           ONCE, Emerg;
+    }
+}

@@ -1,0 +1,112 @@
+//! A configuration as it was written: directives, words, blocks.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+use crate::source::{Pos, Sources};
+
+/// A word of a directive after quotes and escapes were taken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// The word's bytes; nginx does not ask for UTF-8, so neither does weir.
+    pub bytes: Vec<u8>,
+    /// Where the word begins (its quote, if it has one).
+    pub pos: Pos,
+    /// The word stood in quotes.
+    pub quoted: bool,
+}
+
+impl Word {
+    /// The word as text for messages.
+    pub fn lossy(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    /// The word as text, if it is UTF-8.
+    pub fn str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.bytes).ok()
+    }
+
+    /// The word is exactly this text.
+    pub fn is(&self, text: &str) -> bool {
+        self.bytes == text.as_bytes()
+    }
+}
+
+/// One directive. A line of a free-form block (`types`, `map`, `geo`, ...) is one too: its first
+/// word is the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directive {
+    /// The first word.
+    pub name: Word,
+    /// The other words.
+    pub args: Vec<Word>,
+    /// What stands between the braces.
+    pub body: Body,
+    /// Where the `;` or `{` stands: nginx names this line in errors about the directive.
+    pub end: Pos,
+    /// Where the `}` of a block stands, else `end`: nginx names this line in errors about a block
+    /// as a whole.
+    pub close: Pos,
+}
+
+/// What stands between the braces of a directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// No braces: the directive ended with `;`.
+    None,
+    /// Directives, or the lines of a free-form block.
+    Block(Vec<Directive>),
+    /// The text of a `..._by_lua_block`.
+    Raw(Vec<u8>),
+}
+
+impl Directive {
+    /// The argument with this index, from 0.
+    pub fn arg(&self, index: usize) -> Option<&Word> {
+        self.args.get(index)
+    }
+
+    /// The directives in the braces; none if there are no braces.
+    pub fn block(&self) -> &[Directive] {
+        match &self.body {
+            Body::Block(list) => list,
+            Body::None | Body::Raw(_) => &[],
+        }
+    }
+
+    /// An error about the whole directive, at the place that nginx names.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        Error::emerg(message).at(self.end).mark(self.name.pos)
+    }
+
+    /// An error about one word of the directive.
+    pub fn error_at(&self, word: &Word, message: impl Into<String>) -> Error {
+        Error::emerg(message).at(self.end).mark(word.pos)
+    }
+
+    /// nginx's `"NAME" directive PROBLEM`, as in `"listen" directive is duplicate`.
+    pub fn problem(&self, problem: &str) -> Error {
+        self.error(format!("\"{}\" directive {problem}", self.name.lossy()))
+    }
+
+    /// A warning about the whole directive.
+    pub fn warning(&self, message: impl Into<String>) -> Error {
+        Error::warn(message).at(self.end).mark(self.name.pos)
+    }
+}
+
+/// A configuration with everything that it includes.
+///
+/// nginx judges directives while it reads, so the first error in file order is the one it reports.
+/// Here reading comes first; `broken` keeps what stopped it, and [`crate::check`](crate::check())
+/// reports it only if nothing before it is wrong.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The texts.
+    pub sources: Sources,
+    /// The directives outside of all blocks, those of `-g` first.
+    pub main: Vec<Directive>,
+    /// What stopped the reader; then `main` holds only what stands before that place.
+    pub broken: Option<Error>,
+}
