@@ -55,9 +55,7 @@ impl Walk<'_> {
                 return Err(directive.problem("is duplicate"));
             }
             seen.push(known.name);
-            if known.args.flag {
-                directive.flag()?;
-            }
+            self.warnings.extend(directive.judge(known.args.value)?);
             let part = self.built(directive, known, context, part);
             if let Some(context) = inside(known, context) {
                 self.block(directive.block(), context, part)?;
@@ -137,7 +135,13 @@ fn wrong_count(directive: &Directive, found: &Known) -> Error {
         }
         before = word;
     }
-    error.hint(format!("it takes {} arguments, here are {}", found.args, directive.args.len()))
+    error.hint(match (found.args.min, found.args.max) {
+        (0, 0) => "it takes no arguments".to_owned(),
+        (1, 1) => "it takes one argument".to_owned(),
+        (min, u8::MAX) => format!("it takes {min} or more arguments"),
+        (min, max) if min == max => format!("it takes {min} arguments"),
+        (min, max) => format!("it takes {min} to {max} arguments"),
+    })
 }
 
 /// The first refusal, with the names of the others as advice.

@@ -32,7 +32,7 @@ pub fn directives_page(
             "| `{}` | {} | {} | {} | {} |",
             known.name,
             known.contexts,
-            known.args.to_string().replace('|', "\\|"),
+            known.args,
             state(known, built),
             help(known).unwrap_or_default()
         );
@@ -79,10 +79,11 @@ mod tests {
             "| `root` | http, server, location, if in location | 1 | built in server | \
              where files are |",
             "| `listen` | server | 1 or more | built |  |",
-            "| `gzip` | http, server, location, if in location | on\\|off | \
+            "| `gzip` | http, server, location, if in location | on or off | \
              not yet: refuses, except `off` |  |",
             "| `deny` | http, server, location, limit_except | 1 | not yet: refuses |  |",
-            "| `sendfile` | http, server, location, if in location | on\\|off | not yet: warns |  |",
+            "| `sendfile` | http, server, location, if in location | on or off | \
+             not yet: warns |  |",
         ] {
             assert!(page.contains(row), "{row}");
         }

@@ -27,15 +27,46 @@ pub struct Known {
     pub effect: Effect,
 }
 
-/// A number of arguments.
+/// How many arguments, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Args {
     /// At least this many.
     pub min: u8,
     /// At most this many; 255 is any number.
     pub max: u8,
-    /// The argument is `on` or `off`.
-    pub flag: bool,
+    /// What all of them must be.
+    pub value: Value,
+}
+
+/// What an argument is, where nginx reads it with one of its general functions. Where a module has
+/// a reader of its own, this is [`Value::Any`] and the module judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Not judged here.
+    Any,
+    /// `on` or `off`.
+    Flag,
+    /// A number from `low` to `high`; `u64::MAX` is no upper bound.
+    Number {
+        /// The smallest that is right.
+        low: u64,
+        /// The largest that is right.
+        high: u64,
+    },
+    /// A [`size`](crate::values::size).
+    Size,
+    /// An [`offset`](crate::values::offset).
+    Offset,
+    /// A time in [milliseconds](crate::values::msec).
+    Msec,
+    /// A time in [seconds](crate::values::sec).
+    Sec,
+    /// A number and a size, neither 0.
+    Buffers,
+    /// One of these words, in any case.
+    OneOf(&'static [&'static str]),
+    /// Any of these words, in any case.
+    AnyOf(&'static [&'static str]),
 }
 
 impl Args {
@@ -47,8 +78,18 @@ impl Args {
 
 impl fmt::Display for Args {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Value::Any => {}
+            Value::Flag => return f.write_str("on or off"),
+            Value::Number { low: 0, high: u64::MAX } => return f.write_str("number"),
+            Value::Number { low, high } => return write!(f, "number from {low} to {high}"),
+            Value::Size | Value::Offset => return f.write_str("size"),
+            Value::Msec | Value::Sec => return f.write_str("time"),
+            Value::Buffers => return f.write_str("number, size"),
+            Value::OneOf(words) => return write!(f, "one of: {}", words.join(", ")),
+            Value::AnyOf(words) => return write!(f, "any of: {}", words.join(", ")),
+        }
         match (self.min, self.max) {
-            _ if self.flag => f.write_str("on|off"),
             (0, 0) => f.write_str("none"),
             (min, u8::MAX) => write!(f, "{min} or more"),
             (min, max) if min == max => write!(f, "{min}"),

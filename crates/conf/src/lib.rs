@@ -28,7 +28,7 @@ pub use check::check;
 pub use context::Context;
 pub use docs::directives_page;
 pub use error::{Error, Level};
-pub use known::{Args, Effect, Known, Shape, all_known, known};
+pub use known::{Args, Effect, Known, Shape, Value, all_known, known};
 pub use parser::{read, read_text};
 pub use source::{Pos, Source, Sources};
 pub use tree::{Body, Directive, Tree, Word};

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::known::Value;
 use crate::tree::{Directive, Word};
 
 /// The largest number that nginx holds (a signed 64-bit one).
@@ -156,6 +157,51 @@ fn unit(byte: u8, tail: &[u8]) -> Option<(Unit, &[u8])> {
 }
 
 impl Directive {
+    /// Whether the arguments are what their directive wants; the result is a list of warnings.
+    pub(crate) fn judge(&self, value: Value) -> Result<Vec<Error>, Error> {
+        match value {
+            Value::Any => {}
+            Value::Flag => drop(self.flag()?),
+            Value::Number { low, high: u64::MAX } => drop(self.number_within(low, None)?),
+            Value::Number { low, high } => drop(self.number_within(low, Some(high))?),
+            Value::Size => drop(self.size()?),
+            Value::Offset => drop(self.offset()?),
+            Value::Msec => drop(self.msec()?),
+            Value::Sec => drop(self.sec()?),
+            Value::Buffers => drop(self.buffers()?),
+            Value::OneOf(words) => drop(self.one_of(words)?),
+            Value::AnyOf(words) => return self.any_of(words),
+        }
+        Ok(Vec::new())
+    }
+
+    fn one_of(&self, words: &[&'static str]) -> Result<&'static str, Error> {
+        self.arg(0).map_or_else(|| Err(self.problem("invalid value")), |w| self.word_of(w, words))
+    }
+
+    /// Each argument is one of the words; nginx warns of those that are given twice.
+    fn any_of(&self, words: &[&'static str]) -> Result<Vec<Error>, Error> {
+        let mut seen = Vec::new();
+        let mut warnings = Vec::new();
+        for arg in &self.args {
+            let word = self.word_of(arg, words)?;
+            if seen.contains(&word) {
+                let message = format!("duplicate value \"{}\"", arg.lossy());
+                warnings.push(self.warning(message).mark(arg.pos));
+            }
+            seen.push(word);
+        }
+        Ok(warnings)
+    }
+
+    fn word_of(&self, arg: &Word, words: &[&'static str]) -> Result<&'static str, Error> {
+        let found = words.iter().find(|word| arg.bytes.eq_ignore_ascii_case(word.as_bytes()));
+        found.copied().ok_or_else(|| {
+            let error = self.error_at(arg, format!("invalid value \"{}\"", arg.lossy()));
+            error.hint(format!("it may be: {}", words.join(", ")))
+        })
+    }
+
     /// The only argument as a [`number`]; nginx's error is `invalid number`.
     pub fn number(&self) -> Result<u64, Error> {
         self.sole(number, "invalid number")

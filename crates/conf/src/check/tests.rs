@@ -49,6 +49,13 @@ fn messages_of_nginx() {
             "http { gzip no; }",
             "invalid value \"no\" in \"gzip\" directive, it must be \"on\" or \"off\":1",
         ),
+        ("http { gzip_comp_level 10; }", "value must be between 1 and 9:1"),
+        ("http { gzip_min_length 512kb; }", "\"gzip_min_length\" directive invalid value:1"),
+        ("http { send_timeout 3x; }", "\"send_timeout\" directive invalid value:1"),
+        ("http { keepalive_requests x; }", "\"keepalive_requests\" directive invalid number:1"),
+        ("http { gzip_buffers 0 4k; }", "\"gzip_buffers\" directive invalid value:1"),
+        ("http { proxy_http_version 1.2; }", "invalid value \"1.2\":1"),
+        ("http { proxy_next_upstream error\n http_599; }", "invalid value \"http_599\":2"),
         ("user a;", "no \"events\" section in configuration"),
         ("servr;\n}", "unknown directive \"servr\":1"),
         ("user a;\n}", "unexpected \"}\":2"),
@@ -56,6 +63,14 @@ fn messages_of_nginx() {
     ] {
         assert_eq!(wrong(text), expected, "{text}");
     }
+}
+
+#[test]
+fn a_word_given_twice_is_a_warning() {
+    let text = "events { } http { ssl_protocols TLSv1.2 tlsv1.2; }";
+    let warnings = check(&tree(text), &|_, _| true).unwrap();
+    let found: Vec<_> = warnings.iter().map(|w| (w.level, w.message.as_str())).collect();
+    assert_eq!(found, [(Level::Warn, "duplicate value \"tlsv1.2\"")]);
 }
 
 #[test]
@@ -69,7 +84,7 @@ fn hints() {
     assert_eq!(hint("http { servr { } }"), "did you mean \"server\"?");
     assert_eq!(hint("http { location / { } }"), "it may stand in: server, location");
     assert_eq!(hint("pid a\nuser b;"), "is a \";\" missing at the end of line 1?");
-    assert_eq!(hint("user;"), "it takes 1 to 2 arguments, here are 0");
+    assert_eq!(hint("user;"), "it takes 1 to 2 arguments");
     assert!(hint("\u{feff}user a;").contains("byte order mark"));
 }
 

@@ -4,22 +4,22 @@ use super::*;
 
 modules! {
     "ngx_core_module" {
-        "daemon",                  MAIN, FLAG,          ONCE, EmergUnless("off");
-        "master_process",          MAIN, FLAG,          ONCE, Warn;
-        "timer_resolution",        MAIN, ONE,           ONCE, Warn;
-        "pid",                     MAIN, ONE,           ONCE, Warn;
-        "lock_file",               MAIN, ONE,           ONCE, Warn;
-        "worker_processes",        MAIN, ONE,           ONCE, Warn;
-        "debug_points",            MAIN, ONE,           ONCE, Warn;
-        "user",                    MAIN, args(1, 2),    ONCE, Emerg;
-        "worker_priority",         MAIN, ONE,           ONCE, Warn;
-        "worker_cpu_affinity",     MAIN, args(1, MORE), ONCE, Warn;
-        "worker_rlimit_nofile",    MAIN, ONE,           ONCE, Warn;
-        "worker_rlimit_core",      MAIN, ONE,           ONCE, Warn;
-        "worker_shutdown_timeout", MAIN, ONE,           ONCE, Warn;
-        "working_directory",       MAIN, ONE,           ONCE, Warn;
-        "env",                     MAIN, ONE,           MANY, Warn;
-        "load_module",             MAIN, ONE,           MANY, Warn;
+        "daemon",                  MAIN, FLAG,                 ONCE, UNLESS_OFF;
+        "master_process",          MAIN, FLAG,                 ONCE, Warn;
+        "timer_resolution",        MAIN, MSEC,                 ONCE, Warn;
+        "pid",                     MAIN, ONE,                  ONCE, Warn;
+        "lock_file",               MAIN, ONE,                  ONCE, Warn;
+        "worker_processes",        MAIN, ONE,                  ONCE, Warn;
+        "debug_points",            MAIN, one_of(DEBUG_POINTS), ONCE, Warn;
+        "user",                    MAIN, args(1, 2),           ONCE, Emerg;
+        "worker_priority",         MAIN, ONE,                  ONCE, Warn;
+        "worker_cpu_affinity",     MAIN, args(1, MORE),        ONCE, Warn;
+        "worker_rlimit_nofile",    MAIN, NUMBER,               ONCE, Warn;
+        "worker_rlimit_core",      MAIN, OFFSET,               ONCE, Warn;
+        "worker_shutdown_timeout", MAIN, MSEC,                 ONCE, Warn;
+        "working_directory",       MAIN, ONE,                  ONCE, Warn;
+        "env",                     MAIN, ONE,                  MANY, Warn;
+        "load_module",             MAIN, ONE,                  MANY, Warn;
     }
     "ngx_conf_module" {
         "include", ANY, ONE, MANY, Emerg;
@@ -34,24 +34,24 @@ modules! {
         "thread_pool", MAIN, args(2, 3), MANY, Warn;
     }
     "ngx_devpoll_module" {
-        "devpoll_changes", EVENTS, ONE, ONCE, Emerg;
-        "devpoll_events",  EVENTS, ONE, ONCE, Emerg;
+        "devpoll_changes", EVENTS, NUMBER, ONCE, Emerg;
+        "devpoll_events",  EVENTS, NUMBER, ONCE, Emerg;
     }
     "ngx_epoll_module" {
-        "epoll_events",        EVENTS, ONE, ONCE, Warn;
-        "worker_aio_requests", EVENTS, ONE, ONCE, Warn;
+        "epoll_events",        EVENTS, NUMBER, ONCE, Warn;
+        "worker_aio_requests", EVENTS, NUMBER, ONCE, Warn;
     }
     "ngx_eventport_module" {
-        "eventport_events", EVENTS, ONE, ONCE, Emerg;
+        "eventport_events", EVENTS, NUMBER, ONCE, Emerg;
     }
     "ngx_iocp_module" {
-        "iocp_threads",  EVENTS, ONE,  ONCE, Emerg;
-        "post_acceptex", EVENTS, ONE,  ONCE, Emerg;
-        "acceptex_read", EVENTS, FLAG, ONCE, Emerg;
+        "iocp_threads",  EVENTS, NUMBER, ONCE, Emerg;
+        "post_acceptex", EVENTS, NUMBER, ONCE, Emerg;
+        "acceptex_read", EVENTS, FLAG,   ONCE, Emerg;
     }
     "ngx_kqueue_module" {
-        "kqueue_changes", EVENTS, ONE, ONCE, Emerg;
-        "kqueue_events",  EVENTS, ONE, ONCE, Emerg;
+        "kqueue_changes", EVENTS, NUMBER, ONCE, Emerg;
+        "kqueue_events",  EVENTS, NUMBER, ONCE, Emerg;
     }
     "ngx_events_module" {
         "events", MAIN, block(0, 0), ONCE, Emerg;
@@ -61,7 +61,7 @@ modules! {
         "use",                EVENTS, ONE,  ONCE, Warn;
         "multi_accept",       EVENTS, FLAG, ONCE, Warn;
         "accept_mutex",       EVENTS, FLAG, ONCE, Warn;
-        "accept_mutex_delay", EVENTS, ONE,  ONCE, Warn;
+        "accept_mutex_delay", EVENTS, MSEC, ONCE, Warn;
         "debug_connection",   EVENTS, ONE,  MANY, Warn;
     }
     "ngx_openssl_module" {

@@ -4,16 +4,16 @@ use super::*;
 
 modules! {
     "ngx_http_autoindex_module" {
-        "autoindex",            HSL, FLAG, ONCE, EmergUnless("off");
-        "autoindex_format",     HSL, ONE,  ONCE, Warn;
-        "autoindex_localtime",  HSL, FLAG, ONCE, Warn;
-        "autoindex_exact_size", HSL, FLAG, ONCE, Warn;
+        "autoindex",            HSL, FLAG,                  ONCE, UNLESS_OFF;
+        "autoindex_format",     HSL, one_of(INDEX_FORMATS), ONCE, Warn;
+        "autoindex_localtime",  HSL, FLAG,                  ONCE, Warn;
+        "autoindex_exact_size", HSL, FLAG,                  ONCE, Warn;
     }
     "ngx_http_dav_module" {
-        "dav_methods",          HSL, args(1, MORE), MANY, EmergUnless("off");
-        "create_full_put_path", HSL, FLAG,          ONCE, Warn;
-        "min_delete_depth",     HSL, ONE,           ONCE, Warn;
-        "dav_access",           HSL, args(1, 3),    ONCE, Warn;
+        "dav_methods",          HSL, any_of(DAV_METHODS), MANY, UNLESS_OFF;
+        "create_full_put_path", HSL, FLAG,                ONCE, Warn;
+        "min_delete_depth",     HSL, NUMBER,              ONCE, Warn;
+        "dav_access",           HSL, args(1, 3),          ONCE, Warn;
     }
     "ngx_http_empty_gif_module" {
         "empty_gif", LOCATION, NO_ARGS, MANY, Emerg;
@@ -25,17 +25,17 @@ modules! {
         "index", HSL, args(1, MORE), MANY, Emerg;
     }
     "ngx_http_mirror_module" {
-        "mirror",              HSL, ONE,  MANY, EmergUnless("off");
+        "mirror",              HSL, ONE,  MANY, UNLESS_OFF;
         "mirror_request_body", HSL, FLAG, ONCE, Warn;
     }
     "ngx_http_mp4_module" {
         "mp4",                 LOCATION, NO_ARGS, MANY, Emerg;
-        "mp4_buffer_size",     HSL,      ONE,     ONCE, Warn;
-        "mp4_max_buffer_size", HSL,      ONE,     ONCE, Warn;
+        "mp4_buffer_size",     HSL,      SIZE,    ONCE, Warn;
+        "mp4_max_buffer_size", HSL,      SIZE,    ONCE, Warn;
         "mp4_start_key_frame", HSL,      FLAG,    ONCE, Warn;
     }
     "ngx_http_random_index_module" {
-        "random_index", LOCATION, FLAG, ONCE, EmergUnless("off");
+        "random_index", LOCATION, FLAG, ONCE, UNLESS_OFF;
     }
     "ngx_http_stub_status_module" {
         "stub_status", SERVER_LOCATION, args(0, 1), MANY, Emerg;

@@ -17,7 +17,7 @@ modules! {
         "geoip_org",             HTTP, args(1, 2), ONCE, Emerg;
         "geoip_city",            HTTP, args(1, 2), ONCE, Emerg;
         "geoip_proxy",           HTTP, ONE,        MANY, Emerg;
-        "geoip_proxy_recursive", HTTP, FLAG,       ONCE, EmergUnless("off");
+        "geoip_proxy_recursive", HTTP, FLAG,       ONCE, UNLESS_OFF;
     }
     "ngx_http_log_module" {
         "log_format",          HTTP,         args(2, MORE), MANY, Warn;
@@ -26,8 +26,8 @@ modules! {
     }
     "ngx_http_map_module" {
         "map",                  HTTP, lines(2, 2), MANY, Emerg;
-        "map_hash_max_size",    HTTP, ONE,         ONCE, Warn;
-        "map_hash_bucket_size", HTTP, ONE,         ONCE, Warn;
+        "map_hash_max_size",    HTTP, NUMBER,      ONCE, Warn;
+        "map_hash_bucket_size", HTTP, NUMBER,      ONCE, Warn;
     }
     "ngx_http_rewrite_module" {
         "rewrite",                     REWRITE,         args(2, 3),     MANY, Emerg;

@@ -11,9 +11,9 @@ modules! {
     }
     "ngx_http_upstream_keepalive_module" {
         "keepalive",          UPSTREAM, args(1, 2), ONCE, Warn;
-        "keepalive_time",     UPSTREAM, ONE,        ONCE, Warn;
-        "keepalive_timeout",  UPSTREAM, ONE,        ONCE, Warn;
-        "keepalive_requests", UPSTREAM, ONE,        ONCE, Warn;
+        "keepalive_time",     UPSTREAM, MSEC,       ONCE, Warn;
+        "keepalive_timeout",  UPSTREAM, MSEC,       ONCE, Warn;
+        "keepalive_requests", UPSTREAM, NUMBER,     ONCE, Warn;
     }
     "ngx_http_upstream_least_conn_module" {
         "least_conn", UPSTREAM, NO_ARGS, MANY, Warn;
@@ -34,6 +34,6 @@ modules! {
         "upstream",         HTTP,     block(1, 1),   MANY, Emerg;
         "server",           UPSTREAM, args(1, MORE), MANY, Emerg;
         "resolver",         UPSTREAM, args(1, MORE), ONCE, Emerg;
-        "resolver_timeout", UPSTREAM, ONE,           ONCE, Warn;
+        "resolver_timeout", UPSTREAM, MSEC,          ONCE, Warn;
     }
 }

@@ -6,9 +6,10 @@
 //! in or what clients get; the switch of a feature refuses, so what only shapes that feature warns.
 
 use crate::context::Context;
-use crate::known::{Args, Effect, Known, Shape};
+use crate::known::{Args, Effect, Known, Shape, Value};
 
 use Effect::{Emerg, EmergUnless, Warn};
+use words::*;
 
 /// Rows of several modules become one list.
 macro_rules! modules {
@@ -38,6 +39,7 @@ mod mail;
 mod stream;
 mod third_party;
 mod weir;
+mod words;
 
 /// All families, in the order of the documentation.
 pub(crate) static FAMILIES: [&[Known]; 17] = [
@@ -95,27 +97,59 @@ const MORE: u8 = u8::MAX;
 const NO_ARGS: (Args, Shape) = args(0, 0);
 const ONE: (Args, Shape) = args(1, 1);
 const TWO: (Args, Shape) = args(2, 2);
-const FLAG: (Args, Shape) = (Args { min: 1, max: 1, flag: true }, Shape::Statement);
+const FLAG: (Args, Shape) = typed(1, 1, Value::Flag);
+const NUMBER: (Args, Shape) = typed(1, 1, Value::Number { low: 0, high: u64::MAX });
+const SIZE: (Args, Shape) = typed(1, 1, Value::Size);
+const OFFSET: (Args, Shape) = typed(1, 1, Value::Offset);
+const MSEC: (Args, Shape) = typed(1, 1, Value::Msec);
+const SEC: (Args, Shape) = typed(1, 1, Value::Sec);
+const BUFFERS: (Args, Shape) = typed(2, 2, Value::Buffers);
+
+/// What weir does anyway is what `off` asks for.
+const UNLESS_OFF: Effect = EmergUnless("off");
+/// What weir does anyway is what `on` asks for.
+const UNLESS_ON: Effect = EmergUnless("on");
+const UNLESS_ALL: Effect = EmergUnless("all");
 
 /// Only once in a block: the second one is a duplicate.
 const ONCE: bool = true;
 /// More than once in a block, or under conditions that only its module can judge.
 const MANY: bool = false;
 
+const fn typed(min: u8, max: u8, value: Value) -> (Args, Shape) {
+    (Args { min, max, value }, Shape::Statement)
+}
+
 const fn args(min: u8, max: u8) -> (Args, Shape) {
-    (Args { min, max, flag: false }, Shape::Statement)
+    typed(min, max, Value::Any)
+}
+
+const fn within(low: u64, high: u64) -> (Args, Shape) {
+    typed(1, 1, Value::Number { low, high })
+}
+
+const fn one_of(words: &'static [&'static str]) -> (Args, Shape) {
+    typed(1, 1, Value::OneOf(words))
+}
+
+const fn any_of(words: &'static [&'static str]) -> (Args, Shape) {
+    typed(1, MORE, Value::AnyOf(words))
+}
+
+const fn up_to(max: u8, words: &'static [&'static str]) -> (Args, Shape) {
+    typed(1, max, Value::AnyOf(words))
 }
 
 const fn block(min: u8, max: u8) -> (Args, Shape) {
-    (Args { min, max, flag: false }, Shape::Block)
+    (Args { min, max, value: Value::Any }, Shape::Block)
 }
 
 const fn lines(min: u8, max: u8) -> (Args, Shape) {
-    (Args { min, max, flag: false }, Shape::Lines)
+    (Args { min, max, value: Value::Any }, Shape::Lines)
 }
 
 const fn raw(count: u8) -> (Args, Shape) {
-    (Args { min: count, max: count, flag: false }, Shape::Raw)
+    (Args { min: count, max: count, value: Value::Any }, Shape::Raw)
 }
 
 const fn row(

@@ -89,8 +89,8 @@ modules! {
         "lua_ssl_conf_command",                          HSL,         TWO,           MANY, Emerg;
     }
     "ngx_http_brotli_module" {
-        "brotli",            HSL_IF, FLAG,          ONCE, EmergUnless("off");
-        "brotli_static",     HSL,    ONE,           ONCE, EmergUnless("off");
+        "brotli",            HSL_IF, FLAG,          ONCE, UNLESS_OFF;
+        "brotli_static",     HSL,    ONE,           ONCE, UNLESS_OFF;
         "brotli_types",      HSL,    args(1, MORE), MANY, Warn;
         "brotli_buffers",    HSL,    TWO,           ONCE, Warn;
         "brotli_comp_level", HSL,    ONE,           ONCE, Warn;
@@ -98,8 +98,8 @@ modules! {
         "brotli_min_length", HSL,    ONE,           ONCE, Warn;
     }
     "ngx_http_zstd_module" {
-        "zstd",            HSL_IF, FLAG,          ONCE, EmergUnless("off");
-        "zstd_static",     HSL_IF, ONE,           ONCE, EmergUnless("off");
+        "zstd",            HSL_IF, FLAG,          ONCE, UNLESS_OFF;
+        "zstd_static",     HSL_IF, ONE,           ONCE, UNLESS_OFF;
         "zstd_types",      HSL,    args(1, MORE), MANY, Warn;
         "zstd_buffers",    HSL,    TWO,           ONCE, Warn;
         "zstd_comp_level", HSL,    ONE,           ONCE, Warn;
