@@ -1,1 +1,13 @@
 //! Wire formats: bytes in, events out.
+//!
+//! Nothing here reads, writes, waits or asks a clock. Parsers take the bytes received so far and
+//! answer with [`Span`]s into them; what they accept and refuse is what nginx accepts and refuses.
+
+pub mod conditional;
+pub mod date;
+pub mod http1;
+pub mod range;
+mod span;
+pub mod uri;
+
+pub use span::Span;

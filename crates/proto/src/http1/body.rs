@@ -1,0 +1,149 @@
+//! Message bodies: where their bytes stand among the bytes received, and how chunks are written.
+
+use std::ops::Range;
+
+use super::chunked::{ChunkParser, Trailers};
+
+/// Why a body is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// The chunked coding is broken.
+    InvalidChunk,
+    /// A trailer line with a byte that cannot stand there.
+    InvalidTrailer {
+        /// The line up to the byte.
+        line: String,
+        /// The byte.
+        byte: u8,
+    },
+    /// More bytes of trailers than are kept.
+    TrailersTooBig,
+}
+
+/// What one call of [`BodyDecoder::decode`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the input that are done with, the data included.
+    pub consumed: usize,
+    /// Where in the input bytes of the body stand; may be empty.
+    pub data: Range<usize>,
+    /// The body is complete. What follows in the input belongs to the next message.
+    pub done: bool,
+}
+
+/// Finds the body in the bytes behind a head.
+#[derive(Debug)]
+pub struct BodyDecoder(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Length(u64),
+    Chunked(ChunkParser),
+    UntilClose,
+}
+
+impl BodyDecoder {
+    /// A body of `n` bytes.
+    pub fn length(n: u64) -> BodyDecoder {
+        BodyDecoder(Kind::Length(n))
+    }
+
+    /// A chunked body whose trailers are read and thrown away, as nginx does with requests'.
+    pub fn chunked() -> BodyDecoder {
+        BodyDecoder(Kind::Chunked(ChunkParser::default()))
+    }
+
+    /// A chunked body whose trailers are kept, `limit` bytes of them at most.
+    pub fn chunked_with_trailers(limit: usize) -> BodyDecoder {
+        BodyDecoder(Kind::Chunked(ChunkParser::keeping_trailers(limit)))
+    }
+
+    /// A body that ends with the connection.
+    pub fn until_close() -> BodyDecoder {
+        BodyDecoder(Kind::UntilClose)
+    }
+
+    /// Reads on. Call again with what was not consumed until a step finds neither data nor the
+    /// end, then with more bytes. A body of length 0 is complete before its first byte.
+    pub fn decode(&mut self, input: &[u8]) -> Result<Step, BodyError> {
+        match &mut self.0 {
+            Kind::Length(left) => {
+                let len = clamp(*left, input.len());
+                *left -= len as u64;
+                Ok(Step { consumed: len, data: 0..len, done: *left == 0 })
+            }
+            Kind::UntilClose => {
+                Ok(Step { consumed: input.len(), data: 0..input.len(), done: false })
+            }
+            Kind::Chunked(chunks) => {
+                let start = chunks.parse(input)?;
+                let mut end = start;
+                if chunks.in_data() {
+                    end += clamp(chunks.size, input.len() - start);
+                    chunks.size -= (end - start) as u64;
+                }
+                Ok(Step { consumed: end, data: start..end, done: chunks.done() })
+            }
+        }
+    }
+
+    /// The least number of bytes that are to come until the body is complete; `None` if unknown.
+    pub fn expected(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Length(left) => Some(*left),
+            Kind::Chunked(chunks) => Some(chunks.expected()),
+            Kind::UntilClose => None,
+        }
+    }
+
+    /// How many bytes of data follow for sure before anything else: what may be passed on
+    /// without looking at it.
+    pub fn data_left(&self) -> u64 {
+        match &self.0 {
+            Kind::Length(left) => *left,
+            Kind::Chunked(chunks) if chunks.in_data() => chunks.size,
+            Kind::Chunked(_) => 0,
+            Kind::UntilClose => u64::MAX,
+        }
+    }
+
+    /// The trailers, if they are kept. Complete when the body is.
+    pub fn trailers(&self) -> Option<&Trailers> {
+        match &self.0 {
+            Kind::Chunked(chunks) => chunks.trailers(),
+            _ => None,
+        }
+    }
+}
+
+fn clamp(wanted: u64, available: usize) -> usize {
+    usize::try_from(wanted).unwrap_or(usize::MAX).min(available)
+}
+
+/// Writes the line before a chunk of `len` bytes; `len` is not 0, that would end the body.
+pub fn chunk_head(len: u64, out: &mut Vec<u8>) {
+    debug_assert!(len > 0);
+    let digits = (64 - len.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let nibble = (len >> (digit * 4)) as u8 & 0xf;
+        out.push(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
+    }
+    chunk_end(out);
+}
+
+/// Writes what stands behind a chunk.
+pub fn chunk_end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the last chunk and the trailers.
+pub fn last_chunk<'a>(trailers: impl IntoIterator<Item = (&'a [u8], &'a [u8])>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}

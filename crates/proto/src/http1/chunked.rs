@@ -1,0 +1,201 @@
+//! The chunked transfer coding. nginx: ngx_http_parse_chunked, ngx_http_proxy_process_trailer.
+
+use super::body::BodyError;
+use super::fields::{Fields, FieldsProgress};
+use super::names::Header;
+
+/// nginx keeps sizes in a file offset, with room for the bytes that frame the last chunk.
+const MAX_SIZE: u64 = i64::MAX as u64 - 9;
+
+/// Reads chunk heads, chunk ends and trailers.
+#[derive(Debug, Default)]
+pub(super) struct ChunkParser {
+    state: State,
+    /// Bytes of the current chunk that are to come.
+    pub(super) size: u64,
+    trailers: Option<Box<Trailers>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    Size,
+    Extension,
+    ExtensionEnd,
+    /// In a chunk, or right behind it once its size is used up.
+    Data,
+    AfterDataEnd,
+    LastExtension,
+    LastExtensionEnd,
+    Trailer,
+    TrailerEnd,
+    TrailerLine,
+    TrailerLineEnd,
+    /// Trailers are being collected.
+    Kept,
+    Done,
+}
+
+/// The header lines behind the last chunk.
+#[derive(Debug, Default)]
+pub struct Trailers {
+    bytes: Vec<u8>,
+    limit: usize,
+    headers: Vec<Header>,
+    fields: Fields,
+}
+
+impl Trailers {
+    /// The lines, and the bytes that their spans point into.
+    pub fn headers(&self) -> (&[u8], &[Header]) {
+        (&self.bytes, &self.headers)
+    }
+
+    /// Takes what belongs to the trailers; `true` if they are complete.
+    fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
+        let before = self.bytes.len();
+        let room = self.limit.saturating_sub(before);
+        let taken = input.get(..room).unwrap_or(input);
+        self.bytes.extend_from_slice(taken);
+        loop {
+            let progress = self.fields.parse(&self.bytes).map_err(|e| {
+                let line = String::from_utf8_lossy(e.line.of(&self.bytes)).into_owned();
+                BodyError::InvalidTrailer { line, byte: e.byte }
+            })?;
+            match progress {
+                FieldsProgress::Line { header, .. } => self.headers.push(header),
+                FieldsProgress::End => {
+                    let end = self.fields.pos();
+                    self.bytes.truncate(end);
+                    return Ok((end - before, true));
+                }
+                FieldsProgress::More if self.bytes.len() >= self.limit => {
+                    return Err(BodyError::TrailersTooBig);
+                }
+                FieldsProgress::More => return Ok((taken.len(), false)),
+            }
+        }
+    }
+}
+
+impl ChunkParser {
+    /// Trailers are kept, `limit` bytes of them at most.
+    pub(super) fn keeping_trailers(limit: usize) -> ChunkParser {
+        let fields = Fields::of_response(0);
+        let trailers = Box::new(Trailers { limit, fields, ..Trailers::default() });
+        ChunkParser { trailers: Some(trailers), ..ChunkParser::default() }
+    }
+
+    pub(super) fn trailers(&self) -> Option<&Trailers> {
+        self.trailers.as_deref()
+    }
+
+    pub(super) fn done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Whether the next bytes are those of a chunk.
+    pub(super) fn in_data(&self) -> bool {
+        self.state == State::Data && self.size > 0
+    }
+
+    /// Reads until data or the end, or until the bytes run out. Returns how many were read.
+    pub(super) fn parse(&mut self, input: &[u8]) -> Result<usize, BodyError> {
+        let mut pos = 0;
+        while !self.in_data() && self.state != State::Done {
+            if self.state == State::Kept {
+                let rest = input.get(pos..).unwrap_or_default();
+                return Ok(pos + self.keep(rest)?);
+            }
+            let Some(&ch) = input.get(pos) else { break };
+            self.step(ch)?;
+            pos += 1;
+        }
+        Ok(pos)
+    }
+
+    fn keep(&mut self, input: &[u8]) -> Result<usize, BodyError> {
+        let Some(trailers) = &mut self.trailers else {
+            return Ok(0);
+        };
+        let (taken, done) = trailers.take(input)?;
+        if done {
+            self.state = State::Done;
+        }
+        Ok(taken)
+    }
+
+    fn step(&mut self, ch: u8) -> Result<(), BodyError> {
+        self.state = match (self.state, ch) {
+            (State::Start, _) => {
+                self.size = hex(ch).ok_or(BodyError::InvalidChunk)?;
+                State::Size
+            }
+            (State::Size, _) => self.size_byte(ch)?,
+            (State::Extension, b'\r') => State::ExtensionEnd,
+            (State::LastExtension, b'\r') => State::LastExtensionEnd,
+            (State::TrailerLine, b'\r') => State::TrailerLineEnd,
+            (
+                State::Extension | State::LastExtension | State::TrailerLine | State::Trailer,
+                b'\n',
+            ) => {
+                return Err(BodyError::InvalidChunk);
+            }
+            (State::Extension | State::LastExtension | State::TrailerLine, _) => self.state,
+            (State::ExtensionEnd, b'\n') => State::Data,
+            (State::Data, b'\r') => State::AfterDataEnd,
+            (State::AfterDataEnd, b'\n') => State::Start,
+            (State::LastExtensionEnd, b'\n') if self.trailers.is_some() => State::Kept,
+            (State::LastExtensionEnd | State::TrailerLineEnd, b'\n') => State::Trailer,
+            (State::Trailer, b'\r') => State::TrailerEnd,
+            (State::Trailer, _) => State::TrailerLine,
+            (State::TrailerEnd, b'\n') => State::Done,
+            _ => return Err(BodyError::InvalidChunk),
+        };
+        Ok(())
+    }
+
+    fn size_byte(&mut self, ch: u8) -> Result<State, BodyError> {
+        // checked before the byte is looked at, as nginx does: 2^59 and more never pass
+        if self.size > i64::MAX as u64 / 16 {
+            return Err(BodyError::InvalidChunk);
+        }
+        if let Some(digit) = hex(ch) {
+            self.size = self.size * 16 + digit;
+            if self.size > MAX_SIZE {
+                return Err(BodyError::InvalidChunk);
+            }
+            return Ok(State::Size);
+        }
+        match (ch, self.size) {
+            (b'\r', 0) => Ok(State::LastExtensionEnd),
+            (b'\r', _) => Ok(State::ExtensionEnd),
+            (b';' | b' ' | b'\t', 0) => Ok(State::LastExtension),
+            (b';' | b' ' | b'\t', _) => Ok(State::Extension),
+            _ => Err(BodyError::InvalidChunk),
+        }
+    }
+
+    /// The least number of bytes that are to come: of this chunk, and of an empty last one.
+    pub(super) fn expected(&self) -> u64 {
+        const END_AND_LAST: u64 = 7;
+        match self.state {
+            State::Start => 5,
+            State::Size if self.size == 0 => 4,
+            State::Size | State::Extension => 2 + self.size + END_AND_LAST,
+            State::ExtensionEnd => 1 + self.size + END_AND_LAST,
+            State::Data => self.size + END_AND_LAST,
+            State::AfterDataEnd => 6,
+            State::LastExtension | State::TrailerLine => 4,
+            State::LastExtensionEnd | State::TrailerLineEnd => 3,
+            State::Trailer | State::Kept => 2,
+            State::TrailerEnd => 1,
+            State::Done => 0,
+        }
+    }
+}
+
+fn hex(ch: u8) -> Option<u64> {
+    (ch as char).to_digit(16).map(u64::from)
+}

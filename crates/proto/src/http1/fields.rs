@@ -1,0 +1,301 @@
+//! Header lines, resumable at any byte: those of requests, of responses and of trailers.
+//! nginx: ngx_http_parse_header_line.
+
+use super::names::{Header, HeaderId};
+use crate::Span;
+
+/// Reads header lines up to the empty line that ends them.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    state: State,
+    pos: usize,
+    name_start: usize,
+    name_end: usize,
+    value_start: usize,
+    value_end: usize,
+    invalid: bool,
+    underscores: bool,
+    upstream: bool,
+}
+
+/// What a call of [`Fields::parse`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldsProgress {
+    /// The bytes ran out.
+    More,
+    /// A header line; `invalid` if its name holds bytes that names should not hold.
+    Line {
+        /// The line.
+        header: Header,
+        /// Whether nginx's `ignore_invalid_headers` drops it.
+        invalid: bool,
+    },
+    /// The empty line behind the last header.
+    End,
+}
+
+/// A byte that cannot stand where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldsError {
+    /// The line up to the byte.
+    pub line: Span,
+    /// The byte.
+    pub byte: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    Name,
+    BeforeValue,
+    Value,
+    /// A second status line among the headers, which some servers send.
+    Ignored,
+    AlmostDone,
+    EndAlmostDone,
+}
+
+impl Fields {
+    /// Starts at offset `pos`. `underscores`: names may hold `_` (nginx's
+    /// `underscores_in_headers`).
+    pub fn of_request(pos: usize, underscores: bool) -> Fields {
+        Fields { pos, name_start: pos, underscores, ..Fields::default() }
+    }
+
+    /// The same for a response's headers or trailers: underscores are usual, and a second
+    /// status line is skipped.
+    pub fn of_response(pos: usize) -> Fields {
+        Fields { upstream: true, ..Fields::of_request(pos, true) }
+    }
+
+    /// Everything before this offset has been read.
+    pub fn pos(&self) -> usize {
+        self.pos
+    }
+
+    /// Where the line that is being read begins, or `None` between lines.
+    pub fn line_start(&self) -> Option<usize> {
+        (self.state != State::Start).then_some(self.name_start)
+    }
+
+    /// Where the last line that was begun begins.
+    pub(super) fn last_start(&self) -> usize {
+        self.name_start
+    }
+
+    /// A server that was chosen by its name may have another mind about underscores.
+    pub(super) fn set_underscores(&mut self, underscores: bool) {
+        self.underscores = underscores;
+    }
+
+    /// Reads on to the end of one line. `buf` begins where it began at the first call.
+    #[inline]
+    pub fn parse(&mut self, buf: &[u8]) -> Result<FieldsProgress, FieldsError> {
+        while let Some(&ch) = buf.get(self.pos) {
+            match self.state {
+                State::Start => {
+                    self.name_start = self.pos;
+                    match ch {
+                        b'\r' => {
+                            self.pos += 1;
+                            self.state = State::EndAlmostDone;
+                        }
+                        b'\n' => return Ok(self.end()),
+                        b':' => return Err(self.error(self.pos, ch)),
+                        _ => {
+                            self.invalid = false;
+                            self.state = State::Name;
+                        }
+                    }
+                }
+                State::Name => {
+                    if let Some(header) = self.name(buf)? {
+                        return Ok(header);
+                    }
+                }
+                State::BeforeValue => {
+                    if ch == b' ' {
+                        self.pos += 1;
+                    } else {
+                        self.value_start = self.pos;
+                        self.state = State::Value;
+                    }
+                }
+                State::Value => {
+                    if let Some(header) = self.value(buf)? {
+                        return Ok(header);
+                    }
+                }
+                State::Ignored => {
+                    self.pos += 1;
+                    if ch == b'\n' {
+                        self.state = State::Start;
+                    }
+                }
+                State::AlmostDone => match ch {
+                    b'\n' => return Ok(self.line(buf)),
+                    b'\r' => self.pos += 1,
+                    _ => {
+                        // nginx quotes the byte behind the value: the CR, or a space before it
+                        let byte = buf.get(self.value_end).copied().unwrap_or(b'\r');
+                        return Err(self.error(self.value_end, byte));
+                    }
+                },
+                State::EndAlmostDone => match ch {
+                    b'\n' => return Ok(self.end()),
+                    _ => return Err(self.error(self.name_start, b'\r')),
+                },
+            }
+        }
+        Ok(FieldsProgress::More)
+    }
+
+    /// A name, or a line without a colon, which nginx takes as a name with an empty value.
+    #[inline]
+    fn name(&mut self, buf: &[u8]) -> Result<Option<FieldsProgress>, FieldsError> {
+        let mut pos = self.pos;
+        while let Some(&ch) = buf.get(pos) {
+            match NAME[ch as usize] {
+                Class::Token => {}
+                Class::Underscore => self.invalid |= !self.underscores,
+                Class::Odd => {
+                    if ch == b'/' && self.upstream && pos - self.name_start == 4 {
+                        let name = Span::new(self.name_start, pos);
+                        if name.of(buf) == b"HTTP" {
+                            self.pos = pos + 1;
+                            self.state = State::Ignored;
+                            return Ok(None);
+                        }
+                    }
+                    self.invalid = true;
+                }
+                Class::Colon => {
+                    self.name_end = pos;
+                    self.pos = pos + 1;
+                    self.state = State::BeforeValue;
+                    return Ok(None);
+                }
+                Class::End => {
+                    self.name_end = pos;
+                    self.value_start = pos;
+                    self.pos = pos;
+                    return Ok(self.end_of_value(buf, ch));
+                }
+                Class::Bad => return Err(self.error(pos, ch)),
+            }
+            pos += 1;
+        }
+        self.pos = pos;
+        Ok(None)
+    }
+
+    #[inline]
+    fn value(&mut self, buf: &[u8]) -> Result<Option<FieldsProgress>, FieldsError> {
+        let rest = buf.get(self.pos..).unwrap_or_default();
+        let len = plain_len(rest);
+        self.pos += len;
+        match rest.get(len) {
+            None => Ok(None),
+            Some(0) => Err(self.error(self.pos, 0)),
+            Some(&ch) => Ok(self.end_of_value(buf, ch)),
+        }
+    }
+
+    /// At the CR or LF behind a value.
+    #[inline]
+    fn end_of_value(&mut self, buf: &[u8], ch: u8) -> Option<FieldsProgress> {
+        let value = buf.get(self.value_start..self.pos).unwrap_or_default();
+        let trailing = value.iter().rev().take_while(|&&b| b == b' ').count();
+        self.value_end = self.pos - trailing;
+        if ch == b'\n' {
+            return Some(self.line(buf));
+        }
+        self.pos += 1;
+        self.state = State::AlmostDone;
+        if buf.get(self.pos) == Some(&b'\n') {
+            return Some(self.line(buf));
+        }
+        None
+    }
+
+    /// The line feed stands at `self.pos`.
+    #[inline]
+    fn line(&mut self, buf: &[u8]) -> FieldsProgress {
+        self.pos += 1;
+        self.state = State::Start;
+        let name = Span::new(self.name_start, self.name_end);
+        let value = Span::new(self.value_start, self.value_end);
+        let id = HeaderId::from_name(name.of(buf));
+        FieldsProgress::Line { header: Header { name, value, id }, invalid: self.invalid }
+    }
+
+    fn end(&mut self) -> FieldsProgress {
+        self.pos += 1;
+        self.state = State::Start;
+        FieldsProgress::End
+    }
+
+    #[cold]
+    fn error(&self, end: usize, byte: u8) -> FieldsError {
+        FieldsError { line: Span::new(self.name_start, end), byte }
+    }
+}
+
+/// How many bytes at the beginning are neither NUL, CR nor LF. Eight bytes at a step: values are
+/// short, and a call into a vector routine would cost more than it saves.
+#[inline]
+fn plain_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+    let mut len = 0;
+    while let Some(&word) = bytes.get(len..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(word);
+        // the high bit of each byte below 0x0e; a borrow can only set bits above a true one
+        let low = word.wrapping_sub(ONES * 0x0e) & !word & HIGHS;
+        if low == 0 {
+            len += 8;
+            continue;
+        }
+        len += low.trailing_zeros() as usize / 8;
+        match bytes.get(len) {
+            Some(0 | b'\r' | b'\n') => return len,
+            _ => len += 1,
+        }
+    }
+    let tail = bytes.get(len..).unwrap_or_default();
+    len + tail.iter().take_while(|&&b| !matches!(b, 0 | b'\r' | b'\n')).count()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Token,
+    Underscore,
+    /// A byte that makes the line one to be dropped.
+    Odd,
+    Colon,
+    /// CR, LF.
+    End,
+    /// Space, other control characters, DEL: the request is refused.
+    Bad,
+}
+
+static NAME: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [Class::Odd; 256];
+    let mut ch = 0;
+    while ch < 256 {
+        if (ch as u8).is_ascii_alphanumeric() || ch as u8 == b'-' {
+            classes[ch] = Class::Token;
+        } else if ch <= 0x20 || ch == 0x7f {
+            classes[ch] = Class::Bad;
+        }
+        ch += 1;
+    }
+    classes[b'_' as usize] = Class::Underscore;
+    classes[b':' as usize] = Class::Colon;
+    classes[b'\r' as usize] = Class::End;
+    classes[b'\n' as usize] = Class::End;
+    classes
+}

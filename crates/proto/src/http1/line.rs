@@ -1,0 +1,446 @@
+//! The request line, resumable at any byte. nginx: ngx_http_parse_request_line.
+
+use super::error::HeadError;
+use super::method::{Method, Version};
+use super::request::RequestHead;
+use crate::Span;
+
+/// Reads one request line, and blank lines before it.
+#[derive(Debug, Default)]
+pub(super) struct LineParser {
+    state: State,
+    /// Everything before this offset has been read.
+    pub(super) pos: usize,
+    /// Where the method begins.
+    pub(super) start: usize,
+    /// Begin of the element that is being read: target, scheme or host.
+    mark: usize,
+    /// Begin of the target's path (or of its `?`), or of the `/` that stands in for it.
+    target: usize,
+    /// Offset of the `?`, 0 if there is none: no `?` can be the first byte of a request.
+    query: usize,
+    /// Offset of the `#`, 0 if there is none.
+    fragment: usize,
+    schema_end: usize,
+    matched: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    Method,
+    BeforeTarget,
+    Schema,
+    SchemaSlash,
+    SchemaSecondSlash,
+    BeforeHost,
+    HostStart,
+    Host,
+    HostLiteral,
+    HostEnd,
+    PortStart,
+    Port,
+    /// Behind a `/` of the path: `.` and `/` are special here.
+    AfterSlash,
+    Path,
+    /// Behind the first thing that makes splitting the path needless or impossible.
+    Rest,
+    AfterTarget,
+    Protocol,
+    MajorFirst,
+    Major,
+    MinorFirst,
+    Minor,
+    AfterVersion,
+    AlmostDone,
+    Done,
+}
+
+impl LineParser {
+    /// Whether nothing but blank lines has been read.
+    pub(super) fn blank(&self) -> bool {
+        self.state == State::Start
+    }
+
+    /// Reads on; `true` when the line is complete and `head` describes it.
+    #[inline]
+    pub(super) fn parse(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<bool, HeadError> {
+        while let Some(&ch) = buf.get(self.pos) {
+            match self.state {
+                State::Start | State::Method => self.method(buf, ch, head)?,
+                State::BeforeTarget => self.before_target(ch)?,
+                State::AfterSlash | State::Path | State::Rest => self.path(buf, head)?,
+                State::AfterTarget => self.after_target(buf, ch, head)?,
+                State::Protocol
+                | State::MajorFirst
+                | State::Major
+                | State::MinorFirst
+                | State::Minor
+                | State::AfterVersion
+                | State::AlmostDone => self.version(ch, head)?,
+                State::Done => break,
+                _ => self.authority(ch, head)?,
+            }
+            if self.state == State::Done {
+                return if head.version == Version::Http09 && head.method != Method::Get {
+                    Err(HeadError::InvalidMethod09)
+                } else {
+                    Ok(true)
+                };
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline]
+    fn method(&mut self, buf: &[u8], ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
+        if self.state == State::Start {
+            self.start = self.pos;
+            if ch == b'\r' || ch == b'\n' {
+                self.pos += 1;
+                return Ok(());
+            }
+        }
+        let rest = buf.get(self.pos..).unwrap_or_default();
+        if self.state == State::Start && rest.starts_with(b"GET ") {
+            self.pos += 3;
+        } else {
+            let len = rest.iter().take_while(|&&b| is_method_byte(b)).count();
+            self.pos += len;
+            if self.pos == self.start {
+                return Err(HeadError::InvalidMethod);
+            }
+            match rest.get(len) {
+                Some(b' ') => {}
+                Some(_) => return Err(HeadError::InvalidMethod),
+                None => {
+                    self.state = State::Method;
+                    return Ok(());
+                }
+            }
+        }
+        head.method_name = Span::new(self.start, self.pos);
+        head.method = Method::from_name(head.method_name.of(buf));
+        self.state = match head.method {
+            Method::Connect => State::BeforeHost,
+            _ => State::BeforeTarget,
+        };
+        self.pos += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn before_target(&mut self, ch: u8) -> Result<(), HeadError> {
+        match ch {
+            b'/' => {
+                self.target = self.pos;
+                self.state = State::AfterSlash;
+            }
+            b'a'..=b'z' | b'A'..=b'Z' => {
+                self.mark = self.pos;
+                self.state = State::Schema;
+            }
+            b' ' => {}
+            _ => return Err(HeadError::InvalidRequest),
+        }
+        self.pos += 1;
+        Ok(())
+    }
+
+    /// Scheme, host and port of an absolute-form or CONNECT target.
+    fn authority(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
+        match (self.state, ch) {
+            (State::Schema, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'+' | b'-' | b'.') => {}
+            (State::Schema, b':') => {
+                head.schema = Some(Span::new(self.mark, self.pos));
+                self.schema_end = self.pos;
+                self.state = State::SchemaSlash;
+            }
+            (State::SchemaSlash, b'/') => self.state = State::SchemaSecondSlash,
+            (State::SchemaSecondSlash, b'/') => self.state = State::HostStart,
+            (State::Schema | State::SchemaSlash | State::SchemaSecondSlash, _) => {
+                return Err(HeadError::InvalidRequest);
+            }
+            (State::BeforeHost, b' ') => {}
+            (State::BeforeHost | State::HostStart, _) => {
+                self.mark = self.pos;
+                if ch != b'[' {
+                    self.state = State::Host;
+                    return Ok(());
+                }
+                self.state = State::HostLiteral;
+            }
+            (State::Host, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-') => {}
+            (State::HostLiteral, b']') => self.state = State::HostEnd,
+            (State::HostLiteral, b':') => {}
+            (State::HostLiteral, _) if is_unreserved_or_sub_delim(ch) => {}
+            (State::HostLiteral, _) => return Err(HeadError::InvalidRequest),
+            (State::Host | State::HostEnd, b':') => self.state = State::PortStart,
+            (State::PortStart | State::Port, b'0'..=b'9') => self.state = State::Port,
+            _ => self.end_authority(ch, head)?,
+        }
+        self.pos += 1;
+        Ok(())
+    }
+
+    fn end_authority(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
+        head.host = Some(Span::new(self.mark, self.pos));
+        if head.method == Method::Connect {
+            // CONNECT wants "host:port", then the version whose "/" serves as the path
+            if self.state != State::Port || ch != b' ' {
+                return Err(HeadError::InvalidRequest);
+            }
+            self.state = State::AfterTarget;
+            return Ok(());
+        }
+        match ch {
+            b'/' => {
+                self.target = self.pos;
+                self.state = State::AfterSlash;
+            }
+            b'?' => {
+                self.target = self.pos;
+                self.query = self.pos;
+                head.empty_path = true;
+                self.state = State::Rest;
+            }
+            b' ' => {
+                // no path at all: the first "/" of "://" serves as one
+                head.target = Span::new(self.schema_end + 1, self.schema_end + 2);
+                head.path = head.target;
+                self.state = State::AfterTarget;
+            }
+            _ => return Err(HeadError::InvalidRequest),
+        }
+        Ok(())
+    }
+
+    /// The path, the query and the fragment, up to the space or the end of the line.
+    #[inline]
+    fn path(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
+        let mut state = self.state;
+        let mut pos = self.pos;
+        while let Some(&ch) = buf.get(pos) {
+            match CLASS[ch as usize] {
+                Class::Usual => {
+                    if state == State::AfterSlash {
+                        state = State::Path;
+                    }
+                }
+                Class::Slash => match state {
+                    State::Path => state = State::AfterSlash,
+                    State::AfterSlash => {
+                        head.complex = true;
+                        state = State::Rest;
+                    }
+                    _ => {}
+                },
+                Class::Dot => {
+                    if state == State::AfterSlash {
+                        head.complex = true;
+                        state = State::Rest;
+                    }
+                }
+                Class::Hash => {
+                    head.complex = true;
+                    if self.fragment == 0 {
+                        self.fragment = pos;
+                    }
+                    state = State::Rest;
+                }
+                Class::Percent | Class::Plus | Class::Question
+                    if self.query != 0 || self.fragment != 0 => {}
+                Class::Percent => {
+                    head.quoted = true;
+                    state = State::Rest;
+                }
+                Class::Plus => head.plus = true,
+                Class::Question => {
+                    self.query = pos;
+                    state = State::Rest;
+                }
+                Class::End => {
+                    self.pos = pos;
+                    self.end_target(ch, head);
+                    return Ok(());
+                }
+                Class::Bad => return Err(HeadError::InvalidRequest),
+            }
+            pos += 1;
+        }
+        self.state = state;
+        self.pos = pos;
+        Ok(())
+    }
+
+    /// Takes the target apart at the byte that ends it, which stays to be read as what it is.
+    #[inline]
+    fn end_target(&mut self, ch: u8, head: &mut RequestHead) {
+        let end = self.pos;
+        head.target = Span::new(self.target, end);
+        let fragment = if self.fragment == 0 { end } else { self.fragment };
+        if self.query == 0 {
+            head.path = Span::new(self.target, fragment);
+        } else {
+            head.path = Span::new(self.target, self.query);
+            head.args = Some(Span::new(self.query + 1, fragment));
+        }
+        head.complex |= head.quoted | head.empty_path;
+        self.state = State::AfterTarget;
+        if ch == b' ' {
+            self.pos += 1;
+        }
+    }
+
+    #[inline]
+    fn after_target(
+        &mut self,
+        buf: &[u8],
+        ch: u8,
+        head: &mut RequestHead,
+    ) -> Result<(), HeadError> {
+        let usual = buf.get(self.pos..).is_some_and(|rest| rest.starts_with(b"HTTP/1.1\r\n"));
+        if usual {
+            head.protocol = Span::new(self.pos, self.pos);
+            self.name_read(self.pos + 4, head);
+            head.version = Version::Http11;
+            head.minor = 1;
+            self.pos += 9;
+            self.finish(self.pos - 1, head);
+            return Ok(());
+        }
+        match ch {
+            b' ' => {}
+            b'\r' => self.state = State::AlmostDone,
+            b'\n' => {
+                self.finish(self.pos, head);
+                return Ok(());
+            }
+            b'H' => {
+                head.protocol = Span::new(self.pos, self.pos);
+                self.matched = 1;
+                self.state = State::Protocol;
+            }
+            _ => return Err(HeadError::InvalidRequest),
+        }
+        self.pos += 1;
+        Ok(())
+    }
+
+    /// `HTTP/` has been read up to its slash.
+    fn name_read(&mut self, slash: usize, head: &mut RequestHead) {
+        if head.method == Method::Connect {
+            head.target = Span::new(slash, slash + 1);
+            head.path = head.target;
+        }
+    }
+
+    /// From the `H` of the version to the line feed, one byte at a time.
+    fn version(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
+        match (self.state, ch) {
+            (State::Protocol, _) => {
+                if b"HTTP/".get(self.matched as usize) != Some(&ch) {
+                    return Err(HeadError::InvalidRequest);
+                }
+                self.matched += 1;
+                if ch == b'/' {
+                    self.name_read(self.pos, head);
+                    self.state = State::MajorFirst;
+                }
+            }
+            (State::MajorFirst, b'1') => self.state = State::Major,
+            (State::MajorFirst, b'2'..=b'9') | (State::Major, b'0'..=b'9') => {
+                return Err(HeadError::InvalidVersion);
+            }
+            (State::Major, b'.') => self.state = State::MinorFirst,
+            (State::MinorFirst, b'0'..=b'9') => {
+                head.minor = u16::from(ch - b'0');
+                self.state = State::Minor;
+            }
+            (State::Minor, b'0'..=b'9') if head.minor <= 99 => {
+                head.minor = head.minor * 10 + u16::from(ch - b'0');
+            }
+            (State::Minor | State::AfterVersion, b' ') => {
+                self.version_read(head);
+                self.state = State::AfterVersion;
+            }
+            (State::Minor | State::AfterVersion, b'\r') => {
+                self.version_read(head);
+                self.state = State::AlmostDone;
+            }
+            (State::Minor | State::AfterVersion, b'\n') => {
+                self.version_read(head);
+                self.finish(self.pos, head);
+                return Ok(());
+            }
+            (State::AlmostDone, b'\n') => {
+                self.finish(self.pos - 1, head);
+                return Ok(());
+            }
+            _ => return Err(HeadError::InvalidRequest),
+        }
+        self.pos += 1;
+        Ok(())
+    }
+
+    fn version_read(&mut self, head: &mut RequestHead) {
+        head.version = Version::of_minor(head.minor);
+    }
+
+    /// The line feed stands at `self.pos`, the line's text ends at `end`.
+    #[inline]
+    fn finish(&mut self, end: usize, head: &mut RequestHead) {
+        head.line = Span::new(self.start, end);
+        head.protocol.end = if head.version == Version::Http09 { 0 } else { end as u32 };
+        self.pos += 1;
+        head.line_end = self.pos as u32;
+        self.state = State::Done;
+    }
+}
+
+fn is_method_byte(ch: u8) -> bool {
+    ch.is_ascii_uppercase() || ch == b'_' || ch == b'-'
+}
+
+/// RFC 3986's `unreserved` and `sub-delims`.
+fn is_unreserved_or_sub_delim(ch: u8) -> bool {
+    ch.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&ch)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Usual,
+    Slash,
+    Dot,
+    Percent,
+    Plus,
+    Question,
+    Hash,
+    /// Space, CR, LF: the target ends.
+    End,
+    /// Control characters and DEL.
+    Bad,
+}
+
+static CLASS: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [Class::Usual; 256];
+    let mut ch = 0;
+    while ch < 0x20 {
+        classes[ch] = Class::Bad;
+        ch += 1;
+    }
+    classes[0x7f] = Class::Bad;
+    classes[b' ' as usize] = Class::End;
+    classes[b'\r' as usize] = Class::End;
+    classes[b'\n' as usize] = Class::End;
+    classes[b'/' as usize] = Class::Slash;
+    classes[b'.' as usize] = Class::Dot;
+    classes[b'%' as usize] = Class::Percent;
+    classes[b'+' as usize] = Class::Plus;
+    classes[b'?' as usize] = Class::Question;
+    classes[b'#' as usize] = Class::Hash;
+    classes
+}

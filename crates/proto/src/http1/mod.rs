@@ -1,0 +1,28 @@
+//! HTTP/1 heads and bodies.
+//!
+//! The rules are those of nginx's `ngx_http_parse.c` and of its use in `ngx_http_request.c` and
+//! `ngx_http_proxy_module.c`: where RFC 9112 leaves a choice, nginx's choice is taken, since its
+//! users' clients and upstreams are known to live with it.
+
+mod body;
+mod chunked;
+mod error;
+mod fields;
+mod line;
+mod method;
+mod names;
+mod request;
+mod response;
+
+pub use body::{BodyDecoder, BodyError, Step, chunk_end, chunk_head, last_chunk};
+pub use chunked::Trailers;
+pub use error::HeadError;
+pub use fields::{Fields, FieldsError, FieldsProgress};
+pub use method::{Method, Version};
+pub use names::{Header, HeaderId};
+pub(crate) use request::offset;
+pub use request::{Connection, HeadLimits, Progress, RequestHead, RequestParser};
+pub use response::{ResponseError, ResponseHead, ResponseParser};
+
+#[cfg(test)]
+mod tests;

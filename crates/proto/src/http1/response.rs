@@ -1,0 +1,261 @@
+//! Heads of upstream responses. nginx: ngx_http_parse_status_line, ngx_http_proxy_process_header.
+
+use std::borrow::Cow;
+
+use super::fields::{Fields, FieldsError, FieldsProgress};
+use super::method::Version;
+use super::names::{Header, HeaderId};
+use super::request::{Progress, offset};
+use crate::Span;
+
+/// Why a response head is refused. The upstream is to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseError {
+    /// No status line. nginx then takes every byte as the body of an HTTP/0.9 response, unless
+    /// the answer is to be cached or the connection must stay usable: the caller decides.
+    NoStatusLine,
+    /// A header line with a byte that cannot stand where it stands.
+    InvalidHeader {
+        /// The line up to the byte.
+        line: Span,
+        /// The byte.
+        byte: u8,
+    },
+}
+
+impl ResponseError {
+    /// The text for the error log. `buf` is the buffer that was parsed.
+    pub fn reason(&self, buf: &[u8]) -> Cow<'static, str> {
+        match *self {
+            ResponseError::NoStatusLine => "upstream sent no valid HTTP/1.0 header".into(),
+            ResponseError::InvalidHeader { line, byte } => {
+                let line = String::from_utf8_lossy(line.of(buf));
+                format!("upstream sent invalid header: \"{line}\\x{byte:02x}...\"").into()
+            }
+        }
+    }
+}
+
+/// A response head. Spans point into the buffer that was parsed.
+#[derive(Clone, Debug, Default)]
+pub struct ResponseHead {
+    /// The version; anything below 1.1 closes the connection.
+    pub version: Version,
+    /// The status code.
+    pub status: u16,
+    /// Code and text, as nginx passes them on: `404 Not Found`.
+    pub status_line: Span,
+    /// The text alone; may be empty.
+    pub reason: Span,
+    /// Header lines in the order sent, odd names included.
+    pub headers: Vec<Header>,
+    /// Offset behind the head: the body begins here.
+    pub end: u32,
+    seen: u64,
+}
+
+impl ResponseHead {
+    /// The first header of a name. Costs nothing when there is none.
+    #[inline]
+    pub fn header(&self, id: HeaderId) -> Option<&Header> {
+        if self.seen & id.bit() == 0 {
+            return None;
+        }
+        self.headers.iter().find(|header| header.id == id)
+    }
+
+    /// `Content-Length` as nginx reads it: `Some(None)` if it is there but no valid number.
+    pub fn content_length(&self, buf: &[u8]) -> Option<Option<u64>> {
+        self.header(HeaderId::ContentLength).map(|header| offset(header.value.of(buf)))
+    }
+
+    fn clear(&mut self) {
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.clear();
+        *self = ResponseHead { headers, ..ResponseHead::default() };
+    }
+}
+
+/// Reads one response head after another.
+#[derive(Debug, Default)]
+pub struct ResponseParser {
+    head: ResponseHead,
+    state: State,
+    pos: usize,
+    matched: u8,
+    major: u16,
+    minor: u16,
+    digits: u8,
+    fields: Fields,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    #[default]
+    Protocol,
+    MajorFirst,
+    Major,
+    MinorFirst,
+    Minor,
+    Status,
+    AfterStatus,
+    Text,
+    AlmostDone,
+    Fields,
+    Done,
+}
+
+impl ResponseParser {
+    /// A parser for the first response.
+    pub fn new() -> ResponseParser {
+        ResponseParser::default()
+    }
+
+    /// Makes ready for the next response; its buffer begins behind this one's bytes.
+    pub fn reset(&mut self) {
+        self.head.clear();
+        let head = std::mem::take(&mut self.head);
+        *self = ResponseParser { head, ..ResponseParser::default() };
+    }
+
+    /// What has been understood so far; all of it after [`Progress::Done`].
+    #[inline]
+    pub fn head(&self) -> &ResponseHead {
+        &self.head
+    }
+
+    /// Takes the head out, for a response that outlives this parser's turn.
+    pub fn take_head(&mut self) -> ResponseHead {
+        std::mem::take(&mut self.head)
+    }
+
+    /// Reads on. `buf` begins with the first byte of the response and only grows between calls.
+    pub fn parse(&mut self, buf: &[u8]) -> Result<Progress, ResponseError> {
+        if !self.status_line(buf)? {
+            return Ok(Progress::More);
+        }
+        if self.state == State::Done {
+            return Ok(Progress::Done);
+        }
+        loop {
+            let progress = self.fields.parse(buf).map_err(|FieldsError { line, byte }| {
+                ResponseError::InvalidHeader { line, byte }
+            })?;
+            match progress {
+                FieldsProgress::More => return Ok(Progress::More),
+                FieldsProgress::Line { header, .. } => {
+                    if header.id != HeaderId::Other {
+                        self.head.seen |= header.id.bit();
+                    }
+                    self.head.headers.push(header);
+                }
+                FieldsProgress::End => {
+                    self.head.end = self.fields.pos() as u32;
+                    self.state = State::Done;
+                    return Ok(Progress::Done);
+                }
+            }
+        }
+    }
+
+    /// `true` when the status line has been read.
+    fn status_line(&mut self, buf: &[u8]) -> Result<bool, ResponseError> {
+        while self.state < State::Fields {
+            let Some(&ch) = buf.get(self.pos) else {
+                return Ok(false);
+            };
+            match self.state {
+                State::Status => self.status(ch)?,
+                State::AfterStatus | State::Text | State::AlmostDone => self.text(ch)?,
+                _ => self.protocol(buf, ch)?,
+            }
+            self.pos += 1;
+        }
+        Ok(true)
+    }
+
+    fn protocol(&mut self, buf: &[u8], ch: u8) -> Result<(), ResponseError> {
+        const USUAL: &[u8] = b"HTTP/1.1 ";
+
+        if self.pos == 0 && buf.starts_with(USUAL) {
+            (self.major, self.minor) = (1, 1);
+            self.pos = USUAL.len() - 1;
+            self.state = State::Status;
+            return Ok(());
+        }
+        match (self.state, ch) {
+            (State::Protocol, _) if b"HTTP/".get(self.matched as usize) == Some(&ch) => {
+                self.matched += 1;
+                if ch == b'/' {
+                    self.state = State::MajorFirst;
+                }
+            }
+            (State::MajorFirst, b'1'..=b'9') => {
+                self.major = u16::from(ch - b'0');
+                self.state = State::Major;
+            }
+            (State::Major, b'.') => self.state = State::MinorFirst,
+            (State::Major, b'0'..=b'9') if self.major <= 99 => {
+                self.major = self.major * 10 + u16::from(ch - b'0');
+            }
+            (State::MinorFirst, b'0'..=b'9') => {
+                self.minor = u16::from(ch - b'0');
+                self.state = State::Minor;
+            }
+            (State::Minor, b' ') => self.state = State::Status,
+            (State::Minor, b'0'..=b'9') if self.minor <= 99 => {
+                self.minor = self.minor * 10 + u16::from(ch - b'0');
+            }
+            _ => return Err(ResponseError::NoStatusLine),
+        }
+        Ok(())
+    }
+
+    fn status(&mut self, ch: u8) -> Result<(), ResponseError> {
+        match ch {
+            b' ' => {}
+            b'0'..=b'9' => {
+                self.head.status = self.head.status * 10 + u16::from(ch - b'0');
+                self.digits += 1;
+                if self.digits == 3 {
+                    self.head.status_line = Span::new(self.pos.saturating_sub(2), self.pos + 1);
+                    self.state = State::AfterStatus;
+                }
+            }
+            _ => return Err(ResponseError::NoStatusLine),
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, ch: u8) -> Result<(), ResponseError> {
+        match (self.state, ch) {
+            // IIS sends sub-codes: 403.1
+            (State::AfterStatus, b' ' | b'.') => {
+                self.head.reason.start = self.pos as u32 + 1;
+                self.state = State::Text;
+            }
+            (State::AfterStatus | State::Text, b'\r') => self.state = State::AlmostDone,
+            (State::AfterStatus | State::Text, b'\n') => self.end_line(self.pos),
+            (State::Text, _) => {}
+            (State::AlmostDone, b'\n') => self.end_line(self.pos - 1),
+            _ => return Err(ResponseError::NoStatusLine),
+        }
+        Ok(())
+    }
+
+    /// The line feed stands at `self.pos`, the line's text ends at `end`.
+    fn end_line(&mut self, end: usize) {
+        let head = &mut self.head;
+        head.version = match (self.major, self.minor) {
+            (1, minor) => Version::of_minor(minor),
+            _ => Version::Http11,
+        };
+        head.status_line.end = end as u32;
+        head.reason.end = end as u32;
+        if head.reason.start == 0 {
+            head.reason.start = end as u32;
+        }
+        self.fields = Fields::of_response(self.pos + 1);
+        self.state = State::Fields;
+    }
+}

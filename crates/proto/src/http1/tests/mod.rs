@@ -1,0 +1,5 @@
+//! One file for each of the parsers; each rule of nginx has its test.
+
+mod bodies;
+mod requests;
+mod responses;

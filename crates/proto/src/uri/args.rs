@@ -1,0 +1,36 @@
+//! Values out of queries, cookies and lists.
+
+/// The value of a query argument, by its name in any case (`$arg_name`). nginx: ngx_http_arg.
+pub fn arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    args.split(|&ch| ch == b'&').find_map(|pair| {
+        let (head, tail) = pair.split_at_checked(name.len())?;
+        let (equals, value) = tail.split_first()?;
+        (*equals == b'=' && head.eq_ignore_ascii_case(name)).then_some(value)
+    })
+}
+
+/// The value of `name=value` in a list: `separator` is `;` for `Cookie` (`$cookie_name`) and `,`
+/// for most others. nginx: ngx_http_parse_multi_header_lines.
+pub fn list_value<'a>(list: &'a [u8], name: &[u8], separator: u8) -> Option<&'a [u8]> {
+    list.split(|&ch| ch == separator).find_map(|part| value_of(trim_start(part), name))
+}
+
+/// The value of a `Set-Cookie` header if it sets the cookie `name` (`$upstream_cookie_name`).
+pub fn set_cookie_value<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let value = value_of(header, name)?;
+    value.split(|&ch| ch == b';').next()
+}
+
+fn value_of<'a>(part: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (head, tail) = part.split_at_checked(name.len())?;
+    if !head.eq_ignore_ascii_case(name) {
+        return None;
+    }
+    let (equals, value) = trim_start(tail).split_first()?;
+    (*equals == b'=').then(|| trim_start(value))
+}
+
+fn trim_start(bytes: &[u8]) -> &[u8] {
+    let spaces = bytes.iter().take_while(|&&ch| ch == b' ').count();
+    bytes.get(spaces..).unwrap_or_default()
+}
