@@ -1,1 +1,54 @@
 //! The event loop: backends, operations, timers, executor, file pool, clock.
+//!
+//! One thread, one loop, one backend. Each turn waits, accepts, serves what is ready, runs
+//! expired timers, and goes back to the wait. A connection that is being served is a future on
+//! the loop's own executor; between requests it is a [`Stream`] parked with an [`Idle`] value,
+//! without task and buffer. Nothing here knows HTTP or how connections are spread: the
+//! [`Driver`] decides when listeners are armed and what an accepted socket becomes.
+//!
+//! Operations take buffers by value and give them back ([`Stream::recv`]), so that a backend may
+//! either perform them at once, as those that report readiness do, or own the buffer until the
+//! kernel completes.
+
+mod backend;
+mod buffers;
+mod chain;
+mod clock;
+mod doors;
+mod driver;
+mod either;
+mod executor;
+mod handle;
+mod inner;
+mod ops;
+mod park;
+mod remote;
+mod run;
+mod sleep;
+mod slots;
+mod source;
+mod stream;
+mod timers;
+mod waiter;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::BackendKind;
+pub use chain::{Chain, Segment};
+pub use clock::Wall;
+pub use doors::{Arm, ListenerKey, WatchKey};
+pub use driver::{Driver, Turn};
+pub use either::{Either, either};
+pub use handle::Handle;
+pub use ops::connect::ConnectOptions;
+pub use ops::datagram::Datagram;
+pub use ops::ready::{Closed, Readable, Writable};
+pub use ops::recv::Recv;
+pub use ops::send::Send;
+pub use park::{Idle, Wake};
+pub use remote::Remote;
+pub use run::{Loop, Options};
+pub use rustix::net::SocketAddrAny;
+pub use sleep::Sleep;
+pub use stream::Stream;

@@ -3,7 +3,9 @@
 pub mod descriptor;
 pub mod environment;
 pub mod localtime;
+pub mod poll;
 pub mod process;
+pub mod select;
 pub mod shared;
 pub mod signal;
 pub mod sockopt;

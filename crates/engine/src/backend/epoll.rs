@@ -1,0 +1,91 @@
+//! `epoll(7)`. Sockets are registered once, edge-triggered, for all they can report; listening
+//! sockets and foreign descriptors level-triggered.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::{Backend, Events, Token};
+use crate::Arm;
+use crate::source::{Ready, Source};
+
+/// `epoll_wait`'s timeout is an `int` of milliseconds; longer sleeps come in parts.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+    reported: Vec<Event>,
+}
+
+impl Epoll {
+    pub(crate) fn new(events: usize) -> io::Result<Self> {
+        let fd = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Epoll { fd, reported: Vec::with_capacity(events.max(1)) })
+    }
+}
+
+impl Backend for Epoll {
+    fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
+        let all = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(&self.fd, &source.fd, EventData::new_u64(source.token.0), all)?)
+    }
+
+    /// The kernel forgets a descriptor that closes.
+    fn remove(&mut self, _: &Source) {}
+
+    fn detach(&mut self, source: &Source) {
+        let _ = epoll::delete(&self.fd, &source.fd);
+    }
+
+    fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
+        let flags = match arm {
+            Arm::Shared => EventFlags::IN,
+            Arm::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
+        };
+        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token.0), flags)?)
+    }
+
+    fn unwatch(&mut self, fd: &OwnedFd, _: Token) {
+        let _ = epoll::delete(&self.fd, fd);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
+        let timeout = timeout.map(|t| {
+            let t = t.min(LONGEST);
+            Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() }
+        });
+        self.reported.clear();
+        match epoll::wait(&self.fd, spare_capacity(&mut self.reported), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        for event in &self.reported {
+            events.push(Token(event.data.u64()), ready(event.flags));
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn ready(flags: EventFlags) -> Ready {
+    let pairs = [
+        (EventFlags::IN, Ready::READ),
+        (EventFlags::OUT, Ready::WRITE),
+        (EventFlags::RDHUP, Ready::RDHUP),
+        (EventFlags::HUP, Ready::HUP),
+        (EventFlags::ERR, Ready::ERR),
+    ];
+    pairs.iter().fold(
+        Ready::NONE,
+        |all, (flag, is)| {
+            if flags.contains(*flag) { all.and(*is) } else { all }
+        },
+    )
+}

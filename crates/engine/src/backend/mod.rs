@@ -1,0 +1,149 @@
+//! How a loop waits. Chosen when the loop is made; every backend keeps the same laws.
+
+pub(crate) mod epoll;
+pub(crate) mod poll;
+pub(crate) mod select;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Arm;
+use crate::slots::Key;
+use crate::source::{Ready, Source};
+
+/// The backends that a loop can be made with; nginx: the `use` directive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendKind {
+    /// `epoll(7)`, edge-triggered: the default.
+    #[default]
+    Epoll,
+    /// `poll(2)`: for comparison.
+    Poll,
+    /// `select(2)`: for comparison, and descriptors below 1024 only.
+    Select,
+}
+
+/// Waits for sockets. One that reports readiness, as these do, leaves the operations to the
+/// caller; a source's flags remember what was reported.
+pub(crate) trait Backend {
+    /// A socket of a stream or datagram comes; reported until [`Backend::remove`].
+    fn add(&mut self, source: &Rc<Source>) -> io::Result<()>;
+
+    /// A socket is about to close.
+    fn remove(&mut self, source: &Source);
+
+    /// A socket leaves this loop and lives on.
+    fn detach(&mut self, source: &Source);
+
+    /// A listening socket or a foreign descriptor: reported as long as it is readable.
+    fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()>;
+
+    /// Ends [`Backend::watch`].
+    fn unwatch(&mut self, fd: &OwnedFd, token: Token);
+
+    /// Waits until something is ready, at most `timeout`; a signal ends the wait early.
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()>;
+}
+
+pub(crate) fn make(kind: BackendKind, events: usize) -> io::Result<Box<dyn Backend>> {
+    Ok(match kind {
+        BackendKind::Epoll => Box::new(epoll::Epoll::new(events)?),
+        BackendKind::Poll => Box::new(poll::Poll::new()),
+        BackendKind::Select => Box::new(select::Select::new()),
+    })
+}
+
+/// What kind of thing an event is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Stream = 0,
+    Listener = 1,
+    Watch = 2,
+    Bell = 3,
+}
+
+/// An event's 64 bits of user data: kind, generation, slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) u64);
+
+impl Token {
+    pub(crate) fn new(kind: Kind, key: Key) -> Self {
+        Token((kind as u64) << 62 | u64::from(key.generation) << 32 | u64::from(key.index))
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        match self.0 >> 62 {
+            0 => Kind::Stream,
+            1 => Kind::Listener,
+            2 => Kind::Watch,
+            _ => Kind::Bell,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key(self) -> Key {
+        Key { index: self.0 as u32, generation: (self.0 >> 32) as u32 & ((1 << 30) - 1) }
+    }
+}
+
+/// What one wait reported; accept events and foreign descriptors apart, since they come first.
+#[derive(Default)]
+pub(crate) struct Events {
+    pub(crate) doors: Vec<Token>,
+    pub(crate) streams: Vec<(Token, Ready)>,
+}
+
+impl Events {
+    #[inline]
+    pub(crate) fn push(&mut self, token: Token, ready: Ready) {
+        if token.kind() == Kind::Stream {
+            self.streams.push((token, ready));
+        } else {
+            self.doors.push(token);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.doors.clear();
+        self.streams.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.doors.len() + self.streams.len()
+    }
+}
+
+/// The sockets and descriptors of a backend that hands all of them to the kernel at each wait.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) sources: Vec<Option<Rc<Source>>>,
+    pub(crate) watched: Vec<(Token, Arc<OwnedFd>)>,
+}
+
+impl Table {
+    pub(crate) fn add(&mut self, source: &Rc<Source>) {
+        let index = source.token.key().index as usize;
+        if index >= self.sources.len() {
+            self.sources.resize(index + 1, None);
+        }
+        self.sources[index] = Some(Rc::clone(source));
+    }
+
+    pub(crate) fn remove(&mut self, source: &Source) {
+        if let Some(slot) = self.sources.get_mut(source.token.key().index as usize) {
+            *slot = None;
+        }
+    }
+
+    pub(crate) fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token) {
+        self.watched.push((token, Arc::clone(fd)));
+    }
+
+    pub(crate) fn unwatch(&mut self, token: Token) {
+        self.watched.retain(|(t, _)| *t != token);
+    }
+}

@@ -1,0 +1,248 @@
+//! What is to be sent: memory and file ranges in order.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A piece of a [`Chain`].
+#[derive(Clone, Debug)]
+pub enum Segment {
+    /// Shared memory.
+    Bytes(Bytes),
+    /// A buffer of the loop's ([`crate::Handle::take_buf`]), from `start` on; it goes back to the
+    /// loop when it is sent.
+    Buf {
+        /// The buffer.
+        buf: Vec<u8>,
+        /// The first byte that is not sent yet.
+        start: usize,
+    },
+    /// A range of a file, sent without a copy.
+    File {
+        /// The file.
+        file: Arc<File>,
+        /// The first byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Segment {
+    /// Bytes left in it.
+    pub fn len(&self) -> u64 {
+        match self {
+            Segment::Bytes(bytes) => bytes.len() as u64,
+            Segment::Buf { buf, start } => buf.len().saturating_sub(*start) as u64,
+            Segment::File { len, .. } => *len,
+        }
+    }
+
+    /// True if nothing is left in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The memory of it; `None` for a file.
+    pub fn memory(&self) -> Option<&[u8]> {
+        match self {
+            Segment::Bytes(bytes) => Some(bytes),
+            Segment::Buf { buf, start } => Some(buf.get(*start..).unwrap_or_default()),
+            Segment::File { .. } => None,
+        }
+    }
+
+    /// Drops the first `n` bytes.
+    fn advance(&mut self, n: u64) {
+        match self {
+            Segment::Bytes(bytes) => bytes::Buf::advance(bytes, (n as usize).min(bytes.len())),
+            Segment::Buf { start, .. } => *start += n as usize,
+            Segment::File { offset, len, .. } => {
+                *offset += n;
+                *len -= n.min(*len);
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Segment {
+    fn from(bytes: Bytes) -> Self {
+        Segment::Bytes(bytes)
+    }
+}
+
+impl From<&'static [u8]> for Segment {
+    fn from(bytes: &'static [u8]) -> Self {
+        Segment::Bytes(Bytes::from_static(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Segment {
+    fn from(buf: Vec<u8>) -> Self {
+        Segment::Buf { buf, start: 0 }
+    }
+}
+
+/// Segments to send, in order. The first is kept in the chain itself, so that a response of one
+/// buffer allocates nothing.
+#[derive(Debug, Default)]
+pub struct Chain {
+    first: Option<Segment>,
+    rest: VecDeque<Segment>,
+    file_chunk: Option<u64>,
+}
+
+impl Chain {
+    /// An empty chain.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a segment; an empty one is dropped.
+    pub fn push(&mut self, segment: impl Into<Segment>) {
+        let segment = segment.into();
+        if segment.is_empty() {
+            return;
+        }
+        if self.first.is_none() {
+            self.first = Some(segment);
+        } else {
+            self.rest.push_back(segment);
+        }
+    }
+
+    /// Moves all of `other` to the end of this chain.
+    pub fn append(&mut self, other: &mut Chain) {
+        if let Some(first) = other.first.take() {
+            self.push(first);
+        }
+        self.rest.extend(other.rest.drain(..));
+    }
+
+    /// Bytes left to send.
+    pub fn len(&self) -> u64 {
+        self.segments().map(Segment::len).sum()
+    }
+
+    /// True if nothing is left to send.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The first segment left.
+    pub fn front(&self) -> Option<&Segment> {
+        self.first.as_ref()
+    }
+
+    /// The segments left, in order.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// Takes the first segment out.
+    pub fn pop(&mut self) -> Option<Segment> {
+        std::mem::replace(&mut self.first, self.rest.pop_front())
+    }
+
+    /// Puts a segment before the first; an empty one is dropped.
+    pub fn push_front(&mut self, segment: impl Into<Segment>) {
+        let segment = segment.into();
+        if segment.is_empty() {
+            return;
+        }
+        if let Some(old) = self.first.replace(segment) {
+            self.rest.push_front(old);
+        }
+    }
+
+    /// Drops everything, keeps the memory of the chain itself.
+    pub fn clear(&mut self) {
+        self.first = None;
+        self.rest.clear();
+    }
+
+    /// At most this many bytes of files in one go before others get their turn; nginx:
+    /// `sendfile_max_chunk`. `None` is the engine's default of 2 MiB.
+    pub fn set_file_chunk(&mut self, bytes: Option<u64>) {
+        self.file_chunk = bytes.filter(|n| *n > 0);
+    }
+
+    pub(crate) fn file_chunk(&self) -> u64 {
+        self.file_chunk.unwrap_or(2 << 20)
+    }
+
+    /// Drops the first `n` bytes.
+    pub fn advance(&mut self, n: u64) {
+        self.consume(n, drop);
+    }
+
+    /// As [`Chain::advance`]; buffers that are used up go to `spent`.
+    pub(crate) fn consume(&mut self, mut n: u64, mut spent: impl FnMut(Vec<u8>)) {
+        while let Some(first) = &mut self.first {
+            let len = first.len();
+            if n < len {
+                first.advance(n);
+                return;
+            }
+            n -= len;
+            if let Some(Segment::Buf { buf, .. }) = self.pop() {
+                spent(buf);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn empty_segments_never_enter() {
+        let mut chain = Chain::new();
+        chain.push(Bytes::new());
+        chain.push(Vec::new());
+        assert!(chain.is_empty());
+        chain.push(&b"ab"[..]);
+        chain.push_front(Vec::new());
+        assert_eq!(chain.len(), 2);
+    }
+
+    #[test]
+    fn a_used_up_buffer_goes_back() {
+        let mut chain = Chain::new();
+        chain.push(b"head".to_vec());
+        chain.push(&b"body"[..]);
+        let mut back = Vec::new();
+        chain.consume(3, |buf| back.push(buf));
+        assert!(back.is_empty());
+        chain.consume(2, |buf| back.push(buf));
+        assert_eq!(back, [b"head".to_vec()]);
+        assert_eq!(chain.len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn advancing_drops_exactly_the_first_bytes(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..8),
+            steps in prop::collection::vec(0u64..30, 0..12),
+        ) {
+            let mut flat: Vec<u8> = parts.concat();
+            let mut chain = Chain::new();
+            for (i, part) in parts.into_iter().enumerate() {
+                if i % 2 == 0 { chain.push(part) } else { chain.push(Bytes::from(part)) }
+            }
+            for step in steps {
+                chain.advance(step);
+                flat.drain(..(step as usize).min(flat.len()));
+                let left: Vec<u8> =
+                    chain.segments().filter_map(Segment::memory).flatten().copied().collect();
+                prop_assert_eq!(&left, &flat);
+                prop_assert_eq!(chain.len(), flat.len() as u64);
+                prop_assert_eq!(chain.is_empty(), flat.is_empty());
+            }
+        }
+    }
+}

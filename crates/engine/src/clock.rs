@@ -1,0 +1,132 @@
+//! The loop's clock: read once a turn, handed out from memory.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A deadline that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The time of day: seconds since 1970 (UTC) and the milliseconds within that second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wall {
+    /// Seconds since 1970-01-01 00:00:00 UTC.
+    pub secs: i64,
+    /// 0 to 999.
+    pub msec: u16,
+}
+
+pub(crate) struct Clock {
+    epoch: Instant,
+    now: Cell<Instant>,
+    tick: Cell<u64>,
+    wall: Cell<Wall>,
+    wall_at: Cell<Instant>,
+    resolution: Duration,
+}
+
+impl Clock {
+    pub(crate) fn new(resolution: Option<Duration>) -> Self {
+        let epoch = Instant::now();
+        Clock {
+            epoch,
+            now: Cell::new(epoch),
+            tick: Cell::new(0),
+            wall: Cell::new(read_wall()),
+            wall_at: Cell::new(epoch),
+            resolution: resolution.unwrap_or(Duration::ZERO),
+        }
+    }
+
+    /// Reads the time; the time of day only when `timer_resolution` allows.
+    pub(crate) fn refresh(&self) {
+        let now = Instant::now();
+        self.now.set(now);
+        self.tick.set(floor_millis(now.saturating_duration_since(self.epoch)));
+        if now.saturating_duration_since(self.wall_at.get()) >= self.resolution {
+            self.wall_at.set(now);
+            self.wall.set(read_wall());
+        }
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// Milliseconds since the loop was made, rounded down.
+    #[inline]
+    pub(crate) fn tick(&self) -> u64 {
+        self.tick.get()
+    }
+
+    pub(crate) fn wall(&self) -> Wall {
+        self.wall.get()
+    }
+
+    /// The first tick at which `at` has passed.
+    #[inline]
+    pub(crate) fn tick_of(&self, at: Instant) -> u64 {
+        ceil_millis(at.saturating_duration_since(self.epoch))
+    }
+
+    /// How long to sleep so that `tick` has come. The clock is read anew when it matters: the
+    /// turn's own time would make a timer late by as much as the turn took.
+    pub(crate) fn until(&self, tick: u64) -> Duration {
+        let at = self.epoch.checked_add(Duration::from_millis(tick));
+        let left = at.map_or(Duration::MAX, |at| at.saturating_duration_since(self.now.get()));
+        if left > Duration::from_secs(1) {
+            return left;
+        }
+        at.map_or(left, |at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+fn floor_millis(d: Duration) -> u64 {
+    d.as_secs() * 1000 + u64::from(d.subsec_millis())
+}
+
+fn ceil_millis(d: Duration) -> u64 {
+    // Durations beyond 500 million years are as good as never; saturate instead of overflowing.
+    d.as_secs().saturating_mul(1000).saturating_add(u64::from(d.subsec_nanos().div_ceil(1_000_000)))
+}
+
+fn read_wall() -> Wall {
+    let t = clock_gettime(ClockId::Realtime);
+    Wall { secs: t.tv_sec, msec: (t.tv_nsec / 1_000_000) as u16 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_never_early() {
+        assert_eq!(ceil_millis(Duration::from_nanos(1)), 1);
+        assert_eq!(ceil_millis(Duration::from_millis(7)), 7);
+        assert_eq!(ceil_millis(Duration::from_micros(7001)), 8);
+        assert_eq!(floor_millis(Duration::from_micros(7999)), 7);
+        assert_eq!(ceil_millis(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn the_time_stands_still_within_a_turn() {
+        let clock = Clock::new(None);
+        let before = clock.now();
+        assert_eq!(clock.now(), before);
+        clock.refresh();
+        assert!(clock.now() >= before);
+        assert!(clock.wall().secs > 1_500_000_000);
+    }
+
+    #[test]
+    fn the_time_of_day_keeps_its_resolution() {
+        let clock = Clock::new(Some(Duration::from_secs(3600)));
+        let wall = clock.wall();
+        for _ in 0..100_000 {
+            clock.refresh();
+        }
+        assert_eq!(clock.wall(), wall);
+    }
+}

@@ -1,0 +1,275 @@
+//! The loop's own single-threaded executor: futures in reused slots and reused boxes.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::remote::Mailbox;
+
+/// Operations that one poll of a task may complete before it has to let others go first.
+const BUDGET: u32 = 128;
+/// Rounds over the run queue in one turn: a task that wakes itself cannot keep the loop from
+/// its wait.
+const ROUNDS: usize = 4;
+/// Boxes kept per type of future.
+const KEPT: usize = 256;
+const NO_TASK: u32 = u32::MAX;
+
+pub(crate) struct Executor {
+    tasks: RefCell<Tasks>,
+    boxes: RefCell<Boxes>,
+    mailbox: Arc<Mailbox>,
+    current: Cell<u32>,
+    /// Identifies the running task's waker, so that a poll with another one is noticed.
+    current_waker: Cell<*const ()>,
+    budget: Cell<u32>,
+    live: Cell<usize>,
+    started: Cell<u64>,
+    ended: Cell<u64>,
+}
+
+struct Tasks {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    run: VecDeque<u32>,
+}
+
+struct Slot {
+    job: Option<BoxedJob>,
+    /// Lives as long as the slot and serves each task that uses it; out while the task runs.
+    waker: Option<Waker>,
+    queued: bool,
+}
+
+/// A future in its box. `Option` so that the box outlives the future and serves the next one.
+trait Job {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+    /// Drops the future, keeps the box.
+    fn finish(self: Pin<Box<Self>>, boxes: &RefCell<Boxes>);
+}
+
+impl<F: Future<Output = ()> + 'static> Job for Option<F> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))
+    }
+
+    fn finish(mut self: Pin<Box<Self>>, boxes: &RefCell<Boxes>) {
+        self.as_mut().set(None);
+        boxes.borrow_mut().give(self);
+    }
+}
+
+type BoxedJob = Pin<Box<dyn Job>>;
+
+/// Empty boxes by the type of future they fit. A server has few types of tasks, so a list.
+struct Boxes(Vec<(TypeId, Box<dyn Any>)>);
+
+type Shelf<F> = Vec<Pin<Box<Option<F>>>>;
+
+impl Boxes {
+    fn shelf<F: 'static>(&mut self) -> Option<&mut Shelf<F>> {
+        let id = TypeId::of::<F>();
+        let at = self.0.iter().position(|(of, _)| *of == id).unwrap_or_else(|| {
+            self.0.push((id, Box::new(Shelf::<F>::new())));
+            self.0.len() - 1
+        });
+        self.0.get_mut(at)?.1.downcast_mut()
+    }
+
+    fn give<F: 'static>(&mut self, empty: Pin<Box<Option<F>>>) {
+        if let Some(shelf) = self.shelf::<F>()
+            && shelf.len() < KEPT
+        {
+            shelf.push(empty);
+        }
+    }
+}
+
+/// Wakes a slot's task from anywhere, through the loop's mailbox.
+struct SlotWaker {
+    mailbox: Arc<Mailbox>,
+    task: u32,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.mailbox.wake_task(self.task);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.mailbox.wake_task(self.task);
+    }
+}
+
+impl Executor {
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+        let tasks = Tasks { slots: Vec::new(), free: Vec::new(), run: VecDeque::new() };
+        Executor {
+            tasks: RefCell::new(tasks),
+            boxes: RefCell::new(Boxes(Vec::new())),
+            mailbox,
+            current: Cell::new(NO_TASK),
+            current_waker: Cell::new(std::ptr::null()),
+            budget: Cell::new(BUDGET),
+            live: Cell::new(0),
+            started: Cell::new(0),
+            ended: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
+        let empty = self.boxes.borrow_mut().shelf::<F>().and_then(Vec::pop);
+        let job: BoxedJob = match empty {
+            Some(mut empty) => {
+                empty.as_mut().set(Some(future));
+                empty
+            }
+            None => Box::pin(Some(future)),
+        };
+        self.live.set(self.live.get() + 1);
+        self.started.set(self.started.get() + 1);
+        let mut tasks = self.tasks.borrow_mut();
+        let index = tasks.free.pop().unwrap_or_else(|| {
+            let task = tasks.slots.len() as u32;
+            let waker = Waker::from(Arc::new(SlotWaker { mailbox: self.mailbox.clone(), task }));
+            tasks.slots.push(Slot { job: None, waker: Some(waker), queued: false });
+            task
+        });
+        if let Some(slot) = tasks.slots.get_mut(index as usize) {
+            slot.job = Some(job);
+        }
+        tasks.wake(index);
+    }
+
+    #[inline]
+    pub(crate) fn wake(&self, task: u32) {
+        self.tasks.borrow_mut().wake(task);
+    }
+
+    /// The running task's number, if `waker` is its own.
+    #[inline]
+    pub(crate) fn current(&self, waker: &Waker) -> Option<u32> {
+        let task = self.current.get();
+        (task != NO_TASK && waker.data() == self.current_waker.get()).then_some(task)
+    }
+
+    /// Takes one operation from the running task's budget; false when it is used up.
+    #[inline]
+    pub(crate) fn spend(&self) -> bool {
+        let left = self.budget.get();
+        self.budget.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.get()
+    }
+
+    /// Tasks started and ended since the loop was made.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.started.get(), self.ended.get())
+    }
+
+    pub(crate) fn runnable(&self) -> bool {
+        !self.tasks.borrow().run.is_empty()
+    }
+
+    /// Runs what is runnable, and what that makes runnable, a bounded number of rounds.
+    /// `between` brings in wake-ups from outside; `panicked` hears of tasks that panicked.
+    pub(crate) fn run(&self, between: impl Fn(), panicked: impl Fn(Box<dyn Any + Send>)) {
+        for _ in 0..ROUNDS {
+            between();
+            let round = self.tasks.borrow().run.len();
+            if round == 0 {
+                return;
+            }
+            for _ in 0..round {
+                let next = self.tasks.borrow_mut().take_next();
+                if let Some((task, job, waker)) = next
+                    && let Err(panic) = self.run_one(task, job, waker)
+                {
+                    panicked(panic);
+                }
+            }
+        }
+    }
+
+    fn run_one(
+        &self,
+        task: u32,
+        mut job: BoxedJob,
+        waker: Waker,
+    ) -> Result<(), Box<dyn Any + Send>> {
+        self.current.set(task);
+        self.current_waker.set(waker.data());
+        self.budget.set(BUDGET);
+        let mut cx = Context::from_waker(&waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(&mut cx)));
+        self.current.set(NO_TASK);
+        self.current_waker.set(std::ptr::null());
+        self.budget.set(BUDGET);
+        if let Ok(Poll::Pending) = polled {
+            self.tasks.borrow_mut().put_back(task, job, waker);
+            return Ok(());
+        }
+        // The future's values are dropped before its slot can be used again.
+        let dropped = catch_unwind(AssertUnwindSafe(|| job.finish(&self.boxes)));
+        self.live.set(self.live.get() - 1);
+        self.ended.set(self.ended.get() + 1);
+        self.tasks.borrow_mut().vacate(task, waker);
+        polled.map(|_| ()).and(dropped)
+    }
+
+    /// Drops every task, for the end of the loop.
+    pub(crate) fn clear(&self) {
+        let jobs: Vec<_> = {
+            let mut tasks = self.tasks.borrow_mut();
+            tasks.run.clear();
+            tasks.slots.iter_mut().filter_map(|slot| slot.job.take()).collect()
+        };
+        self.live.set(self.live.get() - jobs.len());
+        // Their wakers stay behind; whoever still holds one wakes an empty slot.
+        drop(jobs);
+        self.boxes.borrow_mut().0.clear();
+    }
+}
+
+impl Tasks {
+    fn wake(&mut self, task: u32) {
+        if let Some(slot) = self.slots.get_mut(task as usize)
+            && !slot.queued
+        {
+            slot.queued = true;
+            self.run.push_back(task);
+        }
+    }
+
+    /// The next task to run; none when the one that was woken has ended since.
+    fn take_next(&mut self) -> Option<(u32, BoxedJob, Waker)> {
+        let task = self.run.pop_front()?;
+        let slot = self.slots.get_mut(task as usize)?;
+        slot.queued = false;
+        let job = slot.job.take()?;
+        let waker = slot.waker.take()?;
+        Some((task, job, waker))
+    }
+
+    fn put_back(&mut self, task: u32, job: BoxedJob, waker: Waker) {
+        if let Some(slot) = self.slots.get_mut(task as usize) {
+            slot.job = Some(job);
+            slot.waker = Some(waker);
+        }
+    }
+
+    fn vacate(&mut self, task: u32, waker: Waker) {
+        if let Some(slot) = self.slots.get_mut(task as usize) {
+            slot.waker = Some(waker);
+            self.free.push(task);
+        }
+    }
+}

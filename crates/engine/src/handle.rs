@@ -1,0 +1,174 @@
+//! The loop as its tasks and its driver see it.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Kind, Token};
+use crate::doors::{Listener, Watch};
+use crate::inner::Inner;
+use crate::{Arm, ListenerKey, Remote, Sleep, Wall, WatchKey};
+
+/// A handle of this thread's loop. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Rc<Inner>);
+
+/// Time.
+impl Handle {
+    /// The turn's time: read once after each wait.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.0.clock.now()
+    }
+
+    /// The turn's time of day.
+    pub fn wall(&self) -> Wall {
+        self.0.clock.wall()
+    }
+
+    /// A future that is ready after `d`, counted from [`Handle::now`].
+    pub fn sleep(&self, d: Duration) -> Sleep {
+        let at = self.now().checked_add(d);
+        let tick = at.map_or(crate::clock::NEVER, |at| self.0.clock.tick_of(at));
+        Sleep::new(self.clone(), tick)
+    }
+
+    /// A future that is ready at `at`.
+    pub fn sleep_until(&self, at: Instant) -> Sleep {
+        Sleep::new(self.clone(), self.0.clock.tick_of(at))
+    }
+}
+
+/// Tasks.
+impl Handle {
+    /// Starts a task. A panic in it ends it alone: see [`Handle::on_panic`].
+    pub fn spawn(&self, f: impl Future<Output = ()> + 'static) {
+        self.0.tasks.spawn(f);
+    }
+
+    /// Tasks that have started and not ended.
+    pub fn tasks(&self) -> usize {
+        self.0.tasks.live()
+    }
+
+    /// A sender of work for this loop, for any thread.
+    pub fn remote(&self) -> Remote {
+        Remote(Arc::clone(&self.0.mailbox))
+    }
+
+    /// Ends [`crate::Loop::run`] after this turn.
+    pub fn stop(&self) {
+        self.0.stopping.set(true);
+    }
+
+    /// Panics caught so far, in tasks and in callbacks.
+    pub fn panics(&self) -> u64 {
+        self.0.panics.get()
+    }
+
+    /// `hook` hears the text of each panic that is caught.
+    pub fn on_panic(&self, hook: impl Fn(&str) + 'static) {
+        *self.0.panic_hook.borrow_mut() = Some(Rc::new(hook));
+    }
+}
+
+/// Buffers.
+impl Handle {
+    /// An empty buffer with room for at least `capacity` bytes.
+    pub fn take_buf(&self, capacity: usize) -> Vec<u8> {
+        self.0.buffers.borrow_mut().take(capacity)
+    }
+
+    /// Gives a buffer to the loop, for the next one who needs it.
+    pub fn give_buf(&self, buf: Vec<u8>) {
+        self.0.buffers.borrow_mut().give(buf);
+    }
+}
+
+/// Listening sockets.
+impl Handle {
+    /// Makes a non-blocking listening socket known to the loop, disarmed.
+    pub fn add_listener(&self, fd: Arc<OwnedFd>) -> ListenerKey {
+        ListenerKey(self.0.listeners.borrow_mut().insert(Listener { fd, armed: None }))
+    }
+
+    /// Makes the loop wait for connections of `l`; nothing changes if it does already.
+    pub fn arm(&self, l: ListenerKey, mode: Arm) -> io::Result<()> {
+        let mut listeners = self.0.listeners.borrow_mut();
+        let Some(listener) = listeners.get_mut(l.0) else { return Ok(()) };
+        if listener.armed == Some(mode) {
+            return Ok(());
+        }
+        let mut backend = self.0.backend.borrow_mut();
+        let token = Token::new(Kind::Listener, l.0);
+        if listener.armed.take().is_some() {
+            backend.unwatch(&listener.fd, token);
+        }
+        backend.watch(&listener.fd, token, mode)?;
+        listener.armed = Some(mode);
+        Ok(())
+    }
+
+    /// Ends the wait for connections of `l`.
+    pub fn disarm(&self, l: ListenerKey) {
+        if let Some(listener) = self.0.listeners.borrow_mut().get_mut(l.0)
+            && listener.armed.take().is_some()
+        {
+            let token = Token::new(Kind::Listener, l.0);
+            self.0.backend.borrow_mut().unwatch(&listener.fd, token);
+        }
+    }
+
+    /// Is the loop waiting for connections of `l`?
+    pub fn is_armed(&self, l: ListenerKey) -> bool {
+        self.0.listeners.borrow().get(l.0).is_some_and(|listener| listener.armed.is_some())
+    }
+
+    /// Removes and adds an armed listener, which puts this loop at the end of the kernel's list
+    /// of those who wait for it.
+    pub fn rearm(&self, l: ListenerKey) -> io::Result<()> {
+        let armed = self.0.listeners.borrow().get(l.0).and_then(|listener| listener.armed);
+        let Some(mode) = armed else { return Ok(()) };
+        self.disarm(l);
+        self.arm(l, mode)
+    }
+
+    /// Forgets a listening socket; it closes when nobody else holds it.
+    pub fn remove_listener(&self, l: ListenerKey) {
+        self.disarm(l);
+        let listener = self.0.listeners.borrow_mut().remove(l.0);
+        drop(listener);
+    }
+}
+
+/// Foreign descriptors: signal pipes, channels, a nested epoll.
+impl Handle {
+    /// Calls `call` in each turn in which `fd` is readable, until [`Handle::remove_watch`].
+    pub fn add_watch(
+        &self,
+        fd: Arc<OwnedFd>,
+        call: impl FnMut(&Handle) + 'static,
+    ) -> io::Result<WatchKey> {
+        let watch = Watch { fd: fd.clone(), call: Some(Box::new(call)) };
+        let key = self.0.watches.borrow_mut().insert(watch);
+        let token = Token::new(Kind::Watch, key);
+        if let Err(e) = self.0.backend.borrow_mut().watch(&fd, token, Arm::Shared) {
+            let watch = self.0.watches.borrow_mut().remove(key);
+            drop(watch);
+            return Err(e);
+        }
+        Ok(WatchKey(key))
+    }
+
+    /// Ends a watch; a call may end its own.
+    pub fn remove_watch(&self, watch: WatchKey) {
+        let removed = self.0.watches.borrow_mut().remove(watch.0);
+        if let Some(removed) = &removed {
+            let token = Token::new(Kind::Watch, watch.0);
+            self.0.backend.borrow_mut().unwatch(&removed.fd, token);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What a loop's handles share, and how events reach those who wait.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::net::RecvFlags;
+
+use crate::backend::{self, Backend, BackendKind, Kind, Token};
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::doors::{Listener, Watch};
+use crate::executor::Executor;
+use crate::park::Parked;
+use crate::remote::{Mailbox, Post};
+use crate::run::Options;
+use crate::slots::{Key, Slots};
+use crate::source::{Ready, Registered, Source};
+use crate::timers::Wheel;
+use crate::waiter::{Waiter, Waiters};
+use crate::{Arm, Handle, Wake};
+
+/// Whom a timer wakes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Source(Token),
+    Waiter(Waiter),
+}
+
+/// Hears of panics; the text is the panic's message.
+pub(crate) type PanicHook = Rc<dyn Fn(&str)>;
+
+pub(crate) struct Inner {
+    pub(crate) clock: Clock,
+    pub(crate) backend: RefCell<Box<dyn Backend>>,
+    kind: BackendKind,
+    pub(crate) tasks: Executor,
+    pub(crate) waiters: Waiters,
+    pub(crate) wheel: RefCell<Wheel<Target>>,
+    pub(crate) sources: RefCell<Slots<Rc<Source>>>,
+    pub(crate) parked: Cell<Parked>,
+    /// Sources that were parked while they were known readable.
+    pub(crate) resumable: RefCell<Vec<Token>>,
+    pub(crate) listeners: RefCell<Slots<Listener>>,
+    pub(crate) watches: RefCell<Slots<Watch>>,
+    pub(crate) buffers: RefCell<Buffers>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Emptied lists of mail, kept for their memory.
+    read: Cell<(Vec<Post>, Vec<u32>)>,
+    pub(crate) accepts: Cell<u64>,
+    pub(crate) panics: Cell<u64>,
+    pub(crate) panic_hook: RefCell<Option<PanicHook>>,
+    pub(crate) stopping: Cell<bool>,
+}
+
+impl Inner {
+    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let mut backend = backend::make(options.backend, options.events)?;
+        let bell = Token::new(Kind::Bell, Key { index: 0, generation: 0 });
+        backend.watch(mailbox.bell(), bell, Arm::Shared)?;
+        Ok(Inner {
+            clock: Clock::new(options.timer_resolution),
+            backend: RefCell::new(backend),
+            kind: options.backend,
+            tasks: Executor::new(mailbox.clone()),
+            waiters: Waiters::new(),
+            wheel: RefCell::new(Wheel::new()),
+            sources: RefCell::new(Slots::new()),
+            parked: Cell::new(Parked::new()),
+            resumable: RefCell::default(),
+            listeners: RefCell::new(Slots::new()),
+            watches: RefCell::new(Slots::new()),
+            buffers: RefCell::new(Buffers::new()),
+            mailbox,
+            read: Cell::default(),
+            accepts: Cell::new(0),
+            panics: Cell::new(0),
+            panic_hook: RefCell::new(None),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// Brings a socket into the loop.
+    pub(crate) fn register(
+        &self,
+        h: &Handle,
+        fd: std::os::fd::OwnedFd,
+        ready: Ready,
+    ) -> io::Result<Registered> {
+        let mut made = None;
+        self.sources.borrow_mut().insert_with(|key| {
+            let source = Rc::new(Source::new(fd, Token::new(Kind::Stream, key), ready));
+            made = Some(Rc::clone(&source));
+            source
+        });
+        let Some(source) = made else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        let registered = Registered { h: h.clone(), source };
+        self.backend.borrow_mut().add(&registered.source)?;
+        Ok(registered)
+    }
+
+    /// Brings an event to whoever waits for it; one for a socket that is gone is dropped.
+    #[inline]
+    pub(crate) fn deliver(&self, h: &Handle, token: Token, ready: Ready) {
+        let source = self.sources.borrow().get(token.key()).cloned();
+        let Some(source) = source else { return };
+        source.mark(ready);
+        if source.parked.get() {
+            if ready.any(Ready::READABLE) {
+                h.resume(source, Wake::Ready);
+            }
+            return;
+        }
+        if ready.any(Ready::READABLE) {
+            self.waiters.wake(&source.reader, &self.tasks);
+            if self.kind == BackendKind::Select && source.closer.get().is_somebody() {
+                look_for_end(&source);
+            }
+        }
+        if ready.any(Ready::WRITABLE) {
+            self.waiters.wake(&source.writer, &self.tasks);
+        }
+        if source.is(Ready::GONE) {
+            self.waiters.wake(&source.closer, &self.tasks);
+        }
+    }
+
+    /// A foreign descriptor is readable.
+    pub(crate) fn call_watch(&self, h: &Handle, key: Key) {
+        let call = self.watches.borrow_mut().get_mut(key).and_then(|watch| watch.call.take());
+        let Some(mut call) = call else { return };
+        self.guard(|| call(h));
+        // The call may have removed its own watch.
+        let mut call = Some(call);
+        if let Some(watch) = self.watches.borrow_mut().get_mut(key) {
+            watch.call = call.take();
+        }
+        drop(call);
+    }
+
+    /// A timer has come.
+    pub(crate) fn expire(&self, h: &Handle, target: Target) {
+        let token = match target {
+            Target::Waiter(waiter) => return self.waiters.wake_one(waiter, &self.tasks),
+            Target::Source(token) => token,
+        };
+        let source = self.sources.borrow().get(token.key()).cloned();
+        let Some(source) = source else { return };
+        if !source.deadline_came(h) {
+            return;
+        }
+        if source.parked.get() {
+            h.resume(source, Wake::Deadline);
+            return;
+        }
+        for place in [&source.reader, &source.writer, &source.closer] {
+            self.waiters.wake(place, &self.tasks);
+        }
+    }
+
+    /// Resumes what was parked although it was readable.
+    pub(crate) fn resume_readable(&self, h: &Handle) {
+        let tokens = std::mem::take(&mut *self.resumable.borrow_mut());
+        for token in tokens {
+            let source = self.sources.borrow().get(token.key()).cloned();
+            if let Some(source) = source
+                && source.parked.get()
+                && source.is(Ready::READABLE)
+            {
+                h.resume(source, Wake::Ready);
+            }
+        }
+    }
+
+    /// Work and wake-ups from other threads, and from wakers.
+    pub(crate) fn read_mail(&self, h: &Handle) {
+        if !self.mailbox.has_mail() {
+            return;
+        }
+        let (mut posts, mut woken) = self.read.take();
+        self.mailbox.collect(&mut posts, &mut woken);
+        for task in woken.drain(..) {
+            self.tasks.wake(task);
+        }
+        for post in posts.drain(..) {
+            self.guard(|| post(h));
+        }
+        self.read.set((posts, woken));
+    }
+
+    /// Runs foreign code; a panic in it is counted and reported, and goes no further.
+    pub(crate) fn guard(&self, run: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            self.panicked(panic);
+        }
+    }
+
+    pub(crate) fn panicked(&self, panic: Box<dyn Any + Send>) {
+        self.panics.set(self.panics.get() + 1);
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("a panic without a text");
+        let hook = self.panic_hook.borrow().clone();
+        if let Some(hook) = hook {
+            // A hook that panics has nobody left to tell.
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(text)));
+        }
+    }
+
+    /// Ends every task and connection, for the end of the loop: they hold its handles.
+    pub(crate) fn clear(&self, h: &Handle) {
+        self.tasks.clear();
+        loop {
+            let oldest = self.parked.get().oldest;
+            let Some(source) = self.sources.borrow().at(oldest).cloned() else { break };
+            let idle = source.idle.take();
+            h.forget_parked(&source);
+            drop(Registered { h: h.clone(), source });
+            drop(idle);
+        }
+        let watches = self.watches.borrow_mut().drain();
+        drop(watches);
+        let listeners = self.listeners.borrow_mut().drain();
+        drop(listeners);
+        self.panic_hook.borrow_mut().take();
+    }
+}
+
+/// `select` reports the end of a stream as readable only: asks the socket.
+fn look_for_end(source: &Source) {
+    let mut byte = [0u8; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(&source.fd, &mut byte[..], flags) {
+        Ok((0, _)) => source.mark(Ready::RDHUP),
+        Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+        Err(_) => source.mark(Ready::ERR),
+    }
+}

@@ -1,0 +1,32 @@
+//! Accepting from a listening socket.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketFlags};
+
+use crate::{Handle, ListenerKey};
+
+impl Handle {
+    /// Accepts one connection, non-blocking and closed on exec, with the peer's address. `None`
+    /// if none is waiting, which is common: another loop may have been faster.
+    pub fn accept(&self, listener: ListenerKey) -> io::Result<Option<(OwnedFd, SocketAddrAny)>> {
+        let fd = self.0.listeners.borrow().get(listener.0).map(|l| l.fd.clone());
+        let Some(fd) = fd else { return Ok(None) };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            match rustix::net::acceptfrom_with(&fd, flags) {
+                Ok((socket, peer)) => {
+                    self.0.accepts.set(self.0.accepts.get() + 1);
+                    // The clients of a Unix-domain socket have no address, as a rule.
+                    let peer = peer.unwrap_or_else(|| SocketAddrUnix::new_unnamed().into());
+                    return Ok(Some((socket, peer)));
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}

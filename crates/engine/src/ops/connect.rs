@@ -1,0 +1,70 @@
+//! Connecting to a peer.
+
+use std::io;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
+
+use crate::source::Ready;
+use crate::{Handle, Stream};
+
+/// How to connect.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// The local address; nginx: `proxy_bind`.
+    pub bind: Option<SocketAddrAny>,
+    /// When to give up; it stays the stream's deadline.
+    pub deadline: Option<Instant>,
+    /// Allows a local address that is not this host's; nginx: `proxy_bind ... transparent`.
+    pub freebind: bool,
+    /// The kernel's receive buffer, in bytes.
+    pub rcvbuf: Option<usize>,
+    /// Keep-alive probes; nginx: `proxy_socket_keepalive`.
+    pub keepalive: bool,
+}
+
+impl Handle {
+    /// Connects to a TCP or Unix-domain address.
+    pub async fn connect(&self, to: &SocketAddrAny, how: &ConnectOptions) -> io::Result<Stream> {
+        let (stream, connected) = self.start_connect(to, how)?;
+        stream.set_deadline(how.deadline);
+        if !connected {
+            stream.writable().await?;
+            stream.so_error()?;
+        }
+        Ok(stream)
+    }
+
+    /// A stream and whether it is connected already.
+    fn start_connect(
+        &self,
+        to: &SocketAddrAny,
+        how: &ConnectOptions,
+    ) -> io::Result<(Stream, bool)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let family = to.address_family();
+        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        if let Some(bytes) = how.rcvbuf {
+            sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
+        }
+        if how.keepalive {
+            sockopt::set_socket_keepalive(&fd, true)?;
+        }
+        if let Some(local) = &how.bind {
+            if how.freebind && family == AddressFamily::INET6 {
+                sockopt::set_ipv6_freebind(&fd, true)?;
+            } else if how.freebind {
+                sockopt::set_ip_freebind(&fd, true)?;
+            }
+            rustix::net::bind(&fd, local)?;
+        }
+        let connected = match rustix::net::connect(&fd, to) {
+            Ok(()) => true,
+            Err(Errno::INPROGRESS | Errno::INTR) => false,
+            Err(e) => return Err(e.into()),
+        };
+        let ready = if connected { Ready::WRITE } else { Ready::NONE };
+        Ok((Stream(self.0.register(self, fd, ready)?), connected))
+    }
+}

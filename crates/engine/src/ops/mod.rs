@@ -1,0 +1,57 @@
+//! The operations on sockets, one file each.
+
+pub(crate) mod accept;
+pub(crate) mod connect;
+pub(crate) mod datagram;
+pub(crate) mod ready;
+pub(crate) mod recv;
+pub(crate) mod send;
+
+use std::io;
+use std::task::{Context, Poll};
+
+use crate::source::{Ready, Registered};
+
+impl Registered {
+    /// Leaves the operation pending until the socket is readable; an error when its deadline has
+    /// passed.
+    #[inline]
+    pub(crate) fn wait_read<T>(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.expired() {
+            return Poll::Ready(Err(timed_out()));
+        }
+        self.h.0.waiters.register(&self.source.reader, cx, &self.h.0.tasks);
+        Poll::Pending
+    }
+
+    /// As [`Registered::wait_read`], for writing.
+    #[inline]
+    pub(crate) fn wait_write<T>(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.expired() {
+            return Poll::Ready(Err(timed_out()));
+        }
+        self.h.0.waiters.register(&self.source.writer, cx, &self.h.0.tasks);
+        Poll::Pending
+    }
+
+    /// True when the running task has done enough for one poll: it is woken again at once, and
+    /// others come first.
+    #[inline]
+    pub(crate) fn must_yield(&self, cx: &mut Context<'_>) -> bool {
+        if self.h.0.tasks.spend() {
+            return false;
+        }
+        cx.waker().wake_by_ref();
+        true
+    }
+
+    /// An operation found the socket exhausted.
+    #[inline]
+    pub(crate) fn exhausted(&self, ready: Ready) {
+        self.source.clear(ready);
+    }
+}
+
+fn timed_out() -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}

@@ -1,0 +1,84 @@
+//! Waiting for a stream without an operation.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::Stream;
+use crate::source::Ready;
+
+/// See [`Stream::readable`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Readable<'a>(&'a Stream);
+
+/// See [`Stream::writable`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Writable<'a>(&'a Stream);
+
+/// See [`Stream::closed`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Closed<'a>(&'a Stream);
+
+impl Stream {
+    /// Waits until there may be something to receive, the end included, or until the deadline.
+    pub fn readable(&self) -> Readable<'_> {
+        Readable(self)
+    }
+
+    /// Waits until something may be sent, or until the deadline.
+    pub fn writable(&self) -> Writable<'_> {
+        Writable(self)
+    }
+
+    /// Waits until the peer has closed its side or the connection broke, even if bytes that it
+    /// sent before are not received yet. It ends early, with an error, at the deadline.
+    pub fn closed(&self) -> Closed<'_> {
+        Closed(self)
+    }
+
+    /// True if it is known that the peer has closed its side or that the connection broke.
+    pub fn peek_closed(&self) -> bool {
+        self.0.source.is(Ready::GONE)
+    }
+}
+
+impl Future for Readable<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let registered = &self.0.0;
+        if registered.source.is(Ready::READABLE) {
+            return Poll::Ready(Ok(()));
+        }
+        registered.wait_read(cx)
+    }
+}
+
+impl Future for Writable<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let registered = &self.0.0;
+        if registered.source.is(Ready::WRITABLE) {
+            return Poll::Ready(Ok(()));
+        }
+        registered.wait_write(cx)
+    }
+}
+
+impl Future for Closed<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let registered = &self.0.0;
+        if registered.source.is(Ready::GONE) {
+            return Poll::Ready(Ok(()));
+        }
+        if registered.expired() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        registered.h.0.waiters.register(&registered.source.closer, cx, &registered.h.0.tasks);
+        Poll::Pending
+    }
+}

@@ -1,0 +1,97 @@
+//! Receiving from a stream.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::Stream;
+use crate::source::{Ready, Registered};
+
+/// See [`Stream::recv`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Recv<'a> {
+    stream: &'a Stream,
+    buf: Option<Vec<u8>>,
+}
+
+impl Stream {
+    /// Receives into the spare capacity of `buf`, once: the number of bytes appended, 0 at the
+    /// end of the stream. The buffer comes back with the answer; a future that is dropped keeps
+    /// it. A buffer without spare capacity is an error ([`io::ErrorKind::InvalidInput`]).
+    pub fn recv(&self, buf: Vec<u8>) -> Recv<'_> {
+        Recv { stream: self, buf: Some(buf) }
+    }
+
+    /// As [`Stream::recv`], without waiting: `None` if nothing is there.
+    #[inline]
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        self.0.try_recv(buf)
+    }
+}
+
+impl Registered {
+    pub(crate) fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        let room = buf.capacity() - buf.len();
+        if room == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room in the buffer"));
+        }
+        if !self.source.is(Ready::READ) {
+            return Ok(None);
+        }
+        loop {
+            match rustix::net::recv(&self.source.fd, spare_capacity(buf), RecvFlags::empty()) {
+                Ok((n, _)) => {
+                    // Less than asked: the socket is empty, and an event will tell when it is not.
+                    // Unless that event has been: the end of the stream is reported once.
+                    if n < room && !self.source.is(Ready::GONE) {
+                        self.exhausted(Ready::READ);
+                    }
+                    return Ok(Some(n));
+                }
+                Err(Errno::AGAIN) => {
+                    self.exhausted(Ready::READ);
+                    return Ok(None);
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl Future for Recv<'_> {
+    type Output = (io::Result<usize>, Vec<u8>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let registered = &self.stream.0;
+        if registered.must_yield(cx) {
+            return Poll::Pending;
+        }
+        let mut buf = self.buf.take().unwrap_or_default();
+        let answer = match registered.try_recv(&mut buf) {
+            Ok(Some(n)) => Ok(n),
+            Err(e) => Err(e),
+            Ok(None) => match registered.wait_read(cx) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => {
+                    self.buf = Some(buf);
+                    return Poll::Pending;
+                }
+            },
+        };
+        Poll::Ready((answer, buf))
+    }
+}
+
+impl Drop for Recv<'_> {
+    fn drop(&mut self) {
+        if let Some(buf) = self.buf.take() {
+            self.stream.0.h.give_buf(buf);
+        }
+    }
+}

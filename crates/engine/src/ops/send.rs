@@ -1,0 +1,154 @@
+//! Sending a chain of memory and file ranges.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use crate::Stream;
+use crate::chain::{Chain, Segment};
+use crate::source::{Ready, Registered};
+
+/// Pieces of memory handed to the kernel at once.
+const PIECES: usize = 16;
+
+/// See [`Stream::send`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Send<'a> {
+    stream: &'a Stream,
+    chain: &'a mut Chain,
+}
+
+impl Stream {
+    /// Sends all of `chain`. When it fails, or is dropped before it is ready, the chain holds
+    /// what was not sent.
+    pub fn send<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
+        Send { stream: self, chain }
+    }
+
+    /// Sends what can be sent without waiting and drops it from `chain`: the number of bytes, or
+    /// `None` if there was no room for any.
+    pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
+        let mut sent = 0;
+        let mut files = chain.file_chunk();
+        while !chain.is_empty() && files > 0 {
+            match self.0.send_once(chain, &mut files)? {
+                Some(n) => sent += n,
+                None if sent == 0 => return Ok(None),
+                None => break,
+            }
+        }
+        Ok(Some(sent))
+    }
+}
+
+impl Future for Send<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let registered = &this.stream.0;
+        let mut files = this.chain.file_chunk();
+        while !this.chain.is_empty() {
+            if files == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if registered.must_yield(cx) {
+                return Poll::Pending;
+            }
+            match registered.send_once(this.chain, &mut files) {
+                Ok(Some(_)) => {}
+                Ok(None) => return registered.wait_write(cx),
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Registered {
+    /// One system call's worth; `None` if there is no room. `files` is what may be taken from
+    /// files yet.
+    fn send_once(&self, chain: &mut Chain, files: &mut u64) -> io::Result<Option<u64>> {
+        if !self.source.is(Ready::WRITE) {
+            return Ok(None);
+        }
+        let sent = match chain.front() {
+            None => Some(0),
+            Some(Segment::File { file, offset, len }) => {
+                let sent = self.send_file(file, *offset, (*len).min(*files))?;
+                *files -= sent.unwrap_or(0).min(*files);
+                sent
+            }
+            Some(_) => self.send_memory(chain)?,
+        };
+        let Some(n) = sent else {
+            self.exhausted(Ready::WRITE);
+            return Ok(None);
+        };
+        chain.consume(n, |buf| self.h.give_buf(buf));
+        Ok(Some(n))
+    }
+
+    /// The memory at the head of the chain, with one call.
+    fn send_memory(&self, chain: &Chain) -> io::Result<Option<u64>> {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (mut count, mut total, mut file_follows) = (0, 0, false);
+        for (slot, segment) in pieces.iter_mut().zip(chain.segments()) {
+            let Some(memory) = segment.memory() else {
+                file_follows = true;
+                break;
+            };
+            *slot = IoSlice::new(memory);
+            total += memory.len();
+            count += 1;
+        }
+        // Head and file go out in one packet when a file follows.
+        let more = if file_follows { SendFlags::MORE } else { SendFlags::empty() };
+        let sent = self.send_pieces(pieces.get(..count).unwrap_or_default(), more)?;
+        if sent.is_some_and(|n| n < total) {
+            // The kernel takes less than offered only when its buffer is full.
+            self.exhausted(Ready::WRITE);
+        }
+        Ok(sent.map(|n| n as u64))
+    }
+
+    fn send_pieces(&self, pieces: &[IoSlice<'_>], more: SendFlags) -> io::Result<Option<usize>> {
+        let (fd, flags) = (&self.source.fd, SendFlags::NOSIGNAL | more);
+        loop {
+            let sent = match pieces {
+                [piece] => rustix::net::send(fd, piece, flags),
+                _ => rustix::net::sendmsg(fd, pieces, &mut SendAncillaryBuffer::default(), flags),
+            };
+            match sent {
+                Ok(n) => return Ok(Some(n)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn send_file(&self, file: &File, offset: u64, len: u64) -> io::Result<Option<u64>> {
+        let mut at = offset;
+        let count = usize::try_from(len).unwrap_or(usize::MAX);
+        loop {
+            match rustix::fs::sendfile(&self.source.fd, file, Some(&mut at), count) {
+                Ok(0) => return Err(truncated()),
+                Ok(n) => return Ok(Some(n as u64)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+fn truncated() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was sent")
+}

@@ -1,0 +1,124 @@
+//! Parked connections: between requests, a connection is a small value and no task.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::source::{Ready, Registered, Source};
+use crate::{Handle, Stream};
+
+/// What a connection is while it is parked. `Send`, so that another thread's loop can take it.
+pub trait Idle: Send {
+    /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
+    fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
+}
+
+/// Why a parked connection is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// There is something to read, possibly the end of the stream.
+    Ready,
+    /// The deadline has passed.
+    Deadline,
+    /// Its place is needed for somebody else.
+    Evicted,
+    /// The loop is shutting down.
+    Shutdown,
+}
+
+/// The parked sources, oldest first, linked through themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct Parked {
+    pub(crate) oldest: u32,
+    pub(crate) newest: u32,
+    pub(crate) count: usize,
+}
+
+const NIL: u32 = u32::MAX;
+
+impl Parked {
+    pub(crate) fn new() -> Self {
+        Parked { oldest: NIL, newest: NIL, count: 0 }
+    }
+}
+
+impl Handle {
+    /// Gives the connection to the loop until something comes, or until `deadline`.
+    pub fn park(&self, stream: Stream, idle: Box<dyn Idle>, deadline: Option<Instant>) {
+        stream.set_deadline(deadline);
+        let source = Rc::clone(&stream.0.source);
+        source.idle.set(Some(idle));
+        source.parked.set(true);
+        self.link(&source);
+        if source.is(Ready::READABLE) {
+            self.0.resumable.borrow_mut().push(source.token);
+        }
+        // A registration that is parked stays in the loop.
+        drop(stream);
+    }
+
+    /// How many connections are parked.
+    pub fn parked(&self) -> usize {
+        self.0.parked.get().count
+    }
+
+    /// Resumes the `n` connections that have been parked longest; how many there were.
+    pub fn unpark_oldest(&self, n: usize, why: Wake) -> usize {
+        let mut resumed = 0;
+        while resumed < n {
+            let oldest = self.0.parked.get().oldest;
+            let Some(source) = self.0.sources.borrow().at(oldest).cloned() else { break };
+            self.resume(source, why);
+            resumed += 1;
+        }
+        resumed
+    }
+
+    /// Resumes all that are parked now; how many there were.
+    pub fn unpark_all(&self, why: Wake) -> usize {
+        self.unpark_oldest(self.parked(), why)
+    }
+
+    pub(crate) fn resume(&self, source: Rc<Source>, why: Wake) {
+        let Some(idle) = source.idle.take() else { return };
+        self.forget_parked(&source);
+        source.deadline.set(crate::clock::NEVER);
+        let stream = Stream(Registered { h: self.clone(), source });
+        self.0.guard(|| idle.resume(self, stream, why));
+    }
+
+    /// Takes a source out of the list without resuming it.
+    pub(crate) fn forget_parked(&self, source: &Source) {
+        self.unlink(source);
+        source.parked.set(false);
+    }
+
+    fn link(&self, source: &Rc<Source>) {
+        let mut list = self.0.parked.get();
+        let index = source.token.key().index;
+        source.prev.set(list.newest);
+        source.next.set(NIL);
+        match self.0.sources.borrow().at(list.newest) {
+            Some(newest) => newest.next.set(index),
+            None => list.oldest = index,
+        }
+        list.newest = index;
+        list.count += 1;
+        self.0.parked.set(list);
+    }
+
+    fn unlink(&self, source: &Source) {
+        let mut list = self.0.parked.get();
+        let (prev, next) = (source.prev.replace(NIL), source.next.replace(NIL));
+        let sources = self.0.sources.borrow();
+        match sources.at(prev) {
+            Some(neighbour) => neighbour.next.set(next),
+            None => list.oldest = next,
+        }
+        match sources.at(next) {
+            Some(neighbour) => neighbour.prev.set(prev),
+            None => list.newest = prev,
+        }
+        list.count -= 1;
+        self.0.parked.set(list);
+    }
+}

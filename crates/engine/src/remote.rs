@@ -1,0 +1,100 @@
+//! Work and wake-ups for a loop from other threads.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::Handle;
+
+/// A closure that another thread sends to the loop.
+pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
+
+/// Sends work to a loop from any thread.
+#[derive(Clone)]
+pub struct Remote(pub(crate) Arc<Mailbox>);
+
+impl Remote {
+    /// Runs `work` on the loop, soon. Work posted by one thread runs in its order. After the
+    /// loop's end it is dropped.
+    pub fn post(&self, work: Box<dyn FnOnce(&Handle) + Send>) {
+        self.0.put(|letters| letters.posts.push(work));
+    }
+}
+
+#[derive(Default)]
+struct Letters {
+    posts: Vec<Post>,
+    woken: Vec<u32>,
+}
+
+/// The loop's mailbox. The event descriptor is written only when the loop may sleep: `asleep`
+/// is set before the loop looks at `mail` for the last time, and a sender sets `mail` before it
+/// looks at `asleep`, so that one of the two sees the other.
+pub(crate) struct Mailbox {
+    letters: Mutex<Letters>,
+    mail: AtomicBool,
+    asleep: AtomicBool,
+    bell: Arc<OwnedFd>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Mailbox {
+            letters: Mutex::default(),
+            mail: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+        })
+    }
+
+    pub(crate) fn bell(&self) -> &Arc<OwnedFd> {
+        &self.bell
+    }
+
+    pub(crate) fn wake_task(&self, task: u32) {
+        self.put(|letters| letters.woken.push(task));
+    }
+
+    fn put(&self, write: impl FnOnce(&mut Letters)) {
+        write(&mut self.letters.lock().unwrap_or_else(PoisonError::into_inner));
+        self.mail.store(true, SeqCst);
+        if self.asleep.swap(false, SeqCst) {
+            // It fails only when the counter is full, and then the loop is woken all the same.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The loop is about to sleep; false when it must not.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.asleep.store(true, SeqCst);
+        if self.mail.load(SeqCst) {
+            self.asleep.store(false, SeqCst);
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn awake(&self) {
+        self.asleep.store(false, SeqCst);
+    }
+
+    pub(crate) fn silence_bell(&self) {
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.bell, &mut count);
+    }
+
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.mail.load(SeqCst)
+    }
+
+    /// Everything that has come; the emptied lists go back to the senders.
+    pub(crate) fn collect(&self, posts: &mut Vec<Post>, woken: &mut Vec<u32>) {
+        self.mail.store(false, SeqCst);
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut letters.posts, posts);
+        std::mem::swap(&mut letters.woken, woken);
+    }
+}

@@ -1,0 +1,168 @@
+//! The loop itself: one turn after the other.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::backend::{Events, Kind};
+use crate::inner::{Inner, Target};
+use crate::{BackendKind, Driver, Handle, ListenerKey, Turn};
+
+/// How a loop is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How it waits; nginx: `use`.
+    pub backend: BackendKind,
+    /// How often the time of day is read at most; nginx: `timer_resolution`.
+    pub timer_resolution: Option<Duration>,
+    /// Events taken from the kernel at once; nginx: `epoll_events`.
+    pub events: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { backend: BackendKind::Epoll, timer_resolution: None, events: 512 }
+    }
+}
+
+/// An event loop. It belongs to the thread that made it.
+pub struct Loop {
+    handle: Handle,
+    events: Events,
+    due: Vec<Target>,
+}
+
+/// Totals at the start of a turn, to tell what the turn did.
+#[derive(Clone, Copy)]
+struct Before {
+    accepts: u64,
+    started: u64,
+    ended: u64,
+}
+
+impl Loop {
+    /// A loop with nothing in it.
+    pub fn new(options: &Options) -> io::Result<Self> {
+        let handle = Handle(Rc::new(Inner::new(options)?));
+        Ok(Loop { handle, events: Events::default(), due: Vec::new() })
+    }
+
+    /// A handle of this loop.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Runs until [`Handle::stop`]. An error means that the wait itself failed.
+    pub fn run(&mut self, driver: &mut dyn Driver) -> io::Result<()> {
+        self.handle.0.stopping.set(false);
+        while !self.handle.0.stopping.get() {
+            self.turn(driver)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, driver: &mut dyn Driver) -> io::Result<()> {
+        let h = self.handle.clone();
+        let before = before(&h.0);
+        let allowed = driver.before_wait(&h, h.now());
+        self.wait(allowed)?;
+        let woke = h.now();
+        let events = self.events.len();
+        driver.after_wait(&h, woke);
+        self.accept_events(&h, driver);
+        for (token, ready) in self.events.streams.drain(..) {
+            h.0.deliver(&h, token, ready);
+        }
+        run_tasks(&h);
+        self.expire_timers(&h);
+        let after = self::before(&h.0);
+        let turn = Turn {
+            woke,
+            events,
+            accepts: (after.accepts - before.accepts) as usize,
+            started: (after.started - before.started) as usize,
+            ended: (after.ended - before.ended) as usize,
+        };
+        driver.end_of_turn(&h, &turn);
+        Ok(())
+    }
+
+    fn wait(&mut self, allowed: Option<Duration>) -> io::Result<()> {
+        let inner = &self.handle.0;
+        self.events.clear();
+        let mut timeout = sleep_time(inner, allowed);
+        let sleeps = timeout != Some(Duration::ZERO);
+        if sleeps && !inner.mailbox.may_sleep() {
+            timeout = Some(Duration::ZERO);
+        }
+        let waited = inner.backend.borrow_mut().wait(timeout, &mut self.events);
+        if sleeps {
+            inner.mailbox.awake();
+        }
+        inner.clock.refresh();
+        waited
+    }
+
+    /// Accept events first: a loop that is awake and has not accepted holds a wake-up that
+    /// another one could have used. Then foreign descriptors.
+    fn accept_events(&mut self, h: &Handle, driver: &mut dyn Driver) {
+        for token in &self.events.doors {
+            if token.kind() == Kind::Listener {
+                driver.acceptable(h, ListenerKey(token.key()));
+            }
+        }
+        for token in &self.events.doors {
+            match token.kind() {
+                Kind::Watch => h.0.call_watch(h, token.key()),
+                Kind::Bell => h.0.mailbox.silence_bell(),
+                Kind::Listener | Kind::Stream => {}
+            }
+        }
+    }
+
+    fn expire_timers(&mut self, h: &Handle) {
+        h.0.wheel.borrow_mut().advance(h.0.clock.tick(), &mut self.due);
+        if self.due.is_empty() {
+            return;
+        }
+        for target in self.due.drain(..) {
+            h.0.expire(h, target);
+        }
+        run_tasks(h);
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.handle.0.clear(&self.handle);
+    }
+}
+
+fn before(inner: &Inner) -> Before {
+    let (started, ended) = inner.tasks.totals();
+    Before { accepts: inner.accepts.get(), started, ended }
+}
+
+fn run_tasks(h: &Handle) {
+    let inner = &h.0;
+    inner.tasks.run(
+        || {
+            inner.read_mail(h);
+            inner.resume_readable(h);
+        },
+        |panic| inner.panicked(panic),
+    );
+}
+
+/// How long the wait may last.
+fn sleep_time(inner: &Inner, allowed: Option<Duration>) -> Option<Duration> {
+    let work = inner.tasks.runnable() || !inner.resumable.borrow().is_empty();
+    if work || inner.stopping.get() {
+        return Some(Duration::ZERO);
+    }
+    let timer = inner.wheel.borrow().next().map(|tick| inner.clock.until(tick));
+    match (timer, allowed) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,116 @@
+//! A table of reused slots whose keys carry a generation, so that a stale key finds nothing.
+
+/// Names one value of a [`Slots`] table; it never names the value that takes the slot later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Generations wrap here: a key must fit in an event's 64 bits together with the kind of source.
+pub(crate) const GENERATIONS: u32 = 1 << 30;
+
+pub(crate) struct Slots<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+}
+
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Slots { entries: Vec::new(), free: Vec::new() }
+    }
+
+    /// The key that the next [`Slots::insert`] will give.
+    fn vacant(&mut self) -> Key {
+        let index = self.free.last().copied().unwrap_or_else(|| {
+            let index = self.entries.len() as u32;
+            self.entries.push(Entry { generation: 0, value: None });
+            self.free.push(index);
+            index
+        });
+        let generation = self.entries.get(index as usize).map_or(0, |e| e.generation);
+        Key { index, generation }
+    }
+
+    /// Stores what `make` builds; it is told its own key.
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
+        let key = self.vacant();
+        self.free.pop();
+        if let Some(entry) = self.entries.get_mut(key.index as usize) {
+            entry.value = Some(make(key));
+        }
+        key
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Key {
+        self.insert_with(|_| value)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.entries.get(key.index as usize)?;
+        if entry.generation == key.generation { entry.value.as_ref() } else { None }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        if entry.generation == key.generation { entry.value.as_mut() } else { None }
+    }
+
+    /// The value in slot `index`, whatever its generation.
+    pub(crate) fn at(&self, index: u32) -> Option<&T> {
+        self.entries.get(index as usize)?.value.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        if entry.generation != key.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        entry.generation = (entry.generation + 1) % GENERATIONS;
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Takes everything out, for the end of the loop.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        let mut all = Vec::new();
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if let Some(value) = entry.value.take() {
+                entry.generation = (entry.generation + 1) % GENERATIONS;
+                self.free.push(index as u32);
+                all.push(value);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_key_finds_nothing_after_the_slot_is_reused() {
+        let mut slots = Slots::new();
+        let first = slots.insert("a");
+        assert_eq!(slots.remove(first), Some("a"));
+        let second = slots.insert("b");
+        assert_eq!(second.index, first.index);
+        assert_eq!(slots.get(first), None);
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.get(second), Some(&"b"));
+        assert_eq!(slots.len(), 1);
+    }
+}

@@ -1,0 +1,208 @@
+//! The loop's side of a socket: its descriptor, what is known ready, who waits for it.
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::backend::Token;
+use crate::clock::NEVER;
+use crate::inner::Target;
+use crate::timers::TimerId;
+use crate::waiter::Waiter;
+use crate::{Handle, Idle};
+
+/// What is known about a socket. `READ` and `WRITE` stay set until an operation finds the
+/// socket exhausted; the others stay set for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ready(u8);
+
+impl Ready {
+    pub(crate) const NONE: Ready = Ready(0);
+    pub(crate) const READ: Ready = Ready(1);
+    pub(crate) const WRITE: Ready = Ready(2);
+    /// The peer will send no more.
+    pub(crate) const RDHUP: Ready = Ready(4);
+    /// Both directions are closed.
+    pub(crate) const HUP: Ready = Ready(8);
+    pub(crate) const ERR: Ready = Ready(16);
+    /// Nothing more comes from the peer, in one way or another.
+    pub(crate) const GONE: Ready = Ready(4 | 8 | 16);
+    /// A read would not block.
+    pub(crate) const READABLE: Ready = Ready(1 | 4 | 8 | 16);
+    /// A write would not block.
+    pub(crate) const WRITABLE: Ready = Ready(2 | 8 | 16);
+
+    pub(crate) const fn and(self, other: Ready) -> Ready {
+        Ready(self.0 | other.0)
+    }
+
+    #[inline]
+    pub(crate) const fn any(self, of: Ready) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    const fn without(self, other: Ready) -> Ready {
+        Ready(self.0 & !other.0)
+    }
+}
+
+pub(crate) struct Source {
+    pub(crate) fd: OwnedFd,
+    pub(crate) token: Token,
+    pub(crate) ready: Cell<Ready>,
+    pub(crate) parked: Cell<bool>,
+    pub(crate) reader: Cell<Waiter>,
+    pub(crate) writer: Cell<Waiter>,
+    /// Waits for the peer to go away, whether or not it sent more before.
+    pub(crate) closer: Cell<Waiter>,
+    /// When pending operations give up, in ticks.
+    pub(crate) deadline: Cell<u64>,
+    /// The tick of the one timer in the wheel; later deadlines do not move it.
+    scheduled: Cell<u64>,
+    timer: Cell<Option<TimerId>>,
+    pub(crate) idle: Cell<Option<Box<dyn Idle>>>,
+    /// Neighbours in the list of parked sources, by slot.
+    pub(crate) prev: Cell<u32>,
+    pub(crate) next: Cell<u32>,
+}
+
+impl Source {
+    pub(crate) fn new(fd: OwnedFd, token: Token, ready: Ready) -> Self {
+        Source {
+            fd,
+            token,
+            ready: Cell::new(ready),
+            parked: Cell::new(false),
+            reader: Cell::new(Waiter::NOBODY),
+            writer: Cell::new(Waiter::NOBODY),
+            closer: Cell::new(Waiter::NOBODY),
+            deadline: Cell::new(NEVER),
+            scheduled: Cell::new(NEVER),
+            timer: Cell::new(None),
+            idle: Cell::new(None),
+            prev: Cell::new(u32::MAX),
+            next: Cell::new(u32::MAX),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, ready: Ready) -> bool {
+        self.ready.get().any(ready)
+    }
+
+    #[inline]
+    pub(crate) fn mark(&self, ready: Ready) {
+        self.ready.set(self.ready.get().and(ready));
+    }
+
+    #[inline]
+    pub(crate) fn clear(&self, ready: Ready) {
+        self.ready.set(self.ready.get().without(ready));
+    }
+
+    /// For level-triggered backends: is anybody interested in an event that is not known yet?
+    pub(crate) fn wants_read(&self) -> bool {
+        let waits =
+            self.parked.get() || self.reader.get().is_somebody() || self.closer.get().is_somebody();
+        waits && !self.is(Ready::READ)
+    }
+
+    /// As [`Source::wants_read`].
+    pub(crate) fn wants_write(&self) -> bool {
+        self.writer.get().is_somebody() && !self.is(Ready::WRITE)
+    }
+}
+
+/// A source in its loop; dropped, it leaves the loop and closes, unless it is parked.
+pub(crate) struct Registered {
+    pub(crate) h: Handle,
+    pub(crate) source: Rc<Source>,
+}
+
+impl Registered {
+    /// Lets go of the descriptor without closing it.
+    pub(crate) fn into_fd(self) -> Option<OwnedFd> {
+        let source = Rc::clone(&self.source);
+        self.h.0.backend.borrow_mut().detach(&source);
+        drop(self);
+        Rc::into_inner(source).map(|source| source.fd)
+    }
+
+    pub(crate) fn set_deadline(&self, at: Option<Instant>) {
+        let inner = &self.h.0;
+        let tick = at.map_or(NEVER, |at| inner.clock.tick_of(at));
+        self.source.deadline.set(tick);
+        if tick < self.source.scheduled.get() {
+            self.reschedule(tick);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn expired(&self) -> bool {
+        self.source.deadline.get() <= self.h.0.clock.tick()
+    }
+
+    fn reschedule(&self, tick: u64) {
+        self.source.schedule(&self.h, tick);
+    }
+}
+
+impl Source {
+    fn schedule(&self, h: &Handle, tick: u64) {
+        let mut wheel = h.0.wheel.borrow_mut();
+        if let Some(old) = self.timer.take() {
+            wheel.cancel(old);
+        }
+        self.scheduled.set(tick);
+        self.timer.set(Some(wheel.insert(tick, Target::Source(self.token))));
+    }
+
+    /// The timer fired: has the deadline come? It may have moved on since the timer was set.
+    pub(crate) fn deadline_came(&self, h: &Handle) -> bool {
+        self.timer.set(None);
+        self.scheduled.set(NEVER);
+        let deadline = self.deadline.get();
+        if deadline <= h.0.clock.tick() {
+            return true;
+        }
+        if deadline != NEVER {
+            self.schedule(h, deadline);
+        }
+        false
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let source = &self.source;
+        if source.parked.get() {
+            return;
+        }
+        let inner = &self.h.0;
+        if let Some(timer) = source.timer.take() {
+            inner.wheel.borrow_mut().cancel(timer);
+        }
+        for place in [&source.reader, &source.writer, &source.closer] {
+            inner.waiters.forget(place.replace(Waiter::NOBODY));
+        }
+        inner.backend.borrow_mut().remove(source);
+        let removed = inner.sources.borrow_mut().remove(source.token.key());
+        drop(removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parked_connection_is_small() {
+        // The source with its reference counts, its slot, its timer: what a connection costs
+        // between requests, without its owner's `Idle` value and the kernel's socket.
+        let source = size_of::<Source>() + 2 * size_of::<usize>();
+        let slot = size_of::<(u32, Option<Rc<Source>>)>();
+        let timer = 40;
+        assert!(source + slot + timer <= 200, "{source} + {slot} + {timer}");
+    }
+}

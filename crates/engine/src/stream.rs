@@ -1,0 +1,83 @@
+//! A connected socket in a loop.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::net::{Shutdown, SocketAddrAny, sockopt};
+
+use crate::Handle;
+use crate::source::{Ready, Registered};
+
+/// A connected, non-blocking stream socket of a loop; dropped, it leaves the loop and closes.
+///
+/// One task may receive and another may send; of two that receive, only the last is woken.
+pub struct Stream(pub(crate) Registered);
+
+impl Handle {
+    /// Brings a connected, non-blocking socket into the loop. Its first event tells whether it
+    /// is readable.
+    pub fn stream(&self, fd: OwnedFd) -> io::Result<Stream> {
+        Ok(Stream(self.0.register(self, fd, Ready::WRITE)?))
+    }
+}
+
+impl Stream {
+    /// Every operation that waits on this stream fails with [`io::ErrorKind::TimedOut`] when
+    /// `at` has passed. Moving the deadline later, or away, costs a store.
+    pub fn set_deadline(&self, at: Option<Instant>) {
+        self.0.set_deadline(at);
+    }
+
+    /// The loop that the stream is in.
+    pub fn handle(&self) -> &Handle {
+        &self.0.h
+    }
+
+    /// Takes the socket out of the loop, for another loop: see [`Handle::stream`].
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        self.0.into_fd().ok_or_else(|| io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// Tells the peer that nothing more will come.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(self, Shutdown::Write)?)
+    }
+
+    /// This end's address.
+    pub fn local_addr(&self) -> io::Result<SocketAddrAny> {
+        Ok(rustix::net::getsockname(self)?)
+    }
+
+    /// The peer's address; none for an unnamed Unix-domain socket.
+    pub fn peer_addr(&self) -> io::Result<Option<SocketAddrAny>> {
+        Ok(rustix::net::getpeername(self)?)
+    }
+
+    /// `TCP_NODELAY`; an error on a Unix-domain socket.
+    pub fn nodelay(&self, on: bool) -> io::Result<()> {
+        Ok(sockopt::set_tcp_nodelay(self, on)?)
+    }
+
+    /// `TCP_CORK`; an error on a Unix-domain socket.
+    pub fn cork(&self, on: bool) -> io::Result<()> {
+        Ok(sockopt::set_tcp_cork(self, on)?)
+    }
+
+    /// The error that waits at the socket, if any; it is taken.
+    pub fn so_error(&self) -> io::Result<()> {
+        Ok(sockopt::socket_error(self)??)
+    }
+
+    /// Closing discards what is not sent and resets the connection; nginx:
+    /// `reset_timedout_connection`.
+    pub fn reset_on_close(&self) -> io::Result<()> {
+        Ok(sockopt::set_socket_linger(self, Some(std::time::Duration::ZERO))?)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.source.fd.as_fd()
+    }
+}

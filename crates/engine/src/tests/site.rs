@@ -1,0 +1,103 @@
+//! What the laws are tried on: a loop with a listener whose connections become tasks.
+
+use std::future::Future;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::{Arm, BackendKind, Driver, Handle, ListenerKey, Loop, Options, Stream, Turn};
+
+/// A test that hangs fails instead.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Site {
+    pub(crate) event_loop: Loop,
+    pub(crate) h: Handle,
+    pub(crate) address: SocketAddr,
+    pub(crate) listener: ListenerKey,
+}
+
+impl Site {
+    pub(crate) fn new(backend: BackendKind) -> Site {
+        let event_loop = Loop::new(&Options { backend, ..Options::default() }).unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let h = event_loop.handle();
+        let listener = h.add_listener(Arc::new(socket.into()));
+        h.arm(listener, Arm::Exclusive).unwrap();
+        Site { event_loop, h, address, listener }
+    }
+
+    /// A client's end: an ordinary blocking socket.
+    pub(crate) fn client(&self) -> TcpStream {
+        let client = TcpStream::connect(self.address).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+    }
+
+    /// Runs the loop until it is stopped; each connection becomes a task of `serve`.
+    pub(crate) fn serve<F, S>(&mut self, serve: S)
+    where
+        F: Future<Output = ()> + 'static,
+        S: Fn(Handle, Stream) -> F,
+    {
+        let turn = |_: &Turn| {};
+        self.drive(&mut Each { serve, turn, began: Instant::now() });
+    }
+
+    /// As [`Site::serve`], with a look at each turn.
+    pub(crate) fn serve_turns<F, S>(&mut self, serve: S, turn: impl Fn(&Turn))
+    where
+        F: Future<Output = ()> + 'static,
+        S: Fn(Handle, Stream) -> F,
+    {
+        self.drive(&mut Each { serve, turn, began: Instant::now() });
+    }
+
+    /// Runs the loop until it is stopped, for tests without connections.
+    pub(crate) fn run(&mut self) {
+        self.serve(|_, _| async {});
+    }
+
+    pub(crate) fn drive(&mut self, driver: &mut dyn Driver) {
+        self.event_loop.run(driver).unwrap();
+    }
+}
+
+pub(crate) struct Each<S, T> {
+    pub(crate) serve: S,
+    pub(crate) turn: T,
+    pub(crate) began: Instant,
+}
+
+impl<F, S, T> Driver for Each<S, T>
+where
+    F: Future<Output = ()> + 'static,
+    S: Fn(Handle, Stream) -> F,
+    T: Fn(&Turn),
+{
+    fn before_wait(&mut self, _: &Handle, now: Instant) -> Option<Duration> {
+        assert!(now.saturating_duration_since(self.began) < PATIENCE, "the loop was never stopped");
+        Some(Duration::from_secs(1))
+    }
+
+    fn acceptable(&mut self, h: &Handle, listener: ListenerKey) {
+        while let Some((fd, _)) = h.accept(listener).unwrap() {
+            let stream = h.stream(fd).unwrap();
+            h.spawn((self.serve)(h.clone(), stream));
+        }
+    }
+
+    fn end_of_turn(&mut self, _: &Handle, turn: &Turn) {
+        (self.turn)(turn);
+    }
+}
+
+/// A shared list of what happened.
+pub(crate) type Record<T> = Rc<std::cell::RefCell<Vec<T>>>;
+
+pub(crate) fn record<T>() -> Record<T> {
+    Rc::default()
+}

@@ -1,0 +1,197 @@
+//! A hierarchical timer wheel: insert and cancel in constant time, one millisecond grain.
+//!
+//! Six levels of 64 slots. Level 0 holds the timers of the current 64 ms block, one slot per
+//! millisecond; each level above holds 64 blocks of the level below. A timer sits at the level of
+//! the highest 6-bit group in which its time differs from now, and moves down when its block
+//! begins. What lies beyond the top level (two years) waits in its farthest slot.
+
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+const LEVELS: usize = 6;
+const NIL: u32 = u32::MAX;
+/// The `place` of an entry that is not in any slot.
+const UNUSED: u16 = u16::MAX;
+
+/// Names one pending timer; after it fired or was cancelled it names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimerId {
+    index: u32,
+    generation: u32,
+}
+
+pub(crate) struct Wheel<T> {
+    tick: u64,
+    heads: [u32; LEVELS * SLOTS],
+    occupied: [u64; LEVELS],
+    entries: Vec<Entry<T>>,
+    free: u32,
+    len: usize,
+}
+
+struct Entry<T> {
+    at: u64,
+    prev: u32,
+    next: u32,
+    generation: u32,
+    place: u16,
+    payload: T,
+}
+
+impl<T: Copy> Wheel<T> {
+    pub(crate) fn new() -> Self {
+        Wheel {
+            tick: 0,
+            heads: [NIL; LEVELS * SLOTS],
+            occupied: [0; LEVELS],
+            entries: Vec::new(),
+            free: NIL,
+            len: 0,
+        }
+    }
+
+    /// Timers pending.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn insert(&mut self, at: u64, payload: T) -> TimerId {
+        let index = self.allocate(at, payload);
+        self.link(index);
+        self.len += 1;
+        let generation = self.entries[index as usize].generation;
+        TimerId { index, generation }
+    }
+
+    /// Ends a pending timer and gives its payload back; nothing if it fired already.
+    pub(crate) fn cancel(&mut self, id: TimerId) -> Option<T> {
+        self.pending(id)?;
+        self.unlink(id.index);
+        self.release(id.index);
+        self.entries.get(id.index as usize).map(|e| e.payload)
+    }
+
+    /// What the pending timer `id` will hand out when it fires.
+    pub(crate) fn payload_mut(&mut self, id: TimerId) -> Option<&mut T> {
+        self.pending(id)?;
+        self.entries.get_mut(id.index as usize).map(|e| &mut e.payload)
+    }
+
+    /// No timer fires before this tick; none pending: `None`. It may be earlier than the first
+    /// timer, when that one first has to move down a level.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.next_slot().map(|(_, at)| at)
+    }
+
+    /// Moves the wheel to `now` and appends the payload of each timer that has come, in the
+    /// order of their ticks.
+    pub(crate) fn advance(&mut self, now: u64, fired: &mut Vec<T>) {
+        while let Some((place, at)) = self.next_slot() {
+            if at > now {
+                break;
+            }
+            self.tick = at;
+            let mut index = std::mem::replace(&mut self.heads[place], NIL);
+            self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+            while index != NIL {
+                let next = self.entries[index as usize].next;
+                if self.entries[index as usize].at <= at {
+                    fired.push(self.entries[index as usize].payload);
+                    self.release(index);
+                } else {
+                    self.link(index);
+                }
+                index = next;
+            }
+        }
+        self.tick = self.tick.max(now);
+    }
+
+    fn pending(&self, id: TimerId) -> Option<&Entry<T>> {
+        let entry = self.entries.get(id.index as usize)?;
+        (entry.generation == id.generation && entry.place != UNUSED).then_some(entry)
+    }
+
+    fn allocate(&mut self, at: u64, payload: T) -> u32 {
+        if self.free == NIL {
+            let index = self.entries.len() as u32;
+            let fresh = Entry { at, prev: NIL, next: NIL, generation: 0, place: UNUSED, payload };
+            self.entries.push(fresh);
+            return index;
+        }
+        let index = self.free;
+        let entry = &mut self.entries[index as usize];
+        self.free = entry.next;
+        entry.at = at;
+        entry.payload = payload;
+        index
+    }
+
+    fn release(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.place = UNUSED;
+        entry.next = self.free;
+        self.free = index;
+        self.len -= 1;
+    }
+
+    fn link(&mut self, index: u32) {
+        let place = self.place(self.entries[index as usize].at);
+        let head = self.heads[place];
+        if head != NIL {
+            self.entries[head as usize].prev = index;
+        }
+        let entry = &mut self.entries[index as usize];
+        entry.prev = NIL;
+        entry.next = head;
+        entry.place = place as u16;
+        self.heads[place] = index;
+        self.occupied[place / SLOTS] |= 1 << (place % SLOTS);
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Entry { prev, next, place, .. } = self.entries[index as usize];
+        if next != NIL {
+            self.entries[next as usize].prev = prev;
+        }
+        if prev != NIL {
+            self.entries[prev as usize].next = next;
+            return;
+        }
+        let place = place as usize;
+        self.heads[place] = next;
+        if next == NIL {
+            self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+        }
+    }
+
+    /// The slot for a timer at `at`, counted over all levels.
+    fn place(&self, at: u64) -> usize {
+        let at = at.max(self.tick);
+        let differs = (at ^ self.tick) | (SLOTS as u64 - 1);
+        let level = ((63 - differs.leading_zeros()) / BITS) as usize;
+        if level < LEVELS {
+            return level * SLOTS + ((at >> (BITS * level as u32)) as usize) % SLOTS;
+        }
+        let top = LEVELS - 1;
+        let (here, there) = (self.tick >> (BITS * top as u32), at >> (BITS * top as u32));
+        top * SLOTS + (there.min(here + SLOTS as u64 - 1) as usize) % SLOTS
+    }
+
+    /// The next slot with timers and the tick at which it begins. The lowest level that holds
+    /// any is the first to come: what is above differs from now in a higher group.
+    fn next_slot(&self) -> Option<(usize, u64)> {
+        let level = self.occupied.iter().position(|&bits| bits != 0)?;
+        let shift = BITS * level as u32;
+        let here = self.tick >> shift;
+        let ahead = u64::from(
+            self.occupied[level].rotate_right((here % SLOTS as u64) as u32).trailing_zeros(),
+        );
+        let slot = ((here + ahead) as usize) % SLOTS;
+        Some((level * SLOTS + slot, ((here + ahead) << shift).max(self.tick)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Who waits for an event: a task of this loop, or a waker that some other executor made.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
+
+use crate::executor::Executor;
+
+/// A task's number, or a foreign waker's (top bit), or nobody. Four bytes instead of a `Waker`:
+/// registering interest is a store, without reference counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter(u32);
+
+impl Waiter {
+    pub(crate) const NOBODY: Waiter = Waiter(u32::MAX);
+    const FOREIGN: u32 = 1 << 31;
+
+    pub(crate) fn is_somebody(self) -> bool {
+        self != Self::NOBODY
+    }
+}
+
+/// Wakers that are not those of the running task: combinators that poll their children with a
+/// waker of their own get one entry here per registration.
+#[derive(Default)]
+struct Foreign {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<u32>,
+}
+
+pub(crate) struct Waiters {
+    foreign: RefCell<Foreign>,
+}
+
+impl Waiters {
+    pub(crate) fn new() -> Self {
+        Waiters { foreign: RefCell::default() }
+    }
+
+    /// Makes `place` wake whoever is polled with `cx`.
+    #[inline]
+    pub(crate) fn register(&self, place: &Cell<Waiter>, cx: &Context<'_>, tasks: &Executor) {
+        let old = place.replace(match tasks.current(cx.waker()) {
+            Some(task) => Waiter(task),
+            None => self.keep(cx.waker().clone()),
+        });
+        self.forget(old);
+    }
+
+    /// Who is polled with `cx`, for a place that is not a `Cell`.
+    pub(crate) fn of(&self, cx: &Context<'_>, tasks: &Executor) -> Waiter {
+        tasks.current(cx.waker()).map_or_else(|| self.keep(cx.waker().clone()), Waiter)
+    }
+
+    /// Wakes whoever waits at `place`, once.
+    #[inline]
+    pub(crate) fn wake(&self, place: &Cell<Waiter>, tasks: &Executor) {
+        let waiter = place.replace(Waiter::NOBODY);
+        if waiter.is_somebody() {
+            self.wake_one(waiter, tasks);
+        }
+    }
+
+    pub(crate) fn wake_one(&self, waiter: Waiter, tasks: &Executor) {
+        if waiter.0 & Waiter::FOREIGN == 0 {
+            tasks.wake(waiter.0);
+        } else if let Some(waker) = self.take(waiter) {
+            waker.wake();
+        }
+    }
+
+    /// Drops a registration that will not be used.
+    #[inline]
+    pub(crate) fn forget(&self, waiter: Waiter) {
+        if waiter.is_somebody() && waiter.0 & Waiter::FOREIGN != 0 {
+            drop(self.take(waiter));
+        }
+    }
+
+    fn keep(&self, waker: Waker) -> Waiter {
+        let mut foreign = self.foreign.borrow_mut();
+        let index = foreign.free.pop().unwrap_or_else(|| {
+            foreign.wakers.push(None);
+            foreign.wakers.len() as u32 - 1
+        });
+        if let Some(slot) = foreign.wakers.get_mut(index as usize) {
+            *slot = Some(waker);
+        }
+        Waiter(index | Waiter::FOREIGN)
+    }
+
+    fn take(&self, waiter: Waiter) -> Option<Waker> {
+        if !waiter.is_somebody() {
+            return None;
+        }
+        let mut foreign = self.foreign.borrow_mut();
+        let index = waiter.0 & !Waiter::FOREIGN;
+        let waker = foreign.wakers.get_mut(index as usize)?.take()?;
+        foreign.free.push(index);
+        Some(waker)
+    }
+}
