@@ -1,1 +1,38 @@
 //! HTTP: connection, request, phases, location tree, variables and modules.
+//!
+//! The way in is [`configure`], which turns the `http` block of a configuration into a [`Site`], and
+//! [`Worker::accepted`], which gives an accepted socket to the site. Everything between is one request's
+//! way: `connection` reads bytes and parks idle sockets, `request` is what is known of one request,
+//! `phases` carries it through the handlers that `modules/mod.rs` lists, `output` sends what they answer.
+
+mod body;
+mod configure;
+mod connection;
+mod headers;
+mod listen;
+mod location;
+pub mod modules;
+mod names;
+mod output;
+mod phases;
+mod regex;
+mod request;
+mod request_head;
+mod response;
+mod scope;
+mod site;
+mod special;
+mod template;
+mod variables;
+mod worker;
+
+pub use configure::{Inputs, configure};
+pub use listen::{Address, Listen};
+pub use modules::built;
+pub use site::Site;
+pub use worker::{Identity, Retire, Worker};
+
+/// weir's own version, as `Server:` and the error pages show it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The nginx release whose behaviour weir follows; scripts read it from `$nginx_version`.
+pub const NGINX_VERSION: &str = "1.31.5";

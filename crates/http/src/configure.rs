@@ -1,0 +1,99 @@
+//! Reads an `http` block into a [`Site`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_conf::{Body, Context, Directive, Error, Level};
+use weir_log::{Log, OpenLogs};
+
+use crate::listen::ListenLine;
+use crate::location::{Kind, Location, LocationId, Place};
+use crate::modules::core::ServerConf;
+use crate::modules::{LocationConf, MODULES};
+use crate::scope::Scope;
+use crate::site::{Server, Site};
+use crate::variables::Variables;
+
+/// What the configuration's reader gives to the `http` room.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// `-p`: where relative paths begin.
+    pub prefix: &'a Path,
+    /// The directory of the configuration file, for `include`-like names.
+    pub conf_prefix: &'a Path,
+    /// Files that logs are written to, reopened together.
+    pub logs: &'a OpenLogs,
+    /// The main context's error log, in force where `http` says nothing.
+    pub error_log: &'a Arc<Log>,
+}
+
+/// What the whole block shares while it is read.
+pub struct Setup<'a> {
+    /// From outside.
+    pub inputs: Inputs<'a>,
+    /// All variables, defined and referred to.
+    pub variables: Variables,
+    /// Servers so far, with the addresses that each listens on.
+    pub servers: Vec<(Server, Vec<ListenLine>)>,
+    /// What was noticed that does not stop the start.
+    pub warnings: Vec<Error>,
+    locations: Vec<Option<Location>>,
+}
+
+impl Setup<'_> {
+    /// A place for a location that is still to be read.
+    pub fn reserve(&mut self) -> LocationId {
+        self.locations.push(None);
+        LocationId(self.locations.len() as u32 - 1)
+    }
+
+    /// Fills a reserved place.
+    pub fn place(&mut self, id: LocationId, location: Location) {
+        self.locations[id.0 as usize] = Some(location);
+    }
+
+    /// Whether a location that was read adds the slash to its name.
+    pub fn auto_redirect(&self, id: LocationId) -> bool {
+        self.locations[id.0 as usize].as_ref().is_some_and(|l| l.auto_redirect)
+    }
+
+    /// A path relative to the prefix.
+    pub fn path(&self, name: &[u8]) -> std::path::PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        self.inputs.prefix.join(std::ffi::OsStr::from_bytes(name))
+    }
+}
+
+/// Reads the block; also says what is odd but no reason to stop.
+pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
+    let Body::Block(lines) = &block.body else {
+        return Err(crate::scope::emerg(&block.name, "directive \"http\" has no opening \"{\""));
+    };
+    let mut setup = Setup {
+        inputs,
+        variables: Variables::new(),
+        servers: Vec::new(),
+        warnings: Vec::new(),
+        locations: Vec::new(),
+    };
+    for module in MODULES {
+        (module.init)(&mut setup);
+    }
+    let mut location = LocationConf::default();
+    Scope::change(&mut location.core).error_log = inputs.error_log.clone();
+    let place = Place::new(b"", Kind::Server);
+    let mut scope =
+        Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
+    scope.read(lines)?;
+    let main = scope.location;
+    setup.variables.check().map_err(|message| Error {
+        level: Level::Emerg,
+        message,
+        at: None,
+        hint: None,
+    })?;
+    let Setup { servers, locations, variables, mut warnings, .. } = setup;
+    let locations = locations.into_iter().flatten().collect();
+    let site = Site::new(servers, locations, variables, main, &mut warnings)?;
+    Ok((site, warnings))
+}

@@ -1,0 +1,274 @@
+//! A client's connection over HTTP/1: reads heads, serves requests one after another, and parks the socket
+//! between them as a small value without buffers.
+
+use std::cell::{Cell, OnceCell};
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use weir_engine::{Handle, Idle, Stream, Wake};
+use weir_log::Level;
+use weir_metrics::Metric;
+use weir_proto::http1::Progress;
+
+use crate::listen::Address;
+use crate::phases;
+use crate::request::Request;
+use crate::worker::Worker;
+
+/// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
+const FIRST_READ: usize = 4096;
+/// At the most this much is thrown away of what a client still sends when its answer is done.
+const LINGER_READ: usize = 4096;
+
+/// What the requests of a connection share.
+pub struct Conn {
+    /// The socket.
+    pub stream: Stream,
+    /// Who is at the other end.
+    pub peer: Address,
+    /// Which listening socket it came from.
+    pub listen: usize,
+    /// `$connection`
+    pub number: u64,
+    /// `$connection_requests`
+    pub requests: Cell<u64>,
+    /// When it was accepted: `$connection_time`.
+    pub started: Instant,
+    local: OnceCell<Address>,
+}
+
+/// A connection between two requests: small, and free to move to another thread.
+struct Resting {
+    peer: Address,
+    listen: usize,
+    number: u64,
+    requests: u64,
+    started: Instant,
+}
+
+impl Conn {
+    /// The address that the client connected to.
+    pub fn local(&self) -> &Address {
+        self.local.get_or_init(|| Address::local_of(&self.stream).unwrap_or(Address::Unknown))
+    }
+}
+
+/// Takes a new connection: it rests until its first byte.
+pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
+    let now = worker.handle.now();
+    let number = worker.next_connection();
+    let timeout = worker.site.first_timeout(listen);
+    let resting = Resting { peer, listen, number, requests: 0, started: now };
+    worker.began();
+    rest(worker, stream, resting, now + timeout);
+}
+
+fn rest(worker: &Rc<Worker>, stream: Stream, resting: Resting, deadline: Instant) {
+    worker.metrics.add(Metric::Waiting, 1);
+    worker.handle.park(stream, Box::new(resting), Some(deadline));
+}
+
+impl Idle for Resting {
+    fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
+        let Some(worker) = Worker::current() else { return };
+        worker.metrics.sub(Metric::Waiting, 1);
+        let first = self.requests == 0;
+        if why != Wake::Ready {
+            worker.ended(first);
+            return;
+        }
+        stream.set_deadline(None);
+        let conn = Rc::new(Conn {
+            stream,
+            peer: self.peer,
+            listen: self.listen,
+            number: self.number,
+            requests: Cell::new(self.requests),
+            started: self.started,
+            local: OnceCell::new(),
+        });
+        handle.spawn(run(conn, worker));
+    }
+}
+
+/// What reading a head came to.
+enum Head {
+    /// All of it is there.
+    Read,
+    /// It is wrong: this status is the answer.
+    Refused(u16),
+    /// The client is gone, or too slow: no answer.
+    Over(u16),
+}
+
+/// What comes after an answer.
+enum After {
+    /// The next request, whose first bytes may be there already.
+    Next,
+    /// The end.
+    Close,
+}
+
+async fn run(conn: Rc<Conn>, worker: Rc<Worker>) {
+    let mut scratch = worker.take_scratch();
+    if conn.requests.get() > 0 {
+        worker.busy();
+    }
+    loop {
+        let mut r = Request::new(conn.clone(), worker.clone(), scratch);
+        let after = request(&mut r).await;
+        let timeout = r.conf().core.keepalive_timeout;
+        let rest_of = r.body.read_to();
+        scratch = r.into_scratch();
+        scratch.drain(rest_of);
+        if matches!(after, After::Close) {
+            worker.give_scratch(scratch);
+            worker.ended(true);
+            return;
+        }
+        if scratch.is_drained() {
+            worker.give_scratch(scratch);
+            worker.idle();
+            return park(conn, &worker, timeout);
+        }
+    }
+}
+
+fn park(conn: Rc<Conn>, worker: &Rc<Worker>, timeout: Duration) {
+    match Rc::try_unwrap(conn) {
+        Ok(conn) => {
+            let Conn { stream, peer, listen, number, requests, started, .. } = conn;
+            let resting = Resting { peer, listen, number, requests: requests.get(), started };
+            rest(worker, stream, resting, worker.handle.now() + timeout);
+        }
+        // Something of the last request still holds the connection; it closes when that ends.
+        Err(_) => worker.ended(false),
+    }
+}
+
+/// One request from its head's first byte to its log line.
+async fn request(r: &mut Request) -> After {
+    let metrics = r.worker.metrics;
+    metrics.add(Metric::Reading, 1);
+    let head = read_head(r).await;
+    metrics.sub(Metric::Reading, 1);
+    let in_order = match head {
+        Head::Over(0) => return After::Close,
+        Head::Over(status) => {
+            r.response.status = status;
+            log(r);
+            return After::Close;
+        }
+        Head::Read | Head::Refused(_) => {
+            metrics.add(Metric::Requests, 1);
+            metrics.add(Metric::Writing, 1);
+            r.conn.requests.set(r.conn.requests.get() + 1);
+            let in_order = match head {
+                Head::Refused(status) => phases::refuse(r, status).await,
+                _ => phases::serve(r).await,
+            };
+            metrics.sub(Metric::Writing, 1);
+            in_order
+        }
+    };
+    log(r);
+    if !in_order {
+        return After::Close;
+    }
+    if r.keepalive && !r.worker.retiring() && r.discard_body().await {
+        return After::Next;
+    }
+    linger(r).await;
+    After::Close
+}
+
+fn log(r: &mut Request) {
+    for handler in crate::modules::PHASES.log {
+        handler(r);
+    }
+}
+
+async fn read_head(r: &mut Request) -> Head {
+    let conn = r.conn.clone();
+    let limits = &r.server.conf.head_limits;
+    loop {
+        if !r.buf.is_empty() {
+            match r.parser.parse(&r.buf, limits) {
+                Ok(Progress::Done) => {
+                    conn.stream.set_deadline(None);
+                    r.body.starts_at(r.parser.head().end as usize);
+                    return match crate::request_head::accept(r) {
+                        Ok(()) => Head::Read,
+                        Err(status) => Head::Refused(status),
+                    };
+                }
+                Ok(Progress::More) => {}
+                Err(error) => {
+                    r.log(Level::Info, format_args!("{}", error.reason()));
+                    r.body.starts_at(r.buf.len());
+                    return Head::Refused(error.status());
+                }
+            }
+        }
+        match read_more(r, &conn).await {
+            Ok(0) if r.buf.is_empty() => return Head::Over(0),
+            Ok(0) => {
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                return Head::Over(400);
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                r.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                return Head::Over(408);
+            }
+            Err(_) if r.buf.is_empty() => return Head::Over(0),
+            Err(_) => return Head::Over(400),
+        }
+    }
+}
+
+async fn read_more(r: &mut Request, conn: &Conn) -> io::Result<usize> {
+    let mut buf = std::mem::take(&mut r.buf);
+    let room = if buf.is_empty() { FIRST_READ } else { buf.len() };
+    if buf.capacity() - buf.len() < room / 2 {
+        buf.reserve(room);
+    }
+    if let Some(n) = conn.stream.try_recv(&mut buf).transpose() {
+        r.buf = buf;
+        return n;
+    }
+    if !conn.stream.has_deadline() {
+        let timeout = r.server.conf.client_header_timeout;
+        conn.stream.set_deadline(Some(r.worker.handle.now() + timeout));
+    }
+    let (result, buf) = conn.stream.recv(buf).await;
+    r.buf = buf;
+    result
+}
+
+/// Lets a client that still sends hear the answer before the connection closes: a socket that is closed with
+/// unread bytes in it is reset, and the answer may be lost with it.
+async fn linger(r: &mut Request) {
+    let core = &r.conf().core;
+    if !r.body.should_linger(core.lingering_close) {
+        return;
+    }
+    let conn = r.conn.clone();
+    let handle = &r.worker.handle;
+    if conn.stream.shutdown_write().is_err() {
+        return;
+    }
+    let end = handle.now() + core.lingering_time;
+    let mut buf = handle.take_buf(LINGER_READ);
+    loop {
+        conn.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
+        buf.clear();
+        let (result, back) = conn.stream.recv(buf).await;
+        buf = back;
+        if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
+            break;
+        }
+    }
+    handle.give_buf(buf);
+}

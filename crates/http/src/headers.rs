@@ -1,0 +1,72 @@
+//! A list of header lines in one piece of memory.
+
+/// Names and values, in order, without an allocation for each.
+#[derive(Debug, Default, Clone)]
+pub struct Headers {
+    text: Vec<u8>,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    start: u32,
+    name: u32,
+    value: u32,
+}
+
+impl Headers {
+    /// Adds a line behind the others.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
+        self.lines.push(Line { start, name: name.len() as u32, value: value.len() as u32 });
+    }
+
+    /// Replaces all lines of this name by one; an empty value only removes.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        self.remove(name);
+        if !value.is_empty() {
+            self.add(name, value);
+        }
+    }
+
+    /// Removes all lines of this name.
+    pub fn remove(&mut self, name: &[u8]) {
+        let text = &self.text;
+        self.lines.retain(|l| !name_of(text, l).eq_ignore_ascii_case(name));
+    }
+
+    /// The first value of this name.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
+    }
+
+    /// All lines in order: name, value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lines.iter().map(|l| {
+            let at = l.start as usize + l.name as usize;
+            (name_of(&self.text, l), &self.text[at..at + l.value as usize])
+        })
+    }
+
+    /// Number of lines.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// True where there is no line.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Forgets all lines, keeps the room.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.lines.clear();
+    }
+}
+
+fn name_of<'a>(text: &'a [u8], line: &Line) -> &'a [u8] {
+    &text[line.start as usize..(line.start + line.name) as usize]
+}

@@ -1,0 +1,264 @@
+//! Locations: which one a path selects. Rules of nginx: the longest prefix, unless a regular expression
+//! matches; `=` and `^~` end the search; nested locations are searched inside the one that was found.
+
+use std::collections::HashMap;
+
+use weir_conf::{Error, Word};
+
+use crate::modules::LocationConf;
+use crate::regex::Regex;
+use crate::request::Request;
+use crate::scope::emerg;
+
+/// A location's place in [`crate::Site`]'s list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocationId(pub u32);
+
+/// What a location is selected by.
+#[derive(Debug)]
+pub enum Kind {
+    /// The settings of a server outside of any location.
+    Server,
+    /// `location = /x`
+    Exact,
+    /// `location /x`, and with `^~`: no regular expression is asked.
+    Prefix {
+        /// `^~`
+        noregex: bool,
+    },
+    /// `location ~ x`, `~* x`
+    Regex(Regex),
+    /// `location @x`
+    Named,
+    /// `if (...) { }`: entered by the rewrite code alone.
+    If,
+    /// `limit_except { }`: entered by method.
+    LimitExcept,
+}
+
+/// One location: its settings and those inside it.
+#[derive(Debug)]
+pub struct Location {
+    /// As written: the prefix, path, pattern or `@name`.
+    pub name: Vec<u8>,
+    /// What selects it.
+    pub kind: Kind,
+    /// Settings of all modules.
+    pub conf: LocationConf,
+    /// A request for the name without its last slash is sent to the name (`proxy_pass` and kin).
+    pub auto_redirect: bool,
+    /// Locations inside.
+    pub children: Children,
+}
+
+/// The block that a scope becomes: its name, kind, and the locations read inside it so far.
+#[derive(Debug)]
+pub struct Place {
+    /// As written.
+    pub name: Vec<u8>,
+    /// What selects it.
+    pub kind: Kind,
+    /// Set by handlers that want the slash added.
+    pub auto_redirect: bool,
+    /// Locations inside, with the word that named each.
+    pub inner: Vec<(LocationId, Key, Word)>,
+}
+
+/// How a location stands among its siblings.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// By the whole path.
+    Exact(Vec<u8>),
+    /// By its beginning.
+    Prefix(Vec<u8>),
+    /// By a pattern.
+    Regex,
+    /// By `@name`.
+    Named(Vec<u8>),
+}
+
+impl Place {
+    /// A place without locations in it yet.
+    pub fn new(name: &[u8], kind: Kind) -> Self {
+        Place { name: name.to_vec(), kind, auto_redirect: false, inner: Vec::new() }
+    }
+
+    /// The location, when its block was read.
+    pub fn build(self, conf: LocationConf, auto: &dyn Fn(LocationId) -> bool) -> Result<Location, Error> {
+        let children = Children::new(self.inner, auto)?;
+        Ok(Location { name: self.name, kind: self.kind, conf, auto_redirect: self.auto_redirect, children })
+    }
+}
+
+/// The locations directly inside a server or a location, arranged for the search.
+#[derive(Debug, Default)]
+pub struct Children {
+    exact: HashMap<Vec<u8>, LocationId>,
+    /// Sorted by name, so that all names with a common beginning stand together.
+    prefixes: Vec<Prefix>,
+    regexes: Vec<LocationId>,
+    named: HashMap<Vec<u8>, LocationId>,
+    /// Names that a request without the last slash is redirected to.
+    redirects: HashMap<Vec<u8>, LocationId>,
+}
+
+#[derive(Debug)]
+struct Prefix {
+    name: Vec<u8>,
+    id: LocationId,
+    /// The longest other name that this one begins with.
+    parent: Option<u32>,
+}
+
+/// What a search among prefixes found.
+enum Static {
+    Exact(LocationId),
+    Redirect(LocationId),
+    Prefix(LocationId),
+    None,
+}
+
+impl Children {
+    fn new(inner: Vec<(LocationId, Key, Word)>, auto: &dyn Fn(LocationId) -> bool) -> Result<Self, Error> {
+        let mut this = Children::default();
+        for (id, key, word) in inner {
+            let duplicate = || emerg(&word, format!("duplicate location \"{}\"", word.lossy()));
+            if let Key::Exact(name) | Key::Prefix(name) = &key
+                && name.ends_with(b"/")
+                && auto(id)
+            {
+                this.redirects.insert(name[..name.len() - 1].to_vec(), id);
+            }
+            match key {
+                Key::Exact(name) => {
+                    if this.exact.insert(name, id).is_some() {
+                        return Err(duplicate());
+                    }
+                }
+                Key::Prefix(name) => {
+                    if this.prefixes.iter().any(|p| p.name == name) {
+                        return Err(duplicate());
+                    }
+                    this.prefixes.push(Prefix { name, id, parent: None });
+                }
+                Key::Regex => this.regexes.push(id),
+                Key::Named(name) => {
+                    if this.named.insert(name, id).is_some() {
+                        return Err(duplicate());
+                    }
+                }
+            }
+        }
+        this.prefixes.sort_by(|a, b| a.name.cmp(&b.name));
+        for i in 0..this.prefixes.len() {
+            let mut up = i.checked_sub(1).map(|p| p as u32);
+            while let Some(p) = up
+                && !this.prefixes[i].name.starts_with(&this.prefixes[p as usize].name)
+            {
+                up = this.prefixes[p as usize].parent;
+            }
+            this.prefixes[i].parent = up;
+        }
+        Ok(this)
+    }
+
+    /// True where no location stands inside.
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty() && self.named.is_empty()
+    }
+
+    /// The named location `@name` (the name with its `@`).
+    pub fn named(&self, name: &[u8]) -> Option<LocationId> {
+        self.named.get(name).copied()
+    }
+
+    fn fixed(&self, path: &[u8]) -> Static {
+        if !self.exact.is_empty()
+            && let Some(&id) = self.exact.get(path)
+        {
+            return Static::Exact(id);
+        }
+        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
+        let mut at = after.checked_sub(1).map(|i| i as u32);
+        while let Some(i) = at
+            && !path.starts_with(&self.prefixes[i as usize].name)
+        {
+            at = self.prefixes[i as usize].parent;
+        }
+        let found = at.map(|i| &self.prefixes[i as usize]);
+        match found {
+            Some(p) if p.name.len() == path.len() => Static::Prefix(p.id),
+            _ if !self.redirects.is_empty() && self.redirects.contains_key(path) => {
+                Static::Redirect(self.redirects[path])
+            }
+            Some(p) => Static::Prefix(p.id),
+            None => Static::None,
+        }
+    }
+}
+
+/// The end of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// This location serves the request.
+    At(LocationId),
+    /// The request must be sent to this location's name, which is its path and a slash.
+    Redirect(LocationId),
+}
+
+/// The location for the request's path, searched inside `start` (a server's own location at first).
+pub fn find(r: &mut Request, start: LocationId) -> Found {
+    match search(r, start) {
+        (Outcome::Redirect, id) => Found::Redirect(id),
+        (_, id) => Found::At(id),
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    /// The search is over.
+    Final,
+    /// Found by prefix or not at all: regular expressions around it may still win.
+    Open,
+    Redirect,
+}
+
+fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
+    let site = r.site();
+    let here = site.location(start);
+    let (mut best, mut noregex) = (start, false);
+    match here.children.fixed(&r.path) {
+        Static::Exact(id) => return (Outcome::Final, id),
+        Static::Redirect(id) => return (Outcome::Redirect, id),
+        Static::Prefix(id) => {
+            let inner = site.location(id);
+            noregex = matches!(inner.kind, Kind::Prefix { noregex: true });
+            best = id;
+            if !inner.children.is_empty() {
+                let (outcome, id) = search(r, id);
+                if outcome != Outcome::Open {
+                    return (outcome, id);
+                }
+                best = id;
+            }
+        }
+        Static::None => {}
+    }
+    if !noregex {
+        for &id in &here.children.regexes {
+            let Kind::Regex(regex) = &site.location(id).kind else { continue };
+            if regex.matches_path(r) {
+                let inner = site.location(id);
+                if inner.children.is_empty() {
+                    return (Outcome::Final, id);
+                }
+                let (outcome, found) = search(r, id);
+                return match outcome {
+                    Outcome::Redirect => (outcome, found),
+                    _ => (Outcome::Final, found),
+                };
+            }
+        }
+    }
+    (Outcome::Open, best)
+}

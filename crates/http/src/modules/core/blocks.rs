@@ -1,0 +1,156 @@
+//! The blocks of `core`: `server`, `location`, `types`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_conf::{Body, Context, Directive, Error, Word};
+
+use crate::listen::{Address, ListenLine};
+use crate::location::{Key, Kind, LocationId, Place};
+use crate::regex::Regex;
+use crate::scope::{Scope, emerg};
+use crate::site::Server;
+
+fn lines(d: &Directive) -> &[Directive] {
+    match &d.body {
+        Body::Block(lines) => lines,
+        _ => &[],
+    }
+}
+
+/// `server { }`
+pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    let id = s.setup.reserve();
+    let place = Place::new(b"", Kind::Server);
+    let (conf, location) = (s.server.clone(), s.location.inherited());
+    let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
+    inner.read(lines(d))?;
+    let Scope { setup, mut server, location, place, .. } = inner;
+    let built = place.build(location, &|id| setup.auto_redirect(id))?;
+    setup.place(id, built);
+    if server.listens.is_empty() {
+        server.listens = default_listen(&d.name)?;
+    }
+    if server.names.is_empty() {
+        server.names.push(crate::names::ServerName::Exact(Vec::new()));
+    }
+    let (listens, names) = (std::mem::take(&mut server.listens), std::mem::take(&mut server.names));
+    let first_name = server.first_name.take().unwrap_or_default();
+    setup.servers.push((Server { conf: server, names, first_name, location: id }, listens));
+    Ok(())
+}
+
+/// A server without `listen`: port 80, or 8000 for a user who may not open that.
+fn default_listen(at: &Word) -> Result<Vec<ListenLine>, Error> {
+    let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
+    let word = Word { bytes: port.as_bytes().to_vec(), pos: at.pos, quoted: false };
+    let line = Directive { name: at.clone(), args: vec![word], body: Body::None };
+    let mut lines = crate::listen::parse(&line)?;
+    lines.retain(|l| l.listen.address != Address::Unknown);
+    Ok(lines)
+}
+
+/// `location [modifier] name { }`
+pub fn location(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    let (kind, key, word) = selector(s, d)?;
+    check_nesting(s, &kind, word)?;
+    let id = open(s, d, Place::new(&word.bytes, kind))?;
+    s.place.inner.push((id, key, word.clone()));
+    Ok(())
+}
+
+/// Reads a block of settings into a location of its own that inherits from this scope.
+pub fn open(s: &mut Scope<'_, '_>, d: &Directive, place: Place) -> Result<LocationId, Error> {
+    let id = s.setup.reserve();
+    open_reserved(s, d, place, Context::LOCATION, id)?;
+    Ok(id)
+}
+
+/// The same into a place that was reserved before, in a context of its own (`if`, `limit_except`).
+pub fn open_reserved(
+    s: &mut Scope<'_, '_>,
+    d: &Directive,
+    place: Place,
+    context: Context,
+    id: LocationId,
+) -> Result<(), Error> {
+    let (conf, location) = (s.server.clone(), s.location.inherited());
+    let mut inner = Scope::new(s.setup, context, conf, location, place);
+    inner.read(lines(d))?;
+    let Scope { setup, location, place, .. } = inner;
+    let built = place.build(location, &|id| setup.auto_redirect(id))?;
+    setup.place(id, built);
+    Ok(())
+}
+
+/// The modifier may stand apart from the name or be glued to it.
+fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &'d Word), Error> {
+    let regex = |s: &mut Scope<'_, '_>, word: &'d Word, pattern: &[u8], caseless| {
+        let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
+        regex.map(|r| (Kind::Regex(r), Key::Regex, word)).map_err(|text| emerg(word, text))
+    };
+    if let [modifier, name] = d.args.as_slice() {
+        return match modifier.bytes.as_slice() {
+            b"=" => Ok((Kind::Exact, Key::Exact(name.bytes.clone()), name)),
+            b"^~" => {
+                Ok((Kind::Prefix { noregex: true }, Key::Prefix(name.bytes.clone()), name))
+            }
+            b"~" => regex(s, name, &name.bytes, false),
+            b"~*" => regex(s, name, &name.bytes, true),
+            _ => Err(emerg(
+                modifier,
+                format!("invalid location modifier \"{}\"", modifier.lossy()),
+            )),
+        };
+    }
+    let Some(word) = d.args.first() else {
+        return Err(emerg(&d.name, "invalid number of arguments in \"location\" directive"));
+    };
+    match word.bytes.as_slice() {
+        [b'=', rest @ ..] => Ok((Kind::Exact, Key::Exact(rest.to_vec()), word)),
+        [b'^', b'~', rest @ ..] => {
+            Ok((Kind::Prefix { noregex: true }, Key::Prefix(rest.to_vec()), word))
+        }
+        [b'~', b'*', rest @ ..] => regex(s, word, rest, true),
+        [b'~', rest @ ..] => regex(s, word, rest, false),
+        [b'@', ..] => Ok((Kind::Named, Key::Named(word.bytes.clone()), word)),
+        name => Ok((Kind::Prefix { noregex: false }, Key::Prefix(name.to_vec()), word)),
+    }
+}
+
+fn check_nesting(s: &Scope<'_, '_>, kind: &Kind, word: &Word) -> Result<(), Error> {
+    let (inner, outer) = (word.lossy(), String::from_utf8_lossy(&s.place.name));
+    match (&s.place.kind, kind) {
+        (Kind::Server, _) => Ok(()),
+        (Kind::Exact, _) => Err(emerg(
+            word,
+            format!("location \"{inner}\" cannot be inside the exact location \"{outer}\""),
+        )),
+        (Kind::Named, _) => Err(emerg(
+            word,
+            format!("location \"{inner}\" cannot be inside the named location \"{outer}\""),
+        )),
+        (_, Kind::Named) => Err(emerg(
+            word,
+            format!("named location \"{inner}\" can be on the server level only"),
+        )),
+        (Kind::Prefix { .. }, Kind::Prefix { .. } | Kind::Exact)
+            if !word.bytes.starts_with(&s.place.name) =>
+        {
+            Err(emerg(word, format!("location \"{inner}\" is outside location \"{outer}\"")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `types { type extension...; }`
+pub fn types(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    let mut map = if s.first(d) { HashMap::new() } else { (*s.location.core.types).clone() };
+    for line in lines(d) {
+        for extension in &line.args {
+            map.insert(extension.bytes.to_ascii_lowercase(), line.name.bytes.clone());
+        }
+    }
+    Scope::change(&mut s.location.core).types = Arc::new(map);
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! `limit_rate`: how fast an answer may leave.
+
+use std::io;
+use std::time::Duration;
+
+use weir_engine::Chain;
+
+use crate::request::Request;
+
+/// A limit in force.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    rate: u64,
+    after: u64,
+}
+
+/// The request's limit, if it has one.
+pub fn rate(r: &mut Request) -> Option<Limit> {
+    let core = &r.conf().core;
+    let template = core.limit_rate.as_ref()?;
+    let rate = weir_conf::values::size(&template.eval(r)).filter(|n| *n > 0)?;
+    let after = core.limit_rate_after.as_ref().and_then(|t| weir_conf::values::size(&t.eval(r)));
+    Some(Limit { rate, after: after.unwrap_or(0) })
+}
+
+/// Sends no faster than the limit: what the rate allows by now, then waits for more.
+pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> io::Result<()> {
+    let conn = r.conn.clone();
+    let handle = r.worker.handle.clone();
+    let timeout = r.conf().core.send_timeout;
+    let mut sent = r.output.sent;
+    while !chain.is_empty() {
+        let elapsed = handle.now().saturating_duration_since(r.started);
+        let allowed = limit.after + limit.rate * (elapsed.as_secs() + 1);
+        if allowed <= sent {
+            let wait = (sent - allowed).saturating_mul(1000) / limit.rate + 1;
+            handle.sleep(Duration::from_millis(wait)).await;
+            continue;
+        }
+        let mut part = chain.split_to(allowed - sent);
+        sent += part.len();
+        conn.stream.set_deadline(Some(handle.now() + timeout));
+        conn.stream.send(&mut part).await?;
+    }
+    Ok(())
+}

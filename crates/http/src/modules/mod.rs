@@ -1,0 +1,115 @@
+//! The modules, and the ONE visible order of phases and filters.
+//!
+//! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
+//! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
+
+use crate::phases::{Handler, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope};
+
+pub mod core;
+pub mod rewrite;
+
+/// What a module is to the rest of the house.
+#[derive(Debug, Clone, Copy)]
+pub struct Module {
+    /// nginx's name of it, such as `http_rewrite`: the middle of `--with-..._module`.
+    pub name: &'static str,
+    /// The directives that it gives a meaning to.
+    pub directives: &'static [Directive],
+    /// Called once before the `http` block is read: registers variables.
+    pub init: fn(&mut crate::configure::Setup<'_>),
+}
+
+/// Declares the modules once: their order, their names, and the settings that each location holds for them.
+macro_rules! modules {
+    ($($name:ident),* $(,)?) => {
+        /// All modules, in the order in which their directives are looked up.
+        pub static MODULES: &[&Module] = &[$(&$name::MODULE),*];
+
+        /// One location's settings, a field for each module; a block inside begins with its parent's.
+        #[derive(Debug, Clone, Default)]
+        pub struct LocationConf {
+            $(#[doc = "Settings of the module of this name."] pub $name: std::sync::Arc<$name::Conf>,)*
+        }
+
+        impl LocationConf {
+            /// The settings that a block inside this one begins with: all of it but what does not inherit.
+            pub fn inherited(&self) -> Self {
+                let mut child = self.clone();
+                $($name::Conf::enter(&mut child.$name);)*
+                child
+            }
+
+            /// Called when all simple directives of a block were read: checks what only the whole shows.
+            pub fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
+                $($name::Conf::finish(scope)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+/// What the settings of a module do when blocks nest. Both hooks default to nothing.
+pub trait Settings: Clone + Default {
+    /// A block inside begins: drop what is not inherited.
+    fn enter(_conf: &mut std::sync::Arc<Self>) {}
+    /// The simple directives of a block were all read.
+    fn finish(_scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
+        Ok(())
+    }
+}
+
+modules! { core, rewrite }
+
+/// What modules remember of one request, from one phase to another; a field for each that does.
+#[derive(Default)]
+pub struct Contexts {}
+
+/// The phases, in nginx's order; the handlers of each run in the order written here.
+pub struct Phases {
+    /// A request's head was read: `realip` changes who asked.
+    pub post_read: &'static [Handler],
+    /// `rewrite` directives of the server, before a location is looked for.
+    pub server_rewrite: &'static [Handler],
+    /// `rewrite` directives of the location.
+    pub rewrite: &'static [Handler],
+    /// Limits.
+    pub preaccess: &'static [Handler],
+    /// Who may; `satisfy` says how their answers add up.
+    pub access: &'static [Handler],
+    /// `try_files`, `mirror`.
+    pub precontent: &'static [Handler],
+    /// Who answers, where the location names no handler of its own (`proxy_pass`, `stub_status`).
+    pub content: &'static [Handler],
+    /// The request is over.
+    pub log: &'static [fn(&mut Request)],
+}
+
+/// One request's way through the modules.
+pub static PHASES: Phases = Phases {
+    post_read: &[],
+    server_rewrite: &[Handler::Now(rewrite::server)],
+    rewrite: &[Handler::Now(rewrite::location)],
+    preaccess: &[],
+    access: &[],
+    precontent: &[],
+    content: &[],
+    log: &[],
+};
+
+/// A header filter: sees the response before its head is written, and may put a body filter in its way.
+pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
+
+/// Header filters in nginx's order (its module list from the end).
+pub static HEADER_FILTERS: &[HeaderFilter] = &[];
+
+/// Whether weir has built this directive for this context of the `http` family.
+pub fn built(name: &str) -> bool {
+    directive(name).is_some()
+}
+
+/// The directive of this name, if a module has it.
+pub fn directive(name: &str) -> Option<&'static Directive> {
+    MODULES.iter().flat_map(|m| m.directives).find(|d| d.name == name)
+}

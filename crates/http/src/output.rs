@@ -1,0 +1,358 @@
+//! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
+
+use std::io;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use weir_engine::{Chain, Segment};
+use weir_proto::http1::{Method, Version};
+
+use crate::modules::HEADER_FILTERS;
+use crate::phases::Step;
+use crate::request::Request;
+use crate::response::reason;
+
+/// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
+const INLINE: usize = 8 * 1024;
+
+/// What waits to be sent.
+#[derive(Default)]
+pub struct Output {
+    /// The head, and small bodies with it.
+    head: Vec<u8>,
+    /// Behind it.
+    chain: Chain,
+    filters: Vec<Option<Box<dyn BodyFilter>>>,
+    /// Bytes sent, head and all: `$bytes_sent`.
+    pub sent: u64,
+    /// Bytes that a body of known length still lacks.
+    left: Option<u64>,
+}
+
+/// A body filter's answer.
+pub enum Filtered<'a> {
+    /// At once.
+    Now(io::Result<Chain>),
+    /// After waiting: for a subrequest, a pool.
+    Later(Pin<Box<dyn Future<Output = io::Result<Chain>> + 'a>>),
+}
+
+/// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
+pub trait BodyFilter {
+    /// Takes the next piece; `last` marks the body's end.
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a>;
+}
+
+impl Output {
+    /// Begins anew, keeps the room.
+    pub fn reset(&mut self) {
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        let mut filters = std::mem::take(&mut self.filters);
+        filters.clear();
+        *self = Output { head, filters, ..Output::default() };
+    }
+}
+
+impl Request {
+    /// Sends a whole answer from memory.
+    pub async fn respond(&mut self, body: Bytes) -> Step {
+        if self.response.content_length.is_none() {
+            self.response.content_length = Some(body.len() as u64);
+        }
+        if let Err(end) = self.send_head() {
+            return end;
+        }
+        let mut chain = Chain::default();
+        if !body.is_empty() {
+            chain.push(Segment::Bytes(body));
+        }
+        match self.send_body(chain, true).await {
+            Ok(()) => Step::Sent,
+            Err(_) => Step::Abort,
+        }
+    }
+
+    /// Puts a filter behind those that are there.
+    pub fn add_body_filter(&mut self, filter: Box<dyn BodyFilter>) {
+        self.output.filters.push(Some(filter));
+    }
+
+    /// Runs the header filters and writes the head into the output. It leaves with the first of the body.
+    pub fn send_head(&mut self) -> Result<(), Step> {
+        for filter in HEADER_FILTERS {
+            filter(self)?;
+        }
+        self.frame();
+        let mut head = std::mem::take(&mut self.output.head);
+        self.write_head(&mut head);
+        self.response.head_bytes = head.len() as u64;
+        self.output.head = head;
+        self.response.sent = true;
+        Ok(())
+    }
+
+    /// Decides how the body's end is told: by length, in chunks, or by closing.
+    fn frame(&mut self) {
+        let response = &mut self.response;
+        let bodiless = matches!(response.status, 204 | 304) || response.status < 200;
+        if bodiless || self.method == Method::Head {
+            response.header_only = true;
+        }
+        if response.status == 204 {
+            response.content_length = None;
+        }
+        if response.content_length.is_none() && !bodiless {
+            if self.version >= Version::Http11 && self.location.conf.core.chunked {
+                response.chunked = true;
+            } else if !response.header_only {
+                self.keepalive = false;
+            }
+        }
+        self.output.left = if response.header_only { None } else { response.content_length };
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
+        let response = &self.response;
+        out.reserve(512);
+        out.extend_from_slice(b"HTTP/1.1 ");
+        match &response.status_line {
+            Some(line) => out.extend_from_slice(line),
+            None => write_status(response.status, out),
+        }
+        out.extend_from_slice(b"\r\nServer: ");
+        match &response.server {
+            Some(server) => out.extend_from_slice(server),
+            None => out.extend_from_slice(self.conf().core.server_tokens.signature()),
+        }
+        out.extend_from_slice(b"\r\nDate: ");
+        match &response.date {
+            Some(date) => out.extend_from_slice(date),
+            None => self.worker.write_date(out),
+        }
+        if !response.content_type.is_empty() {
+            out.extend_from_slice(b"\r\nContent-Type: ");
+            response.write_content_type(out);
+        }
+        if let Some(length) = response.content_length {
+            out.extend_from_slice(b"\r\nContent-Length: ");
+            write_number(length, out);
+        }
+        if let Some(time) = response.last_modified {
+            out.extend_from_slice(b"\r\nLast-Modified: ");
+            out.extend_from_slice(&weir_proto::date::http(time));
+        }
+        if let Some(location) = &response.location {
+            out.extend_from_slice(b"\r\nLocation: ");
+            self.write_location(location, out);
+        }
+        if response.chunked {
+            out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
+        }
+        self.write_connection(out);
+        if let Some(etag) = &response.etag {
+            out.extend_from_slice(b"\r\nETag: ");
+            out.extend_from_slice(etag);
+        }
+        if let Some(encoding) = &response.content_encoding {
+            out.extend_from_slice(b"\r\nContent-Encoding: ");
+            out.extend_from_slice(encoding);
+        }
+        for (name, value) in response.headers.iter() {
+            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(name);
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+        }
+        out.extend_from_slice(b"\r\n\r\n");
+    }
+
+    fn write_connection(&self, out: &mut Vec<u8>) {
+        if self.response.status == 101 {
+            out.extend_from_slice(b"\r\nConnection: upgrade");
+            return;
+        }
+        let core = &self.conf().core;
+        if !self.keepalive {
+            out.extend_from_slice(b"\r\nConnection: close");
+            return;
+        }
+        out.extend_from_slice(b"\r\nConnection: keep-alive");
+        if let Some(seconds) = core.keepalive_header {
+            out.extend_from_slice(b"\r\nKeep-Alive: timeout=");
+            write_number(seconds, out);
+        }
+    }
+
+    /// `absolute_redirect`: a path becomes a URL of this server.
+    fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
+        let core = &self.conf().core;
+        if location.first() != Some(&b'/') || !core.absolute_redirect {
+            out.extend_from_slice(location);
+            return;
+        }
+        out.extend_from_slice(b"http://");
+        if core.server_name_in_redirect {
+            out.extend_from_slice(self.server.name().as_bytes());
+        } else if self.host.is_empty() {
+            out.extend_from_slice(self.conn.local().host().as_bytes());
+        } else {
+            out.extend_from_slice(&self.host);
+        }
+        if core.port_in_redirect
+            && let Some(port) = self.conn.local().port().filter(|p| *p != 80)
+        {
+            out.push(b':');
+            write_number(u64::from(port), out);
+        }
+        out.extend_from_slice(location);
+    }
+
+    /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
+    pub async fn send_body(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+        for i in 0..self.output.filters.len() {
+            let Some(mut filter) = self.output.filters[i].take() else { continue };
+            let filtered = match filter.filter(self, chain, last) {
+                Filtered::Now(result) => result,
+                Filtered::Later(future) => future.await,
+            };
+            chain = filtered?;
+            self.output.filters[i] = Some(filter);
+        }
+        if self.response.header_only {
+            chain = Chain::default();
+        } else {
+            self.enqueue(chain, last);
+            chain = Chain::default();
+        }
+        drop(chain);
+        let waiting = self.output.head.len() as u64 + self.output.chain.len();
+        if last || waiting >= self.conf().core.postpone_output {
+            self.flush().await?;
+        }
+        if last && self.output.left.is_some_and(|left| left > 0) {
+            // Fewer bytes than were announced: only closing tells the client.
+            self.keepalive = false;
+        }
+        Ok(())
+    }
+
+    /// Frames a piece and puts it behind what waits.
+    fn enqueue(&mut self, chain: Chain, last: bool) {
+        let output = &mut self.output;
+        let len = chain.len();
+        if let Some(left) = &mut output.left {
+            *left = left.saturating_sub(len);
+        }
+        let chunked = self.response.chunked;
+        if chunked && len > 0 {
+            let mut head = Vec::with_capacity(12);
+            weir_proto::http1::chunk_head(len, &mut head);
+            output.put_memory(&head);
+        }
+        output.put(chain);
+        if chunked {
+            if len > 0 {
+                output.put_memory(b"\r\n");
+            }
+            if last {
+                output.put_memory(b"0\r\n");
+                let trailers = std::mem::take(&mut self.response.trailers);
+                for (name, value) in trailers.iter() {
+                    output.put_memory(&[name, b": ", value, b"\r\n"].concat());
+                }
+                output.put_memory(b"\r\n");
+            }
+        }
+    }
+
+    /// Sends all that waits.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        let head = self.output.head.len();
+        let total = head as u64 + self.output.chain.len();
+        if total == 0 {
+            return Ok(());
+        }
+        let conn = self.conn.clone();
+        let limit = crate::modules::core::rate(self);
+        if self.output.chain.is_empty() && limit.is_none() {
+            // The usual case: one buffer, one send, nothing allocated.
+            let sent = conn.stream.try_send(&self.output.head)?.unwrap_or(0);
+            if sent < head {
+                let rest = Bytes::copy_from_slice(&self.output.head[sent..]);
+                let mut chain = Chain::default();
+                chain.push(Segment::Bytes(rest));
+                self.send_chain(&conn, &mut chain).await?;
+            }
+            self.output.head.clear();
+        } else {
+            let mut chain = Chain::default();
+            if head > 0 {
+                chain.push(Segment::Bytes(Bytes::copy_from_slice(&self.output.head)));
+                self.output.head.clear();
+            }
+            chain.append(&mut self.output.chain);
+            match limit {
+                None => self.send_chain(&conn, &mut chain).await?,
+                Some(limit) => crate::modules::core::send_limited(self, &mut chain, limit).await?,
+            }
+        }
+        self.output.sent += total;
+        Ok(())
+    }
+
+    async fn send_chain(
+        &mut self,
+        conn: &crate::connection::Conn,
+        chain: &mut Chain,
+    ) -> io::Result<()> {
+        conn.stream.set_deadline(Some(self.worker.handle.now() + self.conf().core.send_timeout));
+        conn.stream.send(chain).await.map(|_| ())
+    }
+}
+
+impl Output {
+    fn put(&mut self, mut chain: Chain) {
+        if self.chain.is_empty()
+            && self.head.len() as u64 + chain.len() <= INLINE as u64
+            && chain.in_memory()
+        {
+            for segment in chain.segments() {
+                if let Segment::Bytes(bytes) = segment {
+                    self.head.extend_from_slice(bytes);
+                }
+            }
+            return;
+        }
+        self.chain.append(&mut chain);
+    }
+
+    fn put_memory(&mut self, bytes: &[u8]) {
+        if self.chain.is_empty() {
+            self.head.extend_from_slice(bytes);
+        } else {
+            self.chain.push(Segment::Bytes(Bytes::copy_from_slice(bytes)));
+        }
+    }
+}
+
+fn write_status(status: u16, out: &mut Vec<u8>) {
+    write_number(u64::from(status), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+}
+
+/// Appends a number in decimal.
+pub fn write_number(mut n: u64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}

@@ -1,0 +1,225 @@
+//! Carries a request through the phases of `modules/mod.rs`, through internal redirects and error pages.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use weir_log::Level;
+
+use crate::location::{self, Found, LocationId};
+use crate::modules::PHASES;
+use crate::request::Request;
+use crate::special;
+
+/// What a handler answers.
+#[derive(Debug)]
+pub enum Step {
+    /// Not mine: the next handler (nginx: NGX_DECLINED).
+    Next,
+    /// This phase is done; in the access phase: allowed (nginx: NGX_OK).
+    Done,
+    /// End the request with this status; error pages and weir's own pages apply.
+    Status(u16),
+    /// The head is filled in; send it with this body.
+    Respond(Bytes),
+    /// The answer was sent.
+    Sent,
+    /// The path was changed from within: go through the phases again from this place.
+    Redirect(From),
+    /// End the connection without another byte (444, or the client has gone).
+    Abort,
+}
+
+/// Where an internal redirect enters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// A new path: from the server's rewrite phase.
+    Server,
+    /// A named location: from the location's rewrite phase.
+    Location(LocationId),
+}
+
+/// A handler's answer that may take time.
+pub type Later<'a> = Pin<Box<dyn Future<Output = Step> + 'a>>;
+
+/// A handler of a phase.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Answers at once.
+    Now(fn(&mut Request) -> Step),
+    /// May wait: for a file, an upstream, a pool.
+    Later(for<'a> fn(&'a mut Request) -> Later<'a>),
+}
+
+impl Handler {
+    /// Calls the handler.
+    pub async fn call(self, r: &mut Request) -> Step {
+        match self {
+            Handler::Now(f) => f(r),
+            Handler::Later(f) => f(r).await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Handler::Now(_)) { "Now" } else { "Later" })
+    }
+}
+
+/// Serves a request whose head was read, up to the last byte of its answer. True if it ended in order.
+pub async fn serve(r: &mut Request) -> bool {
+    let step = match each(r, PHASES.post_read).await {
+        Some(end) => end,
+        None => run(r, From::Server).await,
+    };
+    settle(r, step).await
+}
+
+/// Ends a request whose head was refused: straight to the page for the status.
+pub async fn refuse(r: &mut Request, status: u16) -> bool {
+    settle(r, Step::Status(status)).await
+}
+
+/// Follows a step to the end of the answer.
+async fn settle(r: &mut Request, mut step: Step) -> bool {
+    loop {
+        step = match step {
+            Step::Redirect(from) => run(r, from).await,
+            Step::Status(status) => special::finalize(r, status),
+            Step::Respond(body) => r.respond(body).await,
+            Step::Sent => return true,
+            Step::Next | Step::Done => special::finalize(r, 404),
+            Step::Abort => return false,
+        };
+    }
+}
+
+async fn run(r: &mut Request, from: From) -> Step {
+    let mut enter = from;
+    if enter == From::Server
+        && let Some(end) = each(r, PHASES.server_rewrite).await
+    {
+        return end;
+    }
+    loop {
+        match std::mem::replace(&mut enter, From::Server) {
+            From::Server => {
+                if let Some(end) = find_location(r) {
+                    return end;
+                }
+            }
+            From::Location(id) => r.location = r.site.location(id),
+        }
+        r.path_changed = false;
+        if let Some(end) = each(r, PHASES.rewrite).await {
+            return end;
+        }
+        if !r.path_changed {
+            break;
+        }
+        if let Some(end) = count_change(r) {
+            return end;
+        }
+        r.location = r.site.location(r.server.location);
+    }
+    if let Some(end) = each(r, PHASES.preaccess).await {
+        return end;
+    }
+    if let Some(end) = access(r).await {
+        return end;
+    }
+    if let Some(end) = each(r, PHASES.precontent).await {
+        return end;
+    }
+    content(r).await
+}
+
+/// One more change of the path from within; a cycle of them ends with 500, as in nginx.
+pub fn count_change(r: &mut Request) -> Option<Step> {
+    r.path_changes_left = r.path_changes_left.saturating_sub(1);
+    if r.path_changes_left > 0 {
+        return None;
+    }
+    r.log(
+        Level::Error,
+        format_args!(
+            "rewrite or internal redirection cycle while processing \"{}\"",
+            String::from_utf8_lossy(&r.path)
+        ),
+    );
+    Some(Step::Status(500))
+}
+
+/// Runs the handlers of a phase; `None`: go on with the next phase.
+async fn each(r: &mut Request, handlers: &'static [Handler]) -> Option<Step> {
+    for handler in handlers {
+        match handler.call(r).await {
+            Step::Next => {}
+            Step::Done => return None,
+            end => return Some(end),
+        }
+    }
+    None
+}
+
+fn find_location(r: &mut Request) -> Option<Step> {
+    match location::find(r, r.server.location) {
+        Found::At(id) => r.location = r.site.location(id),
+        Found::Redirect(id) => {
+            r.location = r.site.location(id);
+            let mut target = r.location.name.clone();
+            if !r.args.is_empty() {
+                target.push(b'?');
+                target.extend_from_slice(&r.args);
+            }
+            r.response.location = Some(target);
+            return Some(Step::Status(301));
+        }
+    }
+    crate::modules::core::enter_location(r)
+}
+
+/// The access phase: `satisfy all` needs every handler's consent, `satisfy any` one handler's.
+async fn access(r: &mut Request) -> Option<Step> {
+    let any = r.conf().core.satisfy_any;
+    let mut denied = None;
+    for handler in PHASES.access {
+        match handler.call(r).await {
+            Step::Next => {}
+            Step::Done if any => return None,
+            Step::Done => {}
+            Step::Status(status @ (401 | 403)) if any => {
+                // 401 tells the client what it may try, so it wins over 403.
+                if denied != Some(401) {
+                    denied = Some(status);
+                }
+            }
+            end => return Some(end),
+        }
+    }
+    denied.map(Step::Status)
+}
+
+async fn content(r: &mut Request) -> Step {
+    if let Some(handler) = r.conf().core.handler {
+        return handler.call(r).await;
+    }
+    for handler in PHASES.content {
+        match handler.call(r).await {
+            Step::Next => {}
+            end => return end,
+        }
+    }
+    if r.path.ends_with(b"/") {
+        let conf = r.conf();
+        let path = conf.core.map_path(r);
+        r.log(
+            Level::Error,
+            format_args!("directory index of \"{}\" is forbidden", path.display()),
+        );
+        return Step::Status(403);
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    Step::Status(404)
+}

@@ -1,0 +1,110 @@
+//! Regular expressions in the sense of a configuration: PCRE, with captures that become variables.
+
+use std::fmt;
+
+use pcre2::bytes::{Regex as Pcre, RegexBuilder};
+
+use crate::request::Request;
+use crate::variables::{VariableId, Variables};
+
+/// A compiled pattern. Named groups set the variables of their names when it matches.
+#[derive(Clone)]
+pub struct Regex {
+    pcre: Pcre,
+    text: String,
+    named: Vec<(usize, VariableId)>,
+}
+
+/// What `$1`... refer to: the subject of the last match and the groups in it.
+#[derive(Debug, Default)]
+pub struct Captures {
+    subject: Vec<u8>,
+    groups: Vec<Option<(usize, usize)>>,
+}
+
+impl Captures {
+    /// Group `n` of the last match, `None` if it took no part.
+    pub fn get(&self, n: usize) -> Option<&[u8]> {
+        let (start, end) = (*self.groups.get(n)?)?;
+        self.subject.get(start..end)
+    }
+
+    /// Forgets the last match, keeps the room.
+    pub fn clear(&mut self) {
+        self.subject.clear();
+        self.groups.clear();
+    }
+}
+
+impl Regex {
+    /// Compiles a pattern; named groups become variables. Errors carry nginx's words.
+    pub fn new(variables: &mut Variables, pattern: &[u8], caseless: bool) -> Result<Regex, String> {
+        let text = std::str::from_utf8(pattern).map_err(|_| {
+            format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern))
+        })?;
+        let pcre =
+            RegexBuilder::new().caseless(caseless).jit_if_available(true).build(text).map_err(|e| {
+                let place = e.offset().map(|at| format!(" at \"{}\"", text.get(at..).unwrap_or("")));
+                let what = e.to_string();
+                let what = what.rsplit(": ").next().unwrap_or(&what).to_owned();
+                format!("pcre2_compile() failed: {what} in \"{text}\"{}", place.unwrap_or_default())
+            })?;
+        let mut named = Vec::new();
+        for (group, name) in pcre.capture_names().iter().enumerate() {
+            if let Some(name) = name {
+                named.push((group, variables.stored(name.as_bytes())));
+            }
+        }
+        Ok(Regex { pcre, text: text.to_owned(), named })
+    }
+
+    /// Number of groups, without the whole match.
+    pub fn groups(&self) -> usize {
+        self.pcre.captures_len() - 1
+    }
+
+    /// As written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Matches without looking at groups.
+    pub fn is_match(&self, subject: &[u8]) -> bool {
+        self.pcre.is_match(subject).unwrap_or(false)
+    }
+
+    /// Matches the request's path and keeps the groups for `$1`... and the named variables.
+    pub fn matches_path(&self, r: &mut Request) -> bool {
+        if self.groups() == 0 {
+            return self.is_match(&r.path);
+        }
+        let path = std::mem::take(&mut r.path);
+        let hit = self.matches(r, &path);
+        r.path = path;
+        hit
+    }
+
+    /// Matches a subject and keeps the groups. A pattern that exceeds PCRE's match limit does not match.
+    pub fn matches(&self, r: &mut Request, subject: &[u8]) -> bool {
+        let mut spans = self.pcre.capture_locations();
+        if !matches!(self.pcre.captures_read(&mut spans, subject), Ok(Some(_))) {
+            return false;
+        }
+        let captures = &mut r.captures;
+        captures.subject.clear();
+        captures.subject.extend_from_slice(subject);
+        captures.groups.clear();
+        captures.groups.extend((0..spans.len()).map(|n| spans.get(n)));
+        for &(group, id) in &self.named {
+            let value = r.captures.get(group).unwrap_or_default().to_vec();
+            r.store_variable(id, value);
+        }
+        true
+    }
+}
+
+impl fmt::Debug for Regex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "~{}", self.text)
+    }
+}

@@ -1,0 +1,220 @@
+//! One request: what was asked, where it stands among the settings, what is being answered.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use weir_proto::Span;
+use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
+
+use crate::body::Body;
+use crate::connection::Conn;
+use crate::location::Location;
+use crate::modules::{Contexts, LocationConf};
+use crate::output::Output;
+use crate::regex::Captures;
+use crate::response::Response;
+use crate::site::{Server, Site};
+use crate::variables::Values;
+use crate::worker::Worker;
+
+/// One request, from its head's first byte to its log line.
+pub struct Request {
+    /// The connection that it came on.
+    pub conn: Rc<Conn>,
+    /// This loop's state.
+    pub worker: Rc<Worker>,
+    /// The configuration. A worker process serves one for its whole life, so nothing counts references to it.
+    pub site: &'static Site,
+    /// The server that the host name selected.
+    pub server: &'static Server,
+    /// The location that the path selected; the server's own settings before that.
+    pub location: &'static Location,
+
+    /// Bytes read: the head, and behind it what has been read of the body or of the next request.
+    pub buf: Vec<u8>,
+    /// Where things are in the head.
+    pub parser: RequestParser,
+    /// When the first byte of it was seen.
+    pub started: Instant,
+
+    /// The method, changed where an error page is asked for with GET.
+    pub method: Method,
+    /// What it speaks.
+    pub version: Version,
+    /// The path, decoded and normalised: `$uri`. Rewritten by `rewrite` and internal redirects.
+    pub path: Vec<u8>,
+    /// The query string: `$args`.
+    pub args: Vec<u8>,
+    /// `$host`: lower case, without port; empty where none was sent.
+    pub host: Vec<u8>,
+    /// The path still is the one that the client sent, so that its own spelling may be passed on.
+    pub unchanged_path: bool,
+    /// The path came from within: `internal` locations may serve it.
+    pub internal: bool,
+    /// The path was changed by a rewrite, and a location must be looked for again.
+    pub path_changed: bool,
+    /// How many more times that may happen.
+    pub path_changes_left: u8,
+    /// Groups of the last regular expression.
+    pub captures: Captures,
+    /// Kept values of variables.
+    pub values: Values,
+    /// States that modules keep for the request.
+    pub contexts: Contexts,
+
+    /// The client's body.
+    pub body: Body,
+    /// The answer's head.
+    pub response: Response,
+    /// The answer's way to the client.
+    pub output: Output,
+    /// An error page is being looked for on behalf of this status.
+    pub error_status: u16,
+    /// Another request may follow on the connection.
+    pub keepalive: bool,
+    /// Bytes of the head and body read.
+    pub request_length: u64,
+}
+
+/// The room of an ended request, for the next one: buffers keep their capacity.
+#[derive(Default)]
+pub struct Scratch {
+    buf: Vec<u8>,
+    parser: RequestParser,
+    path: Vec<u8>,
+    args: Vec<u8>,
+    host: Vec<u8>,
+    captures: Captures,
+    values: Values,
+    response: Response,
+    output: Output,
+}
+
+impl Request {
+    /// An empty request on a connection, in the room of an earlier one.
+    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) -> Request {
+        let site = worker.site;
+        let server = site.default_server(&conn);
+        Request {
+            started: worker.handle.now(),
+            conn,
+            worker,
+            site,
+            server,
+            location: site.location(server.location),
+            buf: scratch.buf,
+            parser: scratch.parser,
+            method: Method::Get,
+            version: Version::Http11,
+            path: scratch.path,
+            args: scratch.args,
+            host: scratch.host,
+            unchanged_path: true,
+            internal: false,
+            path_changed: false,
+            path_changes_left: 11,
+            captures: scratch.captures,
+            values: scratch.values,
+            contexts: Contexts::default(),
+            body: Body::default(),
+            response: scratch.response,
+            output: scratch.output,
+            error_status: 0,
+            keepalive: false,
+            request_length: 0,
+        }
+    }
+
+    /// Ends the request and gives back its room; `buf` still holds what was read of the next one.
+    pub fn into_scratch(mut self) -> Scratch {
+        self.parser.reset();
+        self.path.clear();
+        self.args.clear();
+        self.host.clear();
+        self.captures.clear();
+        self.values.clear();
+        self.response.reset();
+        self.output.reset();
+        Scratch {
+            buf: std::mem::take(&mut self.buf),
+            parser: std::mem::take(&mut self.parser),
+            path: std::mem::take(&mut self.path),
+            args: std::mem::take(&mut self.args),
+            host: std::mem::take(&mut self.host),
+            captures: std::mem::take(&mut self.captures),
+            values: std::mem::take(&mut self.values),
+            response: std::mem::take(&mut self.response),
+            output: std::mem::take(&mut self.output),
+        }
+    }
+
+    /// Settings of the location.
+    pub fn conf(&self) -> &'static LocationConf {
+        &self.location.conf
+    }
+
+    /// The parsed head.
+    pub fn head(&self) -> &RequestHead {
+        self.parser.head()
+    }
+
+    /// Bytes of the head.
+    pub fn text(&self, span: Span) -> &[u8] {
+        span.of(&self.buf)
+    }
+
+    /// The first header of a well-known name.
+    pub fn header(&self, id: HeaderId) -> Option<&[u8]> {
+        self.head().headers.iter().find(|h| h.id == id).map(|h| h.value.of(&self.buf))
+    }
+
+    /// The first header of any name.
+    pub fn header_named(&self, name: &[u8]) -> Option<&[u8]> {
+        self.headers().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
+    }
+
+    /// All headers, as they came: name, value.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head().headers.iter().map(|h| (h.name.of(&self.buf), h.value.of(&self.buf)))
+    }
+
+    /// Writes to the error log of the location, with what nginx adds: client, server, request, host.
+    pub fn log(&self, level: weir_log::Level, text: std::fmt::Arguments<'_>) {
+        let log = &self.conf().core.error_log;
+        if !log.enabled(level) {
+            return;
+        }
+        let mut line = text.to_string();
+        self.describe(&mut line);
+        log.write(level, Some(self.conn.number), format_args!("{line}"));
+    }
+
+    fn describe(&self, line: &mut String) {
+        use std::fmt::Write;
+        let _ = write!(line, ", client: {}, server: {}", self.conn.peer.host(), self.server.name());
+        let head = self.head();
+        if head.line_end > 0 {
+            let request = self.buf.get(..head.line_end as usize).unwrap_or_default();
+            let _ = write!(line, ", request: \"{}\"", String::from_utf8_lossy(request.trim_ascii()));
+        }
+        if let Some(host) = self.header(HeaderId::Host) {
+            let _ = write!(line, ", host: \"{}\"", String::from_utf8_lossy(host));
+        }
+    }
+}
+
+impl Scratch {
+    /// Drops what an ended request has read, so that the next one's bytes stand first.
+    pub fn drain(&mut self, read: usize) {
+        if read >= self.buf.len() {
+            self.buf.clear();
+        } else {
+            self.buf.drain(..read);
+        }
+    }
+
+    /// True when nothing of a next request was read yet.
+    pub fn is_drained(&self) -> bool {
+        self.buf.is_empty()
+    }
+}

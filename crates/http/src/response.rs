@@ -1,0 +1,154 @@
+//! What will be answered: filled in by a handler, changed by header filters, written once.
+
+use crate::headers::Headers;
+
+/// The head of an answer before it is written.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// Status code; 0 until somebody answers.
+    pub status: u16,
+    /// The status line behind the version, where it is not the usual one for the code (an upstream's).
+    pub status_line: Option<Vec<u8>>,
+    /// All headers but those below.
+    pub headers: Headers,
+    /// `Content-Length`; `None` where the length is not known beforehand.
+    pub content_length: Option<u64>,
+    /// `Content-Type`, without charset.
+    pub content_type: Vec<u8>,
+    /// The charset that is added to the type.
+    pub charset: Vec<u8>,
+    /// `Last-Modified`, seconds since 1970.
+    pub last_modified: Option<i64>,
+    /// `ETag`, with its quotes.
+    pub etag: Option<Vec<u8>>,
+    /// `Location`; a value that begins with a slash may be made absolute.
+    pub location: Option<Vec<u8>>,
+    /// An upstream's or handler's own `Server`; none shows weir's.
+    pub server: Option<Vec<u8>>,
+    /// An upstream's own `Date`.
+    pub date: Option<Vec<u8>>,
+    /// `Content-Encoding` as far as filters must know it.
+    pub content_encoding: Option<Vec<u8>>,
+    /// Ranges of this answer may be asked for.
+    pub allow_ranges: bool,
+    /// The head was handed to the connection.
+    pub sent: bool,
+    /// No body follows: HEAD, 204, 304.
+    pub header_only: bool,
+    /// The body is framed in chunks.
+    pub chunked: bool,
+    /// Bytes of the head as written.
+    pub head_bytes: u64,
+    /// Trailers behind a chunked body.
+    pub trailers: Headers,
+}
+
+impl Response {
+    /// Begins anew, keeps the room.
+    pub fn reset(&mut self) {
+        let (mut headers, mut trailers) =
+            (std::mem::take(&mut self.headers), std::mem::take(&mut self.trailers));
+        headers.clear();
+        trailers.clear();
+        let (mut content_type, mut charset) =
+            (std::mem::take(&mut self.content_type), std::mem::take(&mut self.charset));
+        content_type.clear();
+        charset.clear();
+        *self = Response { headers, trailers, content_type, charset, ..Response::default() };
+    }
+
+    /// Headers that describe a body which will not be sent after all (an error page takes its place).
+    pub fn forget_body(&mut self) {
+        self.content_length = None;
+        self.last_modified = None;
+        self.etag = None;
+        self.content_encoding = None;
+        self.allow_ranges = false;
+        self.content_type.clear();
+        self.charset.clear();
+        self.headers.remove(b"Accept-Ranges");
+        self.headers.remove(b"Content-Range");
+    }
+
+    /// `$sent_http_*` for the headers that have a field of their own; false if `name` is another one.
+    pub fn special_header(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
+        match name {
+            b"content_type" if !self.content_type.is_empty() => {
+                self.write_content_type(out);
+                true
+            }
+            b"content_length" => append(out, self.content_length.map(|n| n.to_string())),
+            b"location" => append(out, self.location.as_ref()),
+            b"etag" => append(out, self.etag.as_ref()),
+            b"content_encoding" => append(out, self.content_encoding.as_ref()),
+            b"last_modified" => {
+                append(out, self.last_modified.map(|t| weir_proto::date::http(t).to_vec()))
+            }
+            b"transfer_encoding" if self.chunked => append(out, Some("chunked")),
+            _ => false,
+        }
+    }
+
+    /// The type with its charset.
+    pub fn write_content_type(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.content_type);
+        if !self.charset.is_empty() {
+            out.extend_from_slice(b"; charset=");
+            out.extend_from_slice(&self.charset);
+        }
+    }
+}
+
+fn append(out: &mut Vec<u8>, value: Option<impl AsRef<[u8]>>) -> bool {
+    if let Some(value) = &value {
+        out.extend_from_slice(value.as_ref());
+    }
+    value.is_some()
+}
+
+/// The reason phrase for a status, as nginx writes it; empty for one that it does not name.
+pub fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Moved Temporarily",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Time-out",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Request Entity Too Large",
+        414 => "Request-URI Too Large",
+        415 => "Unsupported Media Type",
+        416 => "Requested Range Not Satisfiable",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Entity",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Temporarily Unavailable",
+        504 => "Gateway Time-out",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "",
+    }
+}

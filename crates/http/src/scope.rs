@@ -1,0 +1,198 @@
+//! A block that is being read: what its directives may set, and what the block inside it inherits.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use weir_conf::{Context, Error, Level, Word};
+
+use crate::configure::Setup;
+use crate::modules::LocationConf;
+use crate::modules::core::ServerConf;
+
+/// A directive of the `http` family that weir gives a meaning to. Its contexts and argument counts stand in
+/// the tables of `weir-conf`.
+#[derive(Debug, Clone, Copy)]
+pub struct Directive {
+    /// As written in a configuration.
+    pub name: &'static str,
+    /// One sentence for docs/directives.md.
+    pub help: &'static str,
+    /// Reads one use of it.
+    pub set: Set,
+}
+
+/// How a directive is read.
+#[derive(Debug, Clone, Copy)]
+pub enum Set {
+    /// A line that changes the settings of its block.
+    Simple(Setter),
+    /// A block with settings of its own: read when all lines around it are, since it inherits from them.
+    Block(Setter),
+    /// Both: seen in order with the lines (`if` is a step of the rewrite code), entered after them.
+    Both(Setter, Setter),
+}
+
+/// Reads one use of a directive into the scope.
+pub type Setter = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<(), Error>;
+
+/// One block while it is read.
+pub struct Scope<'s, 'a> {
+    /// What the whole `http` block shares: variables, upstreams, servers, locations.
+    pub setup: &'s mut Setup<'a>,
+    /// Where in the grammar this block stands.
+    pub context: Context,
+    /// Settings of the server, or of `http` for the servers in it.
+    pub server: ServerConf,
+    /// Settings of the location, or of the blocks around it.
+    pub location: LocationConf,
+    /// Kind and children of the location that this block becomes; `None` at `http`.
+    pub place: crate::location::Place,
+    seen: HashSet<&'static str>,
+}
+
+impl<'s, 'a> Scope<'s, 'a> {
+    /// A block with the settings that it inherits.
+    pub fn new(
+        setup: &'s mut Setup<'a>,
+        context: Context,
+        server: ServerConf,
+        location: LocationConf,
+        place: crate::location::Place,
+    ) -> Self {
+        Scope { setup, context, server, location, place, seen: HashSet::new() }
+    }
+
+    /// Reads all directives of the block: first the lines, then the blocks inside, which inherit from them.
+    pub fn read(&mut self, block: &[weir_conf::Directive]) -> Result<(), Error> {
+        for d in block {
+            match find(d)? {
+                (_, Set::Simple(set) | Set::Both(set, _)) => set(self, d)?,
+                (_, Set::Block(_)) => {}
+            }
+        }
+        LocationConf::finish(self)?;
+        for d in block {
+            if let (_, Set::Block(set) | Set::Both(_, set)) = find(d)? {
+                set(self, d)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True the first time that this block uses the directive: the moment to drop an inherited list.
+    pub fn first(&mut self, d: &weir_conf::Directive) -> bool {
+        match find(d) {
+            Ok((name, _)) => self.seen.insert(name),
+            Err(_) => true,
+        }
+    }
+
+    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    pub fn once(&mut self, d: &weir_conf::Directive) -> Result<(), Error> {
+        if self.first(d) {
+            return Ok(());
+        }
+        Err(emerg(&d.name, format!("\"{}\" directive is duplicate", d.name.lossy())))
+    }
+
+    /// The settings of one module, to be changed: copied first if a parent shares them.
+    pub fn change<T: Clone>(conf: &mut Arc<T>) -> &mut T {
+        Arc::make_mut(conf)
+    }
+}
+
+fn find(d: &weir_conf::Directive) -> Result<(&'static str, Set), Error> {
+    let name = d.name.lossy();
+    match crate::modules::directive(&name) {
+        Some(found) => Ok((found.name, found.set)),
+        None => Err(emerg(&d.name, format!("unknown directive \"{name}\""))),
+    }
+}
+
+/// An error that stops the start, at a word of the configuration.
+pub fn emerg(at: &Word, message: impl Into<String>) -> Error {
+    Error { level: Level::Emerg, message: message.into(), at: Some(at.pos), hint: None }
+}
+
+/// nginx's general complaint about a directive's value.
+pub fn invalid_value(d: &weir_conf::Directive) -> Error {
+    emerg(&d.name, format!("\"{}\" directive invalid value", d.name.lossy()))
+}
+
+/// nginx's complaint about one parameter among several.
+pub fn invalid_parameter(word: &Word) -> Error {
+    emerg(word, format!("invalid parameter \"{}\"", word.lossy()))
+}
+
+/// A directive that stands once in a block and sets one field of a module's settings.
+macro_rules! setting {
+    ($name:literal, $module:ident.$field:ident, $read:expr, $help:literal) => {
+        $crate::scope::Directive {
+            name: $name,
+            help: $help,
+            set: $crate::scope::Set::Simple(|s, d| {
+                s.once(d)?;
+                let value = $read(d)?;
+                std::sync::Arc::make_mut(&mut s.location.$module).$field = value;
+                Ok(())
+            }),
+        }
+    };
+}
+pub(crate) use setting;
+
+/// Readers of a directive's one value, with nginx's complaints.
+pub mod read {
+    use std::time::Duration;
+
+    use weir_conf::{Directive, Error, values};
+
+    use super::{emerg, invalid_value};
+
+    fn only(d: &Directive) -> &[u8] {
+        d.args.first().map_or(b"", |w| &w.bytes)
+    }
+
+    /// `on` or `off`
+    pub fn flag(d: &Directive) -> Result<bool, Error> {
+        values::flag(only(d)).ok_or_else(|| {
+            let (value, name) = (String::from_utf8_lossy(only(d)), d.name.lossy());
+            let text =
+                format!("invalid value \"{value}\" in \"{name}\" directive, it must be \"on\" or \"off\"");
+            emerg(&d.name, text)
+        })
+    }
+
+    /// A size with `k` or `m`.
+    pub fn size(d: &Directive) -> Result<u64, Error> {
+        values::size(only(d)).ok_or_else(|| invalid_value(d))
+    }
+
+    /// A size with `k`, `m` or `g`.
+    pub fn offset(d: &Directive) -> Result<u64, Error> {
+        values::offset(only(d)).ok_or_else(|| invalid_value(d))
+    }
+
+    /// A time; a bare number is seconds.
+    pub fn time(d: &Directive) -> Result<Duration, Error> {
+        values::milliseconds(only(d)).map(Duration::from_millis).ok_or_else(|| invalid_value(d))
+    }
+
+    /// A time of whole seconds.
+    pub fn seconds(d: &Directive) -> Result<Duration, Error> {
+        values::seconds(only(d)).map(Duration::from_secs).ok_or_else(|| invalid_value(d))
+    }
+
+    /// A number.
+    pub fn number(d: &Directive) -> Result<u64, Error> {
+        values::number(only(d)).ok_or_else(|| emerg(&d.name, "invalid number"))
+    }
+
+    /// One of a list of words.
+    pub fn choice<T: Copy>(d: &Directive, words: &[(&str, T)]) -> Result<T, Error> {
+        let found = words.iter().find(|(word, _)| word.as_bytes() == only(d));
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            emerg(&d.name, format!("invalid value \"{}\"", String::from_utf8_lossy(only(d))))
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! A whole `http` block, ready to serve: servers, locations, and which server an address and a name select.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weir_conf::Error;
+
+use crate::connection::Conn;
+use crate::listen::{Address, Listen, ListenLine};
+use crate::location::{Location, LocationId};
+use crate::modules::core::ServerConf;
+use crate::names::{Hosts, ServerId, ServerName};
+use crate::request::Request;
+use crate::scope::emerg;
+use crate::variables::Variables;
+
+/// One `server` block.
+#[derive(Debug)]
+pub struct Server {
+    /// Settings that belong to the server as a whole.
+    pub conf: ServerConf,
+    /// The names that select it.
+    pub names: Vec<ServerName>,
+    /// The first name as written: `$server_name`.
+    pub first_name: String,
+    /// The settings outside of any location, and the locations inside.
+    pub location: LocationId,
+}
+
+impl Server {
+    /// `$server_name`
+    pub fn name(&self) -> &str {
+        &self.first_name
+    }
+}
+
+/// A compiled `http` block.
+#[derive(Debug)]
+pub struct Site {
+    sockets: Vec<Listen>,
+    /// For each socket.
+    bound: Vec<Bound>,
+    servers: Vec<Server>,
+    locations: Vec<Location>,
+    /// All variables.
+    pub variables: Variables,
+    /// Settings of the `http` block, for what happens outside of any server.
+    pub main: crate::modules::LocationConf,
+}
+
+/// What one listening socket leads to.
+#[derive(Debug)]
+struct Bound {
+    /// Where other addresses of the port share a wildcard's socket: told apart by the local address.
+    addresses: HashMap<IpAddr, Hosts>,
+    /// The socket's own address.
+    own: Hosts,
+}
+
+impl Site {
+    /// Puts a site together; each server comes with the addresses that it listens on.
+    pub fn new(
+        servers: Vec<(Server, Vec<ListenLine>)>,
+        locations: Vec<Location>,
+        variables: Variables,
+        main: crate::modules::LocationConf,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Site, Error> {
+        let mut lines = Vec::new();
+        let mut list = Vec::new();
+        for (i, (server, listens)) in servers.into_iter().enumerate() {
+            lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
+            list.push(server);
+        }
+        let addresses = gather(&lines)?;
+        let mut hosts: Vec<(Listen, Hosts)> = Vec::new();
+        for group in addresses {
+            hosts.push((group.listen.clone(), group.hosts(&list, warnings)));
+        }
+        let (sockets, bound) = bind(hosts);
+        Ok(Site { sockets, bound, servers: list, locations, variables, main })
+    }
+
+    /// The sockets to open; connections are handed over with an index into this list.
+    pub fn listens(&self) -> &[Listen] {
+        &self.sockets
+    }
+
+    /// A location by its place.
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.locations[id.0 as usize]
+    }
+
+    /// All locations.
+    pub fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+
+    /// A server by its place.
+    pub fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+
+    /// Who answers on this connection when no name is known.
+    pub fn default_server(&'static self, conn: &Conn) -> &'static Server {
+        self.server(self.hosts(conn).default)
+    }
+
+    /// True where names make no difference on this connection's address.
+    pub fn is_single(&self, conn: &Conn) -> bool {
+        self.hosts(conn).single()
+    }
+
+    /// The server for a host name.
+    pub fn server_for(&'static self, r: &mut Request, host: &[u8]) -> &'static Server {
+        let hosts = self.hosts(&r.conn);
+        self.server(hosts.find(host, r))
+    }
+
+    /// How long a new connection of a socket may stay silent.
+    pub fn first_timeout(&self, listen: usize) -> Duration {
+        match self.bound.get(listen) {
+            Some(bound) => self.server(bound.own.default).conf.client_header_timeout,
+            None => Duration::from_secs(60),
+        }
+    }
+
+    fn hosts(&self, conn: &Conn) -> &Hosts {
+        let bound = &self.bound[conn.listen];
+        if bound.addresses.is_empty() {
+            return &bound.own;
+        }
+        let local = conn.local().ip();
+        local.and_then(|ip| bound.addresses.get(&ip)).unwrap_or(&bound.own)
+    }
+}
+
+/// All servers of one address.
+struct Group<'a> {
+    listen: Listen,
+    options_at: Option<&'a ListenLine>,
+    default: Option<ServerId>,
+    servers: Vec<ServerId>,
+}
+
+/// Collects the lines of each address; complains about contradictions in nginx's words.
+fn gather(lines: &[(ServerId, ListenLine)]) -> Result<Vec<Group<'_>>, Error> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut index: HashMap<&Address, usize> = HashMap::new();
+    for (server, line) in lines {
+        let address = &line.listen.address;
+        let at = *index.entry(address).or_insert_with(|| {
+            groups.push(Group {
+                listen: line.listen.clone(),
+                options_at: None,
+                default: None,
+                servers: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        let group = &mut groups[at];
+        if group.servers.contains(server) {
+            return Err(emerg(&line.at, format!("a duplicate listen {address}")));
+        }
+        group.servers.push(*server);
+        if line.options {
+            if group.options_at.is_some_and(|first| first.listen != line.listen) {
+                return Err(emerg(&line.at, format!("duplicate listen options for {address}")));
+            }
+            group.listen = line.listen.clone();
+            group.options_at = Some(line);
+        }
+        if line.default_server {
+            if group.default.is_some() {
+                return Err(emerg(&line.at, format!("a duplicate default server for {address}")));
+            }
+            group.default = Some(*server);
+        }
+    }
+    Ok(groups)
+}
+
+impl Group<'_> {
+    fn hosts(self, servers: &[Server], warnings: &mut Vec<Error>) -> Hosts {
+        let default = self.default.or(self.servers.first().copied()).unwrap_or(ServerId(0));
+        let mut hosts = Hosts::new(default);
+        for id in self.servers {
+            for name in &servers[id.0 as usize].names {
+                if !hosts.add(name, id) {
+                    warnings.push(Error {
+                        level: weir_conf::Level::Warn,
+                        message: format!(
+                            "conflicting server name \"{}\" on {}, ignored",
+                            String::from_utf8_lossy(&name.text()),
+                            self.listen.address
+                        ),
+                        at: None,
+                        hint: None,
+                    });
+                }
+            }
+        }
+        hosts
+    }
+}
+
+/// Lets addresses share a wildcard's socket of the same port, unless they are bound on their own.
+fn bind(hosts: Vec<(Listen, Hosts)>) -> (Vec<Listen>, Vec<Bound>) {
+    let shares = |a: &Address, b: &Address| match (a, b) {
+        (Address::Inet(a), Address::Inet(b)) => a.port() == b.port() && a.is_ipv4() == b.is_ipv4(),
+        _ => false,
+    };
+    let wildcards: Vec<Address> =
+        hosts.iter().map(|(l, _)| &l.address).filter(|a| a.is_wildcard()).cloned().collect();
+    let (mut sockets, mut bound) = (Vec::<Listen>::new(), Vec::<Bound>::new());
+    let mut guests = Vec::new();
+    for (listen, own) in hosts {
+        let wildcard = wildcards.iter().find(|w| shares(w, &listen.address));
+        match wildcard {
+            Some(host) if !listen.address.is_wildcard() && !listen.bind => {
+                guests.push((host.clone(), listen.address.clone(), own));
+            }
+            _ => {
+                sockets.push(listen);
+                bound.push(Bound { addresses: HashMap::new(), own });
+            }
+        }
+    }
+    for (host, address, hosts) in guests {
+        let at = sockets.iter().position(|l| l.address == host);
+        if let (Some(at), Some(ip)) = (at, address.ip()) {
+            bound[at].addresses.insert(ip, hosts);
+        }
+    }
+    (sockets, bound)
+}

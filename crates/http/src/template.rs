@@ -1,0 +1,122 @@
+//! Values with variables in them, such as `"$scheme://$host/$1"`: nginx's complex values.
+
+use std::borrow::Cow;
+
+use crate::request::Request;
+use crate::variables::{VariableId, Variables};
+
+/// A value that may refer to variables and to the groups of the last match.
+#[derive(Debug, Clone, Default)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Text(Box<[u8]>),
+    Variable(VariableId),
+    Group(usize),
+}
+
+impl Template {
+    /// Reads a value as written. The error is nginx's text for it.
+    pub fn new(variables: &mut Variables, text: &[u8]) -> Result<Template, String> {
+        let mut parts = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text;
+        while let Some(at) = memchr::memchr(b'$', rest) {
+            plain.extend_from_slice(&rest[..at]);
+            let (name, after) = reference(&rest[at + 1..])?;
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain).into_boxed_slice()));
+            }
+            parts.push(match name {
+                [digit @ b'1'..=b'9'] => Part::Group(usize::from(digit - b'0')),
+                name => Part::Variable(variables.refer(name)),
+            });
+            rest = after;
+        }
+        plain.extend_from_slice(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain.into_boxed_slice()));
+        }
+        Ok(Template { parts })
+    }
+
+    /// A value without variables.
+    pub fn text(text: &[u8]) -> Template {
+        Template { parts: vec![Part::Text(text.into())] }
+    }
+
+    /// The value, if it is the same for every request.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(b""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether `$1`... stand in it.
+    pub fn has_groups(&self) -> bool {
+        self.parts.iter().any(|p| matches!(p, Part::Group(_)))
+    }
+
+    /// The highest of `$1`... in it, 0 if none.
+    pub fn highest_group(&self) -> usize {
+        let groups = self.parts.iter().map(|p| if let Part::Group(n) = p { *n } else { 0 });
+        groups.max().unwrap_or(0)
+    }
+
+    /// The value for this request; borrowed where it is constant.
+    pub fn eval(&self, r: &mut Request) -> Cow<'_, [u8]> {
+        if let Some(text) = self.constant() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = Vec::new();
+        self.eval_into(r, &mut out);
+        Cow::Owned(out)
+    }
+
+    /// Appends the value for this request.
+    pub fn eval_into(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Variable(id) => {
+                    r.variable(*id, out);
+                }
+                Part::Group(n) => out.extend_from_slice(r.captures.get(*n).unwrap_or_default()),
+            }
+        }
+    }
+}
+
+/// Splits `name}rest` or `name rest` behind a `$`.
+fn reference(text: &[u8]) -> Result<(&[u8], &[u8]), String> {
+    let (braced, body) = match text.strip_prefix(b"{") {
+        Some(body) => (true, body),
+        None => (false, text),
+    };
+    if let [digit @ b'1'..=b'9', after @ ..] = body
+        && !braced
+    {
+        let _ = digit;
+        return Ok((&body[..1], after));
+    }
+    let len = body.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+    let (name, after) = body.split_at(len);
+    if name.is_empty() {
+        return Err("invalid variable name".to_owned());
+    }
+    if !braced {
+        return Ok((name, after));
+    }
+    match after.strip_prefix(b"}") {
+        Some(after) => Ok((name, after)),
+        None => Err(format!(
+            "the closing bracket in \"{}\" variable is missing",
+            String::from_utf8_lossy(name)
+        )),
+    }
+}

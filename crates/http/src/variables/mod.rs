@@ -1,0 +1,208 @@
+//! Variables: by what name a configuration refers to what is known of a request.
+
+use std::collections::HashMap;
+
+use crate::request::Request;
+
+mod builtin;
+mod prefixed;
+
+/// A variable's place in the site's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VariableId(u32);
+
+/// Appends a variable's value; false where the request has none (nginx's "not found").
+pub type Get = Box<dyn Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync>;
+/// What `set $name value` does to a variable that is more than a stored value.
+pub type Put = fn(&mut Request, &[u8]);
+
+/// The variables of a site.
+#[derive(Default)]
+pub struct Variables {
+    by_name: HashMap<Vec<u8>, VariableId>,
+    list: Vec<Variable>,
+    slots: u32,
+}
+
+struct Variable {
+    name: Vec<u8>,
+    get: Option<Get>,
+    put: Option<Put>,
+    /// Where a request keeps the value, if it is kept.
+    slot: Option<u32>,
+    changeable: bool,
+}
+
+/// A request's kept values.
+#[derive(Debug, Default)]
+pub struct Values(Vec<Kept>);
+
+#[derive(Debug, Default, Clone)]
+enum Kept {
+    #[default]
+    Unknown,
+    Missing,
+    Value(Vec<u8>),
+}
+
+impl Values {
+    /// Forgets all values, keeps the room.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Variables {
+    /// The variables that every site has.
+    pub fn new() -> Self {
+        let mut this = Variables::default();
+        builtin::define(&mut this);
+        this
+    }
+
+    /// Defines a variable that is computed each time it is asked for.
+    pub fn define(
+        &mut self,
+        name: &str,
+        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> VariableId {
+        let id = self.refer(name.as_bytes());
+        self.list[id.0 as usize].get = Some(Box::new(get));
+        id
+    }
+
+    /// Defines a variable that is computed once a request, such as those of `map`.
+    pub fn define_kept(
+        &mut self,
+        name: &str,
+        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> VariableId {
+        let id = self.define(name, get);
+        self.slot(id);
+        id
+    }
+
+    /// Lets `set` change a variable: `put` is called with the new value.
+    pub fn settable(&mut self, id: VariableId, put: Put) {
+        let variable = &mut self.list[id.0 as usize];
+        (variable.put, variable.changeable) = (Some(put), true);
+    }
+
+    /// A variable that `set`, a named group or a module stores: created by its first use. Empty until stored.
+    pub fn stored(&mut self, name: &[u8]) -> VariableId {
+        let id = self.refer(name);
+        self.slot(id);
+        let variable = &mut self.list[id.0 as usize];
+        if variable.get.is_none() {
+            variable.get = Some(Box::new(|_, _| true));
+            variable.changeable = true;
+        }
+        id
+    }
+
+    /// The variable of this name; whether it exists is seen when all is read ([`Variables::check`]).
+    pub fn refer(&mut self, name: &[u8]) -> VariableId {
+        let key = name.to_ascii_lowercase();
+        if let Some(&id) = self.by_name.get(&key) {
+            return id;
+        }
+        let id = VariableId(self.list.len() as u32);
+        self.list.push(Variable {
+            name: key.clone(),
+            get: None,
+            put: None,
+            slot: None,
+            changeable: false,
+        });
+        self.by_name.insert(key, id);
+        id
+    }
+
+    /// Whether a variable of this name was defined and may not be set: nginx's `the duplicate "x" variable`.
+    pub fn is_fixed(&self, name: &[u8]) -> bool {
+        let id = self.by_name.get(name.to_ascii_lowercase().as_slice());
+        id.is_some_and(|id| {
+            let v = &self.list[id.0 as usize];
+            v.get.is_some() && !v.changeable
+        })
+    }
+
+    /// Resolves names such as `http_user_agent`; the error names a variable that nobody defined.
+    pub fn check(&mut self) -> Result<(), String> {
+        for variable in &mut self.list {
+            if variable.get.is_none() {
+                variable.get = prefixed::getter(&variable.name);
+            }
+            if variable.get.is_none() {
+                return Err(format!(
+                    "unknown \"{}\" variable",
+                    String::from_utf8_lossy(&variable.name)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, id: VariableId) {
+        let variable = &mut self.list[id.0 as usize];
+        if variable.slot.is_none() {
+            variable.slot = Some(self.slots);
+            self.slots += 1;
+        }
+    }
+}
+
+impl Request {
+    /// Appends a variable's value; false where the request has none.
+    pub fn variable(&mut self, id: VariableId, out: &mut Vec<u8>) -> bool {
+        let variable = &self.site.variables.list[id.0 as usize];
+        let Some(slot) = variable.slot else {
+            return variable.get.as_ref().is_some_and(|get| get(self, out));
+        };
+        match self.values.0.get(slot as usize) {
+            Some(Kept::Value(value)) => {
+                out.extend_from_slice(value);
+                return true;
+            }
+            Some(Kept::Missing) => return false,
+            Some(Kept::Unknown) | None => {}
+        }
+        let from = out.len();
+        let found = variable.get.as_ref().is_some_and(|get| get(self, out));
+        let kept = if found { Kept::Value(out[from..].to_vec()) } else { Kept::Missing };
+        self.keep(slot, kept);
+        found
+    }
+
+    /// Stores a variable's value (`set`, named groups, `auth_request_set`).
+    pub fn store_variable(&mut self, id: VariableId, value: Vec<u8>) {
+        let variable = &self.site.variables.list[id.0 as usize];
+        if let Some(put) = variable.put {
+            put(self, &value);
+        } else if let Some(slot) = variable.slot {
+            self.keep(slot, Kept::Value(value));
+        }
+    }
+
+    /// The value of a variable by its name, for modules that look at one by its fixed name.
+    pub fn variable_value(&mut self, id: VariableId) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.variable(id, &mut out).then_some(out)
+    }
+
+    fn keep(&mut self, slot: u32, kept: Kept) {
+        let values = &mut self.values.0;
+        if values.len() <= slot as usize {
+            values.resize(self.site.variables.slots as usize, Kept::Unknown);
+        }
+        if let Some(place) = values.get_mut(slot as usize) {
+            *place = kept;
+        }
+    }
+}
+
+impl std::fmt::Debug for Variables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} variables", self.list.len())
+    }
+}

@@ -1,0 +1,174 @@
+//! One loop's state of the `http` room: what its connections share.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_engine::Handle;
+use weir_metrics::{Metric, Row};
+
+use crate::connection;
+use crate::listen::Address;
+use crate::request::Scratch;
+use crate::site::Site;
+
+/// Rooms of ended requests that are kept for new ones.
+const SCRATCHES: usize = 64;
+
+/// `$connection` counts through a whole process, whichever loop accepts.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+/// Which loop this is.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Its process.
+    pub pid: u32,
+    /// The worker's index, from 0.
+    pub worker: u32,
+    /// `$loop`: the loop's index in its worker, from 0.
+    pub index: u32,
+}
+
+/// How a loop is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retire {
+    /// Others took over: idle connections stay until their client had its chance to ask once more.
+    Reload,
+    /// The server ends: idle connections close now.
+    Quit,
+}
+
+/// What the connections of one loop share.
+pub struct Worker {
+    /// The loop.
+    pub handle: Handle,
+    /// What it serves. A worker process serves one configuration for its whole life.
+    pub site: &'static Site,
+    /// Which loop this is.
+    pub identity: Identity,
+    /// This loop's counters.
+    pub metrics: Row,
+    /// All loops' counters, for the status pages.
+    pub registry: weir_metrics::Registry,
+    connections: Cell<usize>,
+    inflight: Cell<usize>,
+    retiring: Cell<Option<Retire>>,
+    scratches: RefCell<Vec<Scratch>>,
+    date: Cell<(i64, [u8; 29])>,
+}
+
+impl Worker {
+    /// The state of this thread's loop; connections find it again when they wake.
+    pub fn new(
+        handle: Handle,
+        site: &'static Site,
+        identity: Identity,
+        metrics: Row,
+        registry: weir_metrics::Registry,
+    ) -> Rc<Worker> {
+        let worker = Rc::new(Worker {
+            handle,
+            site,
+            identity,
+            metrics,
+            registry,
+            connections: Cell::new(0),
+            inflight: Cell::new(0),
+            retiring: Cell::new(None),
+            scratches: RefCell::new(Vec::new()),
+            date: Cell::new((i64::MIN, [b' '; 29])),
+        });
+        CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
+        worker
+    }
+
+    /// The worker of this thread.
+    pub fn current() -> Option<Rc<Worker>> {
+        CURRENT.with(|c| c.borrow().clone())
+    }
+
+    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
+    pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
+        self.metrics.add(Metric::Accepted, 1);
+        if let Ok(stream) = self.handle.stream(fd) {
+            self.metrics.add(Metric::Handled, 1);
+            self.metrics.add(Metric::Active, 1);
+            connection::accepted(self, stream, peer, listen);
+        }
+    }
+
+    /// Begins the end: no new requests on connections that rest.
+    pub fn retire(&self, how: Retire) {
+        self.retiring.set(Some(how));
+        if how == Retire::Quit {
+            self.handle.unpark_all(weir_engine::Wake::Shutdown);
+        }
+    }
+
+    /// Whether answers must announce the connection's end.
+    pub fn retiring(&self) -> bool {
+        self.retiring.get().is_some()
+    }
+
+    /// Open client connections.
+    pub fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    /// Requests being processed, and connections whose first request is not answered yet.
+    pub fn inflight(&self) -> usize {
+        self.inflight.get()
+    }
+
+    /// Appends the current date as a header's value.
+    pub fn write_date(&self, out: &mut Vec<u8>) {
+        let (now, _) = self.handle.wall();
+        let (at, mut text) = self.date.get();
+        if at != now {
+            text = weir_proto::date::http(now);
+            self.date.set((now, text));
+        }
+        out.extend_from_slice(&text);
+    }
+
+    pub(crate) fn next_connection(&self) -> u64 {
+        CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn began(&self) {
+        self.connections.set(self.connections.get() + 1);
+        self.busy();
+    }
+
+    pub(crate) fn busy(&self) {
+        self.inflight.set(self.inflight.get() + 1);
+    }
+
+    pub(crate) fn idle(&self) {
+        self.inflight.set(self.inflight.get().saturating_sub(1));
+    }
+
+    pub(crate) fn ended(&self, was_busy: bool) {
+        self.metrics.sub(Metric::Active, 1);
+        self.connections.set(self.connections.get().saturating_sub(1));
+        if was_busy {
+            self.idle();
+        }
+    }
+
+    pub(crate) fn take_scratch(&self) -> Scratch {
+        self.scratches.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_scratch(&self, scratch: Scratch) {
+        let mut kept = self.scratches.borrow_mut();
+        if kept.len() < SCRATCHES {
+            kept.push(scratch);
+        }
+    }
+}
