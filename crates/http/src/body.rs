@@ -51,6 +51,11 @@ impl Body {
         (self.at, self.done) = (at, true);
     }
 
+    /// The head was refused: nothing behind it is read, or all of it until the client stops.
+    pub fn refused(&mut self, at: usize, linger: bool) {
+        (self.at, self.done) = (at, !linger);
+    }
+
     /// A body of this framing follows.
     pub fn expect(&mut self, decoder: BodyDecoder) {
         (self.decoder, self.done) = (Some(decoder), false);
@@ -123,10 +128,10 @@ impl Request {
         let input = self.buf.get(self.body.at..).unwrap_or_default();
         let step = match decoder.decode(input) {
             Ok(step) => step,
-            Err(error) => {
+            Err(_) => {
                 (self.body.done, self.body.broken, self.keepalive) = (true, true, false);
                 self.log(Level::Error, format_args!("client sent invalid chunked body"));
-                return Err(error.status());
+                return Err(400);
             }
         };
         let piece = Bytes::copy_from_slice(input.get(step.data.clone()).unwrap_or_default());

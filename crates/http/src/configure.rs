@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_conf::{Body, Context, Directive, Error, Level};
+use weir_conf::{Body, Context, Directive, Error};
 use weir_log::{Log, OpenLogs};
 
 use crate::listen::ListenLine;
@@ -67,7 +67,7 @@ impl Setup<'_> {
 /// Reads the block; also says what is odd but no reason to stop.
 pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
     let Body::Block(lines) = &block.body else {
-        return Err(crate::scope::emerg(&block.name, "directive \"http\" has no opening \"{\""));
+        return Err(block.error("directive \"http\" has no opening \"{\""));
     };
     let mut setup = Setup {
         inputs,
@@ -86,14 +86,10 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
     scope.read(lines)?;
     let main = scope.location;
-    setup.variables.check().map_err(|message| Error {
-        level: Level::Emerg,
-        message,
-        at: None,
-        hint: None,
-    })?;
+    setup.variables.check().map_err(Error::emerg)?;
     let Setup { servers, locations, variables, mut warnings, .. } = setup;
-    let locations = locations.into_iter().flatten().collect();
+    let locations: Option<Vec<Location>> = locations.into_iter().collect();
+    let locations = locations.ok_or_else(|| block.error("a location was left unread"))?;
     let site = Site::new(servers, locations, variables, main, &mut warnings)?;
     Ok((site, warnings))
 }

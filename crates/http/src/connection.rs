@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
-use weir_proto::http1::Progress;
+use weir_proto::http1::{HeadError, HeadLimits, Progress};
 
 use crate::listen::Address;
 use crate::phases;
 use crate::request::Request;
+use crate::request_head;
 use crate::worker::Worker;
 
 /// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
@@ -191,24 +192,26 @@ fn log(r: &mut Request) {
 
 async fn read_head(r: &mut Request) -> Head {
     let conn = r.conn.clone();
-    let limits = &r.server.conf.head_limits;
+    let several = !r.site.is_single(&conn);
     loop {
         if !r.buf.is_empty() {
-            match r.parser.parse(&r.buf, limits) {
+            let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
+            match r.parser.parse(&r.buf, &limits) {
+                Ok(Progress::Server) => {
+                    request_head::select_server(r);
+                    continue;
+                }
                 Ok(Progress::Done) => {
                     conn.stream.set_deadline(None);
+                    if !several {
+                        request_head::select_server(r);
+                    }
                     r.body.starts_at(r.parser.head().end as usize);
-                    return match crate::request_head::accept(r) {
-                        Ok(()) => Head::Read,
-                        Err(status) => Head::Refused(status),
-                    };
+                    request_head::accept(r);
+                    return Head::Read;
                 }
                 Ok(Progress::More) => {}
-                Err(error) => {
-                    r.log(Level::Info, format_args!("{}", error.reason()));
-                    r.body.starts_at(r.buf.len());
-                    return Head::Refused(error.status());
-                }
+                Err(error) => return refused(r, &error),
             }
         }
         match read_more(r, &conn).await {
@@ -226,6 +229,16 @@ async fn read_head(r: &mut Request) -> Head {
             Err(_) => return Head::Over(400),
         }
     }
+}
+
+fn refused(r: &mut Request, error: &HeadError) -> Head {
+    r.log(Level::Info, format_args!("{}", error.reason(&r.buf)));
+    if error.line_parsed() {
+        request_head::take_line(r);
+    }
+    // What follows the fault cannot be told from a body: it is not read as another request.
+    r.body.refused(r.buf.len(), error.lingers());
+    Head::Refused(error.status())
 }
 
 async fn read_more(r: &mut Request, conn: &Conn) -> io::Result<usize> {

@@ -8,7 +8,7 @@ use rustix::net::SocketAddrAny;
 use weir_conf::{Directive, Error};
 use weir_engine::Stream;
 
-use crate::scope::{emerg, invalid_parameter};
+use crate::scope::Spot;
 
 /// Where a socket is bound, or who is at its other end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -133,7 +133,7 @@ pub struct ListenLine {
     /// Says more of the socket than its address: only one line for an address may.
     pub options: bool,
     /// For error messages.
-    pub at: weir_conf::Word,
+    pub at: Spot,
 }
 
 /// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses.
@@ -141,7 +141,7 @@ pub fn parse(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let Some(first) = d.args.first() else { return Ok(Vec::new()) };
     let text = first.lossy();
     let wrong = |what: &str| {
-        emerg(first, format!("{what} in \"{text}\" of the \"listen\" directive"))
+        d.error_at(first, format!("{what} in \"{text}\" of the \"listen\" directive"))
     };
     let addresses = addresses(&text).map_err(wrong)?;
     let mut line = ListenLine {
@@ -160,10 +160,10 @@ pub fn parse(d: &Directive) -> Result<Vec<ListenLine>, Error> {
         },
         default_server: false,
         options: false,
-        at: first.clone(),
+        at: Spot::new(d, first),
     };
     for word in d.args.iter().skip(1) {
-        parameter(&mut line, word)?;
+        parameter(&mut line, d, word)?;
     }
     let each = |address| {
         let mut line = line.clone();
@@ -221,9 +221,9 @@ fn port(text: &str) -> Result<u16, &'static str> {
     }
 }
 
-fn parameter(line: &mut ListenLine, word: &weir_conf::Word) -> Result<(), Error> {
+fn parameter(line: &mut ListenLine, d: &Directive, word: &weir_conf::Word) -> Result<(), Error> {
     let text = word.lossy();
-    let bad = || invalid_parameter(word);
+    let bad = || d.error_at(word, format!("invalid parameter \"{text}\""));
     if matches!(&*text, "default_server" | "default") {
         line.default_server = true;
         return Ok(());
@@ -245,7 +245,7 @@ fn parameter(line: &mut ListenLine, word: &weir_conf::Word) -> Result<(), Error>
         "ipv6only" => listen.ipv6only = flag(value)?,
         "backlog" => {
             let n = value.and_then(|v| v.parse().ok()).filter(|n| *n > 0);
-            listen.backlog = n.ok_or_else(|| emerg(word, format!("invalid backlog \"{text}\"")))?;
+            listen.backlog = n.ok_or_else(|| d.error_at(word, format!("invalid backlog \"{text}\"")))?;
         }
         "rcvbuf" => listen.rcvbuf = Some(size(value)?),
         "sndbuf" => listen.sndbuf = Some(size(value)?),
@@ -253,7 +253,7 @@ fn parameter(line: &mut ListenLine, word: &weir_conf::Word) -> Result<(), Error>
         "so_keepalive" => listen.so_keepalive = Some(keepalive(value.unwrap_or("")).ok_or_else(bad)?),
         "setfib" | "accept_filter" => return Err(bad()),
         "ssl" | "http2" | "quic" | "proxy_protocol" => {
-            return Err(emerg(
+            return Err(d.error_at(
                 word,
                 format!("the \"{name}\" parameter of \"listen\" is known but not built into weir yet"),
             ));
@@ -275,7 +275,7 @@ fn keepalive(value: &str) -> Option<Keepalive> {
         None => None,
         Some("") => Some(None),
         Some(text) => {
-            Some(Some(Duration::from_secs(weir_conf::values::seconds(text.as_bytes())?)))
+            Some(Some(Duration::from_secs(weir_conf::values::sec(text.as_bytes())?)))
         }
     };
     let (idle, interval) = (time()?, time()?);

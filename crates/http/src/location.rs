@@ -3,12 +3,11 @@
 
 use std::collections::HashMap;
 
-use weir_conf::{Error, Word};
+use weir_conf::Error;
 
 use crate::modules::LocationConf;
 use crate::regex::Regex;
 use crate::request::Request;
-use crate::scope::emerg;
 
 /// A location's place in [`crate::Site`]'s list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,8 +59,8 @@ pub struct Place {
     pub kind: Kind,
     /// Set by handlers that want the slash added.
     pub auto_redirect: bool,
-    /// Locations inside, with the word that named each.
-    pub inner: Vec<(LocationId, Key, Word)>,
+    /// Locations inside, each with what to say if another one has its name.
+    pub inner: Vec<(LocationId, Key, Error)>,
 }
 
 /// How a location stands among its siblings.
@@ -119,10 +118,9 @@ enum Static {
 }
 
 impl Children {
-    fn new(inner: Vec<(LocationId, Key, Word)>, auto: &dyn Fn(LocationId) -> bool) -> Result<Self, Error> {
+    fn new(inner: Vec<(LocationId, Key, Error)>, auto: &dyn Fn(LocationId) -> bool) -> Result<Self, Error> {
         let mut this = Children::default();
-        for (id, key, word) in inner {
-            let duplicate = || emerg(&word, format!("duplicate location \"{}\"", word.lossy()));
+        for (id, key, duplicate) in inner {
             if let Key::Exact(name) | Key::Prefix(name) = &key
                 && name.ends_with(b"/")
                 && auto(id)
@@ -132,19 +130,19 @@ impl Children {
             match key {
                 Key::Exact(name) => {
                     if this.exact.insert(name, id).is_some() {
-                        return Err(duplicate());
+                        return Err(duplicate);
                     }
                 }
                 Key::Prefix(name) => {
                     if this.prefixes.iter().any(|p| p.name == name) {
-                        return Err(duplicate());
+                        return Err(duplicate);
                     }
                     this.prefixes.push(Prefix { name, id, parent: None });
                 }
                 Key::Regex => this.regexes.push(id),
                 Key::Named(name) => {
                     if this.named.insert(name, id).is_some() {
-                        return Err(duplicate());
+                        return Err(duplicate);
                     }
                 }
             }

@@ -140,7 +140,7 @@ impl Request {
         }
         if let Some(time) = response.last_modified {
             out.extend_from_slice(b"\r\nLast-Modified: ");
-            out.extend_from_slice(&weir_proto::date::http(time));
+            out.extend_from_slice(&weir_proto::date::imf_fixdate(time));
         }
         if let Some(location) = &response.location {
             out.extend_from_slice(b"\r\nLocation: ");

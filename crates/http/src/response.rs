@@ -82,7 +82,7 @@ impl Response {
             b"etag" => append(out, self.etag.as_ref()),
             b"content_encoding" => append(out, self.content_encoding.as_ref()),
             b"last_modified" => {
-                append(out, self.last_modified.map(|t| weir_proto::date::http(t).to_vec()))
+                append(out, self.last_modified.map(|t| weir_proto::date::imf_fixdate(t).to_vec()))
             }
             b"transfer_encoding" if self.chunked => append(out, Some("chunked")),
             _ => false,

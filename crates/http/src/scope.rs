@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use weir_conf::{Context, Error, Level, Word};
+use weir_conf::{Context, Error, Pos, Word};
 
 use crate::configure::Setup;
 use crate::modules::LocationConf;
@@ -92,7 +92,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         if self.first(d) {
             return Ok(());
         }
-        Err(emerg(&d.name, format!("\"{}\" directive is duplicate", d.name.lossy())))
+        Err(d.problem("is duplicate"))
     }
 
     /// The settings of one module, to be changed: copied first if a parent shares them.
@@ -105,23 +105,27 @@ fn find(d: &weir_conf::Directive) -> Result<(&'static str, Set), Error> {
     let name = d.name.lossy();
     match crate::modules::directive(&name) {
         Some(found) => Ok((found.name, found.set)),
-        None => Err(emerg(&d.name, format!("unknown directive \"{name}\""))),
+        None => Err(d.error(format!("unknown directive \"{name}\""))),
     }
 }
 
-/// An error that stops the start, at a word of the configuration.
-pub fn emerg(at: &Word, message: impl Into<String>) -> Error {
-    Error { level: Level::Emerg, message: message.into(), at: Some(at.pos), hint: None }
+/// A place in the configuration that is complained about later, when the whole is known.
+#[derive(Debug, Clone, Copy)]
+pub struct Spot {
+    end: Pos,
+    word: Pos,
 }
 
-/// nginx's general complaint about a directive's value.
-pub fn invalid_value(d: &weir_conf::Directive) -> Error {
-    emerg(&d.name, format!("\"{}\" directive invalid value", d.name.lossy()))
-}
+impl Spot {
+    /// A word of a directive.
+    pub fn new(d: &weir_conf::Directive, word: &Word) -> Spot {
+        Spot { end: d.end, word: word.pos }
+    }
 
-/// nginx's complaint about one parameter among several.
-pub fn invalid_parameter(word: &Word) -> Error {
-    emerg(word, format!("invalid parameter \"{}\"", word.lossy()))
+    /// An error about it.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        Error::emerg(message).at(self.end).mark(self.word)
+    }
 }
 
 /// A directive that stands once in a block and sets one field of a module's settings.
@@ -140,59 +144,3 @@ macro_rules! setting {
     };
 }
 pub(crate) use setting;
-
-/// Readers of a directive's one value, with nginx's complaints.
-pub mod read {
-    use std::time::Duration;
-
-    use weir_conf::{Directive, Error, values};
-
-    use super::{emerg, invalid_value};
-
-    fn only(d: &Directive) -> &[u8] {
-        d.args.first().map_or(b"", |w| &w.bytes)
-    }
-
-    /// `on` or `off`
-    pub fn flag(d: &Directive) -> Result<bool, Error> {
-        values::flag(only(d)).ok_or_else(|| {
-            let (value, name) = (String::from_utf8_lossy(only(d)), d.name.lossy());
-            let text =
-                format!("invalid value \"{value}\" in \"{name}\" directive, it must be \"on\" or \"off\"");
-            emerg(&d.name, text)
-        })
-    }
-
-    /// A size with `k` or `m`.
-    pub fn size(d: &Directive) -> Result<u64, Error> {
-        values::size(only(d)).ok_or_else(|| invalid_value(d))
-    }
-
-    /// A size with `k`, `m` or `g`.
-    pub fn offset(d: &Directive) -> Result<u64, Error> {
-        values::offset(only(d)).ok_or_else(|| invalid_value(d))
-    }
-
-    /// A time; a bare number is seconds.
-    pub fn time(d: &Directive) -> Result<Duration, Error> {
-        values::milliseconds(only(d)).map(Duration::from_millis).ok_or_else(|| invalid_value(d))
-    }
-
-    /// A time of whole seconds.
-    pub fn seconds(d: &Directive) -> Result<Duration, Error> {
-        values::seconds(only(d)).map(Duration::from_secs).ok_or_else(|| invalid_value(d))
-    }
-
-    /// A number.
-    pub fn number(d: &Directive) -> Result<u64, Error> {
-        values::number(only(d)).ok_or_else(|| emerg(&d.name, "invalid number"))
-    }
-
-    /// One of a list of words.
-    pub fn choice<T: Copy>(d: &Directive, words: &[(&str, T)]) -> Result<T, Error> {
-        let found = words.iter().find(|(word, _)| word.as_bytes() == only(d));
-        found.map(|(_, value)| *value).ok_or_else(|| {
-            emerg(&d.name, format!("invalid value \"{}\"", String::from_utf8_lossy(only(d))))
-        })
-    }
-}

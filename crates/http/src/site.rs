@@ -12,7 +12,6 @@ use crate::location::{Location, LocationId};
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::request::Request;
-use crate::scope::emerg;
 use crate::variables::Variables;
 
 /// One `server` block.
@@ -161,19 +160,19 @@ fn gather(lines: &[(ServerId, ListenLine)]) -> Result<Vec<Group<'_>>, Error> {
         });
         let group = &mut groups[at];
         if group.servers.contains(server) {
-            return Err(emerg(&line.at, format!("a duplicate listen {address}")));
+            return Err(line.at.error(format!("a duplicate listen {address}")));
         }
         group.servers.push(*server);
         if line.options {
             if group.options_at.is_some_and(|first| first.listen != line.listen) {
-                return Err(emerg(&line.at, format!("duplicate listen options for {address}")));
+                return Err(line.at.error(format!("duplicate listen options for {address}")));
             }
             group.listen = line.listen.clone();
             group.options_at = Some(line);
         }
         if line.default_server {
             if group.default.is_some() {
-                return Err(emerg(&line.at, format!("a duplicate default server for {address}")));
+                return Err(line.at.error(format!("a duplicate default server for {address}")));
             }
             group.default = Some(*server);
         }
@@ -188,16 +187,11 @@ impl Group<'_> {
         for id in self.servers {
             for name in &servers[id.0 as usize].names {
                 if !hosts.add(name, id) {
-                    warnings.push(Error {
-                        level: weir_conf::Level::Warn,
-                        message: format!(
-                            "conflicting server name \"{}\" on {}, ignored",
-                            String::from_utf8_lossy(&name.text()),
-                            self.listen.address
-                        ),
-                        at: None,
-                        hint: None,
-                    });
+                    warnings.push(Error::warn(format!(
+                        "conflicting server name \"{}\" on {}, ignored",
+                        String::from_utf8_lossy(&name.text()),
+                        self.listen.address
+                    )));
                 }
             }
         }

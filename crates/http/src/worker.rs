@@ -130,7 +130,7 @@ impl Worker {
         let (now, _) = self.handle.wall();
         let (at, mut text) = self.date.get();
         if at != now {
-            text = weir_proto::date::http(now);
+            text = weir_proto::date::imf_fixdate(now);
             self.date.set((now, text));
         }
         out.extend_from_slice(&text);

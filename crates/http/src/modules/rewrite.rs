@@ -6,7 +6,7 @@ use weir_conf::Error;
 use crate::modules::{Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, emerg};
+use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 /// Settings: not inherited, since the code of a block runs in that block alone.
@@ -47,9 +47,9 @@ fn run(r: &mut Request) -> Step {
 
 fn set_return(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let code = d.args.first().and_then(|w| w.str()).and_then(|t| t.parse().ok());
-    let code = code.ok_or_else(|| emerg(&d.name, "invalid return code"))?;
+    let code = code.ok_or_else(|| d.error("invalid return code"))?;
     let text = d.args.get(1).map_or(b"".as_slice(), |w| &w.bytes);
-    let text = Template::new(&mut s.setup.variables, text).map_err(|e| emerg(&d.name, e))?;
+    let text = Template::new(&mut s.setup.variables, text).map_err(|e| d.error(e))?;
     std::sync::Arc::make_mut(&mut s.location.rewrite).answer = Some((code, text));
     Ok(())
 }

@@ -8,15 +8,8 @@ use weir_conf::{Body, Context, Directive, Error, Word};
 use crate::listen::{Address, ListenLine};
 use crate::location::{Key, Kind, LocationId, Place};
 use crate::regex::Regex;
-use crate::scope::{Scope, emerg};
+use crate::scope::Scope;
 use crate::site::Server;
-
-fn lines(d: &Directive) -> &[Directive] {
-    match &d.body {
-        Body::Block(lines) => lines,
-        _ => &[],
-    }
-}
 
 /// `server { }`
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
@@ -24,12 +17,12 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let place = Place::new(b"", Kind::Server);
     let (conf, location) = (s.server.clone(), s.location.inherited());
     let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
-    inner.read(lines(d))?;
+    inner.read(d.block())?;
     let Scope { setup, mut server, location, place, .. } = inner;
     let built = place.build(location, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
     if server.listens.is_empty() {
-        server.listens = default_listen(&d.name)?;
+        server.listens = default_listen(d)?;
     }
     if server.names.is_empty() {
         server.names.push(crate::names::ServerName::Exact(Vec::new()));
@@ -41,10 +34,10 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 }
 
 /// A server without `listen`: port 80, or 8000 for a user who may not open that.
-fn default_listen(at: &Word) -> Result<Vec<ListenLine>, Error> {
+fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
-    let word = Word { bytes: port.as_bytes().to_vec(), pos: at.pos, quoted: false };
-    let line = Directive { name: at.clone(), args: vec![word], body: Body::None };
+    let word = Word { bytes: port.as_bytes().to_vec(), pos: d.name.pos, quoted: false };
+    let line = Directive { args: vec![word], body: Body::None, ..d.clone() };
     let mut lines = crate::listen::parse(&line)?;
     lines.retain(|l| l.listen.address != Address::Unknown);
     Ok(lines)
@@ -53,9 +46,10 @@ fn default_listen(at: &Word) -> Result<Vec<ListenLine>, Error> {
 /// `location [modifier] name { }`
 pub fn location(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let (kind, key, word) = selector(s, d)?;
-    check_nesting(s, &kind, word)?;
+    check_nesting(s, d, &kind, word)?;
     let id = open(s, d, Place::new(&word.bytes, kind))?;
-    s.place.inner.push((id, key, word.clone()));
+    let duplicate = d.error_at(word, format!("duplicate location \"{}\"", word.lossy()));
+    s.place.inner.push((id, key, duplicate));
     Ok(())
 }
 
@@ -76,7 +70,7 @@ pub fn open_reserved(
 ) -> Result<(), Error> {
     let (conf, location) = (s.server.clone(), s.location.inherited());
     let mut inner = Scope::new(s.setup, context, conf, location, place);
-    inner.read(lines(d))?;
+    inner.read(d.block())?;
     let Scope { setup, location, place, .. } = inner;
     let built = place.build(location, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
@@ -87,7 +81,7 @@ pub fn open_reserved(
 fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &'d Word), Error> {
     let regex = |s: &mut Scope<'_, '_>, word: &'d Word, pattern: &[u8], caseless| {
         let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
-        regex.map(|r| (Kind::Regex(r), Key::Regex, word)).map_err(|text| emerg(word, text))
+        regex.map(|r| (Kind::Regex(r), Key::Regex, word)).map_err(|text| d.error_at(word, text))
     };
     if let [modifier, name] = d.args.as_slice() {
         return match modifier.bytes.as_slice() {
@@ -97,14 +91,14 @@ fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &
             }
             b"~" => regex(s, name, &name.bytes, false),
             b"~*" => regex(s, name, &name.bytes, true),
-            _ => Err(emerg(
+            _ => Err(d.error_at(
                 modifier,
                 format!("invalid location modifier \"{}\"", modifier.lossy()),
             )),
         };
     }
     let Some(word) = d.args.first() else {
-        return Err(emerg(&d.name, "invalid number of arguments in \"location\" directive"));
+        return Err(d.error("invalid number of arguments in \"location\" directive"));
     };
     match word.bytes.as_slice() {
         [b'=', rest @ ..] => Ok((Kind::Exact, Key::Exact(rest.to_vec()), word)),
@@ -118,26 +112,26 @@ fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &
     }
 }
 
-fn check_nesting(s: &Scope<'_, '_>, kind: &Kind, word: &Word) -> Result<(), Error> {
+fn check_nesting(s: &Scope<'_, '_>, d: &Directive, kind: &Kind, word: &Word) -> Result<(), Error> {
     let (inner, outer) = (word.lossy(), String::from_utf8_lossy(&s.place.name));
     match (&s.place.kind, kind) {
         (Kind::Server, _) => Ok(()),
-        (Kind::Exact, _) => Err(emerg(
+        (Kind::Exact, _) => Err(d.error_at(
             word,
             format!("location \"{inner}\" cannot be inside the exact location \"{outer}\""),
         )),
-        (Kind::Named, _) => Err(emerg(
+        (Kind::Named, _) => Err(d.error_at(
             word,
             format!("location \"{inner}\" cannot be inside the named location \"{outer}\""),
         )),
-        (_, Kind::Named) => Err(emerg(
+        (_, Kind::Named) => Err(d.error_at(
             word,
             format!("named location \"{inner}\" can be on the server level only"),
         )),
         (Kind::Prefix { .. }, Kind::Prefix { .. } | Kind::Exact)
             if !word.bytes.starts_with(&s.place.name) =>
         {
-            Err(emerg(word, format!("location \"{inner}\" is outside location \"{outer}\"")))
+            Err(d.error_at(word, format!("location \"{inner}\" is outside location \"{outer}\"")))
         }
         _ => Ok(()),
     }
@@ -146,7 +140,7 @@ fn check_nesting(s: &Scope<'_, '_>, kind: &Kind, word: &Word) -> Result<(), Erro
 /// `types { type extension...; }`
 pub fn types(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let mut map = if s.first(d) { HashMap::new() } else { (*s.location.core.types).clone() };
-    for line in lines(d) {
+    for line in d.block() {
         for extension in &line.args {
             map.insert(extension.bytes.to_ascii_lowercase(), line.name.bytes.clone());
         }

@@ -178,12 +178,10 @@ impl Settings for Conf {
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConf {
-    /// `large_client_header_buffers`, `underscores_in_headers`, `ignore_invalid_headers`, `max_headers`
+    /// `client_header_buffer_size`, `large_client_header_buffers`, `merge_slashes` and kin.
     pub head_limits: HeadLimits,
     /// `client_header_timeout`
     pub client_header_timeout: Duration,
-    /// `merge_slashes`
-    pub merge_slashes: bool,
     /// `listen`, so far.
     pub listens: Vec<ListenLine>,
     /// `server_name`, so far.
@@ -195,15 +193,8 @@ pub struct ServerConf {
 impl Default for ServerConf {
     fn default() -> Self {
         ServerConf {
-            head_limits: HeadLimits {
-                line: 8 * 1024,
-                total: 4 * 8 * 1024,
-                underscores: false,
-                ignore_invalid: true,
-                max_headers: 1000,
-            },
+            head_limits: HeadLimits::default(),
             client_header_timeout: Duration::from_secs(60),
-            merge_slashes: true,
             listens: Vec::new(),
             names: Vec::new(),
             first_name: None,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use weir_conf::{Error, values};
+use weir_conf::{Directive as Line, Error, values};
 
 use super::conf::Root;
 use super::{blocks, errors};
 use crate::names::ServerName;
 use crate::regex::Regex;
-use crate::scope::{Directive, Scope, Set, emerg, read, setting};
+use crate::scope::{Directive, Scope, Set, setting};
 use crate::template::Template;
 
 pub const DIRECTIVES: &[Directive] = &[
@@ -23,11 +23,11 @@ pub const DIRECTIVES: &[Directive] = &[
     Directive { name: "internal", help: "Only internal redirects reach the location.", set: Set::Simple(internal) },
     Directive { name: "default_type", help: "The type where the extension tells none.", set: Set::Simple(default_type) },
     Directive { name: "keepalive_timeout", help: "How long an idle connection stays.", set: Set::Simple(keepalive_timeout) },
-    setting!("keepalive_requests", core.keepalive_requests, read::number, "Requests on one connection."),
-    setting!("etag", core.etag, read::flag, "Whether files get an ETag."),
+    setting!("keepalive_requests", core.keepalive_requests, Line::number, "Requests on one connection."),
+    setting!("etag", core.etag, Line::flag, "Whether files get an ETag."),
 ];
 
-fn listen(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+fn listen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut lines = crate::listen::parse(d)?;
     if s.first(d) {
         s.server.listens.clear();
@@ -36,36 +36,36 @@ fn listen(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> 
     Ok(())
 }
 
-fn server_name(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     for word in &d.args {
         if s.server.first_name.is_none() {
             s.server.first_name = Some(word.lossy().into_owned());
         }
         if let Some(pattern) = word.bytes.strip_prefix(b"~") {
             let regex = Regex::new(&mut s.setup.variables, pattern, true);
-            let regex = regex.map_err(|text| emerg(word, text))?;
+            let regex = regex.map_err(|text| d.error_at(word, text))?;
             s.server.names.push(ServerName::Regex(regex));
             continue;
         }
         let names = ServerName::parse(&word.bytes).ok_or_else(|| {
-            emerg(word, format!("invalid server name or wildcard \"{}\"", word.lossy()))
+            d.error_at(word, format!("invalid server name or wildcard \"{}\"", word.lossy()))
         })?;
         s.server.names.extend(names);
     }
     Ok(())
 }
 
-fn root(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+fn root(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let alias = d.name.bytes == b"alias";
     let Some(word) = d.args.first() else { return Ok(()) };
     let conf = Scope::change(&mut s.location.core);
     if conf.root.set {
         let other = if conf.root.alias { "alias" } else { "root" };
         let name = d.name.lossy();
-        return Err(emerg(&d.name, match other == name {
-            true => format!("\"{name}\" directive is duplicate"),
-            false => format!("\"{name}\" directive is duplicate, \"{other}\" directive was specified earlier"),
-        }));
+        return Err(match other == name {
+            true => d.problem("is duplicate"),
+            false => d.problem(&format!("is duplicate, \"{other}\" directive was specified earlier")),
+        });
     }
     let mut text = word.bytes.clone();
     if !alias && text.ends_with(b"/") {
@@ -75,34 +75,38 @@ fn root(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
         use std::os::unix::ffi::OsStringExt;
         text = s.setup.path(&text).into_os_string().into_vec();
     }
-    let value = Template::new(&mut s.setup.variables, &text).map_err(|e| emerg(word, e))?;
+    let value = Template::new(&mut s.setup.variables, &text).map_err(|e| d.error_at(word, e))?;
     conf.root = Root { value, alias, alias_of: s.place.name.len(), set: true };
     Ok(())
 }
 
-fn internal(s: &mut Scope<'_, '_>, _: &weir_conf::Directive) -> Result<(), Error> {
+fn internal(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
     Arc::make_mut(&mut s.location.core).internal = true;
     Ok(())
 }
 
-fn default_type(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+fn default_type(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let text = d.args.first().map_or(Vec::new(), |w| w.bytes.clone());
     Arc::make_mut(&mut s.location.core).default_type = text;
     Ok(())
 }
 
-fn keepalive_timeout(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+fn keepalive(d: &Line) -> Result<std::time::Duration, Error> {
+    let value = d.arg(0).and_then(|word| values::duration(&word.bytes));
+    value.ok_or_else(|| d.problem("invalid value"))
+}
+
+fn keepalive_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    let timeout = read::time(d)?;
+    let timeout = keepalive(d)?;
     let conf = Arc::make_mut(&mut s.location.core);
     conf.keepalive_timeout = timeout;
     conf.keepalive_header = None;
     if let Some(word) = d.args.get(1) {
-        let seconds = values::seconds(&word.bytes);
-        conf.keepalive_header = Some(seconds.ok_or_else(|| {
-            emerg(&d.name, "invalid second parameter in \"keepalive_timeout\" directive")
-        })?);
+        let seconds = values::sec(&word.bytes);
+        conf.keepalive_header =
+            Some(seconds.ok_or_else(|| d.problem("invalid second parameter"))?);
     }
     Ok(())
 }

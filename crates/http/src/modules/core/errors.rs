@@ -4,7 +4,7 @@ use weir_conf::{Directive, Error};
 
 use crate::phases::{From, Step, count_change};
 use crate::request::Request;
-use crate::scope::{Scope, emerg};
+use crate::scope::Scope;
 use crate::template::Template;
 
 /// One status of an `error_page` line.
@@ -37,18 +37,18 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         tell = match code {
             b"" => Tell::Page,
             code => Tell::This(parse(code).ok_or_else(|| {
-                emerg(last, format!("invalid value \"{}\"", last.lossy()))
+                d.error_at(last, format!("invalid value \"{}\"", last.lossy()))
             })?),
         };
     }
     let page = Template::new(&mut s.setup.variables, &page_word.bytes)
-        .map_err(|text| emerg(page_word, text))?;
+        .map_err(|text| d.error_at(page_word, text))?;
     for word in codes {
         let status = parse(&word.bytes)
-            .ok_or_else(|| emerg(word, format!("invalid value \"{}\"", word.lossy())))?;
+            .ok_or_else(|| d.error_at(word, format!("invalid value \"{}\"", word.lossy())))?;
         if !(300..=599).contains(&status) {
             let text = format!("value \"{}\" must be between 300 and 599", word.lossy());
-            return Err(emerg(word, text));
+            return Err(d.error_at(word, text));
         }
         let entry = ErrorPage { status, tell, page: page.clone() };
         Scope::change(&mut s.location.core).error_pages.push(entry);
