@@ -142,7 +142,10 @@ impl Request {
         if limit > 0 && self.body.received > limit {
             self.log(
                 Level::Error,
-                format_args!("client intended to send too large chunked body: {} bytes", self.body.received),
+                format_args!(
+                    "client intended to send too large chunked body: {} bytes",
+                    self.body.received
+                ),
             );
             return Err(413);
         }

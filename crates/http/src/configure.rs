@@ -82,8 +82,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     let mut location = LocationConf::default();
     Scope::change(&mut location.core).error_log = inputs.error_log.clone();
     let place = Place::new(b"", Kind::Server);
-    let mut scope =
-        Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
+    let mut scope = Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
     scope.read(lines)?;
     let main = scope.location;
     setup.variables.check().map_err(Error::emerg)?;

@@ -150,7 +150,8 @@ fn park(conn: Rc<Conn>, worker: &Rc<Worker>, timeout: Duration) {
 
 /// One request from its head's first byte to its log line.
 async fn request(r: &mut Request) -> After {
-    let metrics = r.worker.metrics;
+    let worker = r.worker.clone();
+    let metrics = &worker.metrics;
     metrics.add(Metric::Reading, 1);
     let head = read_head(r).await;
     metrics.sub(Metric::Reading, 1);
@@ -193,6 +194,7 @@ fn log(r: &mut Request) {
 async fn read_head(r: &mut Request) -> Head {
     let conn = r.conn.clone();
     let several = !r.site.is_single(&conn);
+    let mut deadline = None;
     loop {
         if !r.buf.is_empty() {
             let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
@@ -214,7 +216,7 @@ async fn read_head(r: &mut Request) -> Head {
                 Err(error) => return refused(r, &error),
             }
         }
-        match read_more(r, &conn).await {
+        match read_more(r, &conn, &mut deadline).await {
             Ok(0) if r.buf.is_empty() => return Head::Over(0),
             Ok(0) => {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
@@ -241,7 +243,11 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     Head::Refused(error.status())
 }
 
-async fn read_more(r: &mut Request, conn: &Conn) -> io::Result<usize> {
+async fn read_more(
+    r: &mut Request,
+    conn: &Conn,
+    deadline: &mut Option<Instant>,
+) -> io::Result<usize> {
     let mut buf = std::mem::take(&mut r.buf);
     let room = if buf.is_empty() { FIRST_READ } else { buf.len() };
     if buf.capacity() - buf.len() < room / 2 {
@@ -251,10 +257,10 @@ async fn read_more(r: &mut Request, conn: &Conn) -> io::Result<usize> {
         r.buf = buf;
         return n;
     }
-    if !conn.stream.has_deadline() {
-        let timeout = r.server.conf.client_header_timeout;
-        conn.stream.set_deadline(Some(r.worker.handle.now() + timeout));
-    }
+    // One deadline for the whole head, so that a client cannot stretch it byte by byte.
+    let timeout = r.server.conf.client_header_timeout;
+    let until = *deadline.get_or_insert_with(|| r.worker.handle.now() + timeout);
+    conn.stream.set_deadline(Some(until));
     let (result, buf) = conn.stream.recv(buf).await;
     r.buf = buf;
     result

@@ -39,7 +39,7 @@ impl Address {
 
     /// The local end of a connection.
     pub fn local_of(stream: &Stream) -> Option<Address> {
-        rustix::net::getsockname(stream.fd()).ok().map(|a| Address::from_any(Some(a)))
+        stream.local_addr().ok().map(|a| Address::from_any(Some(a)))
     }
 
     /// As `$remote_addr` and `$server_addr` show it: without port; `unix:` for Unix sockets.
@@ -140,9 +140,8 @@ pub struct ListenLine {
 pub fn parse(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let Some(first) = d.args.first() else { return Ok(Vec::new()) };
     let text = first.lossy();
-    let wrong = |what: &str| {
-        d.error_at(first, format!("{what} in \"{text}\" of the \"listen\" directive"))
-    };
+    let wrong =
+        |what: &str| d.error_at(first, format!("{what} in \"{text}\" of the \"listen\" directive"));
     let addresses = addresses(&text).map_err(wrong)?;
     let mut line = ListenLine {
         listen: Listen {
@@ -231,7 +230,8 @@ fn parameter(line: &mut ListenLine, d: &Directive, word: &weir_conf::Word) -> Re
     let listen = &mut line.listen;
     (line.options, listen.bind) = (true, true);
     let (name, value) = text.split_once('=').map_or((&*text, None), |(n, v)| (n, Some(v)));
-    let size = |v: Option<&str>| weir_conf::values::size(v.unwrap_or("").as_bytes()).ok_or_else(bad);
+    let size =
+        |v: Option<&str>| weir_conf::values::size(v.unwrap_or("").as_bytes()).ok_or_else(bad);
     let flag = |v: Option<&str>| match v {
         Some("on") => Ok(true),
         Some("off") => Ok(false),
@@ -245,17 +245,22 @@ fn parameter(line: &mut ListenLine, d: &Directive, word: &weir_conf::Word) -> Re
         "ipv6only" => listen.ipv6only = flag(value)?,
         "backlog" => {
             let n = value.and_then(|v| v.parse().ok()).filter(|n| *n > 0);
-            listen.backlog = n.ok_or_else(|| d.error_at(word, format!("invalid backlog \"{text}\"")))?;
+            listen.backlog =
+                n.ok_or_else(|| d.error_at(word, format!("invalid backlog \"{text}\"")))?;
         }
         "rcvbuf" => listen.rcvbuf = Some(size(value)?),
         "sndbuf" => listen.sndbuf = Some(size(value)?),
         "fastopen" => listen.fastopen = Some(value.and_then(|v| v.parse().ok()).ok_or_else(bad)?),
-        "so_keepalive" => listen.so_keepalive = Some(keepalive(value.unwrap_or("")).ok_or_else(bad)?),
+        "so_keepalive" => {
+            listen.so_keepalive = Some(keepalive(value.unwrap_or("")).ok_or_else(bad)?)
+        }
         "setfib" | "accept_filter" => return Err(bad()),
         "ssl" | "http2" | "quic" | "proxy_protocol" => {
             return Err(d.error_at(
                 word,
-                format!("the \"{name}\" parameter of \"listen\" is known but not built into weir yet"),
+                format!(
+                    "the \"{name}\" parameter of \"listen\" is known but not built into weir yet"
+                ),
             ));
         }
         _ => return Err(bad()),
@@ -274,9 +279,7 @@ fn keepalive(value: &str) -> Option<Keepalive> {
     let mut time = || match parts.next() {
         None => None,
         Some("") => Some(None),
-        Some(text) => {
-            Some(Some(Duration::from_secs(weir_conf::values::sec(text.as_bytes())?)))
-        }
+        Some(text) => Some(Some(Duration::from_secs(weir_conf::values::sec(text.as_bytes())?))),
     };
     let (idle, interval) = (time()?, time()?);
     let count = match parts.next()? {

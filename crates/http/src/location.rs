@@ -83,9 +83,19 @@ impl Place {
     }
 
     /// The location, when its block was read.
-    pub fn build(self, conf: LocationConf, auto: &dyn Fn(LocationId) -> bool) -> Result<Location, Error> {
+    pub fn build(
+        self,
+        conf: LocationConf,
+        auto: &dyn Fn(LocationId) -> bool,
+    ) -> Result<Location, Error> {
         let children = Children::new(self.inner, auto)?;
-        Ok(Location { name: self.name, kind: self.kind, conf, auto_redirect: self.auto_redirect, children })
+        Ok(Location {
+            name: self.name,
+            kind: self.kind,
+            conf,
+            auto_redirect: self.auto_redirect,
+            children,
+        })
     }
 }
 
@@ -118,7 +128,10 @@ enum Static {
 }
 
 impl Children {
-    fn new(inner: Vec<(LocationId, Key, Error)>, auto: &dyn Fn(LocationId) -> bool) -> Result<Self, Error> {
+    fn new(
+        inner: Vec<(LocationId, Key, Error)>,
+        auto: &dyn Fn(LocationId) -> bool,
+    ) -> Result<Self, Error> {
         let mut this = Children::default();
         for (id, key, duplicate) in inner {
             if let Key::Exact(name) | Key::Prefix(name) = &key
@@ -162,7 +175,10 @@ impl Children {
 
     /// True where no location stands inside.
     pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty() && self.named.is_empty()
+        self.exact.is_empty()
+            && self.prefixes.is_empty()
+            && self.regexes.is_empty()
+            && self.named.is_empty()
     }
 
     /// The named location `@name` (the name with its `@`).
@@ -222,7 +238,7 @@ enum Outcome {
 }
 
 fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
-    let site = r.site();
+    let site = r.site;
     let here = site.location(start);
     let (mut best, mut noregex) = (start, false);
     match here.children.fixed(&r.path) {

@@ -15,6 +15,9 @@ use crate::response::reason;
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
 
+/// Room for a head, and what may travel with it.
+const HEAD: usize = 1024;
+
 /// What waits to be sent.
 #[derive(Default)]
 pub struct Output {
@@ -46,11 +49,9 @@ pub trait BodyFilter {
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let mut head = std::mem::take(&mut self.head);
-        head.clear();
         let mut filters = std::mem::take(&mut self.filters);
         filters.clear();
-        *self = Output { head, filters, ..Output::default() };
+        *self = Output { filters, ..Output::default() };
     }
 }
 
@@ -84,7 +85,7 @@ impl Request {
             filter(self)?;
         }
         self.frame();
-        let mut head = std::mem::take(&mut self.output.head);
+        let mut head = self.worker.handle.take_buf(HEAD);
         self.write_head(&mut head);
         self.response.head_bytes = head.len() as u64;
         self.output.head = head;
@@ -268,33 +269,24 @@ impl Request {
 
     /// Sends all that waits.
     pub async fn flush(&mut self) -> io::Result<()> {
-        let head = self.output.head.len();
-        let total = head as u64 + self.output.chain.len();
+        let output = &mut self.output;
+        if !output.head.is_empty() {
+            let head = std::mem::take(&mut output.head);
+            output.chain.push_front(head);
+        }
+        let total = output.chain.len();
         if total == 0 {
             return Ok(());
         }
+        let mut chain = std::mem::take(&mut output.chain);
         let conn = self.conn.clone();
-        let limit = crate::modules::core::rate(self);
-        if self.output.chain.is_empty() && limit.is_none() {
-            // The usual case: one buffer, one send, nothing allocated.
-            let sent = conn.stream.try_send(&self.output.head)?.unwrap_or(0);
-            if sent < head {
-                let rest = Bytes::copy_from_slice(&self.output.head[sent..]);
-                let mut chain = Chain::default();
-                chain.push(Segment::Bytes(rest));
-                self.send_chain(&conn, &mut chain).await?;
-            }
-            self.output.head.clear();
+        if let Some(limit) = crate::modules::core::rate(self) {
+            crate::modules::core::send_limited(self, &mut chain, limit).await?;
         } else {
-            let mut chain = Chain::default();
-            if head > 0 {
-                chain.push(Segment::Bytes(Bytes::copy_from_slice(&self.output.head)));
-                self.output.head.clear();
-            }
-            chain.append(&mut self.output.chain);
-            match limit {
-                None => self.send_chain(&conn, &mut chain).await?,
-                Some(limit) => crate::modules::core::send_limited(self, &mut chain, limit).await?,
+            // The usual case is one buffer and one send, without a look at the clock.
+            conn.stream.try_send(&mut chain)?;
+            if !chain.is_empty() {
+                self.send_chain(&conn, &mut chain).await?;
             }
         }
         self.output.sent += total;
@@ -315,12 +307,10 @@ impl Output {
     fn put(&mut self, mut chain: Chain) {
         if self.chain.is_empty()
             && self.head.len() as u64 + chain.len() <= INLINE as u64
-            && chain.in_memory()
+            && chain.segments().all(|s| s.memory().is_some())
         {
-            for segment in chain.segments() {
-                if let Segment::Bytes(bytes) = segment {
-                    self.head.extend_from_slice(bytes);
-                }
+            for memory in chain.segments().filter_map(Segment::memory) {
+                self.head.extend_from_slice(memory);
             }
             return;
         }

@@ -214,10 +214,7 @@ async fn content(r: &mut Request) -> Step {
     if r.path.ends_with(b"/") {
         let conf = r.conf();
         let path = conf.core.map_path(r);
-        r.log(
-            Level::Error,
-            format_args!("directory index of \"{}\" is forbidden", path.display()),
-        );
+        r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", path.display()));
         return Step::Status(403);
     }
     r.log(Level::Error, format_args!("no handler found"));

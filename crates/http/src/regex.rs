@@ -42,9 +42,13 @@ impl Regex {
         let text = std::str::from_utf8(pattern).map_err(|_| {
             format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern))
         })?;
-        let pcre =
-            RegexBuilder::new().caseless(caseless).jit_if_available(true).build(text).map_err(|e| {
-                let place = e.offset().map(|at| format!(" at \"{}\"", text.get(at..).unwrap_or("")));
+        let pcre = RegexBuilder::new()
+            .caseless(caseless)
+            .jit_if_available(true)
+            .build(text)
+            .map_err(|e| {
+                let place =
+                    e.offset().map(|at| format!(" at \"{}\"", text.get(at..).unwrap_or("")));
                 let what = e.to_string();
                 let what = what.rsplit(": ").next().unwrap_or(&what).to_owned();
                 format!("pcre2_compile() failed: {what} in \"{text}\"{}", place.unwrap_or_default())

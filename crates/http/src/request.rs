@@ -195,7 +195,8 @@ impl Request {
         let head = self.head();
         if head.line_end > 0 {
             let request = self.buf.get(..head.line_end as usize).unwrap_or_default();
-            let _ = write!(line, ", request: \"{}\"", String::from_utf8_lossy(request.trim_ascii()));
+            let _ =
+                write!(line, ", request: \"{}\"", String::from_utf8_lossy(request.trim_ascii()));
         }
         if let Some(host) = self.header(HeaderId::Host) {
             let _ = write!(line, ", host: \"{}\"", String::from_utf8_lossy(host));

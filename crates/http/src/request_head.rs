@@ -1,6 +1,5 @@
 //! What a head means, once it is read: server, path, framing of the body, keep-alive.
 
-use weir_proto::Span;
 use weir_proto::http1::{BodyDecoder, Connection, HeaderId, Version};
 
 use crate::request::Request;
@@ -54,5 +53,5 @@ pub fn take_line(r: &mut Request) {
     r.path.clear();
     r.path.extend_from_slice(head.uri(&r.buf));
     r.args.clear();
-    r.args.extend_from_slice(head.args.unwrap_or(Span::default()).of(&r.buf));
+    r.args.extend_from_slice(head.args.unwrap_or_default().of(&r.buf));
 }

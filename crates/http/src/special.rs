@@ -51,9 +51,17 @@ fn visible(status: u16) -> u16 {
 
 fn page(status: u16, signature: &[u8]) -> Vec<u8> {
     let (title, heading, text) = match status {
-        494 => ("400 Request Header Or Cookie Too Large", "400 Bad Request", "Request Header Or Cookie Too Large"),
+        494 => (
+            "400 Request Header Or Cookie Too Large",
+            "400 Bad Request",
+            "Request Header Or Cookie Too Large",
+        ),
         495 => ("400 The SSL certificate error", "400 Bad Request", "The SSL certificate error"),
-        496 => ("400 No required SSL certificate was sent", "400 Bad Request", "No required SSL certificate was sent"),
+        496 => (
+            "400 No required SSL certificate was sent",
+            "400 Bad Request",
+            "No required SSL certificate was sent",
+        ),
         497 => (
             "400 The plain HTTP request was sent to HTTPS port",
             "400 Bad Request",

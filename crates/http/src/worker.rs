@@ -127,7 +127,7 @@ impl Worker {
 
     /// Appends the current date as a header's value.
     pub fn write_date(&self, out: &mut Vec<u8>) {
-        let (now, _) = self.handle.wall();
+        let now = self.handle.wall().secs;
         let (at, mut text) = self.date.get();
         if at != now {
             text = weir_proto::date::imf_fixdate(now);

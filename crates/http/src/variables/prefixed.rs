@@ -3,9 +3,12 @@
 use super::Get;
 use crate::request::Request;
 
+/// Reads what the rest of the name says.
+type Read = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
+
 /// The variable of this name, if its prefix is one of these.
 pub fn getter(name: &[u8]) -> Option<Get> {
-    let families: [(&[u8], fn(&mut Request, &[u8], &mut Vec<u8>) -> bool); 4] = [
+    let families: [(&[u8], Read); 4] = [
         (b"arg_", argument),
         (b"http_", request_header),
         (b"sent_http_", response_header),
@@ -47,7 +50,11 @@ fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     if r.response.special_header(name, out) {
         return true;
     }
-    joined(r.response.headers.iter().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
+    joined(
+        r.response.headers.iter().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v),
+        b", ",
+        out,
+    )
 }
 
 /// Joins all values of a header, as a list of one header would be written (RFC 9110 section 5.3).
@@ -77,14 +84,15 @@ pub fn same_name(header: &[u8], variable: &[u8]) -> bool {
 }
 
 fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let value = r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(b"cookie")).find_map(|(_, v)| {
-        v.split(|b| *b == b';').find_map(|pair| {
-            let pair = pair.trim_ascii_start();
-            let (key, value) = pair.split_at_checked(name.len())?;
-            let value = key.eq_ignore_ascii_case(name).then_some(value)?;
-            value.trim_ascii_start().strip_prefix(b"=").map(<[u8]>::trim_ascii)
-        })
-    });
+    let value =
+        r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(b"cookie")).find_map(|(_, v)| {
+            v.split(|b| *b == b';').find_map(|pair| {
+                let pair = pair.trim_ascii_start();
+                let (key, value) = pair.split_at_checked(name.len())?;
+                let value = key.eq_ignore_ascii_case(name).then_some(value)?;
+                value.trim_ascii_start().strip_prefix(b"=").map(<[u8]>::trim_ascii)
+            })
+        });
     match value {
         Some(value) => {
             out.extend_from_slice(value);

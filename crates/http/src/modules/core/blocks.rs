@@ -86,15 +86,12 @@ fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &
     if let [modifier, name] = d.args.as_slice() {
         return match modifier.bytes.as_slice() {
             b"=" => Ok((Kind::Exact, Key::Exact(name.bytes.clone()), name)),
-            b"^~" => {
-                Ok((Kind::Prefix { noregex: true }, Key::Prefix(name.bytes.clone()), name))
-            }
+            b"^~" => Ok((Kind::Prefix { noregex: true }, Key::Prefix(name.bytes.clone()), name)),
             b"~" => regex(s, name, &name.bytes, false),
             b"~*" => regex(s, name, &name.bytes, true),
-            _ => Err(d.error_at(
-                modifier,
-                format!("invalid location modifier \"{}\"", modifier.lossy()),
-            )),
+            _ => Err(
+                d.error_at(modifier, format!("invalid location modifier \"{}\"", modifier.lossy()))
+            ),
         };
     }
     let Some(word) = d.args.first() else {
@@ -124,10 +121,9 @@ fn check_nesting(s: &Scope<'_, '_>, d: &Directive, kind: &Kind, word: &Word) -> 
             word,
             format!("location \"{inner}\" cannot be inside the named location \"{outer}\""),
         )),
-        (_, Kind::Named) => Err(d.error_at(
-            word,
-            format!("named location \"{inner}\" can be on the server level only"),
-        )),
+        (_, Kind::Named) => Err(
+            d.error_at(word, format!("named location \"{inner}\" can be on the server level only"))
+        ),
         (Kind::Prefix { .. }, Kind::Prefix { .. } | Kind::Exact)
             if !word.bytes.starts_with(&s.place.name) =>
         {

@@ -115,7 +115,11 @@ pub struct Tokens(Vec<u8>);
 impl Tokens {
     /// With the version, or the name alone.
     pub fn new(version: bool) -> Tokens {
-        Tokens(if version { format!("weir/{}", crate::VERSION).into_bytes() } else { b"weir".to_vec() })
+        Tokens(if version {
+            format!("weir/{}", crate::VERSION).into_bytes()
+        } else {
+            b"weir".to_vec()
+        })
     }
 
     /// What `Server:` and weir's own pages show.

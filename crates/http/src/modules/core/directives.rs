@@ -13,17 +13,58 @@ use crate::template::Template;
 
 pub const DIRECTIVES: &[Directive] = &[
     Directive { name: "server", help: "A virtual server.", set: Set::Block(blocks::server) },
-    Directive { name: "location", help: "Settings for some paths.", set: Set::Block(blocks::location) },
-    Directive { name: "types", help: "Types by file name extension.", set: Set::Simple(blocks::types) },
-    Directive { name: "listen", help: "An address that the server answers on.", set: Set::Simple(listen) },
-    Directive { name: "server_name", help: "Host names that select the server.", set: Set::Simple(server_name) },
-    Directive { name: "root", help: "The directory that paths are looked up in.", set: Set::Simple(root) },
-    Directive { name: "alias", help: "The directory that stands for the location's name.", set: Set::Simple(root) },
+    Directive {
+        name: "location",
+        help: "Settings for some paths.",
+        set: Set::Block(blocks::location),
+    },
+    Directive {
+        name: "types",
+        help: "Types by file name extension.",
+        set: Set::Simple(blocks::types),
+    },
+    Directive {
+        name: "listen",
+        help: "An address that the server answers on.",
+        set: Set::Simple(listen),
+    },
+    Directive {
+        name: "server_name",
+        help: "Host names that select the server.",
+        set: Set::Simple(server_name),
+    },
+    Directive {
+        name: "root",
+        help: "The directory that paths are looked up in.",
+        set: Set::Simple(root),
+    },
+    Directive {
+        name: "alias",
+        help: "The directory that stands for the location's name.",
+        set: Set::Simple(root),
+    },
     Directive { name: "error_page", help: "The page for a status.", set: Set::Simple(errors::set) },
-    Directive { name: "internal", help: "Only internal redirects reach the location.", set: Set::Simple(internal) },
-    Directive { name: "default_type", help: "The type where the extension tells none.", set: Set::Simple(default_type) },
-    Directive { name: "keepalive_timeout", help: "How long an idle connection stays.", set: Set::Simple(keepalive_timeout) },
-    setting!("keepalive_requests", core.keepalive_requests, Line::number, "Requests on one connection."),
+    Directive {
+        name: "internal",
+        help: "Only internal redirects reach the location.",
+        set: Set::Simple(internal),
+    },
+    Directive {
+        name: "default_type",
+        help: "The type where the extension tells none.",
+        set: Set::Simple(default_type),
+    },
+    Directive {
+        name: "keepalive_timeout",
+        help: "How long an idle connection stays.",
+        set: Set::Simple(keepalive_timeout),
+    },
+    setting!(
+        "keepalive_requests",
+        core.keepalive_requests,
+        Line::number,
+        "Requests on one connection."
+    ),
     setting!("etag", core.etag, Line::flag, "Whether files get an ETag."),
 ];
 
@@ -64,7 +105,9 @@ fn root(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let name = d.name.lossy();
         return Err(match other == name {
             true => d.problem("is duplicate"),
-            false => d.problem(&format!("is duplicate, \"{other}\" directive was specified earlier")),
+            false => {
+                d.problem(&format!("is duplicate, \"{other}\" directive was specified earlier"))
+            }
         });
     }
     let mut text = word.bytes.clone();
@@ -105,9 +148,7 @@ fn keepalive_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     conf.keepalive_header = None;
     if let Some(word) = d.args.get(1) {
         let seconds = values::sec(&word.bytes);
-        conf.keepalive_header =
-            Some(seconds.ok_or_else(|| d.problem("invalid second parameter"))?);
+        conf.keepalive_header = Some(seconds.ok_or_else(|| d.problem("invalid second parameter"))?);
     }
     Ok(())
 }
-

@@ -34,12 +34,13 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         && let Some(code) = last.bytes.strip_prefix(b"=")
     {
         codes = rest;
-        tell = match code {
-            b"" => Tell::Page,
-            code => Tell::This(parse(code).ok_or_else(|| {
-                d.error_at(last, format!("invalid value \"{}\"", last.lossy()))
-            })?),
-        };
+        tell =
+            match code {
+                b"" => Tell::Page,
+                code => Tell::This(parse(code).ok_or_else(|| {
+                    d.error_at(last, format!("invalid value \"{}\"", last.lossy()))
+                })?),
+            };
     }
     let page = Template::new(&mut s.setup.variables, &page_word.bytes)
         .map_err(|text| d.error_at(page_word, text))?;
