@@ -1,1 +1,111 @@
-//! Accept policies: one file each, pure, and the laws that they all keep.
+//! Accept policies: which loop takes the next connection. One file each, pure, and the laws that
+//! they are held to.
+//!
+//! A policy makes no system call and asks no clock: it is told what happened and answers what to
+//! do, so that the server, the laboratory and the simulator run the same lines. What the loops
+//! know of each other goes through the [`LoadTable`], a few words per loop in memory that they
+//! share. A [`Seat`] is a loop's place at that table: it keeps the row and asks the policy.
+//!
+//! What a policy needs of the sockets (one shared socket, one each, an acceptor) is its [`Shape`];
+//! [`Kind`] lists the policies by the names that `accept_balance` takes.
+
+mod blocking;
+mod dispatch;
+mod exclusive;
+mod fair;
+mod herd;
+mod kind;
+#[cfg(test)]
+mod laws;
+pub mod model;
+mod mutex;
+mod reuseport;
+mod rotate;
+mod seat;
+mod shared_epoll;
+mod single;
+mod table;
+
+use std::time::{Duration, Instant};
+
+pub use kind::{Kind, Shape, UnknownPolicy};
+pub use seat::{Seat, Setup};
+pub use table::{Load, LoadTable, Row, State};
+
+/// How new connections are spread over the loops. Each loop has its own value.
+pub trait Policy: Send {
+    /// About to sleep: should this loop be woken for new connections, and when must it look again?
+    fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait;
+
+    /// Back from the wait. The answer says whether to try an accept although the loop was not
+    /// armed, since nobody else may be there to take a waiting connection.
+    fn after_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Probe {
+        Probe::No
+    }
+
+    /// This loop accepted `n` connections in a row from one socket; its row counts them already.
+    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
+        After::Keep
+    }
+
+    /// One of this loop's connections ended.
+    fn on_closed(&mut self, _now: Instant) {}
+
+    /// Asked after [`after_wait`](Policy::after_wait) and [`on_accepted`](Policy::on_accepted),
+    /// until it answers `None`: a sleeping loop that must look again, now. It is woken and runs its
+    /// own `before_wait`.
+    fn whom_to_wake(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
+        None
+    }
+
+    /// For an acceptor that hands over: the loop that gets the connection it just accepted.
+    fn place(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
+        None
+    }
+}
+
+/// What a loop does with its listening sockets before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// Registered: a new connection may wake this loop.
+    Armed,
+    /// Registered, and at the end of the kernel's wait list: sockets from which this loop accepted
+    /// since it added them are removed and added again.
+    ArmedLast,
+    /// Not registered: new connections are for others.
+    Disarmed,
+}
+
+/// The answer to [`Policy::before_wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Registered or not.
+    pub arm: Arm,
+    /// The longest sleep after which the policy must be asked again; `None`: as long as it likes.
+    pub at_most: Option<Duration>,
+}
+
+impl Wait {
+    /// Armed, for as long as nothing happens.
+    pub const ARMED: Wait = Wait { arm: Arm::Armed, at_most: None };
+    /// Disarmed, for as long as nothing happens.
+    pub const DISARMED: Wait = Wait { arm: Arm::Disarmed, at_most: None };
+}
+
+/// Whether to try an accept on sockets that are not armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Accept only what the backend reports.
+    No,
+    /// Try one accept on each socket.
+    Try,
+}
+
+/// What follows an accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The registration stays as it is.
+    Keep,
+    /// Remove and add the socket at once: this loop goes to the end of the kernel's wait list.
+    Readd,
+}

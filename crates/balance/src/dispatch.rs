@@ -1,0 +1,66 @@
+//! `dispatch`: an acceptor takes every connection and hands it to the least loaded loop.
+//!
+//! Loops do not listen at all. Open connections are compared first and requests in process second,
+//! what was handed over and has not arrived counted with both. A loop that does not stir within
+//! the table's limits gets nothing more; what it was given waits for it.
+
+use std::time::Instant;
+
+use crate::{LoadTable, Policy, Row, State, Wait};
+
+pub(crate) struct Dispatch;
+
+impl Policy for Dispatch {
+    fn before_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Wait {
+        Wait::DISARMED
+    }
+
+    fn place(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+        let stamp = loops.stamp(now);
+        let able = || loops.rows().filter(|(_, row)| loops.counts(*row, stamp));
+        let any = || loops.rows().filter(|(_, row)| is_there(*row));
+        let lightest = able().min_by_key(weight).or_else(|| any().min_by_key(weight));
+        let (i, row) = lightest?;
+        row.count_handed();
+        row.wake(stamp);
+        Some(i)
+    }
+}
+
+/// What decides; of equals, the one that was given least so far.
+fn weight((_, row): &(usize, Row<'_>)) -> (u64, u64, u64) {
+    let (load, pending) = (row.load(), row.pending());
+    let awake = u64::from(row.state() == State::Awake);
+    (load.open + pending, load.inflight.max(awake) + pending, row.accepted() + pending)
+}
+
+fn is_there(row: Row<'_>) -> bool {
+    matches!(row.state(), State::Awake | State::Armed | State::Disarmed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Load;
+
+    #[test]
+    fn the_least_loaded_gets_it_and_a_silent_one_does_not() {
+        let words: Vec<_> = (0..LoadTable::words(3)).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        let mut dispatch = Dispatch;
+        assert_eq!(dispatch.place(now, &table), None, "nobody is there");
+        for i in 0..3 {
+            table.row(i).set_state(State::Disarmed, 1);
+        }
+        table.row(0).set_load(Load { inflight: 0, open: 1 });
+        let placed: Vec<_> = (0..3).filter_map(|_| dispatch.place(now, &table)).collect();
+        assert_eq!(placed, [1, 2, 0]);
+        table.row(0).stir();
+        let later = now + Duration::from_millis(20);
+        assert_eq!(dispatch.place(later, &table), Some(0), "1 and 2 have not stirred");
+    }
+}

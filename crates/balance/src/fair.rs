@@ -1,0 +1,217 @@
+//! `fair`, the default: of the loops that carry no more than the others, the one that was served
+//! longest ago. Even, and one queue.
+//!
+//! It rests on two facts of the kernel (fs/eventpoll.c): with EPOLLEXCLUSIVE a connection wakes one
+//! waiter, in the order of registration, and only a loop that sleeps in epoll_wait is a waiter.
+//! Busy and stopped loops are skipped for free, and when all are busy the connection waits in the
+//! one queue. What is left to do is order and weight.
+//!
+//! *Order*: a loop that accepted goes to the end of the wait list before it sleeps again.
+//!
+//! *Weight*: a loop is armed unless it carries more than the mean: first of open connections, which
+//! stay and bring more work; then, among those with no more than their share of them, of requests
+//! in process. Compared the other way round, a loop with four idle connections would take a fifth
+//! whenever another one works, and keep it for minutes.
+//!
+//! *Liveness*. By comparison alone a connection could wait while a disarmed loop sleeps, since a
+//! decision is as old as the sleep. Three things bound that wait:
+//! - the last armed sleeper to wake up wakes a disarmed one, so that it compares anew;
+//! - a disarmed loop that sees no armed sleeper waits [`PATIENCE`] for one that carries less, and
+//!   then stands in;
+//! - a disarmed loop tries an accept now and then ([`PROBE_FIRST`] to [`PROBE_LAST`]). If it finds
+//!   a connection, the armed sleepers in the table did not take it: it wakes one, and a loop that
+//!   does not stir counts no more. So a stopped loop is forgotten, whatever its row says.
+
+use std::time::{Duration, Instant};
+
+use crate::{After, Arm, LoadTable, Policy, Probe, Setup, State, Wait};
+
+/// How long a disarmed loop leaves the place to loops that carry less, when all of them work. Less
+/// than a slow handler takes, more than the pause between two requests of a busy connection.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// The first try for a connection that nobody took; twice the handler's time of a sluggish server,
+/// and at 100 tries a second a twentieth of a percent of a processor.
+const PROBE_FIRST: Duration = Duration::from_millis(10);
+/// Tries that find nothing double the pause up to this: the longest wait beside stopped loops.
+const PROBE_LAST: Duration = Duration::from_millis(40);
+/// An armed loop whose load has not changed compares again after this long.
+const FRESH: Duration = Duration::from_millis(1);
+
+pub(crate) struct Fair {
+    me: usize,
+    /// Connections above the mean that an armed loop may have before it leaves: with many sockets
+    /// leaving and coming back costs many calls.
+    slack: u64,
+    armed: bool,
+    accepted: bool,
+    seen: Option<(Instant, u64, u64)>,
+    alone: Option<Instant>,
+    probe_at: Option<Instant>,
+    pause: Duration,
+    /// A probe found a connection beside armed sleepers.
+    doubt: bool,
+}
+
+impl Fair {
+    pub(crate) fn new(setup: Setup) -> Fair {
+        Fair {
+            me: setup.me,
+            slack: setup.sockets as u64 / 16,
+            armed: false,
+            accepted: false,
+            seen: None,
+            alone: None,
+            probe_at: None,
+            pause: PROBE_FIRST,
+            doubt: false,
+        }
+    }
+
+    fn arm(&mut self) -> Wait {
+        self.armed = true;
+        self.alone = None;
+        self.probe_at = None;
+        self.pause = PROBE_FIRST;
+        let last = std::mem::take(&mut self.accepted);
+        Wait { arm: if last { Arm::ArmedLast } else { Arm::Armed }, at_most: None }
+    }
+
+    /// Disarmed; the mark comes before the look, so that of a loop that falls asleep disarmed and
+    /// an armed one that wakes up at least one sees the other.
+    fn disarm(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait {
+        loops.mark_disarmed(self.me);
+        if armed_sleeper(now, loops, self.me) {
+            self.alone = None;
+        } else {
+            loops.unmark_disarmed(self.me); // it knows, and needs nobody to wake it
+            let until = *self.alone.get_or_insert(now) + PATIENCE;
+            if now >= until {
+                return self.arm();
+            }
+            return self.sleep_disarmed(until - now);
+        }
+        let probe_at = *self.probe_at.get_or_insert(now + self.pause);
+        self.sleep_disarmed(probe_at.saturating_duration_since(now).max(Duration::from_millis(1)))
+    }
+
+    fn sleep_disarmed(&mut self, at_most: Duration) -> Wait {
+        self.armed = false;
+        self.accepted = false;
+        Wait { arm: Arm::Disarmed, at_most: Some(at_most) }
+    }
+}
+
+impl Policy for Fair {
+    fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait {
+        if loops.len() == 1 {
+            return Wait::ARMED;
+        }
+        let own = loops.row(self.me).load();
+        let fresh =
+            |(at, open, inflight)| (open, inflight) == (own.open, own.inflight) && now - at < FRESH;
+        if self.armed && self.seen.is_some_and(fresh) {
+            return self.arm();
+        }
+        let slack = if self.armed { self.slack } else { 0 };
+        if is_above_mean(now, loops, self.me, slack) {
+            self.seen = None;
+            return self.disarm(now, loops);
+        }
+        self.seen = Some((now, own.open, own.inflight));
+        self.arm()
+    }
+
+    fn after_wait(&mut self, now: Instant, _loops: &LoadTable<'_>) -> Probe {
+        if self.alone.is_some_and(|since| now < since + PATIENCE) {
+            self.alone = None; // its own work woke it: it was not idle beside a waiting connection
+        }
+        match self.probe_at {
+            Some(at) if now >= at => {
+                self.probe_at = None;
+                self.pause = (self.pause * 2).min(PROBE_LAST);
+                self.doubt = true;
+                Probe::Try
+            }
+            _ => {
+                self.doubt = false;
+                Probe::No
+            }
+        }
+    }
+
+    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
+        self.accepted = true;
+        if self.doubt {
+            self.pause = PROBE_FIRST;
+        }
+        After::Keep
+    }
+
+    fn whom_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+        if loops.len() == 1 {
+            return None;
+        }
+        let stamp = loops.stamp(now);
+        if self.doubt && self.accepted {
+            self.doubt = false;
+            return longest_armed(now, loops, self.me).filter(|&i| loops.row(i).wake(stamp));
+        }
+        let me = self.me;
+        let asleep = loops.disarmed().filter(|&i| i != me && loops.counts(loops.row(i), stamp));
+        let lightest = asleep.min_by_key(|&i| (loops.row(i).load().open, i))?;
+        let needed = !armed_sleeper(now, loops, me);
+        (needed && loops.row(lightest).wake(stamp)).then_some(lightest)
+    }
+}
+
+/// Whether loop `me` carries more than the mean of the loops that count.
+fn is_above_mean(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> bool {
+    let stamp = loops.stamp(now);
+    let own = loops.row(me).load();
+    let others = || {
+        let counting = loops.rows().filter(|&(i, row)| i != me && loops.counts(row, stamp));
+        counting.map(|(_, row)| {
+            let busy = u64::from(row.state() == State::Awake);
+            (row.load().open, row.load().inflight.max(busy))
+        })
+    };
+    let open = Mean::of(others().map(|(open, _)| open).chain([own.open]));
+    if !open.admits(own.open, slack) {
+        return true;
+    }
+    let peers = others().filter(|&(theirs, _)| open.admits(theirs, slack));
+    !Mean::of(peers.map(|(_, inflight)| inflight).chain([own.inflight])).admits(own.inflight, slack)
+}
+
+struct Mean {
+    sum: u64,
+    n: u64,
+}
+
+impl Mean {
+    fn of(values: impl Iterator<Item = u64>) -> Mean {
+        let (sum, n) = values.fold((0, 0), |(sum, n), v| (sum + v, n + 1));
+        Mean { sum, n }
+    }
+
+    /// Not above the mean. It is taken exactly below 16, where one connection is a lot; beyond, a
+    /// sixteenth more does not matter and would make loops come and go.
+    fn admits(&self, value: u64, slack: u64) -> bool {
+        let mean = self.sum / self.n.max(1);
+        value.saturating_mul(self.n) <= self.sum || value <= mean + (mean / 16).max(slack)
+    }
+}
+
+fn armed_sleeper(now: Instant, loops: &LoadTable<'_>, me: usize) -> bool {
+    let stamp = loops.stamp(now);
+    loops.rows().any(|(i, row)| i != me && row.state() == State::Armed && loops.counts(row, stamp))
+}
+
+/// The armed sleeper that has slept longest, and so stands first in the kernel's list.
+fn longest_armed(now: Instant, loops: &LoadTable<'_>, me: usize) -> Option<usize> {
+    let stamp = loops.stamp(now);
+    let armed = loops
+        .rows()
+        .filter(|&(i, row)| i != me && row.state() == State::Armed && loops.counts(row, stamp));
+    armed.min_by_key(|(_, row)| row.state_since().1).map(|(i, _)| i)
+}

@@ -1,0 +1,348 @@
+//! The laws, run against every policy in the model of the kernel. Where a policy does not keep one,
+//! its line says so, and the test asserts the difference.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use crate::Kind;
+use crate::model::{Client, Witness, World};
+
+const MS: Duration = Duration::from_millis(1);
+const WORK: Duration = Duration::from_millis(2);
+/// A wake-up, an accept, and what a model's turn takes.
+const PROMPT: Duration = Duration::from_micros(200);
+
+/// What a policy promises. `None`: nothing.
+struct Promise {
+    kind: Kind,
+    /// Six connections one after another to three idle loops.
+    six: fn(&mut [u64]) -> bool,
+    /// The longest wait of a connection beside a sleeping loop, whatever happens to other loops.
+    wait: Option<Duration>,
+    /// The same while no loop is stopped or killed.
+    calm_wait: Option<Duration>,
+    /// The longest time for which no living loop listens.
+    unarmed: Option<Duration>,
+}
+
+fn one_takes_all(spread: &mut [u64]) -> bool {
+    spread.sort_unstable();
+    *spread == [0, 0, 6]
+}
+
+fn two_each(spread: &mut [u64]) -> bool {
+    *spread == [2, 2, 2]
+}
+
+fn whatever(spread: &mut [u64]) -> bool {
+    spread.iter().sum::<u64>() == 6
+}
+
+/// The request comes with the connection, or some time after the loop has accepted it.
+fn six_one_after_another(kind: Kind, gap: Duration) -> Vec<u64> {
+    let mut world = World::new(kind, 3, Instant::now());
+    for i in 1..=6 {
+        world.client(MS * 20 * i, Client { gap, ..Client::once(Duration::ZERO) });
+    }
+    world.run(MS * 1000).accepted.clone()
+}
+
+/// What may happen in a schedule.
+#[derive(Clone, Debug)]
+enum Happening {
+    Client(Client),
+    Stop { i: usize, length: Duration },
+    Kill { i: usize, respawn: Duration },
+}
+
+fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
+    range.prop_map(Duration::from_micros)
+}
+
+fn client() -> impl Strategy<Value = Happening> {
+    (1..12u64, any::<bool>(), micros(0..4000), micros(0..3000), micros(0..500)).prop_map(
+        |(requests, keep, work, think, gap)| {
+            Happening::Client(Client { requests, keep, work, think, gap })
+        },
+    )
+}
+
+fn trouble(loops: usize) -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        (0..loops, micros(1..300_000)).prop_map(|(i, length)| Happening::Stop { i, length }),
+        (0..loops, micros(1..50_000)).prop_map(|(i, respawn)| Happening::Kill { i, respawn }),
+    ]
+}
+
+type Schedule = Vec<(Duration, Happening)>;
+
+fn calm() -> impl Strategy<Value = (usize, Schedule)> {
+    (1..6usize, prop::collection::vec((micros(0..100_000), client()), 1..60))
+}
+
+fn troubled() -> impl Strategy<Value = (usize, Schedule)> {
+    (1..6usize).prop_flat_map(|loops| {
+        let happening = prop_oneof![9 => client(), 1 => trouble(loops)];
+        (Just(loops), prop::collection::vec((micros(0..100_000), happening), 1..60))
+    })
+}
+
+fn play(kind: Kind, loops: usize, schedule: &Schedule) -> World {
+    let mut world = World::new(kind, loops, Instant::now());
+    for (at, happening) in schedule.iter().cloned() {
+        match happening {
+            Happening::Client(client) => world.client(at, client),
+            Happening::Stop { i, length } => {
+                world.stop(at, i);
+                world.cont(at + length, i);
+            }
+            Happening::Kill { i, respawn } => world.kill(at, i, respawn),
+        }
+    }
+    world.run(Duration::from_secs(20));
+    world
+}
+
+fn requests(schedule: &Schedule) -> u64 {
+    let each =
+        schedule.iter().map(|(_, h)| if let Happening::Client(c) = h { c.requests } else { 0 });
+    each.sum()
+}
+
+fn within(limit: Option<Duration>, seen: Duration) -> Result<(), TestCaseError> {
+    if let Some(limit) = limit {
+        prop_assert!(seen <= limit, "{seen:?} beyond {limit:?}");
+    }
+    Ok(())
+}
+
+/// Every request is answered, once, and nothing is left in a queue.
+fn nothing_is_lost(
+    promise: &Promise,
+    loops: usize,
+    schedule: &Schedule,
+) -> Result<(), TestCaseError> {
+    let mut world = play(promise.kind, loops, schedule);
+    let w = world.run(Duration::from_secs(21));
+    prop_assert_eq!(w.answered.iter().sum::<u64>(), requests(schedule));
+    prop_assert_eq!(w.lost, 0);
+    within(promise.calm_wait, w.waited_beside_sleeper)?;
+    within(promise.unarmed, w.nobody_armed)?;
+    prop_assert_eq!(world.waiting(), 0);
+    for (n, (_, row)) in world.open().into_iter().zip(world.table().rows()) {
+        prop_assert_eq!((row.load().open, row.load().inflight), (n as u64, 0));
+    }
+    Ok(())
+}
+
+/// What a killed loop held is lost, and nothing else; who waits is served by the others.
+fn trouble_stays_local(
+    promise: &Promise,
+    loops: usize,
+    schedule: &Schedule,
+) -> Result<(), TestCaseError> {
+    let mut world = play(promise.kind, loops, schedule);
+    let w = world.run(Duration::from_secs(21));
+    let clients = schedule.iter().filter(|(_, h)| matches!(h, Happening::Client(_))).count();
+    if w.lost == 0 {
+        prop_assert_eq!(w.answered.iter().sum::<u64>(), requests(schedule));
+    }
+    prop_assert!(w.lost <= clients as u64);
+    within(promise.wait, w.waited_beside_sleeper)?;
+    prop_assert_eq!(world.waiting(), 0);
+    Ok(())
+}
+
+macro_rules! laws {
+    ($($name:ident: $promise:expr;)*) => { $(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn six_connections_to_three_idle_loops() {
+                let Promise { kind, six, .. } = $promise;
+                for gap in [Duration::ZERO, MS] {
+                    let mut spread = six_one_after_another(kind, gap);
+                    assert!(six(&mut spread), "{kind}: {spread:?}");
+                }
+            }
+
+            proptest! {
+                #![proptest_config(ProptestConfig {
+                    failure_persistence: None,
+                    ..ProptestConfig::default()
+                })]
+
+                #[test]
+                fn in_calm((loops, schedule) in calm()) {
+                    nothing_is_lost(&$promise, loops, &schedule)?;
+                }
+
+                #[test]
+                fn in_trouble((loops, schedule) in troubled()) {
+                    trouble_stays_local(&$promise, loops, &schedule)?;
+                }
+            }
+        }
+    )* };
+}
+
+laws! {
+    // One loop does the work, however many sleep; when it is stopped, nobody does.
+    single: Promise {
+        kind: Kind::Single, six: one_takes_all, wait: None, calm_wait: None, unarmed: None,
+    };
+    // A thread in accept(2) may belong to a loop that works: the connection is out of the queue.
+    blocking: Promise {
+        kind: Kind::Blocking, six: two_each, wait: Some(PROMPT), calm_wait: Some(PROMPT),
+        unarmed: Some(Duration::ZERO),
+    };
+    herd: Promise {
+        kind: Kind::Herd, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
+        unarmed: Some(Duration::ZERO),
+    };
+    shared_epoll: Promise {
+        kind: Kind::SharedEpoll, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
+        unarmed: Some(Duration::ZERO),
+    };
+    // A loop that was told and is stopped or killed before it accepts takes the wake-up with it.
+    exclusive: Promise {
+        kind: Kind::Exclusive, six: one_takes_all, wait: None, calm_wait: Some(PROMPT),
+        unarmed: Some(Duration::ZERO),
+    };
+    rotate: Promise {
+        kind: Kind::Rotate(16), six: whatever, wait: None, calm_wait: Some(PROMPT),
+        unarmed: Some(Duration::ZERO),
+    };
+    rotate_each: Promise {
+        kind: Kind::Rotate(1), six: two_each, wait: None, calm_wait: Some(PROMPT),
+        unarmed: Some(Duration::ZERO),
+    };
+    // Nobody listens while the holder works and the others wait for their delay.
+    mutex: Promise {
+        kind: Kind::Mutex, six: whatever, wait: None, calm_wait: Some(Duration::from_millis(501)),
+        unarmed: Some(Duration::from_millis(501)),
+    };
+    // A queue per loop: who sleeps cannot help.
+    reuseport: Promise {
+        kind: Kind::Reuseport, six: whatever, wait: None, calm_wait: None,
+        unarmed: Some(Duration::ZERO),
+    };
+    dispatch: Promise {
+        kind: Kind::Dispatch, six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None,
+    };
+    // Each disarmed loop in turn may leave the place to others for a millisecond.
+    fair: Promise {
+        kind: Kind::Fair, six: two_each, wait: Some(Duration::from_millis(45)),
+        calm_wait: Some(Duration::from_millis(6)), unarmed: Some(Duration::from_millis(6)),
+    };
+}
+
+fn load(kind: Kind, loops: usize, clients: usize, client: Client) -> World {
+    let mut world = World::new(kind, loops, Instant::now());
+    for i in 0..clients {
+        world.client(MS + Duration::from_micros(7) * i as u32, client);
+    }
+    world.run(Duration::from_secs(3));
+    world
+}
+
+/// Four clients on twelve loops. A request follows its connect after a while, so that a loop that
+/// sleeps meanwhile can be given a second connection.
+fn light(kind: Kind) -> World {
+    let mut world = World::new(kind, 12, Instant::now());
+    for i in 0..4 {
+        let client = Client { gap: Duration::from_micros(90 + 11 * i), ..Client::closing(WORK) };
+        world.client(MS, client);
+    }
+    world.run(Duration::from_secs(3));
+    world
+}
+
+/// 36 kept connections, which come before their first requests.
+fn kept(kind: Kind) -> World {
+    let mut world = World::new(kind, 12, Instant::now());
+    for i in 0..36 {
+        let client = Client { gap: MS * 4, ..Client::keeping(WORK) };
+        world.client(MS + Duration::from_micros(60) * i, client);
+    }
+    world.run(Duration::from_secs(3));
+    world
+}
+
+fn seen(mut world: World) -> (f64, f64) {
+    let w: &Witness = world.run(Duration::from_secs(3));
+    (w.quantile(0.99).as_secs_f64() * 1e3, w.variation())
+}
+
+/// The figures of the table that compares the policies; milliseconds and spread.
+#[test]
+fn fair_has_the_tail_of_one_queue_and_is_even() {
+    let fair = Kind::Fair;
+    let (overload, spread) = seen(load(fair, 12, 200, Client::closing(WORK)));
+    let (other, _) = seen(load(Kind::Blocking, 12, 200, Client::closing(WORK)));
+    assert!(overload <= other * 1.05 && spread <= 0.01, "{overload} {other} {spread}");
+    let (light, spread) = seen(light(fair));
+    assert!(light <= 2.5 && spread <= 0.01, "{light} {spread}");
+    assert_eq!(kept(fair).open(), [3; 12]);
+    assert_eq!(load(fair, 12, 36, Client::keeping(WORK)).open(), [3; 12]);
+}
+
+#[test]
+fn the_others_pay_as_measured() {
+    let (hashed, _) = seen(load(Kind::Reuseport, 12, 200, Client::closing(WORK)));
+    let (one_queue, _) = seen(load(Kind::Fair, 12, 200, Client::closing(WORK)));
+    assert!(hashed > 2.0 * one_queue, "{hashed} {one_queue}");
+    let (light, spread) = seen(light(Kind::Exclusive));
+    assert!(light > 4.0 && spread > 1.0, "{light} {spread}");
+    let kept = kept(Kind::Exclusive).open();
+    assert_eq!(kept.iter().max(), Some(&36), "{kept:?}");
+}
+
+/// Two loops, of which the first holds some idle connections. The second is given long work, and
+/// then a connection comes: how long does it take?
+fn beside_a_sleeper_with(idle: usize) -> Duration {
+    let mut world = World::new(Kind::Fair, 2, Instant::now());
+    world.stop(Duration::ZERO, 1);
+    for _ in 0..idle {
+        let think = Duration::from_secs(60);
+        world.client(MS, Client { think, ..Client::keeping(Duration::ZERO) });
+    }
+    world.cont(MS * 200, 1);
+    world.run(MS * 300);
+    assert_eq!(world.open(), [idle, 0]);
+    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 100) });
+    world.client(MS * 302, Client::once(Duration::ZERO));
+    let answers = &world.run(MS * 350).latencies;
+    assert_eq!(answers.len(), idle + 1, "the long one is still at work");
+    answers[idle]
+}
+
+/// The last armed sleeper wakes the one that would be next, and an equal takes the place at once.
+#[test]
+fn fair_passes_the_baton() {
+    assert!(beside_a_sleeper_with(1) < PROMPT);
+}
+
+/// One that carries more leaves the place to others for a moment, not for longer.
+#[test]
+fn fair_stands_in_for_loops_that_carry_less() {
+    assert!(beside_a_sleeper_with(3) < MS * 2);
+}
+
+/// One of four loops is stopped: the others work on, and nobody is lost.
+#[test]
+fn fair_forgets_a_stopped_loop() {
+    let mut world = World::new(Kind::Fair, 4, Instant::now());
+    world.stop(Duration::ZERO, 1);
+    for i in 0..20 {
+        world.client(MS + Duration::from_micros(7) * i, Client::closing(WORK));
+    }
+    let w = world.run(Duration::from_secs(4));
+    let full_rate = 3.0 * 4.0 / WORK.as_secs_f64();
+    let answered = w.answered.iter().sum::<u64>() as f64;
+    assert!(answered > 0.95 * full_rate, "{answered} of {full_rate}");
+    assert!(w.quantile(0.99) < MS * 20);
+    assert_eq!(w.answered[1], 0);
+}

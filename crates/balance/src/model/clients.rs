@@ -1,0 +1,132 @@
+//! Clients of the world: one request after another, each on its own connection or on a kept one.
+
+use std::time::Duration;
+
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// Requests, one after the other's answer.
+    pub requests: u64,
+    /// All on one connection.
+    pub keep: bool,
+    /// For how long each request blocks its loop.
+    pub work: Duration,
+    /// From an answer to the next request or connect.
+    pub think: Duration,
+    /// From the connect to the request.
+    pub gap: Duration,
+}
+
+impl Client {
+    /// One request on its own connection.
+    #[must_use]
+    pub fn once(work: Duration) -> Client {
+        Client {
+            requests: 1,
+            keep: false,
+            work,
+            think: Duration::from_micros(30),
+            gap: Duration::from_micros(30),
+        }
+    }
+
+    /// Requests without end, each on its own connection.
+    #[must_use]
+    pub fn closing(work: Duration) -> Client {
+        Client { requests: u64::MAX, ..Client::once(work) }
+    }
+
+    /// Requests without end on one connection.
+    #[must_use]
+    pub fn keeping(work: Duration) -> Client {
+        Client { keep: true, ..Client::closing(work) }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Clients(Vec<Running>);
+
+struct Running {
+    client: Client,
+    place: Place,
+    /// The request's bytes are at the server.
+    sent: bool,
+    /// Requests answered on this connection.
+    answered: u64,
+    since: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Away,
+    Queue,
+    Loop(usize),
+}
+
+impl Clients {
+    pub(super) fn add(&mut self, client: Client) -> usize {
+        let since = Duration::ZERO;
+        self.0.push(Running { client, place: Place::Away, sent: false, answered: 0, since });
+        self.0.len() - 1
+    }
+
+    pub(super) fn connected(&mut self, id: usize, now: Duration) -> Duration {
+        let running = &mut self.0[id];
+        (running.place, running.sent, running.since) = (Place::Queue, false, now);
+        running.answered = 0;
+        running.client.gap
+    }
+
+    /// The request arrives; returns the loop that has the connection.
+    pub(super) fn sent(&mut self, id: usize) -> Option<usize> {
+        let running = &mut self.0[id];
+        running.sent = true;
+        match running.place {
+            Place::Loop(i) => Some(i),
+            Place::Queue | Place::Away => None,
+        }
+    }
+
+    /// A loop took the connection; true when its request is there already.
+    pub(super) fn admitted(&mut self, id: usize, i: usize) -> bool {
+        self.0[id].place = Place::Loop(i);
+        self.0[id].sent
+    }
+
+    /// Returns how long it took, and when the client goes on.
+    pub(super) fn answered(&mut self, id: usize, now: Duration) -> (Duration, Option<Duration>) {
+        let running = &mut self.0[id];
+        let latency = now - running.since;
+        running.client.requests -= 1;
+        running.sent = false;
+        running.answered += 1;
+        let next = (running.client.requests > 0).then_some(now + running.client.think);
+        if running.client.keep {
+            running.since = now + running.client.think;
+        } else {
+            running.place = Place::Away;
+        }
+        (latency, next)
+    }
+
+    pub(super) fn lost(&mut self, id: usize) {
+        self.0[id].place = Place::Away;
+    }
+
+    pub(super) fn is_kept(&self, id: usize) -> bool {
+        self.0[id].client.keep
+    }
+
+    /// Whether its request is not the connection's first one.
+    pub(super) fn is_another(&self, id: usize) -> bool {
+        self.0[id].answered > 0
+    }
+
+    pub(super) fn work(&self, id: usize) -> Duration {
+        self.0[id].client.work
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.0.iter().filter(|r| r.place == Place::Queue).count()
+    }
+}

@@ -1,0 +1,156 @@
+//! A loop's place at the table: keeps its row, asks its policy.
+
+use std::time::{Duration, Instant};
+
+use crate::{After, Arm, Kind, Load, LoadTable, Policy, Probe, State, Wait};
+
+/// What a policy knows of its loop from the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The loop's row.
+    pub me: usize,
+    /// Listening sockets, since arming and disarming costs a call for each.
+    pub sockets: usize,
+    /// Connections that the loop may have at most (`worker_connections`).
+    pub connections: u64,
+    /// How long a loop that did not get the accept lock waits (`accept_mutex_delay`).
+    pub mutex_delay: Duration,
+}
+
+/// One loop's row and policy. The driver calls it in the order of a turn: [`before_wait`], the
+/// wait, [`after_wait`], [`accepted`] for each accept; and after the last two [`next_to_wake`]
+/// until it is `None`.
+///
+/// [`before_wait`]: Seat::before_wait
+/// [`after_wait`]: Seat::after_wait
+/// [`accepted`]: Seat::accepted
+/// [`next_to_wake`]: Seat::next_to_wake
+pub struct Seat {
+    setup: Setup,
+    policy: Box<dyn Policy>,
+    woke: u64,
+    retired: bool,
+}
+
+impl Seat {
+    /// Takes the row over from whoever had it.
+    #[must_use]
+    pub fn take(kind: Kind, setup: Setup, now: Instant, loops: &LoadTable<'_>) -> Seat {
+        loops.clear(setup.me);
+        let woke = loops.stamp(now);
+        loops.row(setup.me).set_state(State::Awake, woke);
+        Seat { setup, policy: kind.policy(setup), woke, retired: false }
+    }
+
+    /// The row's number.
+    #[must_use]
+    pub fn me(&self) -> usize {
+        self.setup.me
+    }
+
+    /// About to sleep with this load.
+    pub fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>, load: Load) -> Wait {
+        let (row, stamp) = (loops.row(self.setup.me), loops.stamp(now));
+        row.set_load(load);
+        row.set_turn(stamp.saturating_sub(self.woke));
+        if self.retired {
+            return Wait::DISARMED;
+        }
+        if load.open >= self.setup.connections {
+            row.set_state(State::Full, stamp);
+            return Wait::DISARMED;
+        }
+        let wait = self.policy.before_wait(now, loops);
+        let asleep = if wait.arm == Arm::Disarmed { State::Disarmed } else { State::Armed };
+        row.set_state(asleep, stamp);
+        wait
+    }
+
+    /// Back from the wait.
+    pub fn after_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Probe {
+        let row = loops.row(self.setup.me);
+        self.woke = loops.stamp(now);
+        row.stir();
+        if self.retired {
+            return Probe::No;
+        }
+        let full = row.state() == State::Full;
+        row.set_state(State::Awake, self.woke);
+        loops.unmark_disarmed(self.setup.me);
+        let probe = self.policy.after_wait(now, loops);
+        if full { Probe::No } else { probe }
+    }
+
+    /// `n` connections were accepted in a row from one socket; `load` counts them.
+    pub fn accepted(&mut self, now: Instant, loops: &LoadTable<'_>, load: Load, n: u32) -> After {
+        let row = loops.row(self.setup.me);
+        row.set_load(load);
+        row.count_accepted(n);
+        self.policy.on_accepted(now, loops, n)
+    }
+
+    /// A connection that an acceptor handed over has arrived; `load` counts it.
+    pub fn taken(&mut self, loops: &LoadTable<'_>, load: Load) {
+        let row = loops.row(self.setup.me);
+        row.set_load(load);
+        row.count_accepted(1);
+        row.count_taken();
+    }
+
+    /// A connection ended.
+    pub fn closed(&mut self, now: Instant) {
+        self.policy.on_closed(now);
+    }
+
+    /// A sleeping loop to wake now, so that it looks again.
+    pub fn next_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+        if self.retired { None } else { self.policy.whom_to_wake(now, loops) }
+    }
+
+    /// From now on this loop takes nothing new. To be called while it is awake; returns the loops
+    /// to wake, since one of them may have relied on this one.
+    pub fn retire(&mut self, now: Instant, loops: &LoadTable<'_>) -> Vec<usize> {
+        self.retired = true;
+        loops.unlock(self.setup.me);
+        loops.row(self.setup.me).set_state(State::Retired, loops.stamp(now));
+        loops.disarmed().filter(|&i| i != self.setup.me).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    fn setup(me: usize) -> Setup {
+        Setup { me, sockets: 1, connections: 2, mutex_delay: Duration::from_millis(500) }
+    }
+
+    #[test]
+    fn a_full_loop_is_disarmed_whatever_its_policy_says() {
+        let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        for name in Kind::NAMES {
+            let mut seat = Seat::take(Kind::parse(name).unwrap(), setup(0), now, &table);
+            let full = Load { inflight: 0, open: 2 };
+            assert_eq!(seat.before_wait(now, &table, full), Wait::DISARMED, "{name}");
+            assert_eq!(table.row(0).state(), State::Full);
+            assert_eq!(seat.after_wait(now, &table), Probe::No);
+        }
+    }
+
+    #[test]
+    fn a_retired_loop_takes_nothing_and_counts_no_more() {
+        let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        let mut seat = Seat::take(Kind::Fair, setup(1), now, &table);
+        table.mark_disarmed(0);
+        assert_eq!(seat.retire(now, &table), [0]);
+        assert_eq!(seat.before_wait(now, &table, Load::default()), Wait::DISARMED);
+        let _ = seat.after_wait(now, &table);
+        assert_eq!(table.row(1).state(), State::Retired);
+    }
+}

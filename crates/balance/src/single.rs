@@ -1,0 +1,32 @@
+//! `single`: one loop takes all, the first one that is there.
+//!
+//! The loops after it only serve what else they are given. When the first one's worker dies, the
+//! next one takes over within [`LOOK`].
+
+use std::time::{Duration, Instant};
+
+use crate::{Arm, LoadTable, Policy, Setup, State, Wait};
+
+/// How often the others look whether the first one is still there.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(crate) struct Single {
+    me: usize,
+}
+
+impl Single {
+    pub(crate) fn new(setup: Setup) -> Single {
+        Single { me: setup.me }
+    }
+}
+
+impl Policy for Single {
+    fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
+        let there = |state| !matches!(state, State::Vacant | State::Retired);
+        if loops.rows().take(self.me).any(|(_, row)| there(row.state())) {
+            Wait { arm: Arm::Disarmed, at_most: Some(LOOK) }
+        } else {
+            Wait::ARMED
+        }
+    }
+}

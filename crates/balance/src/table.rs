@@ -1,0 +1,360 @@
+//! What the loops tell each other: a row of words per loop, in memory that all of them share.
+//!
+//! A row is written by its loop (and cleared by whoever replaces it) and read by all. Readers take
+//! it as it is: a row may be stale, since its loop may be stuck, stopped or dead. Three things
+//! keep a stale row from doing harm: a state carries the time since when it holds, a loop that
+//! does not answer when it is woken stops counting, and the row of a dead worker is cleared.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+/// Words per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
+/// the first line, others the second.
+const ROW: usize = 16;
+/// Bits for the loops that sleep disarmed, so that nobody scans rows when there are none. Loops
+/// beyond them are never woken by another; they look again by themselves.
+const BITMAP_WORDS: usize = 8;
+
+/// A loop that has been awake for longer is stuck in a handler, and counts no more.
+const STUCK: Duration = Duration::from_millis(50);
+/// A sleeping loop that was woken so long ago and has not stirred is stopped, and counts no more.
+const SILENT: Duration = Duration::from_millis(10);
+
+/// The table: a head of [`ROW`] words, then a row per loop.
+#[derive(Clone, Copy)]
+pub struct LoadTable<'a> {
+    head: &'a [AtomicU64; ROW],
+    rows: &'a [[AtomicU64; ROW]],
+    base: Instant,
+}
+
+/// One loop's row.
+#[derive(Clone, Copy)]
+pub struct Row<'a>(&'a [AtomicU64; ROW]);
+
+/// What a loop carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests in process, and accepted connections whose first request is not answered yet.
+    pub inflight: u64,
+    /// Open connections, idle ones included.
+    pub open: u64,
+}
+
+/// What a loop is doing, as far as it could say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No loop has this row, or its worker died.
+    Vacant,
+    /// In a turn.
+    Awake,
+    /// Sleeping; new connections may wake it.
+    Armed,
+    /// Sleeping; new connections are for others.
+    Disarmed,
+    /// Has no room for another connection.
+    Full,
+    /// Finishes what it has and takes nothing new.
+    Retired,
+}
+
+// Words of the head.
+const LOCK: usize = 0;
+const DISARMED: usize = 1;
+// Words of a row's first line.
+const STATE: usize = 0;
+const INFLIGHT: usize = 1;
+const OPEN: usize = 2;
+const TURN: usize = 3;
+const ACCEPTED: usize = 4;
+const TAKEN: usize = 5;
+// Words of its second line.
+const WOKEN: usize = 8;
+const HANDED: usize = 9;
+
+const STATE_BITS: u32 = 3;
+
+impl<'a> LoadTable<'a> {
+    /// The number of words that a table for so many loops takes.
+    #[must_use]
+    pub const fn words(loops: usize) -> usize {
+        (loops + 1) * ROW
+    }
+
+    /// A table over shared words; as many rows as fit. All who share the words must pass the same
+    /// `base`, an instant before any that they will name (it is inherited across fork).
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for the head.
+    #[must_use]
+    pub fn over(words: &'a [AtomicU64], base: Instant) -> LoadTable<'a> {
+        let (chunks, _) = words.as_chunks::<ROW>();
+        let (head, rows) = chunks.split_first().expect("LoadTable::words tells the size");
+        LoadTable { head, rows, base }
+    }
+
+    /// The number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The row of loop `i`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such row.
+    #[must_use]
+    pub fn row(&self, i: usize) -> Row<'a> {
+        Row(&self.rows[i])
+    }
+
+    /// All rows, by loop.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, Row<'a>)> + use<'a> {
+        self.rows.iter().map(Row).enumerate()
+    }
+
+    /// Empties a row, and takes back what its loop held: to be called for a worker that died, and
+    /// by a loop that takes the row over.
+    pub fn clear(&self, i: usize) {
+        for word in &self.rows[i] {
+            word.store(0, SeqCst);
+        }
+        self.unmark_disarmed(i);
+        self.unlock(i);
+    }
+
+    /// Microseconds since the base, never 0.
+    pub(crate) fn stamp(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.base);
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Whether this loop can be expected to take a connection some time soon.
+    pub(crate) fn counts(&self, row: Row<'_>, stamp: u64) -> bool {
+        let (state, since) = row.state_since();
+        match state {
+            State::Awake => stamp.saturating_sub(since) < micros(STUCK),
+            State::Armed | State::Disarmed => !row.is_silent(stamp),
+            State::Vacant | State::Full | State::Retired => false,
+        }
+    }
+
+    /// Notes that loop `me` sleeps, or is about to, and is not armed.
+    pub(crate) fn mark_disarmed(&self, me: usize) {
+        if let Some((word, bit)) = self.disarmed_bit(me) {
+            word.fetch_or(bit, SeqCst);
+        }
+    }
+
+    /// The opposite; costs no write when there is no mark.
+    pub(crate) fn unmark_disarmed(&self, me: usize) {
+        if let Some((word, bit)) = self.disarmed_bit(me)
+            && word.load(SeqCst) & bit != 0
+        {
+            word.fetch_and(!bit, SeqCst);
+        }
+    }
+
+    /// The loops that sleep disarmed.
+    pub(crate) fn disarmed(&self) -> impl Iterator<Item = usize> + use<'a> {
+        let len = self.len();
+        let words = self.head.iter().skip(DISARMED).take(BITMAP_WORDS).enumerate();
+        words
+            .flat_map(|(w, word)| Bits(word.load(SeqCst)).map(move |bit| w * 64 + bit))
+            .filter(move |&i| i < len)
+    }
+
+    /// Takes the accept lock for loop `me`; true when it holds the lock now.
+    pub(crate) fn try_lock(&self, me: usize) -> bool {
+        let mine = me as u64 + 1;
+        match self.head[LOCK].compare_exchange(0, mine, SeqCst, SeqCst) {
+            Ok(_) => true,
+            Err(holder) => holder == mine,
+        }
+    }
+
+    /// Gives the accept lock back, if loop `me` holds it.
+    pub(crate) fn unlock(&self, me: usize) {
+        let mine = me as u64 + 1;
+        if self.head[LOCK].load(SeqCst) == mine {
+            self.head[LOCK].store(0, SeqCst);
+        }
+    }
+
+    fn disarmed_bit(&self, i: usize) -> Option<(&'a AtomicU64, u64)> {
+        (i < BITMAP_WORDS * 64).then(|| (&self.head[DISARMED + i / 64], 1 << (i % 64)))
+    }
+}
+
+impl Row<'_> {
+    /// What the loop was doing when it last said so.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state_since().0
+    }
+
+    /// What the loop carried when it last said so.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load { inflight: self.0[INFLIGHT].load(Relaxed), open: self.0[OPEN].load(Relaxed) }
+    }
+
+    /// Connections that this loop has taken since it started.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.0[ACCEPTED].load(Relaxed)
+    }
+
+    /// How long the loop's last turn took, from the end of one wait to the start of the next.
+    #[must_use]
+    pub fn turn(&self) -> Duration {
+        Duration::from_micros(self.0[TURN].load(Relaxed))
+    }
+
+    /// Connections that an acceptor handed to this loop and that it has not taken yet.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.0[HANDED].load(SeqCst).saturating_sub(self.0[TAKEN].load(SeqCst))
+    }
+
+    pub(crate) fn state_since(&self) -> (State, u64) {
+        let word = self.0[STATE].load(SeqCst);
+        let state = match word & ((1 << STATE_BITS) - 1) {
+            1 => State::Awake,
+            2 => State::Armed,
+            3 => State::Disarmed,
+            4 => State::Full,
+            5 => State::Retired,
+            _ => State::Vacant,
+        };
+        (state, word >> STATE_BITS)
+    }
+
+    pub(crate) fn set_state(&self, state: State, stamp: u64) {
+        self.0[STATE].store(stamp << STATE_BITS | state as u64, SeqCst);
+    }
+
+    pub(crate) fn set_load(&self, load: Load) {
+        self.0[INFLIGHT].store(load.inflight, Relaxed);
+        self.0[OPEN].store(load.open, Relaxed);
+    }
+
+    pub(crate) fn set_turn(&self, micros: u64) {
+        self.0[TURN].store(micros, Relaxed);
+    }
+
+    pub(crate) fn count_accepted(&self, n: u32) {
+        self.0[ACCEPTED].fetch_add(u64::from(n), Relaxed);
+    }
+
+    pub(crate) fn count_handed(&self) {
+        self.0[HANDED].fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn count_taken(&self) {
+        self.0[TAKEN].fetch_add(1, SeqCst);
+    }
+
+    /// Notes that the loop is being woken; false when somebody did so before and it has not stirred.
+    pub(crate) fn wake(&self, stamp: u64) -> bool {
+        self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst).is_ok()
+    }
+
+    /// The loop stirs: it answers whoever woke it.
+    pub(crate) fn stir(&self) {
+        if self.0[WOKEN].load(SeqCst) != 0 {
+            self.0[WOKEN].store(0, SeqCst);
+        }
+    }
+
+    fn is_silent(&self, stamp: u64) -> bool {
+        let woken = self.0[WOKEN].load(SeqCst);
+        woken != 0 && stamp.saturating_sub(woken) >= micros(SILENT)
+    }
+}
+
+/// The positions of the bits that are set.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0.checked_sub(1)?;
+        Some(bit as usize)
+    }
+}
+
+const fn micros(d: Duration) -> u64 {
+    d.as_micros() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(loops: usize) -> Vec<AtomicU64> {
+        (0..LoadTable::words(loops)).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_cleared_row_is_vacant_and_gives_back_lock_and_mark() {
+        let (words, base) = (words(3), Instant::now());
+        let table = LoadTable::over(&words, base);
+        table.row(1).set_state(State::Awake, 5);
+        table.row(1).set_load(Load { inflight: 2, open: 3 });
+        table.mark_disarmed(1);
+        assert!(table.try_lock(1) && !table.try_lock(2));
+        table.clear(1);
+        assert_eq!(table.row(1).state(), State::Vacant);
+        assert_eq!(table.row(1).load(), Load::default());
+        assert_eq!(table.disarmed().count(), 0);
+        assert!(table.try_lock(2));
+    }
+
+    #[test]
+    fn the_state_keeps_its_time() {
+        let (words, base) = (words(1), Instant::now());
+        let table = LoadTable::over(&words, base);
+        for state in [State::Awake, State::Armed, State::Disarmed, State::Full, State::Retired] {
+            table.row(0).set_state(state, 1 << 50);
+            assert_eq!(table.row(0).state_since(), (state, 1 << 50));
+        }
+    }
+
+    #[test]
+    fn stuck_and_silent_loops_stop_counting() {
+        let (words, base) = (words(1), Instant::now());
+        let table = LoadTable::over(&words, base);
+        let row = table.row(0);
+        row.set_state(State::Awake, 1000);
+        assert!(table.counts(row, 1000) && !table.counts(row, 1000 + micros(STUCK)));
+        row.set_state(State::Armed, 1000);
+        assert!(table.counts(row, u64::MAX >> STATE_BITS), "a loop may sleep for days");
+        assert!(row.wake(2000) && !row.wake(3000));
+        assert!(table.counts(row, 2001) && !table.counts(row, 2000 + micros(SILENT)));
+        row.stir();
+        assert!(table.counts(row, 2000 + micros(SILENT)));
+    }
+
+    #[test]
+    fn marks_of_many_loops() {
+        let (words, base) = (words(130), Instant::now());
+        let table = LoadTable::over(&words, base);
+        for i in [0, 63, 64, 129] {
+            table.mark_disarmed(i);
+        }
+        table.unmark_disarmed(64);
+        assert_eq!(table.disarmed().collect::<Vec<_>>(), [0, 63, 129]);
+    }
+}
