@@ -59,6 +59,11 @@ impl Log {
         &self.sinks
     }
 
+    /// Whether somebody at a terminal reads along: errors may be explained there.
+    pub fn is_on_terminal(&self) -> bool {
+        self.echo.is_some() || self.sinks.iter().any(|(_, sink)| matches!(sink, Sink::Stderr))
+    }
+
     /// Whether a message of this level goes anywhere. Ask before building an expensive text.
     pub fn enabled(&self, level: Level) -> bool {
         self.most.is_some_and(|most| level <= most) || self.echoes(level)

@@ -1,1 +1,26 @@
 //! Master, workers, signals and reload; turns policy decisions into engine calls.
+//!
+//! [`run`] is the whole program: `cli` reads the arguments, `boot` decides what this process is,
+//! `cycle` reads a configuration and opens its sockets, `master` starts and watches workers,
+//! `worker` runs the loops, `listen` does what the accept policy says.
+
+mod boot;
+mod channel;
+mod cli;
+mod config;
+mod cycle;
+mod daemon;
+mod embedded;
+mod listen;
+mod master;
+mod paths;
+mod pidfile;
+mod signals;
+mod single;
+mod sockets;
+mod version;
+mod worker;
+
+pub use boot::run;
+pub use config::help;
+pub use cycle::built;

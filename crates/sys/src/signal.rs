@@ -4,6 +4,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A set of signals, by number.
@@ -86,7 +87,7 @@ impl std::fmt::Debug for Set {
 
 /// A descriptor that is readable while one of its signals is pending.
 #[derive(Debug)]
-pub struct Descriptor(OwnedFd);
+pub struct Descriptor(Arc<OwnedFd>);
 
 impl Descriptor {
     /// A non-blocking descriptor for a set that is blocked in every thread.
@@ -98,7 +99,12 @@ impl Descriptor {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel just made this descriptor and nobody else knows it.
-        Ok(Descriptor(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Descriptor(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
+    }
+
+    /// The descriptor, for a loop that watches it.
+    pub fn shared(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.0)
     }
 
     /// The next pending signal, if there is one.

@@ -1,0 +1,194 @@
+//! From the command line to the role that this process plays. nginx: main().
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::process::{Signal, kill_process};
+use weir_conf::Sources;
+use weir_log::{Cause, Level, Log, OpenLogs, Sink, log};
+
+use crate::cli::{self, Options};
+use crate::cycle::{Cycle, Origin, dump, say};
+use crate::master::{Master, Role};
+use crate::paths::Paths;
+use crate::sockets::{Failed, Purpose, Sockets};
+use crate::{daemon, embedded, pidfile, single, version, worker};
+
+/// Runs the server as the command line says; returns the exit code.
+pub fn run(args: Vec<OsString>) -> i32 {
+    let options = match cli::parse(args.get(1..).unwrap_or_default()) {
+        Ok(options) => options,
+        Err(text) => {
+            say(&text);
+            return 1;
+        }
+    };
+    let paths = Paths::new(&options, Path::exists);
+    if options.version {
+        show(&options, &paths);
+        if !options.test {
+            return 0;
+        }
+    }
+    let globals = options.globals.as_deref().map(|g| g.to_string_lossy().into_owned());
+    let logs = Arc::new(OpenLogs::new());
+    let origin = Origin { paths, globals, logs, cpus: cpus() };
+    let least = if options.test { Level::Info } else { Level::Notice };
+    let log = origin.first_log(least);
+    let done = match (options.test, options.signal) {
+        (true, _) => test(&origin, &options, &log),
+        (false, Some(signal)) => tell(&origin, signal, &log),
+        (false, None) => serve(origin, log, &args),
+    };
+    done.unwrap_or(1)
+}
+
+/// How many processors this process may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn show(options: &Options, paths: &Paths) {
+    let mut text = version::version();
+    if options.help {
+        text += &version::help(paths);
+    }
+    if options.configure {
+        let modules: Vec<_> = weir_http::modules::MODULES.iter().map(|m| m.name).collect();
+        text += &version::configure(&modules);
+    }
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// `-t` and `-T`.
+fn test(origin: &Origin, options: &Options, log: &Log) -> Result<i32, Failed> {
+    let name = origin.paths.conf_name();
+    let tried = try_out(origin, options, log);
+    match &tried {
+        Err(Failed) => say(&format!("configuration file {name} test failed")),
+        Ok(_) if options.quiet => {}
+        Ok(_) => say(&format!("configuration file {name} test is successful")),
+    }
+    let sources = tried?;
+    if options.dump {
+        // A reader that went away wants no more of it.
+        let _ = dump(&sources, &mut std::io::stdout().lock());
+    }
+    Ok(0)
+}
+
+fn try_out(origin: &Origin, options: &Options, log: &Log) -> Result<Sources, Failed> {
+    let plan = origin.read(log)?;
+    if !options.quiet {
+        say(&format!("the configuration file {} syntax is ok", origin.paths.conf_name()));
+    }
+    if let Some(path) = &plan.config.pid {
+        pidfile::check(path).map_err(|e| cannot_open(path, &e, log))?;
+    }
+    let sources = plan.sources.clone();
+    plan.open(&Sockets::default(), Purpose::Test, log)?;
+    Ok(sources)
+}
+
+/// `-s`: tells the running master.
+fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> {
+    let plan = origin.read(log)?;
+    log!(plan.log, Notice, None, "signal process started");
+    let Some(path) = &plan.config.pid else {
+        log!(log, Error, None, "there is no pid file with the built-in configuration");
+        return Err(Failed);
+    };
+    let pid = pidfile::read(path).map_err(|e| {
+        log!(log, Error, None, "{}", e.text(path));
+        say(&format!("[error] {}", e.text(path)));
+        Failed
+    })?;
+    let signal = match signal {
+        cli::Signal::Stop => Signal::TERM,
+        cli::Signal::Quit => Signal::QUIT,
+        cli::Signal::Reopen => Signal::USR1,
+        cli::Signal::Reload => Signal::HUP,
+    };
+    kill_process(pid, signal).map_err(|e| {
+        let (pid, number) = (pid.as_raw_nonzero(), signal.as_raw());
+        log!(log, Alert, None, "kill({pid}, {number}) failed {}", Cause(&e.into()));
+        Failed
+    })?;
+    Ok(0)
+}
+
+/// Starts the server; returns when this process has done its part.
+fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
+    let cycle = origin.read(&first)?.open(&Sockets::default(), Purpose::Serve, &first)?;
+    let log = Arc::clone(&cycle.log);
+    describe(&cycle, &log);
+    if origin.paths.conf.is_none() {
+        let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());
+    }
+    if cycle.config.daemon {
+        match daemon::detach() {
+            Ok(ControlFlow::Break(())) => return Ok(0),
+            Ok(ControlFlow::Continue(())) => {}
+            Err(e) => {
+                log!(first, Emerg, None, "cannot go to the background {}", Cause(&e));
+                return Err(Failed);
+            }
+        }
+    }
+    if let Some(path) = &cycle.config.pid {
+        pidfile::write(path).map_err(|e| cannot_open(path, &e, &first))?;
+    }
+    redirect_stderr(&log);
+    drop(first);
+    if !cycle.config.master {
+        return Ok(single::run(cycle, &origin));
+    }
+    match Master::new(origin, cycle, args).map(Master::run) {
+        Ok(Role::Exit(code)) => Ok(code),
+        Ok(Role::Worker(assignment)) => Ok(worker::run(*assignment)),
+        Err(e) => {
+            log!(log, Emerg, None, "the master cannot start {}", Cause(&e));
+            Err(Failed)
+        }
+    }
+}
+
+fn cannot_open(path: &Path, e: &std::io::Error, log: &Log) -> Failed {
+    log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(e));
+    Failed
+}
+
+/// What nginx says of itself and the machine as it starts.
+fn describe(cycle: &Cycle, log: &Log) {
+    let backend = cycle.config.events.backend.name();
+    log!(log, Notice, None, "using the \"{backend}\" event method");
+    log!(log, Notice, None, "weir/{} (nginx/{})", version::VERSION, version::NGINX);
+    let system = rustix::system::uname();
+    let (name, release) = (system.sysname().to_string_lossy(), system.release().to_string_lossy());
+    log!(log, Notice, None, "OS: {name} {release}");
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let shown = |n: Option<u64>| n.map_or("unlimited".to_owned(), |n| n.to_string());
+    let (soft, hard) = (shown(limit.current), shown(limit.maximum));
+    log!(log, Notice, None, "getrlimit(RLIMIT_NOFILE): {soft}:{hard}");
+}
+
+/// Sends what libraries and panics write to stderr to the error log, unless the terminal is
+/// wanted.
+pub fn redirect_stderr(log: &Log) {
+    let sinks = log.sinks();
+    if sinks.iter().any(|(_, sink)| matches!(sink, Sink::Stderr)) {
+        return;
+    }
+    let file = sinks.iter().find_map(|(_, sink)| match sink {
+        Sink::File(file) => Some(file),
+        _ => None,
+    });
+    if let Some(file) = file
+        && let Err(e) = rustix::stdio::dup2_stderr(file)
+    {
+        log!(log, Alert, None, "dup2(STDERR) failed {}", Cause(&e.into()));
+    }
+}

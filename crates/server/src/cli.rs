@@ -1,0 +1,185 @@
+//! The command line, as nginx reads it: letters may be joined, values may follow at once.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What the command line says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-v`, and with `-V`, `-h` and `-?`: say the version.
+    pub version: bool,
+    /// `-V`: say what was built.
+    pub configure: bool,
+    /// `-h`, `-?`: say the options.
+    pub help: bool,
+    /// `-t`, `-T`: check the configuration only.
+    pub test: bool,
+    /// `-T`: print the configuration as read.
+    pub dump: bool,
+    /// `-q`: a check says errors only.
+    pub quiet: bool,
+    /// `-s`: what to tell a running master.
+    pub signal: Option<Signal>,
+    /// `-p`: the prefix of relative paths.
+    pub prefix: Option<OsString>,
+    /// `-c`: the configuration file.
+    pub conf: Option<OsString>,
+    /// `-e`: the error log until the configuration names one.
+    pub error_log: Option<OsString>,
+    /// `-g`: directives ahead of the configuration file.
+    pub globals: Option<OsString>,
+}
+
+/// What `-s` sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Close at once: TERM.
+    Stop,
+    /// Finish the requests first: QUIT.
+    Quit,
+    /// Open the log files anew: USR1.
+    Reopen,
+    /// Take the configuration anew: HUP.
+    Reload,
+}
+
+impl Signal {
+    fn parse(name: &OsStr) -> Option<Signal> {
+        match name.as_bytes() {
+            b"stop" => Some(Signal::Stop),
+            b"quit" => Some(Signal::Quit),
+            b"reopen" => Some(Signal::Reopen),
+            b"reload" => Some(Signal::Reload),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the arguments behind the program's name. The error is nginx's text.
+pub fn parse(args: &[OsString]) -> Result<Options, String> {
+    let mut options = Options::default();
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let Some(letters) = arg.as_bytes().strip_prefix(b"-") else {
+            return Err(format!("invalid option: \"{}\"", arg.to_string_lossy()));
+        };
+        options.word(letters, &mut rest)?;
+    }
+    Ok(options)
+}
+
+impl Options {
+    /// Reads one argument's letters; a letter that wants a value takes all that follows, or the
+    /// next argument.
+    fn word<'a>(
+        &mut self,
+        letters: &[u8],
+        rest: &mut impl Iterator<Item = &'a OsString>,
+    ) -> Result<(), String> {
+        let mut left = letters;
+        while let Some((letter, after)) = left.split_first() {
+            left = after;
+            if self.plain(*letter) {
+                continue;
+            }
+            let mut value = |what: &str| {
+                let letter = char::from(*letter);
+                let here = (!after.is_empty()).then(|| OsString::from_vec(after.to_vec()));
+                here.or_else(|| rest.next().cloned())
+                    .ok_or_else(|| format!("option \"-{letter}\" requires {what}"))
+            };
+            match letter {
+                b'p' => self.prefix = Some(value("directory name")?),
+                b'e' => self.error_log = Some(value("file name")?),
+                b'c' => self.conf = Some(value("file name")?),
+                b'g' => self.globals = Some(value("parameter")?),
+                b's' => {
+                    let name = value("parameter")?;
+                    let signal = Signal::parse(&name);
+                    let unknown = || format!("invalid option: \"-s {}\"", name.to_string_lossy());
+                    self.signal = Some(signal.ok_or_else(unknown)?);
+                }
+                other => return Err(format!("invalid option: \"{}\"", char::from(*other))),
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Notes a letter that takes no value; false when it is not one.
+    fn plain(&mut self, letter: u8) -> bool {
+        match letter {
+            b'?' | b'h' => (self.version, self.help) = (true, true),
+            b'v' => self.version = true,
+            b'V' => (self.version, self.configure) = (true, true),
+            b't' => self.test = true,
+            b'T' => (self.test, self.dump) = (true, true),
+            b'q' => self.quiet = true,
+            _ => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(args: &[&str]) -> Result<Options, String> {
+        parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn letters_may_be_joined() {
+        let o = read(&["-tq"]).unwrap();
+        assert!(o.test && o.quiet && !o.dump);
+        let o = read(&["-Tp/dir", "-c", "x.conf"]).unwrap();
+        assert!(o.test && o.dump);
+        assert_eq!(o.prefix.unwrap(), "/dir");
+        assert_eq!(o.conf.unwrap(), "x.conf");
+    }
+
+    #[test]
+    fn values_follow_at_once_or_next() {
+        let o = read(&["-gpid x;", "-e", "stderr", "-squit"]).unwrap();
+        assert_eq!(o.globals.unwrap(), "pid x;");
+        assert_eq!(o.error_log.unwrap(), "stderr");
+        assert_eq!(o.signal, Some(Signal::Quit));
+        assert_eq!(read(&["-s", "reload"]).unwrap().signal, Some(Signal::Reload));
+        assert_eq!(read(&["-s", "stop"]).unwrap().signal, Some(Signal::Stop));
+        assert_eq!(read(&["-s", "reopen"]).unwrap().signal, Some(Signal::Reopen));
+    }
+
+    #[test]
+    fn a_value_may_look_like_an_option() {
+        assert_eq!(read(&["-c", "-t"]).unwrap().conf.unwrap(), "-t");
+    }
+
+    #[test]
+    fn the_last_one_counts() {
+        assert_eq!(read(&["-ca", "-cb"]).unwrap().conf.unwrap(), "b");
+    }
+
+    #[test]
+    fn help_and_version() {
+        assert!(read(&["-?"]).unwrap().help && read(&["-h"]).unwrap().help);
+        let o = read(&["-vV"]).unwrap();
+        assert!(o.version && o.configure && !o.help);
+        assert_eq!(read(&[]).unwrap(), Options::default());
+        assert_eq!(read(&["-"]).unwrap(), Options::default());
+    }
+
+    #[test]
+    fn wrong_ones_are_refused_in_nginx_words() {
+        let refuse = |args: &[&str]| read(args).unwrap_err();
+        assert_eq!(refuse(&["start"]), "invalid option: \"start\"");
+        assert_eq!(refuse(&[""]), "invalid option: \"\"");
+        assert_eq!(refuse(&["-tx"]), "invalid option: \"x\"");
+        assert_eq!(refuse(&["-s", "kill"]), "invalid option: \"-s kill\"");
+        assert_eq!(refuse(&["-s"]), "option \"-s\" requires parameter");
+        assert_eq!(refuse(&["-g"]), "option \"-g\" requires parameter");
+        assert_eq!(refuse(&["-c"]), "option \"-c\" requires file name");
+        assert_eq!(refuse(&["-e"]), "option \"-e\" requires file name");
+        assert_eq!(refuse(&["-p"]), "option \"-p\" requires directory name");
+    }
+}

@@ -1,0 +1,132 @@
+//! `worker_cpu_affinity`: which loop runs on which processors.
+
+use rustix::thread::CpuSet;
+use weir_conf::{Directive, Error};
+
+/// Masks of processors, or one processor for each loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    /// A mask per loop, the last one for all that follow; each lists its processors.
+    Masks(Vec<Vec<usize>>),
+    /// A processor per loop, in turns, out of these.
+    Auto(Vec<usize>),
+}
+
+impl Affinity {
+    /// Reads the directive; `cpus` is what `auto` without a mask chooses from.
+    pub(super) fn read(d: &Directive, cpus: usize) -> Result<Affinity, Error> {
+        let auto = d.arg(0).is_some_and(|word| word.is("auto"));
+        if auto && d.args.len() > 2 {
+            let text = "invalid number of arguments in \"worker_cpu_affinity\" directive";
+            return Err(d.error(text));
+        }
+        let masks = d.args.iter().skip(usize::from(auto));
+        let masks: Result<Vec<_>, _> =
+            masks.map(|w| mask(&w.bytes).map_err(|text| d.error_at(w, text))).collect();
+        let mut masks = masks?;
+        if auto {
+            return Ok(Affinity::Auto(masks.pop().unwrap_or_else(|| (0..cpus).collect())));
+        }
+        Ok(Affinity::Masks(masks))
+    }
+
+    /// The processors of loop `index` of the whole server; none leaves it free.
+    pub fn of(&self, index: usize) -> Option<CpuSet> {
+        let chosen = match self {
+            Affinity::Masks(masks) => masks.get(index).or(masks.last())?.clone(),
+            Affinity::Auto(cpus) if cpus.is_empty() => return None,
+            Affinity::Auto(cpus) => vec![*cpus.get(index % cpus.len())?],
+        };
+        let mut set = CpuSet::new();
+        chosen.into_iter().for_each(|cpu| set.set(cpu));
+        Some(set)
+    }
+
+    /// What is odd about it on a machine with `cpus` processors and this many loops.
+    pub(super) fn doubts(&self, loops: usize, cpus: usize) -> Vec<Error> {
+        let mut doubts = Vec::new();
+        let listed: &[Vec<usize>] = match self {
+            Affinity::Masks(masks) => masks,
+            Affinity::Auto(mask) => std::slice::from_ref(mask),
+        };
+        if let Affinity::Masks(masks) = self
+            && masks.len() > 1
+            && masks.len() != loops
+        {
+            doubts.push(Error::warn(
+                "the number of \"worker_processes\" is not equal to the number of \
+                 \"worker_cpu_affinity\" masks, using last mask for remaining worker processes",
+            ));
+        }
+        if let Some(cpu) = listed.iter().flatten().find(|cpu| **cpu >= cpus) {
+            doubts.push(Error::warn(format!(
+                "\"worker_cpu_affinity\" names CPU {cpu}, and there are {cpus}, ignored"
+            )));
+        }
+        doubts
+    }
+}
+
+/// The processors of a mask such as `0101`: the last digit is processor 0.
+fn mask(text: &[u8]) -> Result<Vec<usize>, String> {
+    if text.len() > CpuSet::MAX_CPU {
+        let most = CpuSet::MAX_CPU;
+        return Err(format!("\"worker_cpu_affinity\" supports up to {most} CPUs only"));
+    }
+    let mut cpus = Vec::new();
+    let digits = text.iter().rev().filter(|b| **b != b' ');
+    for (cpu, digit) in digits.enumerate() {
+        match digit {
+            b'0' => {}
+            b'1' => cpus.push(cpu),
+            other => {
+                let other = char::from(*other);
+                return Err(format!("invalid character \"{other}\" in \"worker_cpu_affinity\""));
+            }
+        }
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_count_from_the_right_and_skip_spaces() {
+        assert_eq!(mask(b"0101").unwrap(), [0, 2]);
+        assert_eq!(mask(b"1000 0000").unwrap(), [7]);
+        assert_eq!(mask(b"0").unwrap(), Vec::<usize>::new());
+        assert_eq!(mask(b"12").unwrap_err(), {
+            "invalid character \"2\" in \"worker_cpu_affinity\""
+        });
+        assert!(mask(&[b'0'; 1025]).unwrap_err().contains("up to 1024 CPUs"));
+    }
+
+    #[test]
+    fn the_last_mask_is_for_the_rest() {
+        let a = Affinity::Masks(vec![vec![0], vec![1]]);
+        assert!(a.of(0).unwrap().is_set(0) && !a.of(0).unwrap().is_set(1));
+        assert!(a.of(1).unwrap().is_set(1) && a.of(7).unwrap().is_set(1));
+    }
+
+    #[test]
+    fn auto_goes_round() {
+        let a = Affinity::Auto(vec![1, 3]);
+        assert!(a.of(0).unwrap().is_set(1) && a.of(1).unwrap().is_set(3));
+        assert!(a.of(2).unwrap().is_set(1));
+        assert_eq!(Affinity::Auto(Vec::new()).of(0), None);
+    }
+
+    #[test]
+    fn missing_processors_and_counts_that_differ_are_doubted() {
+        let text = |a: Affinity, loops| {
+            let doubts = a.doubts(loops, 2);
+            doubts.into_iter().map(|e| e.message).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(text(Affinity::Masks(vec![vec![0], vec![1]]), 2), "");
+        assert_eq!(text(Affinity::Masks(vec![vec![0, 1]]), 8), "");
+        assert!(text(Affinity::Masks(vec![vec![0], vec![1]]), 3).contains("using last mask"));
+        assert!(text(Affinity::Auto(vec![0, 5]), 2).contains("names CPU 5, and there are 2"));
+    }
+}

@@ -1,0 +1,109 @@
+//! The directives of `events`.
+
+use weir_balance::{Kind, UnknownPolicy};
+use weir_conf::{Directive, Error};
+
+use super::{Line, Said, put};
+
+/// How a loop waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// epoll(7).
+    Epoll,
+    /// poll(2).
+    Poll,
+    /// select(2).
+    Select,
+}
+
+impl Backend {
+    const NAMES: [(&str, Backend); 3] =
+        [("epoll", Backend::Epoll), ("poll", Backend::Poll), ("select", Backend::Select)];
+
+    /// The name that `use` takes.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, b)| *b == self).map_or("epoll", |(name, _)| name)
+    }
+}
+
+pub(super) const LINES: &[Line] = &[
+    Line { name: "use", help: "How loops wait: epoll, poll or select.", set: set_use },
+    Line {
+        name: "worker_connections",
+        help: "Connections that a loop may have open, those to upstreams included.",
+        set: |said, d| {
+            let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
+            let number = d.number().map_err(|_| d.error(format!("invalid number \"{word}\"")))?;
+            put(Ok(usize::try_from(number).unwrap_or(usize::MAX)), &mut said.connections)
+        },
+    },
+    Line {
+        name: "epoll_events",
+        help: "Events that one wait returns at most.",
+        set: |said, d| {
+            let number = usize::try_from(d.number()?).ok().filter(|n| (1..=MOST).contains(n));
+            said.epoll_events = Some(number.ok_or_else(|| d.problem("invalid value"))?);
+            Ok(())
+        },
+    },
+    Line {
+        name: "multi_accept",
+        help: "Accept all connections that wait, not one per turn.",
+        set: |said, d| put(d.flag(), &mut said.multi_accept),
+    },
+    Line {
+        name: "accept_mutex",
+        help: "On is accept_balance mutex, unless accept_balance says otherwise.",
+        set: |said, d| put(d.flag(), &mut said.accept_mutex),
+    },
+    Line {
+        name: "accept_mutex_delay",
+        help: "How long a loop that does not hold the accept lock waits before it tries again.",
+        set: |said, d| put(d.duration(), &mut said.accept_mutex_delay),
+    },
+    Line {
+        name: "accept_balance",
+        help: "How new connections are spread over the loops; fair by default.",
+        set: set_balance,
+    },
+    Line {
+        name: "debug_connection",
+        help: "Accepted with a warning: there is no debug log of single connections.",
+        set: |said, d| {
+            let text = "\"debug_connection\" is ignored, weir has no debug log of one connection";
+            said.warnings.push(d.warning(text));
+            Ok(())
+        },
+    },
+    Line {
+        name: "worker_aio_requests",
+        help: "Accepted; file operations go to threads, whose number thread_pool sets.",
+        set: |_, d| d.number().map(drop),
+    },
+];
+
+/// More events than this in one wait would only take memory.
+const MOST: usize = 1 << 16;
+
+fn set_use(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
+    let found = Backend::NAMES.iter().find(|(name, _)| *name == word);
+    let (_, backend) = found.ok_or_else(|| d.error(format!("invalid event type \"{word}\"")))?;
+    said.backend = Some(*backend);
+    Ok(())
+}
+
+fn set_balance(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
+    if let Some(more) = d.arg(1) {
+        return Err(d.error_at(more, format!("invalid parameter \"{}\"", more.lossy())));
+    }
+    let kind = Kind::parse(&word).map_err(|e| match e {
+        UnknownPolicy::Name => d
+            .error(format!("unknown accept policy \"{word}\""))
+            .hint(format!("policies are: {}", Kind::NAMES.join(", "))),
+        other => d.error(format!("accept policy \"{word}\": {other}")),
+    })?;
+    said.balance = Some(kind);
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! The directives of `main`.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use weir_conf::{Directive, Error, Word, values};
+use weir_log::Cause;
+use weir_sys::user;
+
+use super::{Affinity, Line, Said, User, put};
+
+pub(super) const LINES: &[Line] = &[
+    Line {
+        name: "daemon",
+        help: "Go to the background after the start.",
+        set: |said, d| put(d.flag(), &mut said.daemon),
+    },
+    Line {
+        name: "master_process",
+        help: "Run workers as processes; off serves from the first process, for debugging.",
+        set: |said, d| put(d.flag(), &mut said.master),
+    },
+    Line {
+        name: "pid",
+        help: "File with the process id of the master.",
+        set: |said, d| put(Ok(text(d)), &mut said.pid),
+    },
+    Line { name: "user", help: "User and group of the workers.", set: set_user },
+    Line {
+        name: "worker_processes",
+        help: "Worker processes, or auto: one per processor that weir may use.",
+        set: |said, d| put(count(said, d), &mut said.processes),
+    },
+    Line {
+        name: "worker_threads",
+        help: "Event loops of each worker, or auto: one per processor that weir may use.",
+        set: |said, d| put(count(said, d), &mut said.threads),
+    },
+    Line {
+        name: "worker_cpu_affinity",
+        help: "Processors of each loop, as masks, or auto: a processor for each.",
+        set: |said, d| put(Affinity::read(d, said.cpus), &mut said.affinity),
+    },
+    Line {
+        name: "worker_rlimit_nofile",
+        help: "Largest number of open files of a worker (RLIMIT_NOFILE).",
+        set: |said, d| put(d.number(), &mut said.nofile),
+    },
+    Line {
+        name: "worker_rlimit_core",
+        help: "Largest core file of a worker (RLIMIT_CORE).",
+        set: |said, d| put(d.offset(), &mut said.core),
+    },
+    Line { name: "worker_priority", help: "Nice value of the workers.", set: set_priority },
+    Line {
+        name: "working_directory",
+        help: "Directory of the workers, where their core files go.",
+        set: |said, d| put(Ok(text(d).into()), &mut said.directory),
+    },
+    Line { name: "env", help: "A variable that workers keep, or get.", set: set_env },
+    Line {
+        name: "worker_shutdown_timeout",
+        help: "How long a worker that was told to finish may take before it closes connections.",
+        set: |said, d| put(d.duration(), &mut said.shutdown_timeout),
+    },
+    Line {
+        name: "timer_resolution",
+        help: "How often the clock is read, at least; by default once a turn of the loop.",
+        set: |said, d| put(d.duration(), &mut said.timer_resolution),
+    },
+    Line {
+        name: "error_log",
+        help: "File, stderr or syslog for errors, and the least urgent level to log.",
+        set: |said, d| {
+            said.error_logs.push(d.clone());
+            Ok(())
+        },
+    },
+    Line {
+        name: "thread_pool",
+        help: "Accepted; each worker has one pool of threads for file operations.",
+        set: set_pool,
+    },
+    Line {
+        name: "pcre_jit",
+        help: "Accepted; regular expressions are always compiled where PCRE2 can.",
+        set: |_, d| d.flag().map(drop),
+    },
+    Line {
+        name: "lock_file",
+        help: "Accepted; weir keeps locks in shared memory, not in files.",
+        set: |_, _| Ok(()),
+    },
+    Line {
+        name: "debug_points",
+        help: "Accepted; weir has no debug points.",
+        set: |_, d| d.choice(&[("stop", ()), ("abort", ())]),
+    },
+];
+
+/// The argument as it is, which need not be UTF-8.
+fn text(d: &Directive) -> OsString {
+    d.arg(0).map(|word| OsStr::from_bytes(&word.bytes).to_owned()).unwrap_or_default()
+}
+
+/// A number of workers or loops from 1, or `auto`.
+fn count(said: &Said, d: &Directive) -> Result<usize, Error> {
+    let word = d.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
+    if word == b"auto" {
+        return Ok(said.cpus);
+    }
+    let number = values::number(word).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
+    number.ok_or_else(|| d.problem("invalid value"))
+}
+
+fn set_user(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    if !rustix::process::geteuid().is_root() {
+        said.warnings.push(d.warning(
+            "the \"user\" directive makes sense only if the master process runs \
+             with super-user privileges, ignored",
+        ));
+        return Ok(());
+    }
+    let Some(name) = d.arg(0) else { return Ok(()) };
+    let (user, uid) = find(d, name, "getpwnam", user::user_id)?;
+    let (_, gid) = find(d, d.arg(1).unwrap_or(name), "getgrnam", user::group_id)?;
+    said.user = Some(User { name: user, uid, gid });
+    Ok(())
+}
+
+/// Who workers are when nothing is said: nobody, if the master could be anybody.
+pub(super) fn default_user() -> Result<Option<User>, Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let failed = |_| Error::emerg("getpwnam(\"nobody\") failed");
+    let uid = user::user_id(c"nobody").map_err(failed)?;
+    let failed = |_| Error::emerg("getgrnam(\"nogroup\") failed");
+    let gid = user::group_id(c"nogroup").or_else(|_| user::group_id(c"nobody")).map_err(failed)?;
+    Ok(Some(User { name: c"nobody".to_owned(), uid, gid }))
+}
+
+/// Looks a name up; the error is nginx's.
+fn find(
+    d: &Directive,
+    word: &Word,
+    call: &str,
+    look: fn(&std::ffi::CStr) -> io::Result<u32>,
+) -> Result<(CString, u32), Error> {
+    let failed =
+        |why: String| d.error_at(word, format!("{call}(\"{}\") failed{why}", word.lossy()));
+    let name = CString::new(word.bytes.clone()).map_err(|_| failed(String::new()))?;
+    match look(&name) {
+        Ok(id) => Ok((name, id)),
+        // No such name: the system has no error to tell.
+        Err(e) if e.raw_os_error().is_none() => Err(failed(String::new())),
+        Err(e) => Err(failed(format!(" {}", Cause(&e)))),
+    }
+}
+
+fn set_priority(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    let word = d.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
+    let (negative, digits) = match word {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let number = values::number(digits).and_then(|n| i32::try_from(n).ok());
+    let number = number.ok_or_else(|| d.problem("invalid number"))?;
+    said.priority = Some(if negative { -number } else { number });
+    Ok(())
+}
+
+fn set_env(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let bytes = word.bytes.as_slice();
+    if bytes.is_empty() || bytes.starts_with(b"=") || bytes.contains(&0) {
+        return Err(d.problem("invalid value"));
+    }
+    let pair = match bytes.iter().position(|b| *b == b'=') {
+        Some(at) => {
+            let (name, value) = bytes.split_at(at);
+            let value = value.get(1..).unwrap_or_default();
+            (OsStr::from_bytes(name).to_owned(), Some(OsStr::from_bytes(value).to_owned()))
+        }
+        None => (OsStr::from_bytes(bytes).to_owned(), None),
+    };
+    said.environment.push(pair);
+    Ok(())
+}
+
+fn set_pool(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    let name = d.arg(0).map(|w| w.lossy().into_owned()).unwrap_or_default();
+    if said.pools.contains(&name) {
+        return Err(d.error(format!("duplicate thread pool \"{name}\"")));
+    }
+    let mut threads = None;
+    for word in d.args.iter().skip(1) {
+        let invalid =
+            |what: &str| d.error_at(word, format!("invalid {what} value \"{}\"", word.lossy()));
+        if let Some(digits) = word.bytes.strip_prefix(b"threads=") {
+            threads = values::number(digits).filter(|n| *n > 0);
+            threads.ok_or_else(|| invalid("threads"))?;
+        } else if let Some(digits) = word.bytes.strip_prefix(b"max_queue=") {
+            values::number(digits).ok_or_else(|| invalid("max_queue"))?;
+        }
+    }
+    if threads.is_none() {
+        return Err(d.error("\"thread_pool\" must have \"threads\" parameter"));
+    }
+    said.pools.push(name);
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! What `main` and `events` mean: said in the file, completed with defaults.
+
+mod affinity;
+mod events;
+mod main;
+#[cfg(test)]
+mod tests;
+
+pub use affinity::Affinity;
+pub use events::Backend;
+
+use std::ffi::{CString, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weir_balance::Kind;
+use weir_conf::{Context, Directive, Error, Known};
+
+use crate::paths::{Paths, joined};
+
+/// A directive of this room: its name, its sentence in docs/directives.md, how it is read.
+struct Line {
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut Said, &Directive) -> Result<(), Error>,
+}
+
+/// Notes a value that a line said.
+fn put<T>(value: Result<T, Error>, place: &mut Option<T>) -> Result<(), Error> {
+    *place = Some(value?);
+    Ok(())
+}
+
+/// Blocks in `main` that other rooms read.
+const BLOCKS: [&str; 2] = ["events", "http"];
+
+/// Whether this room gives a meaning to the directive in that context.
+pub fn built(known: &Known, context: Context) -> bool {
+    find(known.name, context).is_some()
+        || (context == Context::MAIN && BLOCKS.contains(&known.name))
+        || known.name == "include"
+}
+
+/// The sentence about a directive of this room.
+pub fn help(known: &Known) -> Option<&'static str> {
+    let contexts = [Context::MAIN, Context::EVENTS];
+    contexts.into_iter().find_map(|c| find(known.name, c)).map(|line| line.help)
+}
+
+fn find(name: &str, context: Context) -> Option<&'static Line> {
+    let lines = match context {
+        Context::MAIN => main::LINES,
+        Context::EVENTS => events::LINES,
+        _ => return None,
+    };
+    lines.iter().find(|line| line.name == name)
+}
+
+/// Who the workers are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's name, for the supplementary groups.
+    pub name: CString,
+    /// The user's id.
+    pub uid: u32,
+    /// The group's id.
+    pub gid: u32,
+}
+
+/// What the lines said; what no line says is absent.
+#[derive(Debug, Default)]
+struct Said {
+    cpus: usize,
+    daemon: Option<bool>,
+    master: Option<bool>,
+    pid: Option<OsString>,
+    user: Option<User>,
+    processes: Option<usize>,
+    threads: Option<usize>,
+    affinity: Option<Affinity>,
+    nofile: Option<u64>,
+    core: Option<u64>,
+    priority: Option<i32>,
+    directory: Option<PathBuf>,
+    environment: Vec<(OsString, Option<OsString>)>,
+    shutdown_timeout: Option<Duration>,
+    timer_resolution: Option<Duration>,
+    error_logs: Vec<Directive>,
+    pools: Vec<String>,
+    backend: Option<Backend>,
+    connections: Option<usize>,
+    epoll_events: Option<usize>,
+    multi_accept: Option<bool>,
+    accept_mutex: Option<bool>,
+    accept_mutex_delay: Option<Duration>,
+    balance: Option<Kind>,
+    http: Option<Directive>,
+    warnings: Vec<Error>,
+}
+
+/// `events`, with defaults.
+#[derive(Clone, Debug)]
+pub struct Events {
+    /// How loops wait.
+    pub backend: Backend,
+    /// Connections that a loop may have open.
+    pub connections: usize,
+    /// Events that one wait returns at most.
+    pub at_once: usize,
+    /// Accept all that wait, not one per turn.
+    pub multi_accept: bool,
+    /// How long a loop that does not hold the accept lock sleeps.
+    pub accept_mutex_delay: Duration,
+    /// How connections are spread over the loops.
+    pub balance: Kind,
+}
+
+/// `main`, with defaults.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Go to the background.
+    pub daemon: bool,
+    /// Run workers in processes of their own.
+    pub master: bool,
+    /// The pid file, absolute; none writes no file.
+    pub pid: Option<PathBuf>,
+    /// The workers' user, when the master is root.
+    pub user: Option<User>,
+    /// Worker processes.
+    pub processes: usize,
+    /// Loops per worker.
+    pub threads: usize,
+    /// Which loop runs where.
+    pub affinity: Option<Affinity>,
+    /// RLIMIT_NOFILE of workers.
+    pub nofile: Option<u64>,
+    /// RLIMIT_CORE of workers.
+    pub core: Option<u64>,
+    /// Nice value of workers.
+    pub priority: i32,
+    /// Directory of workers.
+    pub directory: Option<PathBuf>,
+    /// Variables that workers keep, and those that they get.
+    pub environment: Vec<(OsString, Option<OsString>)>,
+    /// How long workers may take to finish.
+    pub shutdown_timeout: Option<Duration>,
+    /// How often the clock is read; none is once a turn.
+    pub timer_resolution: Option<Duration>,
+    /// The `error_log` lines, not opened yet.
+    pub error_logs: Vec<Directive>,
+    /// The `events` block.
+    pub events: Events,
+    /// The `http` block.
+    pub http: Option<Directive>,
+}
+
+impl Config {
+    /// Reads `main` and `events`, which `check` has found right in form; `cpus` is what `auto`
+    /// means. Warnings come with the result.
+    pub fn read(
+        main: &[Directive],
+        paths: &Paths,
+        cpus: usize,
+    ) -> Result<(Config, Vec<Error>), Error> {
+        let mut said = Said { cpus, ..Said::default() };
+        for directive in main {
+            said.take(directive, Context::MAIN)?;
+        }
+        said.mean(paths)
+    }
+
+    /// All loops of the server.
+    pub fn loops(&self) -> usize {
+        self.processes * self.threads
+    }
+}
+
+impl Said {
+    fn take(&mut self, directive: &Directive, context: Context) -> Result<(), Error> {
+        if context == Context::MAIN && directive.name.is("events") {
+            return directive.block().iter().try_for_each(|d| self.take(d, Context::EVENTS));
+        }
+        if context == Context::MAIN && directive.name.is("http") {
+            self.http = Some(directive.clone());
+            return Ok(());
+        }
+        match directive.name.str().and_then(|name| find(name, context)) {
+            Some(line) => (line.set)(self, directive),
+            // Known and not built: the check has judged it.
+            None => Ok(()),
+        }
+    }
+
+    fn mean(mut self, paths: &Paths) -> Result<(Config, Vec<Error>), Error> {
+        let (processes, threads) = (self.processes.unwrap_or(1), self.threads.unwrap_or(1));
+        if let Some(affinity) = &self.affinity {
+            self.warnings.extend(affinity.doubts(processes * threads, self.cpus));
+        }
+        let master = self.master.unwrap_or(true);
+        let user = match self.user {
+            None => main::default_user()?,
+            said => said,
+        };
+        let pid = self.pid.as_deref().map(|name| joined(&paths.prefix, name));
+        let config = Config {
+            daemon: self.daemon.unwrap_or(true),
+            master,
+            pid: pid.or_else(|| paths.pid.clone()),
+            user,
+            // Without a master this process is the only worker.
+            processes: if master { processes } else { 1 },
+            threads,
+            affinity: self.affinity,
+            nofile: self.nofile,
+            core: self.core,
+            priority: self.priority.unwrap_or(0),
+            directory: self.directory,
+            environment: self.environment,
+            shutdown_timeout: self.shutdown_timeout,
+            timer_resolution: self.timer_resolution,
+            error_logs: self.error_logs,
+            events: Events {
+                backend: self.backend.unwrap_or(Backend::Epoll),
+                connections: self.connections.unwrap_or(CONNECTIONS),
+                at_once: self.epoll_events.unwrap_or(AT_ONCE),
+                multi_accept: self.multi_accept.unwrap_or(false),
+                accept_mutex_delay: self.accept_mutex_delay.unwrap_or(MUTEX_DELAY),
+                balance: self.balance.unwrap_or(match self.accept_mutex {
+                    Some(true) => Kind::Mutex,
+                    _ => Kind::default(),
+                }),
+            },
+            http: self.http,
+        };
+        Ok((config, self.warnings))
+    }
+}
+
+/// nginx's defaults.
+const CONNECTIONS: usize = 512;
+const AT_ONCE: usize = 512;
+const MUTEX_DELAY: Duration = Duration::from_millis(500);

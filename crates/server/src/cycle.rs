@@ -1,0 +1,221 @@
+//! One configuration from its text to open sockets. nginx: a cycle.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_balance::{LoadTable, Shape};
+use weir_conf::{Context, Error, Known, Level as Severity, Sources};
+use weir_log::{Level, Log, OpenLogs, Sink, log};
+use weir_sys::shared::SharedWords;
+
+use crate::config::{self, Config};
+use crate::embedded;
+use crate::paths::Paths;
+use crate::sockets::{Failed, Purpose, Sockets};
+use weir_http::{Inputs, Listen, Site};
+
+/// What configurations are read from; the same at every reload.
+#[derive(Debug)]
+pub struct Origin {
+    /// Where files are.
+    pub paths: Paths,
+    /// The directives of `-g`.
+    pub globals: Option<String>,
+    /// The log files of this process.
+    pub logs: Arc<OpenLogs>,
+    /// What `auto` means.
+    pub cpus: usize,
+}
+
+/// A configuration that was read and found right; only its log files are open.
+#[derive(Debug)]
+pub struct Plan {
+    /// `main` and `events`.
+    pub config: Config,
+    /// The `http` block.
+    pub site: Option<Arc<Site>>,
+    /// Where the configuration logs to.
+    pub log: Arc<Log>,
+    /// The texts, for `-T`.
+    pub sources: Sources,
+}
+
+/// A configuration in use.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    /// `main` and `events`.
+    pub config: Config,
+    /// The `http` block.
+    pub site: Option<Arc<Site>>,
+    /// Where it logs to.
+    pub log: Arc<Log>,
+    /// What it listens on, in the order of the site's list.
+    pub sockets: Sockets,
+    /// A row for each loop, where they tell each other their load.
+    pub load: Arc<Load>,
+}
+
+/// The words of a load table with the instant that its times count from.
+#[derive(Debug)]
+pub struct Load {
+    words: SharedWords,
+    base: Instant,
+}
+
+impl Load {
+    fn new(loops: usize) -> std::io::Result<Load> {
+        Ok(Load { words: SharedWords::new(LoadTable::words(loops))?, base: Instant::now() })
+    }
+
+    /// The table; every worker of the cycle sees the same.
+    pub fn table(&self) -> LoadTable<'_> {
+        LoadTable::over(&self.words, self.base)
+    }
+}
+
+impl Origin {
+    /// Reads the configuration; what is wrong or odd goes to `log`.
+    pub fn read(&self, log: &Log) -> Result<Plan, Failed> {
+        let tree = match &self.paths.conf {
+            Some(path) => weir_conf::read(path, self.globals.as_deref()),
+            None => embedded::tree(self.globals.as_deref()),
+        };
+        let tell = |error: &Error| tell(log, &tree.sources, error);
+        let refuse = |error: Error| {
+            tell(&error);
+            Failed
+        };
+
+        let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
+        warnings.iter().for_each(tell);
+        let (config, warnings) =
+            Config::read(&tree.main, &self.paths, self.cpus).map_err(refuse)?;
+        warnings.iter().for_each(tell);
+        let configured = Arc::new(self.error_log(&config).map_err(refuse)?);
+        let site = match &config.http {
+            Some(block) => {
+                let inputs = Inputs {
+                    prefix: &self.paths.prefix,
+                    conf_prefix: &self.paths.conf_prefix,
+                    logs: &self.logs,
+                    error_log: &configured,
+                };
+                let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
+                warnings.iter().for_each(tell);
+                Some(Arc::new(site))
+            }
+            None => None,
+        };
+        Ok(Plan { config, site, log: configured, sources: tree.sources })
+    }
+
+    /// Opens the `error_log` lines of `main`; when none of them is a file, the default one is
+    /// there too, so that there is always one.
+    fn error_log(&self, config: &Config) -> Result<Log, Error> {
+        let mut sinks = Vec::new();
+        for line in &config.error_logs {
+            let words: Vec<_> = line.args.iter().map(|word| word.lossy()).collect();
+            let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+            let sink = weir_log::sink(&words, &self.paths.prefix, &self.logs);
+            sinks.push(sink.map_err(|reject| line.error(reject.to_string()))?);
+        }
+        if sinks.iter().all(|(_, sink)| matches!(sink, Sink::Syslog(_))) {
+            sinks.push((Level::Error, self.default_sink()?));
+        }
+        Ok(Log::new(sinks))
+    }
+
+    fn default_sink(&self) -> Result<Sink, Error> {
+        let Some(path) = &self.paths.error_log else { return Ok(Sink::Stderr) };
+        let failed = |e| Error::emerg(open_failed(path, &e));
+        self.logs.open(path).map(Sink::File).map_err(failed)
+    }
+
+    /// The log of the time before the configuration is known: the file of `-e` or the default
+    /// one, and the terminal.
+    pub fn first_log(&self, least: Level) -> Log {
+        let sink = match &self.paths.error_log {
+            None => Sink::Stderr,
+            Some(path) => match self.logs.open(path) {
+                Ok(file) => Sink::File(file),
+                Err(e) => {
+                    let text = open_failed(path, &e);
+                    say(&format!("[alert] could not open error log file: {text}"));
+                    Sink::Stderr
+                }
+            },
+        };
+        match sink {
+            Sink::Stderr => Log::new(vec![(least, Sink::Stderr)]),
+            file => Log::echoing(vec![(least, file)], "weir"),
+        }
+    }
+}
+
+impl Plan {
+    /// Opens what the configuration listens on, taking over what `old` has open.
+    pub fn open(self, old: &Sockets, purpose: Purpose, log: &Log) -> Result<Cycle, Failed> {
+        let loops = self.config.loops();
+        let each = self.config.events.balance.shape() == Shape::SocketEach;
+        let copies = |listen: &Listen| if each || listen.reuseport { loops } else { 1 };
+        let listens = self.site.as_ref().map(|site| site.listens()).unwrap_or_default();
+        let sockets = Sockets::open(listens, copies, old, purpose, log)?;
+        let load = Load::new(loops).map_err(|e| {
+            log!(log, Emerg, None, "mmap() of the load table failed {}", weir_log::Cause(&e));
+            Failed
+        })?;
+        Ok(Cycle {
+            config: self.config,
+            site: self.site,
+            log: self.log,
+            sockets,
+            load: Arc::new(load),
+        })
+    }
+}
+
+/// Prints the texts of a configuration as `-T` does.
+pub fn dump(sources: &Sources, out: &mut impl Write) -> std::io::Result<()> {
+    for source in sources.iter().filter(|source| !source.command_line) {
+        writeln!(out, "# configuration file {}:", source.name.display())?;
+        out.write_all(&source.text)?;
+        writeln!(out)?;
+    }
+    out.flush()
+}
+
+/// A line on the terminal, as from nginx.
+pub fn say(text: &str) {
+    // Nobody could be told that stderr is gone.
+    let _ = writeln!(std::io::stderr(), "weir: {text}");
+}
+
+fn open_failed(path: &Path, e: &std::io::Error) -> String {
+    format!("open() \"{}\" failed {}", path.display(), weir_log::Cause(e))
+}
+
+/// Whether weir gives a meaning to the directive in that context.
+pub fn built(known: &Known, context: Context) -> bool {
+    config::built(known, context)
+        || (!(Context::MAIN | Context::EVENTS).meets(context) && weir_http::built(known.name))
+}
+
+/// Logs an error's first line, and shows the rest where somebody reads along.
+fn tell(log: &Log, sources: &Sources, error: &Error) {
+    let level = match error.level {
+        Severity::Emerg => Level::Emerg,
+        Severity::Alert => Level::Alert,
+        Severity::Crit => Level::Crit,
+        Severity::Error => Level::Error,
+        Severity::Warn => Level::Warn,
+    };
+    log.write(level, None, format_args!("{}", sources.first_line(error)));
+    if log.is_on_terminal() {
+        let whole = sources.explain(error);
+        if let Some((_, rest)) = whole.split_once('\n') {
+            let _ = writeln!(std::io::stderr(), "{rest}");
+        }
+    }
+}

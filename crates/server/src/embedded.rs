@@ -1,0 +1,84 @@
+//! What weir serves when there is no configuration at all.
+
+use std::path::Path;
+
+use weir_conf::{Tree, read_text};
+
+use crate::version::VERSION;
+
+/// Where the built-in configuration listens.
+const ADDRESS: &str = "127.0.0.1:8080";
+
+/// The configuration's name in messages.
+const NAME: &str = "built-in configuration";
+
+/// The built-in configuration, with the directives of `-g` ahead.
+pub fn tree(globals: Option<&str>) -> Tree {
+    let globals = globals.unwrap_or_default();
+    read_text(Path::new(NAME), format!("{globals} {}", text()).as_bytes())
+}
+
+fn text() -> String {
+    format!(
+        "worker_threads auto;
+daemon off;
+error_log stderr warn;
+events {{ }}
+http {{
+    access_log off;
+    server {{
+        listen {ADDRESS};
+        default_type text/html;
+        location / {{
+            return 200 \"{}\";
+        }}
+        location = /status {{
+            stub_status;
+        }}
+    }}
+}}
+",
+        page()
+    )
+}
+
+fn page() -> String {
+    format!(
+        "<!doctype html>
+<html lang=en><meta charset=utf-8><title>weir</title>
+<h1>weir {VERSION} is running</h1>
+<p>This page is built in. To serve your own, write an nginx.conf and start
+<code>weir -c /path/to/nginx.conf</code>.
+<p><a href=/status>Connections and requests so far</a>
+"
+    )
+}
+
+/// What to tell who started weir on a terminal.
+pub fn greeting(loops: usize) -> String {
+    let pid = std::process::id();
+    let plural = if loops == 1 { "" } else { "s" };
+    format!(
+        "weir {VERSION}: no configuration file, so here is the built-in one.
+  welcome page   http://{ADDRESS}/
+  status         http://{ADDRESS}/status
+  running with   {loops} event loop{plural}, in the foreground, process {pid}
+  to stop        Ctrl-C, or kill {pid}
+  to serve more  weir -c /path/to/nginx.conf; weir -h tells the rest
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_can_be_read() {
+        let tree = tree(Some("worker_processes 2;"));
+        assert!(tree.broken.is_none(), "{:?}", tree.broken);
+        let names: Vec<_> = tree.main.iter().map(|d| d.name.lossy().into_owned()).collect();
+        assert_eq!(names[..3], ["worker_processes", "worker_threads", "daemon"]);
+        assert_eq!(names.last().unwrap(), "http");
+    }
+}

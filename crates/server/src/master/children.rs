@@ -1,0 +1,179 @@
+//! The worker processes that the master knows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use weir_log::{Cause, Log, log};
+
+use crate::channel::{End, Order};
+use crate::cycle::Load;
+
+/// Exit code of a worker that could not start and would not the next time either.
+pub const FATAL: i32 = 2;
+
+/// Pause before a worker is started again whose predecessors died while starting: doubled each
+/// time, from the second on, up to the most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// One worker process.
+#[derive(Debug)]
+pub struct Child {
+    /// Its process.
+    pub pid: Pid,
+    /// Which of the workers it is, from 0.
+    pub index: usize,
+    /// Its cycle's load table, which also tells the cycles apart.
+    pub load: Arc<Load>,
+    /// The line to it.
+    pub channel: End,
+    /// Its rows of the counters, one per loop.
+    pub rows: Vec<usize>,
+    /// Its loops run.
+    pub ready: bool,
+    /// It was told to end.
+    pub exiting: bool,
+}
+
+impl Child {
+    /// Tells it; when the line is broken, by the signal of the same meaning.
+    pub fn order(&mut self, order: Order, log: &Log) {
+        if order != Order::Reopen {
+            self.exiting = true;
+        }
+        if self.channel.order(order).is_err() {
+            self.kill(
+                match order {
+                    Order::Quit | Order::Retire => Signal::QUIT,
+                    Order::Terminate => Signal::TERM,
+                    Order::Reopen => Signal::USR1,
+                },
+                log,
+            );
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn kill(&self, signal: Signal, log: &Log) {
+        if let Err(e) = kill_process(self.pid, signal) {
+            let (pid, number) = (self.pid.as_raw_nonzero(), signal.as_raw());
+            log!(log, Alert, None, "kill({pid}, {number}) failed {}", Cause(&e.into()));
+        }
+    }
+}
+
+/// The next child that has ended, if any.
+pub fn ended(log: &Log) -> Option<(Pid, WaitStatus)> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(found) => return found,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::CHILD) => return None,
+            Err(e) => {
+                log!(log, Alert, None, "waitpid() failed {}", Cause(&e.into()));
+                return None;
+            }
+        }
+    }
+}
+
+/// Logs nginx's line about the end of a process; says whether it ended with [`FATAL`].
+pub fn tell_end(name: &str, pid: Pid, status: WaitStatus, log: &Log) -> bool {
+    let pid = pid.as_raw_nonzero();
+    if let Some(signal) = status.terminating_signal() {
+        let core = if status.as_raw() & 0x80 != 0 { " (core dumped)" } else { "" };
+        log!(log, Alert, None, "{name} {pid} exited on signal {signal}{core}");
+        return false;
+    }
+    let code = status.exit_status().unwrap_or(0);
+    log!(log, Notice, None, "{name} {pid} exited with code {code}");
+    if code == FATAL {
+        log!(
+            log,
+            Alert,
+            None,
+            "{name} {pid} exited with fatal code {code} and cannot be respawned"
+        );
+    }
+    code == FATAL
+}
+
+/// Workers to start again later, and how often they died before they were ready.
+#[derive(Debug, Default)]
+pub struct Restarts {
+    waiting: Vec<(Instant, usize)>,
+    failures: u32,
+}
+
+impl Restarts {
+    /// A worker is ready: starting works.
+    pub fn worked(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Notes that worker `index` is to be started again; at once, unless starting keeps failing.
+    pub fn plan(&mut self, index: usize, was_ready: bool, now: Instant) {
+        if !was_ready {
+            self.failures = self.failures.saturating_add(1);
+        }
+        self.waiting.push((now + self.pause(), index));
+    }
+
+    fn pause(&self) -> Duration {
+        match self.failures {
+            0 | 1 => Duration::ZERO,
+            n => FIRST_PAUSE.saturating_mul(1 << (n - 2).min(16)).min(LONGEST_PAUSE),
+        }
+    }
+
+    /// When the next one is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.waiting.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Takes one that is due.
+    pub fn due(&mut self, now: Instant) -> Option<usize> {
+        let at = self.waiting.iter().position(|(at, _)| *at <= now)?;
+        Some(self.waiting.swap_remove(at).1)
+    }
+
+    /// Forgets all of them: others are started, or none.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_served_is_replaced_at_once() {
+        let now = Instant::now();
+        let mut restarts = Restarts::default();
+        restarts.plan(3, true, now);
+        restarts.plan(4, false, now);
+        assert_eq!(restarts.due(now), Some(3));
+        assert_eq!(restarts.due(now), Some(4));
+        assert_eq!(restarts.due(now), None);
+    }
+
+    #[test]
+    fn workers_that_die_while_starting_wait_longer_and_longer() {
+        let now = Instant::now();
+        let mut restarts = Restarts::default();
+        let mut pauses = Vec::new();
+        for _ in 0..40 {
+            restarts.plan(0, false, now);
+            pauses.push(restarts.next().unwrap() - now);
+            assert_eq!(restarts.due(now + LONGEST_PAUSE), Some(0));
+        }
+        assert_eq!(pauses[0], Duration::ZERO);
+        assert_eq!(pauses[1..4], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);
+        assert!(pauses.is_sorted() && pauses[39] == LONGEST_PAUSE);
+        restarts.worked();
+        restarts.plan(0, true, now);
+        assert_eq!(restarts.due(now), Some(0));
+    }
+}

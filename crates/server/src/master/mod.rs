@@ -1,0 +1,395 @@
+//! The master: starts workers, watches over them, takes signals. nginx: ngx_process_cycle.c.
+//!
+//! One thread that sleeps until a signal arrives, a worker reports or a time has come. It never
+//! serves. Workers are copies of it; in such a copy the master's own values are dropped on the
+//! way up to [`crate::boot`], which then runs the worker.
+
+mod children;
+mod reload;
+mod rows;
+
+pub use children::FATAL;
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+use rustix::process::Signal;
+use weir_log::{Cause, OpenLogs, log};
+use weir_metrics::{Metric, Registry, Row};
+use weir_sys::process::{Fork, fork};
+use weir_sys::shared::SharedWords;
+use weir_sys::signal::Descriptor;
+use weir_sys::title::Title;
+
+use self::children::{Child, Restarts};
+use self::rows::Rows;
+use crate::channel::{self, End, Heard, Order};
+use crate::cycle::{Cycle, Origin};
+use crate::signals::{self, Wish};
+use crate::sockets::Sockets;
+
+/// Loops that a server may have at a time, those of cycles that are ending included.
+const LOOPS: usize = 1024;
+
+/// The row of the counters that is the master's own.
+const OWN_ROW: usize = 0;
+
+/// After TERM, how long workers have before they are reminded, doubled each time.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// A worker that needed more reminders than this is killed.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+
+/// What a process that came out of the master is.
+pub enum Role {
+    /// The server has ended.
+    Exit(i32),
+    /// A worker, with its task.
+    Worker(Box<Assignment>),
+}
+
+/// What a worker is given.
+pub struct Assignment {
+    /// The configuration.
+    pub cycle: Cycle,
+    /// The log files.
+    pub logs: Arc<OpenLogs>,
+    /// Which of the workers it is, from 0.
+    pub index: usize,
+    /// Its rows of the counters, one per loop.
+    pub rows: Vec<usize>,
+    /// All counters.
+    pub registry: Registry,
+    /// The line to the master; a process that is its own master has none.
+    pub channel: Option<End>,
+    /// The name in ps.
+    pub title: Option<Title>,
+}
+
+/// The master process.
+pub struct Master {
+    origin: Origin,
+    cycle: Cycle,
+    registry: Registry,
+    counters: Row,
+    rows: Rows,
+    children: Vec<Child>,
+    restarts: Restarts,
+    signals: Descriptor,
+    title: Option<Title>,
+    ending: Option<Ending>,
+    /// Workers of older cycles are to be told to finish when the new ones run.
+    replacing: bool,
+}
+
+/// How the server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Workers finish their requests.
+    Quit,
+    /// Workers end at once; those that still live at that time are reminded.
+    Terminate { next: Instant, patience: Duration },
+}
+
+/// The counters of a server, in words that all its processes share.
+pub fn registry() -> io::Result<Registry> {
+    let words = SharedWords::new(Registry::words_for(LOOPS))?;
+    // They live as long as the process.
+    Ok(Registry::new(Box::leak(Box::new(words))))
+}
+
+impl Master {
+    /// A master for a cycle whose sockets are open; `args` is the command line.
+    pub fn new(origin: Origin, cycle: Cycle, args: &[OsString]) -> io::Result<Master> {
+        let registry = registry()?;
+        let counters = registry.row(OWN_ROW).ok_or(io::ErrorKind::OutOfMemory)?;
+        let set = signals::set();
+        set.block()?;
+        let mut title = Title::take()
+            .inspect_err(|e| log!(cycle.log, Info, None, "no process title {}", Cause(e)))
+            .ok();
+        let words: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+        if let Some(title) = &mut title {
+            title.set(&format!("weir: master process {}", words.join(" ")));
+        }
+        Ok(Master {
+            rows: Rows::new(OWN_ROW + 1, registry.rows()),
+            origin,
+            cycle,
+            registry,
+            counters,
+            children: Vec::new(),
+            restarts: Restarts::default(),
+            signals: Descriptor::new(&set)?,
+            title,
+            ending: None,
+            replacing: false,
+        })
+    }
+
+    /// Serves until the server ends; a worker comes out of here as well, in its own process.
+    pub fn run(mut self) -> Role {
+        match self.serve() {
+            ControlFlow::Break(role) => role,
+            ControlFlow::Continue(never) => match never {},
+        }
+    }
+
+    fn serve(&mut self) -> ControlFlow<Role, Infallible> {
+        self.start_workers()?;
+        loop {
+            self.wait();
+            self.hear();
+            self.take_signals()?;
+            self.start_due()?;
+            self.remind();
+            if self.ending.is_some() && self.children.is_empty() {
+                return ControlFlow::Break(self.end());
+            }
+        }
+    }
+
+    /// Starts every worker of the current cycle.
+    fn start_workers(&mut self) -> ControlFlow<Role> {
+        log!(self.cycle.log, Notice, None, "start worker processes");
+        self.restarts.clear();
+        (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index))
+    }
+
+    fn start_worker(&mut self, index: usize) -> ControlFlow<Role> {
+        let Some(rows) = self.rows.take(self.cycle.config.threads) else {
+            log!(self.cycle.log, Alert, None, "no more than {LOOPS} loops can be started");
+            return ControlFlow::Continue(());
+        };
+        let forked = channel::pair().and_then(|ends| Ok((ends, fork()?)));
+        match forked {
+            Ok(((_, channel), Fork::Child)) => {
+                ControlFlow::Break(self.assignment(index, rows, channel))
+            }
+            Ok(((channel, _), Fork::Parent(pid))) => {
+                let shown = pid.as_raw_nonzero();
+                log!(self.cycle.log, Notice, None, "start worker process {shown}");
+                let load = Arc::clone(&self.cycle.load);
+                let (ready, exiting) = (false, false);
+                self.children.push(Child { pid, index, load, channel, rows, ready, exiting });
+                ControlFlow::Continue(())
+            }
+            Err(e) => {
+                let cause = Cause(&e);
+                log!(
+                    self.cycle.log,
+                    Alert,
+                    None,
+                    "fork() failed while spawning \"worker process\" {cause}"
+                );
+                self.rows.give(&rows);
+                self.restarts.plan(index, false, Instant::now());
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn assignment(&mut self, index: usize, rows: Vec<usize>, channel: End) -> Role {
+        Role::Worker(Box::new(Assignment {
+            cycle: self.cycle.clone(),
+            logs: Arc::clone(&self.origin.logs),
+            index,
+            rows,
+            registry: self.registry,
+            channel: Some(channel),
+            title: self.title.take(),
+        }))
+    }
+
+    /// Sleeps until a signal, a report of a worker that starts, or a time.
+    fn wait(&self) {
+        let starting = self.children.iter().filter(|child| !child.ready);
+        let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
+        fds.extend(starting.map(|c| PollFd::from_borrowed_fd(c.channel.as_fd(), PollFlags::IN)));
+        let reminder = match self.ending {
+            Some(Ending::Terminate { next, .. }) => Some(next),
+            _ => None,
+        };
+        let next = [self.restarts.next(), reminder].into_iter().flatten().min();
+        let timeout = next.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, timeout.as_ref());
+    }
+
+    /// Takes the reports of workers that start.
+    fn hear(&mut self) {
+        for child in self.children.iter_mut().filter(|child| !child.ready) {
+            match child.channel.next_report() {
+                Heard::Said(channel::Report::Ready) => {
+                    child.ready = true;
+                    self.restarts.worked();
+                }
+                // One that is gone has died, which SIGCHLD tells.
+                Heard::Nothing | Heard::Gone => {}
+            }
+        }
+        self.retire_replaced();
+    }
+
+    fn take_signals(&mut self) -> ControlFlow<Role> {
+        while let Ok(Some(arrived)) = self.signals.take() {
+            let Some(wish) = signals::wish(arrived.number) else { continue };
+            signals::tell(arrived, self.action(wish), &self.cycle.log);
+            match wish {
+                Wish::Reap => self.reap(),
+                Wish::Quit => self.quit(),
+                Wish::Terminate => self.terminate(),
+                Wish::Reopen => self.reopen(),
+                Wish::Reconfigure if self.ending.is_none() => self.reconfigure()?,
+                Wish::StopAccepting if self.cycle.config.daemon => self.stop_accepting(),
+                Wish::ChangeBinary => log!(
+                    self.cycle.log,
+                    Notice,
+                    None,
+                    "changing the binary is not built into weir yet, the signal is ignored"
+                ),
+                Wish::Reconfigure | Wish::StopAccepting => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn action(&self, wish: Wish) -> &'static str {
+        match wish {
+            Wish::Quit => ", shutting down",
+            Wish::Terminate => ", exiting",
+            Wish::Reopen => ", reopening logs",
+            Wish::Reconfigure => ", reconfiguring",
+            Wish::StopAccepting if self.cycle.config.daemon => ", stop accepting connections",
+            Wish::ChangeBinary => ", ignoring",
+            Wish::StopAccepting | Wish::Reap => "",
+        }
+    }
+
+    /// Buries the children that have ended, and plans their successors.
+    fn reap(&mut self) {
+        while let Some((pid, status)) = children::ended(&self.cycle.log) {
+            let at = self.children.iter().position(|child| child.pid == pid);
+            let Some(child) = at.map(|at| self.children.swap_remove(at)) else {
+                children::tell_end("unknown process", pid, status, &self.cycle.log);
+                continue;
+            };
+            let fatal = children::tell_end("worker process", pid, status, &self.cycle.log);
+            self.bury(&child);
+            if child.exiting || self.ending.is_some() {
+                continue;
+            }
+            self.counters.add(Metric::Died, 1);
+            if fatal {
+                continue;
+            }
+            // A worker of an older cycle needs no successor: the new cycle's are there.
+            if Arc::ptr_eq(&child.load, &self.cycle.load) {
+                self.restarts.plan(child.index, child.ready, Instant::now());
+            }
+        }
+        self.retire_replaced();
+    }
+
+    /// Frees what a dead worker held.
+    fn bury(&mut self, child: &Child) {
+        for row in &child.rows {
+            self.registry.clear_gauges(*row);
+        }
+        self.rows.give(&child.rows);
+        let (table, loops) = (child.load.table(), child.rows.len());
+        (0..loops).for_each(|i| table.clear(child.index * loops + i));
+    }
+
+    fn start_due(&mut self) -> ControlFlow<Role> {
+        let now = Instant::now();
+        while self.ending.is_none()
+            && let Some(index) = self.restarts.due(now)
+        {
+            self.start_worker(index)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn quit(&mut self) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.ending = Some(Ending::Quit);
+        for child in &mut self.children {
+            child.order(Order::Quit, &self.cycle.log);
+        }
+        self.close_sockets();
+    }
+
+    fn terminate(&mut self) {
+        if !matches!(self.ending, Some(Ending::Terminate { .. })) {
+            self.ending =
+                Some(Ending::Terminate { next: Instant::now() + PATIENCE, patience: PATIENCE });
+            for child in &mut self.children {
+                child.order(Order::Terminate, &self.cycle.log);
+            }
+        }
+    }
+
+    /// Reminds workers that were to end at once, and in the end kills them.
+    fn remind(&mut self) {
+        let now = Instant::now();
+        let Some(Ending::Terminate { next, patience }) = self.ending else { return };
+        if now < next {
+            return;
+        }
+        let patience = patience * 2;
+        self.ending = Some(Ending::Terminate { next: now + patience, patience });
+        let signal = if patience > IMPATIENCE { Signal::KILL } else { Signal::TERM };
+        for child in &self.children {
+            child.kill(signal, &self.cycle.log);
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        self.restarts.clear();
+        for child in &mut self.children {
+            child.order(Order::Quit, &self.cycle.log);
+        }
+    }
+
+    fn reopen(&mut self) {
+        let log = &self.cycle.log;
+        log!(log, Notice, None, "reopening logs");
+        let owner = self.cycle.config.user.as_ref().map(|user| (user.uid, user.gid));
+        for (path, e) in self.origin.logs.reopen_all(owner) {
+            log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+        }
+        crate::boot::redirect_stderr(log);
+        for child in &mut self.children {
+            child.order(Order::Reopen, log);
+        }
+    }
+
+    fn close_sockets(&mut self) {
+        self.cycle.sockets.unlink(&self.cycle.log);
+        self.cycle.sockets = Sockets::default();
+    }
+
+    fn end(&mut self) -> Role {
+        let log = Arc::clone(&self.cycle.log);
+        if let Some(path) = &self.cycle.config.pid
+            && let Err(e) = std::fs::remove_file(path)
+        {
+            log!(log, Alert, None, "unlink() \"{}\" failed {}", path.display(), Cause(&e));
+        }
+        log!(log, Notice, None, "exit");
+        self.close_sockets();
+        Role::Exit(0)
+    }
+}

@@ -1,0 +1,84 @@
+//! Taking a new configuration into use while the old one serves.
+//!
+//! The new configuration is read and its sockets are opened before anything changes. Then its
+//! workers start on the same sockets; when their loops run, the workers of older cycles are told
+//! to finish. At no time is nobody there to accept.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use weir_log::{Cause, log};
+use weir_metrics::Metric;
+
+use super::{Master, Role};
+use crate::boot::redirect_stderr;
+use crate::channel::Order;
+use crate::cycle::Cycle;
+use crate::pidfile;
+use crate::sockets::{Failed, Purpose};
+
+impl Master {
+    pub(super) fn reconfigure(&mut self) -> ControlFlow<Role> {
+        log!(self.cycle.log, Notice, None, "reconfiguring");
+        match self.next_cycle() {
+            Ok(cycle) => self.adopt(cycle),
+            // The reason is in the log, and the old configuration serves on.
+            Err(Failed) => ControlFlow::Continue(()),
+        }
+    }
+
+    fn next_cycle(&self) -> Result<Cycle, Failed> {
+        let log = &self.cycle.log;
+        let plan = self.origin.read(log)?;
+        let cycle = plan.open(&self.cycle.sockets, Purpose::Serve, log)?;
+        if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
+            pidfile::write(path).map_err(|e| {
+                log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+                Failed
+            })?;
+        }
+        Ok(cycle)
+    }
+
+    /// Goes on with the new cycle; its workers start now.
+    fn adopt(&mut self, cycle: Cycle) -> ControlFlow<Role> {
+        let old = std::mem::replace(&mut self.cycle, cycle);
+        redirect_stderr(&self.cycle.log);
+        if let Some(path) = &old.config.pid
+            && old.config.pid != self.cycle.config.pid
+            && let Err(e) = std::fs::remove_file(path)
+        {
+            log!(
+                self.cycle.log,
+                Alert,
+                None,
+                "unlink() \"{}\" failed {}",
+                path.display(),
+                Cause(&e)
+            );
+        }
+        old.sockets.leave_to(&self.cycle.sockets, &self.cycle.log);
+        drop(old);
+        self.counters.add(Metric::Reloaded, 1);
+        self.replacing = true;
+        self.start_workers()
+    }
+
+    /// Tells the workers of older cycles to finish, once those of the new one run.
+    ///
+    /// When no new worker can start, the old ones go on: better the old configuration than none.
+    pub(super) fn retire_replaced(&mut self) {
+        if !self.replacing {
+            return;
+        }
+        let (new, old): (Vec<_>, Vec<_>) =
+            self.children.iter_mut().partition(|child| Arc::ptr_eq(&child.load, &self.cycle.load));
+        if new.is_empty() || new.iter().any(|child| !child.ready) {
+            return;
+        }
+        self.replacing = false;
+        for child in old.into_iter().filter(|child| !child.exiting) {
+            child.order(Order::Retire, &self.cycle.log);
+        }
+    }
+}

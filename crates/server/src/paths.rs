@@ -1,0 +1,157 @@
+//! Where files are: compiled-in defaults, changed by `-p`, `-c` and `-e`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::cli::Options;
+
+/// The layout of Debian's nginx package, used when no prefix is given.
+const PREFIX: &str = "/usr/share/nginx/";
+const CONF: &str = "/etc/nginx/nginx.conf";
+const ERROR_LOG: &str = "/var/log/nginx/error.log";
+const PID: &str = "/run/nginx.pid";
+
+/// The layout under a prefix given by `-p`: that of an nginx built from source.
+const CONF_UNDER: &str = "conf/nginx.conf";
+const ERROR_LOG_UNDER: &str = "logs/error.log";
+const PID_UNDER: &str = "logs/nginx.pid";
+
+/// Where this run looks for its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// What relative paths of the configuration are under; ends with a slash.
+    pub prefix: PathBuf,
+    /// What relative paths of `include` and kin are under.
+    pub conf_prefix: PathBuf,
+    /// The configuration file; none is the built-in configuration.
+    pub conf: Option<PathBuf>,
+    /// The error log until the configuration names one; none is stderr.
+    pub error_log: Option<PathBuf>,
+    /// The pid file unless the configuration names one; none writes no file.
+    pub pid: Option<PathBuf>,
+}
+
+impl Paths {
+    /// The paths that the options mean. `exists` says whether a file is there; it is asked only
+    /// for the default configuration file, whose absence means the built-in one.
+    pub fn new(options: &Options, exists: impl Fn(&Path) -> bool) -> Paths {
+        let prefix = options.prefix.as_deref().map_or_else(|| PREFIX.into(), directory);
+        let given = options.prefix.is_some();
+        let pick = |under: &str, alone: &str| prefix.join(if given { under } else { alone });
+        let alone = !given && options.conf.is_none();
+        if alone && !exists(Path::new(CONF)) {
+            return Paths {
+                conf_prefix: prefix.clone(),
+                conf: None,
+                error_log: error_log(options, &prefix, None),
+                pid: None,
+                prefix,
+            };
+        }
+        let conf = match &options.conf {
+            Some(name) => joined(&prefix, name),
+            None => pick(CONF_UNDER, CONF),
+        };
+        let conf_prefix = conf.parent().map_or_else(|| prefix.clone(), Path::to_path_buf);
+        Paths {
+            conf_prefix,
+            error_log: error_log(options, &prefix, Some(pick(ERROR_LOG_UNDER, ERROR_LOG))),
+            pid: Some(pick(PID_UNDER, PID)),
+            conf: Some(conf),
+            prefix,
+        }
+    }
+
+    /// The configuration's name in messages.
+    pub fn conf_name(&self) -> String {
+        self.conf.as_deref().map_or("built-in configuration".into(), |p| p.display().to_string())
+    }
+}
+
+/// A file of the configuration: as it is when absolute, else under the prefix. Unlike
+/// [`Path::join`] an empty name is the prefix itself, and nothing is normalised, as in nginx.
+pub fn joined(prefix: &Path, name: &OsStr) -> PathBuf {
+    if name.as_bytes().starts_with(b"/") {
+        return name.into();
+    }
+    let mut whole = prefix.as_os_str().as_bytes().to_vec();
+    whole.extend_from_slice(name.as_bytes());
+    std::ffi::OsString::from_vec(whole).into()
+}
+
+/// A directory's name with its slash at the end.
+fn directory(name: &OsStr) -> PathBuf {
+    let mut bytes = name.as_bytes().to_vec();
+    if !bytes.is_empty() && !bytes.ends_with(b"/") {
+        bytes.push(b'/');
+    }
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+fn error_log(options: &Options, prefix: &Path, default: Option<PathBuf>) -> Option<PathBuf> {
+    match &options.error_log {
+        Some(name) if name.is_empty() || name == "stderr" => None,
+        Some(name) => Some(joined(prefix, name)),
+        None => default,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::parse;
+
+    fn paths(args: &[&str], conf_exists: bool) -> Paths {
+        let args: Vec<_> = args.iter().map(Into::into).collect();
+        Paths::new(&parse(&args).unwrap(), |_| conf_exists)
+    }
+
+    #[test]
+    fn without_options_debian_s_places_if_there_is_a_configuration() {
+        let p = paths(&[], true);
+        assert_eq!(p.conf.as_deref(), Some(Path::new("/etc/nginx/nginx.conf")));
+        assert_eq!(p.conf_prefix, Path::new("/etc/nginx"));
+        assert_eq!(p.pid.as_deref(), Some(Path::new("/run/nginx.pid")));
+        assert_eq!(p.error_log.as_deref(), Some(Path::new("/var/log/nginx/error.log")));
+        assert_eq!(p.prefix, Path::new("/usr/share/nginx/"));
+    }
+
+    #[test]
+    fn without_options_and_configuration_the_built_in_one() {
+        let p = paths(&[], false);
+        assert_eq!((p.conf, p.pid, p.error_log), (None, None, None));
+    }
+
+    #[test]
+    fn a_named_configuration_is_never_replaced_by_the_built_in_one() {
+        assert!(paths(&["-c", "/x.conf"], false).conf.is_some());
+        assert!(paths(&["-p", "/x"], false).conf.is_some());
+    }
+
+    #[test]
+    fn a_prefix_has_the_layout_of_a_source_build() {
+        let p = paths(&["-p", "/srv/w"], true);
+        assert_eq!(p.conf.as_deref(), Some(Path::new("/srv/w/conf/nginx.conf")));
+        assert_eq!(p.error_log.as_deref(), Some(Path::new("/srv/w/logs/error.log")));
+        assert_eq!(p.pid.as_deref(), Some(Path::new("/srv/w/logs/nginx.pid")));
+    }
+
+    #[test]
+    fn relative_names_are_under_the_prefix() {
+        let p = paths(&["-p", "/srv/w/", "-c", "x/y.conf", "-e", "e.log"], true);
+        assert_eq!(p.conf.as_deref(), Some(Path::new("/srv/w/x/y.conf")));
+        assert_eq!(p.conf_prefix, Path::new("/srv/w/x"));
+        assert_eq!(p.error_log.as_deref(), Some(Path::new("/srv/w/e.log")));
+        assert_eq!(paths(&["-c", "y.conf"], true).conf.unwrap(), {
+            Path::new("/usr/share/nginx/y.conf")
+        });
+        assert_eq!(joined(Path::new("/a/"), OsStr::new("/b")), Path::new("/b"));
+    }
+
+    #[test]
+    fn the_error_log_may_be_stderr() {
+        assert_eq!(paths(&["-e", "stderr"], true).error_log, None);
+        assert_eq!(paths(&["-e", "", "-t"], true).error_log, None);
+    }
+}

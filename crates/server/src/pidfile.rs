@@ -1,0 +1,94 @@
+//! The file with the master's process id.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::process::Pid;
+use weir_log::Cause;
+
+/// Writes the id of this process, replacing what was there.
+pub fn write(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).write(true).truncate(true).mode(0o644).open(path)?;
+    writeln!(file, "{}", std::process::id())
+}
+
+/// Checks that the file could be written, without changing what is in it.
+pub fn check(path: &Path) -> io::Result<()> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o644)
+        .open(path)
+        .map(drop)
+}
+
+/// Why no process id could be read; the text is nginx's.
+#[derive(Debug)]
+pub enum Unread {
+    /// The file cannot be read.
+    File(io::Error),
+    /// The file holds something else.
+    Content(String),
+}
+
+impl Unread {
+    /// The message for this file.
+    pub fn text(&self, path: &Path) -> String {
+        match self {
+            Unread::File(e) => format!("open() \"{}\" failed {}", path.display(), Cause(e)),
+            Unread::Content(said) => {
+                format!("invalid PID number \"{said}\" in \"{}\"", path.display())
+            }
+        }
+    }
+}
+
+/// Reads a process id.
+pub fn read(path: &Path) -> Result<Pid, Unread> {
+    let bytes = fs::read(path).map_err(Unread::File)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let said = text.trim_end_matches(['\r', '\n']);
+    let number = said.parse().ok().filter(|n| *n > 0).and_then(Pid::from_raw);
+    number.ok_or_else(|| Unread::Content(said.chars().take(20).collect()))
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(Path::new("pid file")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let path = std::env::temp_dir().join(format!("weir-pidfile-{}", std::process::id()));
+        fs::write(&path, "something long that was here before\n").unwrap();
+        let said = read(&path).unwrap_err().text(&path);
+        assert!(said.starts_with("invalid PID number \"something long that \" in "), "{said}");
+
+        check(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), 36);
+        write(&path).unwrap();
+        assert_eq!(read(&path).unwrap().as_raw_nonzero().get(), std::process::id() as i32);
+
+        for wrong in ["", "\n", "0\n", "-5\n", "12x\n"] {
+            fs::write(&path, wrong).unwrap();
+            assert!(matches!(read(&path), Err(Unread::Content(_))), "{wrong:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        let said = read(&path).unwrap_err().text(&path);
+        assert_eq!(
+            said,
+            format!("open() \"{}\" failed (2: No such file or directory)", path.display())
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! The signals that the server understands, and what it says of them.
+
+use weir_log::{Log, log};
+use weir_sys::signal::{Arrived, Set};
+
+/// Number and name of each.
+const NAMES: [(i32, &str); 8] = [
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGWINCH, "SIGWINCH"),
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGUSR2, "SIGUSR2"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGCHLD, "SIGCHLD"),
+];
+
+/// What a signal asks of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// HUP: take the configuration anew.
+    Reconfigure,
+    /// USR1: open the log files anew.
+    Reopen,
+    /// WINCH: finish the workers, keep the master.
+    StopAccepting,
+    /// TERM, INT: end at once.
+    Terminate,
+    /// QUIT: finish the requests and end.
+    Quit,
+    /// USR2: start a new program on the same sockets.
+    ChangeBinary,
+    /// CHLD: a child has ended.
+    Reap,
+}
+
+/// All of them as a set.
+pub fn set() -> Set {
+    Set::new(&NAMES.map(|(number, _)| number))
+}
+
+/// What the signal asks for.
+pub fn wish(number: i32) -> Option<Wish> {
+    Some(match number {
+        libc::SIGHUP => Wish::Reconfigure,
+        libc::SIGUSR1 => Wish::Reopen,
+        libc::SIGWINCH => Wish::StopAccepting,
+        libc::SIGTERM | libc::SIGINT => Wish::Terminate,
+        libc::SIGQUIT => Wish::Quit,
+        libc::SIGUSR2 => Wish::ChangeBinary,
+        libc::SIGCHLD => Wish::Reap,
+        _ => return None,
+    })
+}
+
+/// Logs nginx's line about an arrived signal; `action` is empty or begins with a comma.
+pub fn tell(arrived: Arrived, action: &str, log: &Log) {
+    let Arrived { number, sender } = arrived;
+    let name = NAMES.iter().find(|(n, _)| *n == number).map_or("unknown", |(_, name)| name);
+    if sender == 0 {
+        log!(log, Notice, None, "signal {number} ({name}) received{action}");
+    } else {
+        log!(log, Notice, None, "signal {number} ({name}) received from {sender}{action}");
+    }
+}

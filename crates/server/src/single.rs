@@ -1,0 +1,34 @@
+//! `master_process off`: one process that serves by itself, for debugging.
+
+use std::sync::Arc;
+
+use weir_log::{Cause, log};
+
+use crate::cycle::{Cycle, Origin};
+use crate::master::{Assignment, FATAL, registry};
+use crate::worker;
+
+/// Serves until told to end; returns the exit code.
+pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
+    let log = Arc::clone(&cycle.log);
+    let registry = match registry() {
+        Ok(registry) => registry,
+        Err(e) => {
+            log!(log, Emerg, None, "mmap() of the counters failed {}", Cause(&e));
+            return FATAL;
+        }
+    };
+    let pid = cycle.config.pid.clone();
+    let sockets = cycle.sockets.clone();
+    let rows = (0..cycle.config.threads).collect();
+    let logs = Arc::clone(&origin.logs);
+    let (index, channel, title) = (0, None, None);
+    let code = worker::serve(Assignment { cycle, logs, index, rows, registry, channel, title });
+    if let Some(path) = pid
+        && let Err(e) = std::fs::remove_file(&path)
+    {
+        log!(log, Alert, None, "unlink() \"{}\" failed {}", path.display(), Cause(&e));
+    }
+    sockets.unlink(&log);
+    code
+}

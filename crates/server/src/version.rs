@@ -1,0 +1,138 @@
+//! What `-v`, `-V` and `-h` say.
+
+use crate::paths::Paths;
+
+/// The release of weir.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The nginx release whose configuration language and messages weir follows. Tools that read
+/// `nginx -v` find it in the form that they expect.
+pub const NGINX: &str = "1.31.5";
+
+/// Modules that nginx builds unless told not to, by their `--without` word.
+const DEFAULT: &[&str] = &[
+    "http_charset_module",
+    "http_gzip_module",
+    "http_ssi_module",
+    "http_userid_module",
+    "http_access_module",
+    "http_auth_basic_module",
+    "http_mirror_module",
+    "http_autoindex_module",
+    "http_geo_module",
+    "http_map_module",
+    "http_split_clients_module",
+    "http_referer_module",
+    "http_rewrite_module",
+    "http_proxy_module",
+    "http_fastcgi_module",
+    "http_uwsgi_module",
+    "http_scgi_module",
+    "http_grpc_module",
+    "http_memcached_module",
+    "http_limit_conn_module",
+    "http_limit_req_module",
+    "http_empty_gif_module",
+    "http_browser_module",
+    "http_tunnel_module",
+    "http_upstream_hash_module",
+    "http_upstream_ip_hash_module",
+    "http_upstream_least_conn_module",
+    "http_upstream_least_time_module",
+    "http_upstream_random_module",
+    "http_upstream_keepalive_module",
+    "http_upstream_zone_module",
+    "http_upstream_sticky_module",
+    "http-cache",
+];
+
+/// Modules that nginx builds only when told to, by their `--with` word.
+const OPTIONAL: &[&str] = &[
+    "http_ssl_module",
+    "http_v2_module",
+    "http_v3_module",
+    "http_realip_module",
+    "http_addition_module",
+    "http_sub_module",
+    "http_dav_module",
+    "http_flv_module",
+    "http_mp4_module",
+    "http_gunzip_module",
+    "http_gzip_static_module",
+    "http_auth_request_module",
+    "http_random_index_module",
+    "http_secure_link_module",
+    "http_degradation_module",
+    "http_slice_module",
+    "http_stub_status_module",
+    "stream",
+    "stream_ssl_module",
+    "mail",
+    "mail_ssl_module",
+];
+
+/// The lines of `-v`: weir's own version, and nginx's for tools.
+pub fn version() -> String {
+    format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir/{VERSION})\n")
+}
+
+/// The `configure arguments:` line of `-V`: what of nginx is there and what is not.
+pub fn configure(built: &[&str]) -> String {
+    let has = |word: &&&str| built.contains(&bare(word).as_str());
+    let with = OPTIONAL.iter().filter(has).map(|word| format!(" --with-{word}"));
+    let without = DEFAULT.iter().filter(|word| !has(word)).map(|word| format!(" --without-{word}"));
+    let words: String = with.chain(without).collect();
+    format!("built by rustc, edition 2024\nconfigure arguments: --with-threads{words}\n")
+}
+
+/// The name that a module has for weir: `http_gzip_module` is `http_gzip`.
+fn bare(word: &str) -> String {
+    word.strip_suffix("_module").unwrap_or(word).replace('-', "_")
+}
+
+/// The text of `-h`.
+pub fn help(paths: &Paths) -> String {
+    format!(
+        "Usage: weir [-?hvVtTq] [-s signal] [-p prefix]
+            [-e filename] [-c filename] [-g directives]
+
+Options:
+  -?,-h         : this help
+  -v            : show version and exit
+  -V            : show version and configure options then exit
+  -t            : test configuration and exit
+  -T            : test configuration, dump it and exit
+  -q            : suppress non-error messages during configuration testing
+  -s signal     : send signal to a master process: stop, quit, reopen, reload
+  -p prefix     : set prefix path (default: {})
+  -e filename   : set error log file (default: {})
+  -c filename   : set configuration file (default: {})
+  -g directives : set global directives out of configuration file
+
+",
+        paths.prefix.display(),
+        paths.error_log.as_deref().map_or("stderr".into(), |p| p.to_string_lossy()),
+        paths.conf.as_deref().map_or("built in".into(), |p| p.to_string_lossy()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_find_an_nginx_version() {
+        let line = format!("nginx version: nginx/{NGINX} ");
+        assert!(version().contains(&line));
+    }
+
+    #[test]
+    fn modules_are_named_as_configure_names_them() {
+        let text = configure(&["http_stub_status", "http_proxy", "http_cache"]);
+        assert!(text.contains(" --with-http_stub_status_module"));
+        assert!(text.contains(" --without-http_gzip_module"));
+        assert!(!text.contains("http_ssl_module"));
+        assert!(!text.contains("http_proxy_module") && !text.contains("http-cache"));
+        assert!(configure(&[]).contains(" --without-http-cache"));
+    }
+}

@@ -1,0 +1,146 @@
+//! What a worker is told: by signals, and by the master over its line.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_engine::{Handle, Remote};
+use weir_log::{Cause, Log, OpenLogs, log};
+use weir_sys::signal::Descriptor;
+
+use super::turns;
+use crate::channel::{End, Heard, Order};
+use crate::master::Assignment;
+use crate::signals::{self, Wish};
+use weir_http::Retire;
+
+/// Loop 0's hold on all loops of the process.
+pub struct Control {
+    loops: Vec<Remote>,
+    handle: Handle,
+    log: Arc<Log>,
+    logs: Arc<OpenLogs>,
+    timeout: Option<Duration>,
+    /// Whether WINCH means anything: nginx heeds it in the background only.
+    daemon: bool,
+    finishing: Cell<bool>,
+    channel: RefCell<Option<End>>,
+}
+
+impl Control {
+    /// Control over `loops`, from the loop of `handle`.
+    pub fn new(assignment: &Assignment, loops: Vec<Remote>, handle: Handle) -> Rc<Control> {
+        let config = &assignment.cycle.config;
+        Rc::new(Control {
+            loops,
+            handle,
+            log: Arc::clone(&assignment.cycle.log),
+            logs: Arc::clone(&assignment.logs),
+            timeout: config.shutdown_timeout,
+            daemon: config.daemon,
+            finishing: Cell::new(false),
+            channel: RefCell::new(assignment.channel.clone()),
+        })
+    }
+
+    /// Begins to take signals and orders.
+    pub fn listen(self: &Rc<Self>) -> io::Result<()> {
+        let set = signals::set();
+        set.block()?;
+        let arrivals = Descriptor::new(&set)?;
+        let control = Rc::clone(self);
+        self.handle.add_watch(arrivals.shared(), move |_| control.take_signals(&arrivals))?;
+        let channel = self.channel.borrow().clone();
+        if let Some(channel) = channel {
+            let control = Rc::clone(self);
+            let watch = Rc::new(Cell::new(None));
+            let own = Rc::clone(&watch);
+            let key = self.handle.add_watch(channel.shared(), move |h| {
+                if control.take_orders(&channel).is_break()
+                    && let Some(key) = own.take()
+                {
+                    h.remove_watch(key);
+                }
+            })?;
+            watch.set(Some(key));
+        }
+        Ok(())
+    }
+
+    fn take_signals(self: &Rc<Self>, arrivals: &Descriptor) {
+        while let Ok(Some(arrived)) = arrivals.take() {
+            let alone = self.channel.borrow().is_none();
+            let (order, action) = match signals::wish(arrived.number) {
+                Some(Wish::Quit) => (Some(Order::Quit), ", shutting down"),
+                Some(Wish::StopAccepting) if self.daemon => (Some(Order::Quit), ", shutting down"),
+                Some(Wish::Terminate) => (Some(Order::Terminate), ", exiting"),
+                Some(Wish::Reopen) => (Some(Order::Reopen), ", reopening logs"),
+                Some(Wish::Reconfigure) if alone => {
+                    (None, ", ignoring: a server without master process cannot reload")
+                }
+                Some(Wish::Reconfigure | Wish::ChangeBinary) => (None, ", ignoring"),
+                Some(Wish::StopAccepting | Wish::Reap) | None => (None, ""),
+            };
+            signals::tell(arrived, action, &self.log);
+            if let Some(order) = order {
+                self.obey(order);
+            }
+        }
+    }
+
+    /// Reads what the master says; the break means that it is gone. Then the worker serves on,
+    /// as nginx's does, and can be ended by signals.
+    fn take_orders(self: &Rc<Self>, channel: &End) -> std::ops::ControlFlow<()> {
+        loop {
+            match channel.next_order() {
+                Heard::Said(order) => self.obey(order),
+                Heard::Nothing => return std::ops::ControlFlow::Continue(()),
+                Heard::Gone => return std::ops::ControlFlow::Break(()),
+            }
+        }
+    }
+
+    fn obey(self: &Rc<Self>, order: Order) {
+        match order {
+            Order::Quit => self.finish(Retire::Quit),
+            Order::Retire => self.finish(Retire::Reload),
+            Order::Terminate => self.all(|h| h.stop()),
+            Order::Reopen => self.reopen(),
+        }
+    }
+
+    fn finish(self: &Rc<Self>, how: Retire) {
+        if !self.finishing.replace(true) {
+            log!(self.log, Notice, None, "gracefully shutting down");
+            self.limit();
+        }
+        self.all(move |_| turns::finish(how));
+    }
+
+    /// Ends the loops when `worker_shutdown_timeout` has passed.
+    fn limit(self: &Rc<Self>) {
+        let Some(timeout) = self.timeout.filter(|timeout| !timeout.is_zero()) else { return };
+        let control = Rc::clone(self);
+        self.handle.spawn(async move {
+            control.handle.sleep(timeout).await;
+            control.all(|h| h.stop());
+        });
+    }
+
+    fn reopen(&self) {
+        log!(self.log, Notice, None, "reopening logs");
+        for (path, e) in self.logs.reopen_all(None) {
+            log!(self.log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+        }
+        crate::boot::redirect_stderr(&self.log);
+    }
+
+    /// Runs something on every loop.
+    fn all(&self, what: impl Fn(&Handle) + Send + Copy + 'static) {
+        for remote in &self.loops {
+            remote.post(Box::new(what));
+        }
+    }
+}

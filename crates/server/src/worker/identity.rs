@@ -1,0 +1,115 @@
+//! What a worker becomes before it serves: its limits, its user, its directory.
+
+use std::ffi::OsString;
+use std::io;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use weir_log::{Cause, Log, log};
+use weir_sys::{environment, user};
+
+use crate::config::Config;
+
+/// The worker cannot become what it must be; the log has the reason.
+#[derive(Debug)]
+pub struct Failed;
+
+/// Takes the identity that the configuration gives to workers.
+pub fn take(config: &Config, log: &Log) -> Result<(), Failed> {
+    let environment = variables(&config.environment, |name| std::env::var_os(name));
+    if let Err(e) = environment::replace(&environment) {
+        log!(log, Alert, None, "the environment could not be set {}", Cause(&e));
+        return Err(Failed);
+    }
+    limits(config, log);
+    become_user(config, log)?;
+    // A change of user forbids core files; the administrator may want them all the same.
+    tell(log, "prctl(PR_SET_DUMPABLE)", || {
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Into::into)
+    });
+    if let Some(directory) = &config.directory
+        && let Err(e) = std::env::set_current_dir(directory)
+    {
+        log!(log, Alert, None, "chdir(\"{}\") failed {}", directory.display(), Cause(&e));
+        return Err(Failed);
+    }
+    Ok(())
+}
+
+fn limits(config: &Config, log: &Log) {
+    let set = |resource, n: u64| {
+        let limit = Rlimit { current: Some(n), maximum: Some(n) };
+        rustix::process::setrlimit(resource, limit).map_err(io::Error::from)
+    };
+    if config.priority != 0 {
+        tell(log, &format!("setpriority({})", config.priority), || {
+            rustix::process::setpriority_process(None, config.priority).map_err(Into::into)
+        });
+    }
+    if let Some(n) = config.nofile {
+        tell(log, &format!("setrlimit(RLIMIT_NOFILE, {n})"), || set(Resource::Nofile, n));
+    }
+    if let Some(n) = config.core {
+        tell(log, &format!("setrlimit(RLIMIT_CORE, {n})"), || set(Resource::Core, n));
+    }
+}
+
+/// Logs the failure of something that the worker can do without.
+fn tell(log: &Log, what: &str, does: impl FnOnce() -> io::Result<()>) {
+    if let Err(e) = does() {
+        log!(log, Alert, None, "{what} failed {}", Cause(&e));
+    }
+}
+
+/// Gives up root: group first, since a plain user may not change it any more.
+fn become_user(config: &Config, log: &Log) -> Result<(), Failed> {
+    let Some(user) = config.user.as_ref().filter(|_| rustix::process::geteuid().is_root()) else {
+        return Ok(());
+    };
+    let fatal = |what: String, e: io::Error| {
+        log!(log, Emerg, None, "{what} failed {}", Cause(&e));
+        Failed
+    };
+    user::set_group(user.gid).map_err(|e| fatal(format!("setgid({})", user.gid), e))?;
+    if let Err(e) = user::set_groups_of(&user.name, user.gid) {
+        fatal(format!("initgroups({}, {})", user.name.to_string_lossy(), user.gid), e);
+    }
+    user::set_user(user.uid).map_err(|e| fatal(format!("setuid({})", user.uid), e))
+}
+
+/// The environment of a worker: what `env` lines name or give, and the time zone.
+fn variables(
+    said: &[(OsString, Option<OsString>)],
+    present: impl Fn(&OsString) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
+    let zone = OsString::from("TZ");
+    let mut lines = said.to_vec();
+    if !lines.iter().any(|(name, _)| *name == zone) {
+        lines.push((zone, None));
+    }
+    lines
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let value = value.or_else(|| present(&name))?;
+            Some((name, value))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_keep_what_is_named_and_the_time_zone() {
+        let present = |name: &OsString| {
+            let known = [("TZ", "UTC"), ("A", "1"), ("B", "2")];
+            known.iter().find(|(n, _)| name == n).map(|(_, value)| value.into())
+        };
+        let pair = |n: &str, v: &str| (OsString::from(n), OsString::from(v));
+        assert_eq!(variables(&[], present), [pair("TZ", "UTC")]);
+        let said = [("A".into(), None), ("B".into(), Some("9".into())), ("C".into(), None)];
+        assert_eq!(variables(&said, present), [pair("A", "1"), pair("B", "9"), pair("TZ", "UTC")]);
+        let said = [("TZ".into(), Some("CET".into()))];
+        assert_eq!(variables(&said, present), [pair("TZ", "CET")]);
+    }
+}

@@ -1,0 +1,212 @@
+//! A worker process: takes its identity, runs its loops, ends when it is told to.
+//!
+//! Loop 0 runs on the main thread and also takes signals and the master's orders; the other
+//! loops have a thread each. All of them are alike otherwise.
+
+mod control;
+mod identity;
+mod turns;
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use weir_engine::{BackendKind, Handle, Loop, Options, Remote};
+use weir_log::{Cause, Log, log};
+use weir_metrics::Row;
+
+use self::control::Control;
+use self::turns::Turns;
+use crate::channel::Report;
+use crate::config::{Backend, Config};
+use crate::listen::{Listening, Place};
+use crate::master::{Assignment, FATAL};
+use weir_http::{Identity, Site, Worker};
+
+/// What every loop of this process is made from.
+struct Shared {
+    assignment: Assignment,
+    site: Option<&'static Site>,
+    /// Loops besides loop 0 that have not ended.
+    others: AtomicUsize,
+}
+
+/// Serves until told to end; returns the exit code.
+pub fn run(mut assignment: Assignment) -> i32 {
+    if let Some(title) = &mut assignment.title {
+        title.set("weir: worker process");
+    }
+    let log = Arc::clone(&assignment.cycle.log);
+    if identity::take(&assignment.cycle.config, &log).is_err() {
+        return FATAL;
+    }
+    serve(assignment)
+}
+
+/// Serves as the process that it is: the part that workers share with a server without master.
+pub fn serve(assignment: Assignment) -> i32 {
+    let log = Arc::clone(&assignment.cycle.log);
+    match Shared::new(assignment).run() {
+        Ok(()) => {
+            log!(log, Notice, None, "exit");
+            0
+        }
+        Err(e) => {
+            log!(log, Emerg, None, "worker process cannot serve {}", Cause(&e));
+            FATAL
+        }
+    }
+}
+
+impl Shared {
+    fn new(assignment: Assignment) -> Arc<Shared> {
+        // The process serves one configuration for its whole life.
+        let site: Option<&'static Arc<Site>> =
+            assignment.cycle.site.clone().map(|site| &*Box::leak(Box::new(site)));
+        let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
+        Arc::new(Shared { site: site.map(|site| &**site), others, assignment })
+    }
+
+    fn config(&self) -> &Config {
+        &self.assignment.cycle.config
+    }
+
+    fn log(&self) -> &Arc<Log> {
+        &self.assignment.cycle.log
+    }
+
+    /// Runs all loops; this thread becomes loop 0.
+    fn run(self: Arc<Self>) -> io::Result<()> {
+        let mut first = self.make(0)?;
+        let (send, remotes) = mpsc::channel();
+        let home = first.handle().remote();
+        let threads = (1..self.config().threads)
+            .map(|index| self.start(index, send.clone(), home.clone()))
+            .collect::<io::Result<Vec<_>>>()?;
+        drop(send);
+        let mut all = vec![home];
+        for _ in &threads {
+            let made = remotes.recv().map_err(|_| io::Error::other("a loop's thread ended"))?;
+            all.push(made?);
+        }
+        let control = Control::new(&self.assignment, all, first.handle());
+        control.listen()?;
+        let mut turns = self.turns(&first.handle(), 0)?;
+        if let Some(channel) = &self.assignment.channel
+            && let Err(e) = channel.report(Report::Ready)
+        {
+            log!(self.log(), Alert, None, "sendmsg() to the master failed {}", Cause(&e));
+        }
+        first.run(&mut turns)?;
+        log!(self.log(), Notice, None, "exiting");
+        drop(turns);
+        drop(first);
+        for thread in threads {
+            // A thread that panicked has ended the process already.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+
+    /// Starts the thread of a further loop, which sends its remote when it is made.
+    fn start(
+        self: &Arc<Self>,
+        index: usize,
+        made: mpsc::Sender<io::Result<Remote>>,
+        home: Remote,
+    ) -> io::Result<thread::JoinHandle<()>> {
+        let shared = Arc::clone(self);
+        thread::Builder::new().name(format!("weir: loop {index}")).spawn(move || {
+            let unfinished = Unfinished;
+            let done = shared.further(index, &made);
+            if let Err(e) = done {
+                log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
+                // Nobody hears this when all loops have been made.
+                let _ = made.send(Err(e));
+            }
+            shared.others.fetch_sub(1, Ordering::SeqCst);
+            // Loop 0 ends when all others have.
+            home.post(Box::new(|_| {}));
+            std::mem::forget(unfinished);
+        })
+    }
+
+    fn further(
+        self: &Arc<Self>,
+        index: usize,
+        made: &mpsc::Sender<io::Result<Remote>>,
+    ) -> io::Result<()> {
+        let mut own = self.make(index)?;
+        let mut turns = self.turns(&own.handle(), index)?;
+        let _ = made.send(Ok(own.handle().remote()));
+        own.run(&mut turns)
+    }
+
+    /// Makes the loop of this thread.
+    fn make(&self, index: usize) -> io::Result<Loop> {
+        let config = self.config();
+        let place = self.place(index);
+        if let Some(cpus) = config.affinity.as_ref().and_then(|affinity| affinity.of(place.row))
+            && let Err(e) = rustix::thread::sched_setaffinity(None, &cpus)
+        {
+            log!(self.log(), Alert, None, "sched_setaffinity() failed {}", Cause(&e.into()));
+        }
+        let made = Loop::new(&Options {
+            backend: match config.events.backend {
+                Backend::Epoll => BackendKind::Epoll,
+                Backend::Poll => BackendKind::Poll,
+                Backend::Select => BackendKind::Select,
+            },
+            timer_resolution: config.timer_resolution,
+            events: config.events.at_once,
+        })?;
+        let log = Arc::clone(self.log());
+        made.handle().on_panic(move |text| log!(log, Alert, None, "a task panicked: {text}"));
+        Ok(made)
+    }
+
+    /// Where a loop stands among all loops of the server.
+    fn place(&self, index: usize) -> Place {
+        let threads = self.config().threads;
+        Place { worker: self.assignment.index, index, row: self.assignment.index * threads + index }
+    }
+
+    /// What the loop of this thread does in its turns.
+    fn turns(self: &Arc<Self>, h: &Handle, index: usize) -> io::Result<Turns> {
+        let others = (index == 0).then(|| Arc::clone(self));
+        let Some(site) = self.site else { return Ok(Turns::idle(others)) };
+        let place = self.place(index);
+        let http = Worker::new(
+            h.clone(),
+            site,
+            Identity {
+                pid: std::process::id(),
+                worker: place.worker as u32,
+                index: place.index as u32,
+            },
+            self.row(index)?,
+            self.assignment.registry,
+        );
+        let listening = Listening::new(h, &self.assignment.cycle, place, Rc::clone(&http))?;
+        Ok(Turns::new(listening, http, others))
+    }
+
+    fn row(&self, index: usize) -> io::Result<Row> {
+        let row = self.assignment.rows.get(index);
+        let row = row.and_then(|row| self.assignment.registry.row(*row));
+        row.ok_or_else(|| io::Error::other("a loop without a row for its counters"))
+    }
+}
+
+/// Ends the process when a loop's thread panics outside of a task: half a worker would hold
+/// connections that nobody serves. The master starts another one.
+struct Unfinished;
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        std::process::exit(1);
+    }
+}
