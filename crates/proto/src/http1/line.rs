@@ -104,21 +104,28 @@ impl LineParser {
         }
         let rest = buf.get(self.pos..).unwrap_or_default();
         if self.state == State::Start && rest.starts_with(b"GET ") {
-            self.pos += 3;
-        } else {
-            let len = rest.iter().take_while(|&&b| is_method_byte(b)).count();
-            self.pos += len;
-            if self.pos == self.start {
-                return Err(HeadError::InvalidMethod);
-            }
-            match rest.get(len) {
-                Some(b' ') => {}
-                Some(_) => return Err(HeadError::InvalidMethod),
-                None => {
-                    self.state = State::Method;
-                    return Ok(());
-                }
-            }
+            self.pos += 4;
+            head.method_name = Span::new(self.start, self.start + 3);
+            head.method = Method::Get;
+            self.state = State::BeforeTarget;
+            return Ok(());
+        }
+        self.other_method(rest, buf, head)
+    }
+
+    fn other_method(
+        &mut self,
+        rest: &[u8],
+        buf: &[u8],
+        head: &mut RequestHead,
+    ) -> Result<(), HeadError> {
+        self.state = State::Method;
+        let len = rest.iter().take_while(|&&b| is_method_byte(b)).count();
+        self.pos += len;
+        match rest.get(len) {
+            None => return Ok(()),
+            Some(b' ') if self.pos > self.start => {}
+            Some(_) => return Err(HeadError::InvalidMethod),
         }
         head.method_name = Span::new(self.start, self.pos);
         head.method = Method::from_name(head.method_name.of(buf));
@@ -222,12 +229,16 @@ impl LineParser {
         let mut state = self.state;
         let mut pos = self.pos;
         while let Some(&ch) = buf.get(pos) {
-            match CLASS[ch as usize] {
-                Class::Usual => {
-                    if state == State::AfterSlash {
-                        state = State::Path;
-                    }
+            let class = CLASS[ch as usize];
+            if class == Class::Usual {
+                if state == State::AfterSlash {
+                    state = State::Path;
                 }
+                pos += 1;
+                continue;
+            }
+            match class {
+                Class::Usual => {}
                 Class::Slash => match state {
                     State::Path => state = State::AfterSlash,
                     State::AfterSlash => {

@@ -100,6 +100,8 @@ impl HeaderId {
             return HeaderId::Other;
         };
         match KNOWN.get(index as usize) {
+            // nearly all clients use the usual spelling
+            Some(&(known, id)) if known.as_bytes() == name => id,
             Some(&(known, id)) if known.as_bytes().eq_ignore_ascii_case(name) => id,
             _ => HeaderId::Other,
         }

@@ -469,12 +469,11 @@ impl Window {
 /// nginx looks for the words anywhere in the value.
 fn connection(value: &[u8]) -> Option<Connection> {
     let holds = |word: &[u8]| value.windows(word.len()).any(|w| w.eq_ignore_ascii_case(word));
-    if holds(b"close") {
-        Some(Connection::Close)
-    } else if holds(b"keep-alive") {
-        Some(Connection::KeepAlive)
-    } else {
-        None
+    match value {
+        b"keep-alive" => Some(Connection::KeepAlive),
+        _ if holds(b"close") => Some(Connection::Close),
+        _ if holds(b"keep-alive") => Some(Connection::KeepAlive),
+        _ => None,
     }
 }
 

@@ -18,46 +18,45 @@ pub struct Host {
 
 /// Checks a host and takes it apart.
 pub fn host_valid(host: &[u8]) -> Result<Host, BadHost> {
-    let literal = host.first() == Some(&b'[');
-    let mut len = host.len();
-    let mut upper = false;
-    let mut last_dot = None;
-    for (i, &ch) in host.iter().enumerate() {
-        match CLASS[ch as usize] {
-            Class::Usual => {}
-            Class::Upper => upper = true,
-            Class::Dot => {
-                if i > 0 && last_dot == Some(i - 1) {
-                    return Err(BadHost);
-                }
-                last_dot = Some(i);
+    let (mut len, seen, end) = match host.split_first() {
+        Some((b'[', inside)) => {
+            let (inside_len, seen) = scan(inside, PERCENT | CLOSE | BAD)?;
+            if inside.get(inside_len) != Some(&b']') {
+                return Err(BadHost);
             }
-            Class::Colon if literal => {}
-            Class::Colon => {
-                len = i;
-                break;
-            }
-            Class::Percent if !literal => {}
-            Class::Open if i == 0 => {}
-            Class::Close if literal => {
-                len = i + 1;
-                break;
-            }
-            _ => return Err(BadHost),
+            (inside_len + 2, seen, false)
         }
-    }
-    if literal && host.get(len.wrapping_sub(1)) != Some(&b']') {
-        return Err(BadHost);
-    }
+        _ => {
+            let (len, seen) = scan(host, COLON | CLOSE | BAD)?;
+            (len, seen, host.get(..len).is_some_and(|name| name.ends_with(b".")))
+        }
+    };
     let port = match host.get(len..).and_then(<[u8]>::split_first) {
         None => 0,
         Some((b':', digits)) => port(digits)?,
         Some(_) => return Err(BadHost),
     };
-    if len > 0 && last_dot == Some(len - 1) {
-        len -= 1;
+    len -= usize::from(end);
+    if len == 0 { Err(BadHost) } else { Ok(Host { len, port, upper: seen & UPPER != 0 }) }
+}
+
+/// How many bytes come before one of the classes in `stop`, and which classes they are of. Two
+/// dots side by side are no host.
+fn scan(bytes: &[u8], stop: u8) -> Result<(usize, u8), BadHost> {
+    let (mut seen, mut before, mut len) = (0, 0, 0);
+    for &ch in bytes {
+        let class = CLASS[ch as usize];
+        if class & stop != 0 {
+            break;
+        }
+        if class & before & DOT != 0 {
+            return Err(BadHost);
+        }
+        seen |= class;
+        before = class;
+        len += 1;
     }
-    if len == 0 { Err(BadHost) } else { Ok(Host { len, port, upper }) }
+    Ok((len, seen))
 }
 
 /// A port number; nothing behind the colon is no port, and no error.
@@ -73,43 +72,37 @@ fn port(digits: &[u8]) -> Result<u16, BadHost> {
     Ok(port)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    /// RFC 3986's `unreserved` and `sub-delims` in lower case.
-    Usual,
-    Upper,
-    Dot,
-    Colon,
-    /// Of a percent-encoded character; not in a literal.
-    Percent,
-    Open,
-    Close,
-    Bad,
-}
+const UPPER: u8 = 1;
+const DOT: u8 = 2;
+const COLON: u8 = 4;
+/// Of a percent-encoded character.
+const PERCENT: u8 = 8;
+const CLOSE: u8 = 16;
+const BAD: u8 = 32;
 
-static CLASS: [Class; 256] = classes();
+/// Classes of bytes. 0 are RFC 3986's `unreserved` and `sub-delims`, but for what has its own.
+static CLASS: [u8; 256] = classes();
 
-const fn classes() -> [Class; 256] {
-    let mut classes = [Class::Bad; 256];
+const fn classes() -> [u8; 256] {
+    let mut classes = [BAD; 256];
     let mut ch = 0;
     while ch < 128 {
         if (ch as u8).is_ascii_uppercase() {
-            classes[ch] = Class::Upper;
+            classes[ch] = UPPER;
         } else if (ch as u8).is_ascii_alphanumeric() {
-            classes[ch] = Class::Usual;
+            classes[ch] = 0;
         }
         ch += 1;
     }
     let marks = b"-_~!$&'()*+,;=";
     let mut i = 0;
     while i < marks.len() {
-        classes[marks[i] as usize] = Class::Usual;
+        classes[marks[i] as usize] = 0;
         i += 1;
     }
-    classes[b'.' as usize] = Class::Dot;
-    classes[b':' as usize] = Class::Colon;
-    classes[b'%' as usize] = Class::Percent;
-    classes[b'[' as usize] = Class::Open;
-    classes[b']' as usize] = Class::Close;
+    classes[b'.' as usize] = DOT;
+    classes[b':' as usize] = COLON;
+    classes[b'%' as usize] = PERCENT;
+    classes[b']' as usize] = CLOSE;
     classes
 }
