@@ -1,6 +1,8 @@
 //! Walks a tree in file order and applies what holds for all directives: known, allowed here, right
 //! number of arguments, not twice, built. nginx: ngx_conf_handler().
 
+use std::collections::HashMap;
+
 use crate::context::Context;
 use crate::error::Error;
 use crate::known::{Effect, Known, Shape, inside, known};
@@ -44,18 +46,19 @@ enum Part {
 
 impl Walk<'_> {
     fn block(&mut self, list: &[Directive], context: Context, part: Part) -> Result<(), Error> {
-        let mut seen: Vec<&'static str> = Vec::new();
+        // The directives that were here before, with the fixed words that they were given.
+        let mut before: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
         for directive in list {
             let known = find(directive, context)?;
             shape(directive, known)?;
             if !known.args.allow(directive.args.len()) {
                 return Err(wrong_count(directive, known));
             }
-            if known.once && seen.contains(&known.name) {
+            if known.once && before.contains_key(known.name) {
                 return Err(directive.problem("is duplicate"));
             }
-            seen.push(known.name);
-            self.warnings.extend(directive.judge(known.args.value)?);
+            let given = before.entry(known.name).or_default();
+            self.warnings.extend(directive.judge(known.args.value, given)?);
             let part = self.built(directive, known, context, part);
             if let Some(context) = inside(known, context) {
                 self.block(directive.block(), context, part)?;

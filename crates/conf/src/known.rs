@@ -55,6 +55,8 @@ pub enum Value {
     },
     /// A [`size`](crate::values::size).
     Size,
+    /// A [`size`](crate::values::size), unless variables occur in it.
+    SizeOrVariable,
     /// An [`offset`](crate::values::offset).
     Offset,
     /// A time in [milliseconds](crate::values::msec).
@@ -84,6 +86,7 @@ impl fmt::Display for Args {
             Value::Number { low: 0, high: u64::MAX } => return f.write_str("number"),
             Value::Number { low, high } => return write!(f, "number from {low} to {high}"),
             Value::Size | Value::Offset => return f.write_str("size"),
+            Value::SizeOrVariable => return f.write_str("size or variable"),
             Value::Msec | Value::Sec => return f.write_str("time"),
             Value::Buffers => return f.write_str("number, size"),
             Value::OneOf(words) => return write!(f, "one of: {}", words.join(", ")),

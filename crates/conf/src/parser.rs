@@ -22,12 +22,6 @@ const MOST_INCLUDES: u32 = 100_000;
 /// Deeper blocks would only serve to exhaust the stack.
 const DEEPEST_BLOCK: u32 = 200;
 
-/// Blocks whose lines are not directives.
-const LINES: [&str; 5] = ["types", "map", "geo", "split_clients", "charset_map"];
-
-/// Those of [`LINES`] whose handlers know `include`.
-const LINES_WITH_INCLUDE: [&str; 3] = ["types", "map", "geo"];
-
 /// Reads a configuration: first the directives of `-g`, then the file at `path` with everything
 /// that it includes. `path` should be absolute; includes are relative to its directory.
 ///
@@ -65,11 +59,17 @@ enum Around {
     CommandLine,
 }
 
-/// How the statements of a block are to be read.
+/// How the statements of a block are to be read. In all but the first, a line's first word is not a
+/// directive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Directives,
-    Lines { include: bool },
+    /// `include` is one, whatever follows.
+    Types,
+    /// `include` is one if one word follows; else the line is the module's to judge.
+    Pairs,
+    /// `include` is a word like any other.
+    Plain,
 }
 
 impl Reader {
@@ -217,18 +217,23 @@ impl Reader {
     }
 }
 
-fn form_of(name: &Word) -> Form {
-    let is = |names: &[&str]| names.iter().any(|n| name.is(n));
-    if is(&LINES) { Form::Lines { include: is(&LINES_WITH_INCLUDE) } } else { Form::Directives }
+fn form_of(block: &Word) -> Form {
+    match block.bytes.as_slice() {
+        b"types" => Form::Types,
+        b"map" | b"geo" => Form::Pairs,
+        b"split_clients" | b"charset_map" => Form::Plain,
+        _ => Form::Directives,
+    }
 }
 
 /// The statement is an `include` of files, not a line that happens to begin with this word.
 fn includes(directive: &Directive, form: Form) -> bool {
-    let known = match form {
-        Form::Directives => true,
-        Form::Lines { include } => include && directive.args.len() == 1,
-    };
-    known && directive.name.is("include")
+    directive.name.is("include")
+        && match form {
+            Form::Directives | Form::Types => true,
+            Form::Pairs => directive.args.len() == 1,
+            Form::Plain => false,
+        }
 }
 
 fn lua_body(lexer: &mut Lexer<'_>, directive: &mut Directive) -> Result<(), Error> {

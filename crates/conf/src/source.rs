@@ -7,6 +7,9 @@ use crate::error::Error;
 /// The name of the text that was given with `-g`.
 pub(crate) const COMMAND_LINE: &str = "command line";
 
+/// nginx cuts its messages after this many bytes.
+const LONGEST_MESSAGE: usize = 1024;
+
 /// How many bytes of a long line are shown around the place of an error.
 const SHOWN: usize = 160;
 
@@ -64,10 +67,11 @@ impl Sources {
         let Some((pos, source)) = error.at.and_then(|p| Some((p, self.get(p.file)?))) else {
             return error.message.clone();
         };
+        let message = cut(&error.message, LONGEST_MESSAGE);
         if source.command_line {
-            format!("{} in {COMMAND_LINE}", error.message)
+            format!("{message} in {COMMAND_LINE}")
         } else {
-            format!("{} in {}:{}", error.message, source.name.display(), pos.line)
+            format!("{message} in {}:{}", source.name.display(), pos.line)
         }
     }
 
@@ -91,6 +95,12 @@ impl Sources {
         let line = text.split(|&b| b == b'\n').nth(pos.line.checked_sub(1)? as usize)?;
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
+}
+
+/// At most so many bytes of a text, without half characters.
+fn cut(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|n| text.is_char_boundary(*n));
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 /// The line with its number, and below it the caret; tabs stay tabs so that both lines agree.
@@ -157,6 +167,13 @@ mod tests {
         ] {
             assert!(sources().explain(&Error::emerg("m").at(pos)).starts_with('m'));
         }
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        let error = Error::emerg("\u{e4}".repeat(4000)).at(Pos { file: 0, line: 1, column: 1 });
+        let text = sources().first_line(&error);
+        assert_eq!(text.len(), LONGEST_MESSAGE + " in /p/nginx.conf:1".len());
     }
 
     #[test]

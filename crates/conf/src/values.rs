@@ -158,19 +158,25 @@ fn unit(byte: u8, tail: &[u8]) -> Option<(Unit, &[u8])> {
 
 impl Directive {
     /// Whether the arguments are what their directive wants; the result is a list of warnings.
-    pub(crate) fn judge(&self, value: Value) -> Result<Vec<Error>, Error> {
+    /// `given` are the fixed words that the same directive was given before in this block.
+    pub(crate) fn judge(
+        &self,
+        value: Value,
+        given: &mut Vec<&'static str>,
+    ) -> Result<Vec<Error>, Error> {
         match value {
             Value::Any => {}
             Value::Flag => drop(self.flag()?),
             Value::Number { low, high: u64::MAX } => drop(self.number_within(low, None)?),
             Value::Number { low, high } => drop(self.number_within(low, Some(high))?),
-            Value::Size => drop(self.size()?),
+            Value::SizeOrVariable if self.arg(0).is_some_and(|w| w.bytes.contains(&b'$')) => {}
+            Value::Size | Value::SizeOrVariable => drop(self.size()?),
             Value::Offset => drop(self.offset()?),
             Value::Msec => drop(self.msec()?),
             Value::Sec => drop(self.sec()?),
             Value::Buffers => drop(self.buffers()?),
             Value::OneOf(words) => drop(self.one_of(words)?),
-            Value::AnyOf(words) => return self.any_of(words),
+            Value::AnyOf(words) => return self.any_of(words, given),
         }
         Ok(Vec::new())
     }
@@ -180,16 +186,19 @@ impl Directive {
     }
 
     /// Each argument is one of the words; nginx warns of those that are given twice.
-    fn any_of(&self, words: &[&'static str]) -> Result<Vec<Error>, Error> {
-        let mut seen = Vec::new();
+    fn any_of(
+        &self,
+        words: &[&'static str],
+        given: &mut Vec<&'static str>,
+    ) -> Result<Vec<Error>, Error> {
         let mut warnings = Vec::new();
         for arg in &self.args {
             let word = self.word_of(arg, words)?;
-            if seen.contains(&word) {
+            if given.contains(&word) {
                 let message = format!("duplicate value \"{}\"", arg.lossy());
                 warnings.push(self.warning(message).mark(arg.pos));
             }
-            seen.push(word);
+            given.push(word);
         }
         Ok(warnings)
     }

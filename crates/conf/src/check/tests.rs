@@ -51,6 +51,7 @@ fn messages_of_nginx() {
         ),
         ("http { gzip_comp_level 10; }", "value must be between 1 and 9:1"),
         ("http { gzip_min_length 512kb; }", "\"gzip_min_length\" directive invalid value:1"),
+        ("http { limit_rate 5x; }", "\"limit_rate\" directive invalid value:1"),
         ("http { send_timeout 3x; }", "\"send_timeout\" directive invalid value:1"),
         ("http { keepalive_requests x; }", "\"keepalive_requests\" directive invalid number:1"),
         ("http { gzip_buffers 0 4k; }", "\"gzip_buffers\" directive invalid value:1"),
@@ -67,7 +68,7 @@ fn messages_of_nginx() {
 
 #[test]
 fn a_word_given_twice_is_a_warning() {
-    let text = "events { } http { ssl_protocols TLSv1.2 tlsv1.2; }";
+    let text = "events { } http { ssl_protocols TLSv1.2; ssl_protocols tlsv1.2; }";
     let warnings = check(&tree(text), &|_, _| true).unwrap();
     let found: Vec<_> = warnings.iter().map(|w| (w.level, w.message.as_str())).collect();
     assert_eq!(found, [(Level::Warn, "duplicate value \"tlsv1.2\"")]);
@@ -75,7 +76,8 @@ fn a_word_given_twice_is_a_warning() {
 
 #[test]
 fn the_same_directive_may_stand_in_another_block() {
-    let text = "events { } http { gzip on; server { gzip off; location / { gzip on; } } }";
+    let text =
+        "events { } http { limit_rate $a; gzip on; server { gzip off; location / { gzip on; } } }";
     assert_eq!(check(&tree(text), &|_, _| true), Ok(Vec::new()));
 }
 

@@ -65,6 +65,10 @@ fn messages_of_nginx() {
         ("a {\n b;\n", "unexpected end of file, expecting \"}\" in /nowhere/nginx.conf:3"),
         ("map a b {\n c { }\n}", "unexpected \"{\" in /nowhere/nginx.conf:2"),
         (
+            "types {\n include; }",
+            "invalid number of arguments in \"include\" directive in /nowhere/nginx.conf:2",
+        ),
+        (
             "include a b;",
             "invalid number of arguments in \"include\" directive in \
           /nowhere/nginx.conf:1",

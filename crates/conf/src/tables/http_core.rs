@@ -31,8 +31,8 @@ modules! {
         "types_hash_bucket_size",        HSL,             NUMBER,                ONCE, Warn;
         "types",                         HSL,             lines(0, 0),           MANY, Emerg;
         "default_type",                  HSL,             ONE,                   ONCE, Emerg;
-        "root",                          HSL_IF,          ONE,                   MANY, Emerg;
-        "alias",                         LOCATION,        ONE,                   MANY, Emerg;
+        "root",                          HSL_IF,          ONE,                   ONCE, Emerg;
+        "alias",                         LOCATION,        ONE,                   ONCE, Emerg;
         "limit_except",                  LOCATION,        block(1, MORE),        MANY, Emerg;
         "client_max_body_size",          HSL,             OFFSET,                ONCE, Emerg;
         "client_body_buffer_size",       HSL,             SIZE,                  ONCE, Warn;
@@ -54,8 +54,8 @@ modules! {
         "send_timeout",                  HSL,             MSEC,                  ONCE, Warn;
         "send_lowat",                    HSL,             SIZE,                  ONCE, Warn;
         "postpone_output",               HSL,             SIZE,                  ONCE, Warn;
-        "limit_rate",                    HSL_IF,          ONE,                   ONCE, Warn;
-        "limit_rate_after",              HSL_IF,          ONE,                   ONCE, Warn;
+        "limit_rate",                    HSL_IF,          RATE,                  ONCE, Warn;
+        "limit_rate_after",              HSL_IF,          RATE,                  ONCE, Warn;
         "keepalive_time",                HSL,             MSEC,                  ONCE, Warn;
         "keepalive_timeout",             HSL,             args(1, 2),            ONCE, Warn;
         "keepalive_min_timeout",         HSL,             MSEC,                  ONCE, Warn;

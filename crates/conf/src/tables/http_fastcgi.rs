@@ -27,7 +27,7 @@ modules! {
         "fastcgi_buffers",                 HSL,         BUFFERS,                  ONCE, Warn;
         "fastcgi_busy_buffers_size",       HSL,         SIZE,                     ONCE, Warn;
         "fastcgi_force_ranges",            HSL,         FLAG,                     ONCE, UNLESS_OFF;
-        "fastcgi_limit_rate",              HSL,         ONE,                      ONCE, Warn;
+        "fastcgi_limit_rate",              HSL,         RATE,                     ONCE, Warn;
         "fastcgi_cache",                   HSL,         ONE,                      ONCE, UNLESS_OFF;
         "fastcgi_cache_key",               HSL,         ONE,                      ONCE, Warn;
         "fastcgi_cache_path",              HTTP,        args(2, MORE),            MANY, Warn;

@@ -35,7 +35,7 @@ modules! {
         "proxy_buffers",                  HSL,          BUFFERS,                 ONCE, Warn;
         "proxy_busy_buffers_size",        HSL,          SIZE,                    ONCE, Warn;
         "proxy_force_ranges",             HSL,          FLAG,                    ONCE, UNLESS_OFF;
-        "proxy_limit_rate",               HSL,          ONE,                     ONCE, Warn;
+        "proxy_limit_rate",               HSL,          RATE,                    ONCE, Warn;
         "proxy_cache",                    HSL,          ONE,                     ONCE, UNLESS_OFF;
         "proxy_cache_key",                HSL,          ONE,                     ONCE, Warn;
         "proxy_cache_path",               HTTP,         args(2, MORE),           MANY, Warn;

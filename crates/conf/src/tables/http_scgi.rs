@@ -24,7 +24,7 @@ modules! {
         "scgi_buffers",                 HSL,         BUFFERS,                  ONCE, Warn;
         "scgi_busy_buffers_size",       HSL,         SIZE,                     ONCE, Warn;
         "scgi_force_ranges",            HSL,         FLAG,                     ONCE, UNLESS_OFF;
-        "scgi_limit_rate",              HSL,         ONE,                      ONCE, Warn;
+        "scgi_limit_rate",              HSL,         RATE,                     ONCE, Warn;
         "scgi_cache",                   HSL,         ONE,                      ONCE, UNLESS_OFF;
         "scgi_cache_key",               HSL,         ONE,                      ONCE, Warn;
         "scgi_cache_path",              HTTP,        args(2, MORE),            MANY, Warn;

@@ -50,7 +50,7 @@ modules! {
         "http2_recv_timeout",           HTTP_SERVER, ONE,    MANY, Warn;
         "http2_idle_timeout",           HTTP_SERVER, ONE,    MANY, Warn;
         "http2_chunk_size",             HSL,         SIZE,   ONCE, Warn;
-        "http2_push_preload",           HSL,         FLAG,   MANY, Warn;
+        "http2_push_preload",           HSL,         ONE,    MANY, Warn;
         "http2_push",                   HSL,         ONE,    MANY, Warn;
     }
     "ngx_http_v3_module" {

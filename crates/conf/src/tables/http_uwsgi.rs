@@ -26,7 +26,7 @@ modules! {
         "uwsgi_buffers",                 HSL,         BUFFERS,                  ONCE, Warn;
         "uwsgi_busy_buffers_size",       HSL,         SIZE,                     ONCE, Warn;
         "uwsgi_force_ranges",            HSL,         FLAG,                     ONCE, UNLESS_OFF;
-        "uwsgi_limit_rate",              HSL,         ONE,                      ONCE, Warn;
+        "uwsgi_limit_rate",              HSL,         RATE,                     ONCE, Warn;
         "uwsgi_cache",                   HSL,         ONE,                      ONCE, UNLESS_OFF;
         "uwsgi_cache_key",               HSL,         ONE,                      ONCE, Warn;
         "uwsgi_cache_path",              HTTP,        args(2, MORE),            MANY, Warn;
@@ -41,7 +41,7 @@ modules! {
         "uwsgi_cache_lock_timeout",      HSL,         MSEC,                     ONCE, Warn;
         "uwsgi_cache_lock_age",          HSL,         MSEC,                     ONCE, Warn;
         "uwsgi_cache_revalidate",        HSL,         FLAG,                     ONCE, Warn;
-        "uwsgi_cache_background_update", HSL,         ONE,                      ONCE, Warn;
+        "uwsgi_cache_background_update", HSL,         FLAG,                     ONCE, Warn;
         "uwsgi_temp_path",               HSL,         args(1, 4),               ONCE, Warn;
         "uwsgi_max_temp_file_size",      HSL,         SIZE,                     ONCE, Warn;
         "uwsgi_temp_file_write_size",    HSL,         SIZE,                     ONCE, Warn;

@@ -100,6 +100,8 @@ const TWO: (Args, Shape) = args(2, 2);
 const FLAG: (Args, Shape) = typed(1, 1, Value::Flag);
 const NUMBER: (Args, Shape) = typed(1, 1, Value::Number { low: 0, high: u64::MAX });
 const SIZE: (Args, Shape) = typed(1, 1, Value::Size);
+/// Rates are sizes a second, or variables that hold one.
+const RATE: (Args, Shape) = typed(1, 1, Value::SizeOrVariable);
 const OFFSET: (Args, Shape) = typed(1, 1, Value::Offset);
 const MSEC: (Args, Shape) = typed(1, 1, Value::Msec);
 const SEC: (Args, Shape) = typed(1, 1, Value::Sec);

@@ -64,8 +64,8 @@ modules! {
         "proxy_buffer_size",             STREAM_BOTH,   SIZE,                   ONCE, Warn;
         "proxy_downstream_buffer",       STREAM_BOTH,   SIZE,                   ONCE, Warn;
         "proxy_upstream_buffer",         STREAM_BOTH,   SIZE,                   ONCE, Warn;
-        "proxy_upload_rate",             STREAM_BOTH,   ONE,                    ONCE, Warn;
-        "proxy_download_rate",           STREAM_BOTH,   ONE,                    ONCE, Warn;
+        "proxy_upload_rate",             STREAM_BOTH,   RATE,                   ONCE, Warn;
+        "proxy_download_rate",           STREAM_BOTH,   RATE,                   ONCE, Warn;
         "proxy_requests",                STREAM_BOTH,   NUMBER,                 ONCE, Emerg;
         "proxy_responses",               STREAM_BOTH,   NUMBER,                 ONCE, Emerg;
         "proxy_next_upstream",           STREAM_BOTH,   FLAG,                   ONCE, UNLESS_OFF;
