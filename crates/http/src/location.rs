@@ -35,6 +35,13 @@ pub enum Kind {
     LimitExcept,
 }
 
+impl Kind {
+    /// The settings of a server outside of any location.
+    pub fn is_server(&self) -> bool {
+        matches!(self, Kind::Server)
+    }
+}
+
 /// One location: its settings and those inside it.
 #[derive(Debug)]
 pub struct Location {

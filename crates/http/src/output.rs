@@ -101,7 +101,8 @@ impl Request {
             response.header_only = true;
         }
         if response.status == 204 {
-            response.content_length = None;
+            (response.content_length, response.last_modified) = (None, None);
+            response.content_type.clear();
         }
         if response.content_length.is_none() && !bodiless {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {

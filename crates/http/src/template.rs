@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
 
@@ -13,12 +15,15 @@ pub struct Template {
 
 #[derive(Debug, Clone)]
 enum Part {
-    Text(Box<[u8]>),
+    Text(Bytes),
     Variable(VariableId),
     Group(usize),
 }
 
 impl Template {
+    /// The empty value.
+    pub const EMPTY: Template = Template { parts: Vec::new() };
+
     /// Reads a value as written. The error is nginx's text for it.
     pub fn new(variables: &mut Variables, text: &[u8]) -> Result<Template, String> {
         let mut parts = Vec::new();
@@ -28,7 +33,7 @@ impl Template {
             plain.extend_from_slice(&rest[..at]);
             let (name, after) = reference(&rest[at + 1..])?;
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain).into_boxed_slice()));
+                parts.push(Part::Text(std::mem::take(&mut plain).into()));
             }
             parts.push(match name {
                 [digit @ b'1'..=b'9'] => Part::Group(usize::from(digit - b'0')),
@@ -38,14 +43,14 @@ impl Template {
         }
         plain.extend_from_slice(rest);
         if !plain.is_empty() {
-            parts.push(Part::Text(plain.into_boxed_slice()));
+            parts.push(Part::Text(plain.into()));
         }
         Ok(Template { parts })
     }
 
     /// A value without variables.
     pub fn text(text: &[u8]) -> Template {
-        Template { parts: vec![Part::Text(text.into())] }
+        Template { parts: vec![Part::Text(Bytes::copy_from_slice(text))] }
     }
 
     /// The value, if it is the same for every request.
@@ -53,6 +58,15 @@ impl Template {
         match self.parts.as_slice() {
             [] => Some(b""),
             [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value as a body, if it is the same for every request: without a copy.
+    pub fn shared(&self) -> Option<Bytes> {
+        match self.parts.as_slice() {
+            [] => Some(Bytes::new()),
+            [Part::Text(text)] => Some(text.clone()),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ use crate::scope::{Directive, Scope};
 
 pub mod core;
 pub mod rewrite;
+pub mod work;
 
 /// What a module is to the rest of the house.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,7 @@ pub trait Settings: Clone + Default {
     }
 }
 
-modules! { core, rewrite }
+modules! { core, rewrite, work }
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
 #[derive(Default)]
@@ -90,7 +91,7 @@ pub struct Phases {
 pub static PHASES: Phases = Phases {
     post_read: &[],
     server_rewrite: &[Handler::Now(rewrite::server)],
-    rewrite: &[Handler::Now(rewrite::location)],
+    rewrite: &[Handler::Now(work::handler), Handler::Now(rewrite::location)],
     preaccess: &[],
     access: &[],
     precontent: &[],

@@ -12,7 +12,7 @@ use crate::template::Template;
 /// Settings: not inherited, since the code of a block runs in that block alone.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    answer: Option<(u16, Template)>,
+    answer: Option<(u16, Option<Template>)>,
 }
 
 impl Settings for Conf {
@@ -27,6 +27,9 @@ const DIRECTIVES: &[Directive] =
 /// The module.
 pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, init: |_| {} };
 
+/// The text of a `return` without one.
+static NOTHING: Template = Template::EMPTY;
+
 /// The server's code.
 pub fn server(r: &mut Request) -> Step {
     run(r)
@@ -34,22 +37,66 @@ pub fn server(r: &mut Request) -> Step {
 
 /// The location's code.
 pub fn location(r: &mut Request) -> Step {
+    if r.location.kind.is_server() {
+        return Step::Next;
+    }
     run(r)
 }
 
 fn run(r: &mut Request) -> Step {
-    let Some((status, text)) = &r.conf().rewrite.answer else { return Step::Next };
-    let body = text.eval(r).into_owned();
-    r.response.status = *status;
-    r.response.content_type.extend_from_slice(&r.location.conf.core.default_type);
-    Step::Respond(Bytes::from(body))
+    match &r.conf().rewrite.answer {
+        Some((status, text)) => answer(r, *status, text.as_ref()),
+        None => Step::Next,
+    }
 }
 
+/// What `return` means: redirects carry the text as their `Location`, other answers as their body.
+fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
+    let said = text.is_some_and(|text| text.constant() != Some(b""));
+    if status >= 400 && !said {
+        return Step::Status(status);
+    }
+    let text = text.unwrap_or(&NOTHING);
+    if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        r.response.location = Some(text.eval(r).into_owned());
+        return Step::Status(status);
+    }
+    let bytes = match text.shared() {
+        Some(bytes) => bytes,
+        None => Bytes::from(text.eval(r).into_owned()),
+    };
+    body(r, status, bytes)
+}
+
+fn body(r: &mut Request, status: u16, bytes: Bytes) -> Step {
+    r.response.status = status;
+    r.set_content_type();
+    Step::Respond(bytes)
+}
+
+/// `return code [text]`, `return code URL`, `return URL`
 fn set_return(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
-    let code = d.args.first().and_then(|w| w.str()).and_then(|t| t.parse().ok());
-    let code = code.ok_or_else(|| d.error("invalid return code"))?;
-    let text = d.args.get(1).map_or(b"".as_slice(), |w| &w.bytes);
-    let text = Template::new(&mut s.setup.variables, text).map_err(|e| d.error(e))?;
-    std::sync::Arc::make_mut(&mut s.location.rewrite).answer = Some((code, text));
+    let Some(first) = d.arg(0) else { return Ok(()) };
+    let (status, text) = match weir_conf::values::number(&first.bytes) {
+        Some(code @ 0..=999) => (code as u16, d.arg(1)),
+        None if d.args.len() == 1 && is_url(&first.bytes) => (302, Some(first)),
+        _ => {
+            let text = format!("invalid return code \"{}\"", first.lossy());
+            return Err(d.error_at(first, text));
+        }
+    };
+    let text = match text {
+        Some(word) => Some(
+            Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?,
+        ),
+        None => None,
+    };
+    let conf = Scope::change(&mut s.location.rewrite);
+    conf.answer.get_or_insert((status, text));
     Ok(())
+}
+
+/// A text that begins like this sends the client elsewhere.
+fn is_url(text: &[u8]) -> bool {
+    [b"http://".as_slice(), b"https://", b"$scheme"].iter().any(|start| text.starts_with(start))
 }

@@ -12,6 +12,7 @@ mod conf;
 mod directives;
 mod errors;
 mod rate;
+mod types;
 
 pub use conf::{Conf, Root, ServerConf, Tokens, TryFiles};
 pub use errors::error_page;

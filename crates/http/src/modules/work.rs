@@ -1,0 +1,71 @@
+//! Blocks the loop on purpose, as a slow handler would: for experiments and tests. weir's own, nothing in nginx.
+
+use std::time::{Duration, Instant};
+
+use weir_conf::{Error, values};
+
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    work: Option<Work>,
+}
+
+impl Settings for Conf {}
+
+/// How a request holds its loop up.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    /// The thread sleeps, as in a blocking system call.
+    Sleep(Duration),
+    /// The thread computes.
+    Spin(Duration),
+}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "work",
+    help: "Blocks the loop for this time at each request, for experiments: `sleep` or `spin`.",
+    set: Set::Simple(set),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_work", directives: DIRECTIVES, init: |_| {} };
+
+/// Holds the loop up, before any other code of the location.
+pub fn handler(r: &mut Request) -> Step {
+    match r.conf().work.work {
+        None => {}
+        Some(Work::Sleep(time)) => sleep(time),
+        Some(Work::Spin(time)) => spin(time),
+    }
+    Step::Next
+}
+
+fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let time = d.arg(1).and_then(|word| values::duration(&word.bytes));
+    let time = time.ok_or_else(|| d.problem("invalid value"))?;
+    let work = match d.arg(0).map(|word| word.bytes.as_slice()) {
+        Some(b"sleep") => Work::Sleep(time),
+        Some(b"spin") => Work::Spin(time),
+        _ => return Err(d.problem("invalid value").hint("it may be: sleep, spin")),
+    };
+    Scope::change(&mut s.location.work).work = Some(work);
+    Ok(())
+}
+
+#[allow(clippy::disallowed_methods, reason = "a handler that blocks is what was asked for")]
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
