@@ -136,6 +136,23 @@ impl Chain {
         self.first.as_ref()
     }
 
+    /// The first segment's file, offset and length, if it is one.
+    pub(crate) fn front_file(&self) -> Option<(&Arc<File>, u64, u64)> {
+        match self.front()? {
+            Segment::File { file, offset, len } => Some((file, *offset, *len)),
+            _ => None,
+        }
+    }
+
+    /// Puts `bytes`, which were read from the head of the first segment, in its place.
+    pub(crate) fn fill_front(&mut self, mut bytes: Vec<u8>) {
+        let Some(mut first) = self.pop() else { return };
+        bytes.truncate(usize::try_from(first.len()).unwrap_or(usize::MAX));
+        first.advance(bytes.len() as u64);
+        self.push_front(first);
+        self.push_front(bytes);
+    }
+
     /// The segments left, in order.
     pub fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.first.iter().chain(&self.rest)

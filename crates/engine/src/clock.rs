@@ -28,7 +28,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(resolution: Option<Duration>) -> Self {
-        let epoch = Instant::now();
+        let epoch = read();
         Clock {
             epoch,
             now: Cell::new(epoch),
@@ -41,7 +41,7 @@ impl Clock {
 
     /// Reads the time; the time of day only when `timer_resolution` allows.
     pub(crate) fn refresh(&self) {
-        let now = Instant::now();
+        let now = read();
         self.now.set(now);
         self.tick.set(floor_millis(now.saturating_duration_since(self.epoch)));
         if now.saturating_duration_since(self.wall_at.get()) >= self.resolution {
@@ -79,8 +79,13 @@ impl Clock {
         if left > Duration::from_secs(1) {
             return left;
         }
-        at.map_or(left, |at| at.saturating_duration_since(Instant::now()))
+        at.map_or(left, |at| at.saturating_duration_since(read()))
     }
+}
+
+/// The time now, for the few who cannot do with the turn's.
+pub(crate) fn read() -> Instant {
+    Instant::now()
 }
 
 fn floor_millis(d: Duration) -> u64 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Kind, Token};
 use crate::doors::{Listener, Watch};
 use crate::inner::Inner;
-use crate::{Arm, ListenerKey, Remote, Sleep, Wall, WatchKey};
+use crate::{Arm, Files, ListenerKey, Remote, Sleep, Wall, WatchKey};
 
 /// A handle of this thread's loop. Cheap to clone.
 #[derive(Clone)]
@@ -75,11 +75,16 @@ impl Handle {
     }
 }
 
-/// Buffers.
+/// Buffers and files.
 impl Handle {
     /// An empty buffer with room for at least `capacity` bytes.
     pub fn take_buf(&self, capacity: usize) -> Vec<u8> {
         self.0.buffers.borrow_mut().take(capacity)
+    }
+
+    /// File operations.
+    pub fn files(&self) -> &Files {
+        &self.0.files
     }
 
     /// Gives a buffer to the loop, for the next one who needs it.

@@ -21,7 +21,7 @@ use crate::slots::{Key, Slots};
 use crate::source::{Ready, Registered, Source};
 use crate::timers::Wheel;
 use crate::waiter::{Waiter, Waiters};
-use crate::{Arm, Handle, Wake};
+use crate::{Arm, Files, Handle, Wake};
 
 /// Whom a timer wakes.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,7 @@ pub(crate) struct Inner {
     pub(crate) listeners: RefCell<Slots<Listener>>,
     pub(crate) watches: RefCell<Slots<Watch>>,
     pub(crate) buffers: RefCell<Buffers>,
+    pub(crate) files: Files,
     pub(crate) mailbox: Arc<Mailbox>,
     /// Emptied lists of mail, kept for their memory.
     read: Cell<(Vec<Post>, Vec<u32>)>,
@@ -75,6 +76,7 @@ impl Inner {
             listeners: RefCell::new(Slots::new()),
             watches: RefCell::new(Slots::new()),
             buffers: RefCell::new(Buffers::new()),
+            files: Files::new(options.files.clone()),
             mailbox,
             read: Cell::default(),
             accepts: Cell::new(0),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Events, Kind};
 use crate::inner::{Inner, Target};
-use crate::{BackendKind, Driver, Handle, ListenerKey, Turn};
+use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn};
 
 /// How a loop is made.
 #[derive(Clone, Debug)]
@@ -17,11 +17,18 @@ pub struct Options {
     pub timer_resolution: Option<Duration>,
     /// Events taken from the kernel at once; nginx: `epoll_events`.
     pub events: usize,
+    /// Threads for file operations; give all loops of a process a clone of one pool.
+    pub files: FilePool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { backend: BackendKind::Epoll, timer_resolution: None, events: 512 }
+        Options {
+            backend: BackendKind::Epoll,
+            timer_resolution: None,
+            events: 512,
+            files: FilePool::default(),
+        }
     }
 }
 

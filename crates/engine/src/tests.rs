@@ -15,6 +15,7 @@ backends!(
     an_echo_comes_back,
     a_long_answer_arrives_whole,
     a_file_follows_its_head,
+    a_cold_file_is_read_elsewhere_and_arrives,
     half_close_is_the_end_of_the_stream_not_of_the_connection,
     a_departed_peer_is_noticed,
     a_deadline_ends_a_wait,

@@ -3,6 +3,7 @@
 pub mod descriptor;
 pub mod environment;
 pub mod localtime;
+pub mod pagecache;
 pub mod poll;
 pub mod process;
 pub mod select;

@@ -17,6 +17,8 @@ impl Polled {
     pub const WRITE: Polled = Polled(libc::POLLOUT);
     /// `POLLRDHUP`: the peer will send no more.
     pub const RDHUP: Polled = Polled(libc::POLLRDHUP);
+    /// `POLLPRI`: what a table of `/proc` reports when it changed.
+    pub const PRIORITY: Polled = Polled(libc::POLLPRI);
     /// `POLLHUP`, reported unasked.
     pub const HUP: Polled = Polled(libc::POLLHUP);
     /// `POLLERR` or `POLLNVAL`, reported unasked.

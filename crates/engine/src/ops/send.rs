@@ -4,39 +4,56 @@ use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::Stream;
 use crate::chain::{Chain, Segment};
+use crate::files::{Offload, Residence, read_waiting, residence};
 use crate::source::{Ready, Registered};
 
 /// Pieces of memory handed to the kernel at once.
 const PIECES: usize = 16;
+
+/// Read at once from a file that is not in memory.
+const COLD_READ: usize = 128 << 10;
 
 /// See [`Stream::send`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Send<'a> {
     stream: &'a Stream,
     chain: &'a mut Chain,
+    /// The first segment's file is in memory up to this offset.
+    warm: u64,
+    cold: Option<Offload<(io::Result<usize>, Vec<u8>)>>,
 }
 
 impl Stream {
     /// Sends all of `chain`. When it fails, or is dropped before it is ready, the chain holds
-    /// what was not sent.
+    /// what was not sent. A file that is not in memory is read by the file pool, so that no disk
+    /// holds up the loop.
     pub fn send<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
-        Send { stream: self, chain }
+        Send { stream: self, chain, warm: 0, cold: None }
     }
 
     /// Sends what can be sent without waiting and drops it from `chain`: the number of bytes, or
-    /// `None` if there was no room for any.
+    /// `None` if there was no room for any. It stops before a file that is not in memory.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         let mut sent = 0;
         let mut files = chain.file_chunk();
         while !chain.is_empty() && files > 0 {
-            match self.0.send_once(chain, &mut files)? {
+            let cold = chain.front_file().is_some_and(|(file, offset, len)| {
+                residence(file, offset, len.min(files)) == Residence::Unknown
+            });
+            let from_file = chain.front_file().is_some();
+            let once = if cold { None } else { self.0.send_once(chain, files)? };
+            if from_file {
+                files -= once.unwrap_or(0).min(files);
+            }
+            match once {
                 Some(n) => sent += n,
                 None if sent == 0 => return Ok(None),
                 None => break,
@@ -61,7 +78,13 @@ impl Future for Send<'_> {
             if registered.must_yield(cx) {
                 return Poll::Pending;
             }
-            match registered.send_once(this.chain, &mut files) {
+            ready!(this.poll_warm(cx, files))?;
+            let from_file = this.chain.front_file().is_some();
+            match this.stream.0.send_once(this.chain, this.warm) {
+                Ok(Some(n)) if from_file => {
+                    this.warm -= n.min(this.warm);
+                    files -= n.min(files);
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => return registered.wait_write(cx),
                 Err(e) => return Poll::Ready(Err(e)),
@@ -71,19 +94,51 @@ impl Future for Send<'_> {
     }
 }
 
+impl Send<'_> {
+    /// Ready when the head of the chain is in memory: memory, or `warm` bytes of a file. What is
+    /// not becomes memory, read by the file pool.
+    fn poll_warm(&mut self, cx: &mut Context<'_>, at_most: u64) -> Poll<io::Result<()>> {
+        loop {
+            if let Some(cold) = &mut self.cold {
+                let (read, mut buf) = ready!(Pin::new(cold).poll(cx))?;
+                self.cold = None;
+                if read? == 0 {
+                    return Poll::Ready(Err(truncated()));
+                }
+                buf.truncate(usize::try_from(at_most).unwrap_or(usize::MAX));
+                self.chain.fill_front(buf);
+                return Poll::Ready(Ok(()));
+            }
+            let Some((file, offset, len)) = self.chain.front_file() else {
+                return Poll::Ready(Ok(()));
+            };
+            if self.warm > 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let len = len.min(at_most);
+            if residence(file, offset, len) == Residence::Cached {
+                self.warm = len;
+                return Poll::Ready(Ok(()));
+            }
+            let h = &self.stream.0.h;
+            let file = Arc::clone(file);
+            let mut buf = h.take_buf(COLD_READ);
+            let read = move || (read_waiting(&file, &mut buf, offset), buf);
+            self.cold = Some(h.files().run(read));
+        }
+    }
+}
+
 impl Registered {
-    /// One system call's worth; `None` if there is no room. `files` is what may be taken from
-    /// files yet.
-    fn send_once(&self, chain: &mut Chain, files: &mut u64) -> io::Result<Option<u64>> {
+    /// One system call's worth; `None` if there is no room. From a file, at most `from_file`.
+    fn send_once(&self, chain: &mut Chain, from_file: u64) -> io::Result<Option<u64>> {
         if !self.source.is(Ready::WRITE) {
             return Ok(None);
         }
         let sent = match chain.front() {
             None => Some(0),
             Some(Segment::File { file, offset, len }) => {
-                let sent = self.send_file(file, *offset, (*len).min(*files))?;
-                *files -= sent.unwrap_or(0).min(*files);
-                sent
+                self.send_file(file, *offset, (*len).min(from_file))?
             }
             Some(_) => self.send_memory(chain)?,
         };

@@ -758,3 +758,33 @@ pub(crate) fn the_loop_s_end_closes_everything(kind: BackendKind) {
     assert_eq!((h.tasks(), h.parked()), (0, 0));
     assert_eq!(Rc::strong_count(&h.0), 1, "a cycle keeps the loop alive");
 }
+
+pub(crate) fn a_cold_file_is_read_elsewhere_and_arrives(kind: BackendKind) {
+    let mut file = tempfile();
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n / 1000) as u8).collect();
+    file.write_all(&bytes).unwrap();
+    // What is on the disk can leave the memory; and of a file of /proc nobody can tell.
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let proc = std::fs::File::open("/proc/version").unwrap();
+    let version = std::fs::read("/proc/version").unwrap();
+    let (file, proc, whole) =
+        (Arc::new(file), Arc::new(proc), [&bytes[..], &version[..5]].concat());
+    let mut site = Site::new(kind);
+    let play = client(&site, move |mut socket| {
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        assert!(all == whole);
+    });
+    site.serve(move |h, stream| {
+        let mut chain = Chain::new();
+        chain.push(Segment::File { file: file.clone(), offset: 0, len: 1_000_000 });
+        chain.push(Segment::File { file: proc.clone(), offset: 0, len: 5 });
+        async move {
+            stream.send(&mut chain).await.unwrap();
+            assert!(h.files().offloaded() > 0);
+        }
+    });
+    play.join().unwrap();
+    assert_eq!(site.h.panics(), 0);
+}

@@ -1,0 +1,287 @@
+//! File operations that never block the loop.
+//!
+//! An operation is first asked of the kernel in a form that refuses to wait: `openat2` with
+//! `RESOLVE_CACHED`, `preadv2` with `RWF_NOWAIT`. What is in memory is answered on the loop; when
+//! the answer is "not now", and for everything that writes, a thread of the [`FilePool`] does it.
+
+mod locality;
+mod pool;
+mod residence;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+pub use pool::{FilePool, Offload};
+pub(crate) use residence::{Residence, residence};
+
+use locality::Locality;
+
+/// File operations of a loop: see [`crate::Handle::files`].
+pub struct Files {
+    pool: FilePool,
+    locality: Locality,
+    offloaded: Cell<u64>,
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenHow {
+    /// `O_CLOEXEC` is added.
+    pub flags: OFlags,
+    /// Permissions of a file that is created, before the umask.
+    pub mode: Mode,
+    /// Restrictions on the way to the file.
+    pub resolve: ResolveFlags,
+}
+
+impl OpenHow {
+    /// For reading; opening a FIFO does not wait for its other end.
+    pub fn read() -> Self {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        OpenHow { flags, mode: Mode::empty(), resolve: ResolveFlags::empty() }
+    }
+
+    /// For reading and writing; it must not exist.
+    pub fn create_new(mode: u32) -> Self {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        OpenHow { flags, mode: Mode::from_raw_mode(mode), resolve: ResolveFlags::empty() }
+    }
+
+    fn flags(&self) -> OFlags {
+        self.flags | OFlags::CLOEXEC
+    }
+}
+
+/// What kind of thing a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, where it was not followed.
+    Symlink,
+    /// A device, a FIFO or a socket.
+    Other,
+}
+
+/// What is known about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes.
+    pub len: u64,
+    /// Last change of the content: seconds since 1970 (UTC).
+    pub modified: i64,
+    /// Nanoseconds within that second.
+    pub modified_nsec: u32,
+    /// Number within its file system.
+    pub inode: u64,
+    /// Its file system.
+    pub device: u64,
+    /// The owner's user.
+    pub uid: u32,
+    /// Permission bits.
+    pub permissions: u32,
+}
+
+impl FileInfo {
+    /// Asks about an open file. On a remote file system the answer may take its time.
+    pub fn of(file: impl std::os::fd::AsFd) -> io::Result<Self> {
+        Ok(rustix::fs::fstat(file)?.into())
+    }
+}
+
+impl From<rustix::fs::Stat> for FileInfo {
+    // The widths of these fields differ between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    fn from(stat: rustix::fs::Stat) -> Self {
+        FileInfo {
+            kind: match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => FileKind::File,
+                FileType::Directory => FileKind::Directory,
+                FileType::Symlink => FileKind::Symlink,
+                _ => FileKind::Other,
+            },
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: stat.st_mtime as i64,
+            modified_nsec: stat.st_mtime_nsec as u32,
+            inode: stat.st_ino as u64,
+            device: stat.st_dev as u64,
+            uid: stat.st_uid,
+            permissions: stat.st_mode & 0o7777,
+        }
+    }
+}
+
+impl Files {
+    pub(crate) fn new(pool: FilePool) -> Self {
+        Files { pool, locality: Locality::new(), offloaded: Cell::new(0) }
+    }
+
+    /// Runs `work` on a thread of the pool. An error if the pool is full or `work` panicked.
+    pub fn run<T, W>(&self, work: W) -> Offload<T>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        self.offloaded.set(self.offloaded.get() + 1);
+        self.pool.run(work)
+    }
+
+    /// Operations given to the pool so far.
+    pub fn offloaded(&self) -> u64 {
+        self.offloaded.get()
+    }
+
+    /// Opens a file and asks what it is.
+    pub async fn open(&self, path: &Path, how: &OpenHow) -> io::Result<(Arc<File>, FileInfo)> {
+        if let Some(opened) = self.open_now(path, how) {
+            let (fd, info) = opened?;
+            return Ok((Arc::new(fd.into()), info));
+        }
+        let (path, how) = (path.to_owned(), *how);
+        let (fd, info) = self.run(move || open_waiting(&path, &how)).await??;
+        Ok((Arc::new(fd.into()), info))
+    }
+
+    /// As [`Files::open`], from memory alone: `None` if that cannot be known without waiting.
+    pub fn open_now(&self, path: &Path, how: &OpenHow) -> Option<io::Result<(OwnedFd, FileInfo)>> {
+        // The kernel answers "not now" to whatever would create or truncate.
+        if how.flags.intersects(OFlags::CREATE | OFlags::TRUNC | OFlags::TMPFILE) {
+            return None;
+        }
+        if !self.locality.answers_from_memory(path, how.resolve) {
+            return None;
+        }
+        let resolve = how.resolve | ResolveFlags::CACHED;
+        match rustix::fs::openat2(CWD, path, how.flags(), how.mode, resolve) {
+            Ok(fd) => Some(rustix::fs::fstat(&fd).map(|s| (fd, s.into())).map_err(Into::into)),
+            Err(e) if must_wait(e) => None,
+            Err(e) => Some(Err(e.into())),
+        }
+    }
+
+    /// Asks about what `path` names; a symbolic link is followed.
+    pub async fn stat(&self, path: &Path) -> io::Result<FileInfo> {
+        let how = OpenHow { flags: OFlags::PATH, ..OpenHow::read() };
+        if let Some(opened) = self.open_now(path, &how) {
+            return opened.map(|(_, info)| info);
+        }
+        let path = path.to_owned();
+        self.run(move || Ok(rustix::fs::stat(&path)?.into())).await?
+    }
+
+    /// Reads into the spare capacity of `buf`, once: the number of bytes appended, 0 at the end
+    /// of the file. The buffer comes back with the answer.
+    pub async fn read_at(
+        &self,
+        file: &Arc<File>,
+        mut buf: Vec<u8>,
+        offset: u64,
+    ) -> (io::Result<usize>, Vec<u8>) {
+        match weir_sys::pagecache::read_nowait(file, &mut buf, offset) {
+            Err(e) if is_not_now(&e) => {}
+            read => return (read, buf),
+        }
+        let file = Arc::clone(file);
+        let read = self.run(move || (read_waiting(&file, &mut buf, offset), buf)).await;
+        read.unwrap_or_else(|e| (Err(e), Vec::new()))
+    }
+
+    /// Writes all of `buf`; the buffer comes back with the answer.
+    pub async fn write_at(
+        &self,
+        file: &Arc<File>,
+        buf: Vec<u8>,
+        offset: u64,
+    ) -> (io::Result<()>, Vec<u8>) {
+        let file = Arc::clone(file);
+        let written = self.run(move || (file.write_all_at(&buf, offset), buf)).await;
+        written.unwrap_or_else(|e| (Err(e), Vec::new()))
+    }
+
+    /// Appends all of `buf` at the file's position; the buffer comes back with the answer.
+    pub async fn append(&self, file: &Arc<File>, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        let file = Arc::clone(file);
+        let written = self.run(move || ((&*file).write_all(&buf), buf)).await;
+        written.unwrap_or_else(|e| (Err(e), Vec::new()))
+    }
+
+    /// Renames; the target is replaced.
+    pub async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.run(move || std::fs::rename(from, to)).await?
+    }
+
+    /// Removes a file.
+    pub async fn unlink(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.run(move || std::fs::remove_file(path)).await?
+    }
+
+    /// Creates a file with a name that is not taken: `prefix` and ten digits. Its path comes
+    /// with it; whoever keeps it renames it.
+    pub async fn create_temp(&self, prefix: &Path, mode: u32) -> io::Result<(Arc<File>, PathBuf)> {
+        let prefix = prefix.as_os_str().to_owned();
+        let (file, path) = self.run(move || create_temp_waiting(&prefix, mode)).await??;
+        Ok((Arc::new(file), path))
+    }
+}
+
+/// The answer of a kernel that would have to wait, or that does not know the question.
+fn must_wait(e: Errno) -> bool {
+    matches!(e, Errno::AGAIN | Errno::NOSYS | Errno::INVAL | Errno::INTR)
+}
+
+fn is_not_now(e: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, Unsupported, WouldBlock};
+    matches!(e.kind(), WouldBlock | Unsupported | Interrupted)
+}
+
+fn open_waiting(path: &Path, how: &OpenHow) -> io::Result<(OwnedFd, FileInfo)> {
+    let fd = if how.resolve.is_empty() {
+        rustix::fs::open(path, how.flags(), how.mode)?
+    } else {
+        rustix::fs::openat2(CWD, path, how.flags(), how.mode, how.resolve)?
+    };
+    let info = rustix::fs::fstat(&fd)?.into();
+    Ok((fd, info))
+}
+
+pub(crate) fn read_waiting(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
+    loop {
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), offset) {
+            Err(Errno::INTR) => {}
+            read => return Ok(read?),
+        }
+    }
+}
+
+fn create_temp_waiting(prefix: &OsString, mode: u32) -> io::Result<(File, PathBuf)> {
+    let how = OpenHow::create_new(mode);
+    loop {
+        let mut number = [0u8; 8];
+        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+        let mut path = prefix.clone();
+        path.push(format!("{:010}", u64::from_ne_bytes(number) % 10_000_000_000));
+        match rustix::fs::open(&path, how.flags(), how.mode) {
+            Ok(fd) => return Ok((fd.into(), path.into())),
+            Err(Errno::EXIST | Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

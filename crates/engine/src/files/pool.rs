@@ -1,0 +1,204 @@
+//! A bounded pool of threads for work that blocks, started when it is first needed.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads for file operations; clones share them, so that the loops of a process may.
+#[derive(Clone, Debug)]
+pub struct FilePool(Arc<Owner>);
+
+/// Tells the threads to end when the last clone of the pool is gone.
+#[derive(Debug)]
+struct Owner(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    threads: usize,
+    queue: usize,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    started: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} jobs, {} of {} threads idle", self.jobs.len(), self.idle, self.started)
+    }
+}
+
+impl Default for FilePool {
+    /// nginx's default pool: 32 threads, 65536 waiting operations.
+    fn default() -> Self {
+        FilePool::new(32, 65536)
+    }
+}
+
+impl FilePool {
+    /// At most `threads` threads, and `queue` operations waiting for one of them.
+    pub fn new(threads: usize, queue: usize) -> Self {
+        let threads = threads.max(1);
+        let shared = Shared { state: Mutex::default(), work: Condvar::new(), threads, queue };
+        FilePool(Arc::new(Owner(Arc::new(shared))))
+    }
+
+    /// Operations that wait for a thread.
+    pub fn waiting(&self) -> usize {
+        self.0.0.lock().jobs.len()
+    }
+
+    /// Threads started so far.
+    pub fn started(&self) -> usize {
+        self.0.0.lock().started
+    }
+
+    pub(crate) fn run<T, W>(&self, work: W) -> Offload<T>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let answer = Arc::new(Mutex::new(Answer { result: None, waker: None }));
+        let promise = Promise { answer: Arc::clone(&answer), kept: false };
+        let job = Box::new(move || promise.keep(catch_unwind(AssertUnwindSafe(work))));
+        if let Err((e, job)) = self.0.0.push(job) {
+            drop(job);
+            lock(&answer).result = Some(Err(e));
+        }
+        Offload { answer }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn push(self: &Arc<Self>, job: Job) -> Result<(), (io::Error, Job)> {
+        let mut state = self.lock();
+        if state.jobs.len() >= self.queue {
+            let e = io::Error::new(io::ErrorKind::ResourceBusy, "thread pool queue overflow");
+            return Err((e, job));
+        }
+        // Threads that were woken for earlier jobs still count as idle until they run.
+        if state.idle <= state.jobs.len() && state.started < self.threads {
+            if let Err(e) = self.start(state.started)
+                && state.started == 0
+            {
+                return Err((e, job));
+            } else {
+                state.started += 1;
+            }
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn start(self: &Arc<Self>, number: usize) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        let name = format!("weir-file-{number}");
+        std::thread::Builder::new().name(name).spawn(move || shared.serve()).map(drop)
+    }
+
+    fn serve(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.lock();
+            } else if state.closed {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.work.notify_all();
+    }
+}
+
+struct Answer<T> {
+    result: Option<io::Result<T>>,
+    waker: Option<Waker>,
+}
+
+/// The worker's side of an answer; dropped without one, it answers that there is none.
+struct Promise<T> {
+    answer: Arc<Mutex<Answer<T>>>,
+    kept: bool,
+}
+
+impl<T> Promise<T> {
+    fn keep(mut self, result: Result<T, Box<dyn Any + Send>>) {
+        self.kept = true;
+        self.fulfil(result.map_err(|_| io::Error::other("panic in a file operation")));
+    }
+
+    fn fulfil(&self, result: io::Result<T>) {
+        let mut answer = lock(&self.answer);
+        answer.result = Some(result);
+        let waker = answer.waker.take();
+        drop(answer);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.fulfil(Err(io::Error::other("the thread pool is gone")));
+        }
+    }
+}
+
+/// Work on another thread: ready with its answer. Dropped, the work goes on and its answer is
+/// discarded.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Offload<T> {
+    answer: Arc<Mutex<Answer<T>>>,
+}
+
+impl<T> Future for Offload<T> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut answer = lock(&self.answer);
+        if let Some(result) = answer.result.take() {
+            return Poll::Ready(result);
+        }
+        match &mut answer.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,44 @@
+//! Is a range of a file in memory, so that sending it does not wait for a disk?
+
+use std::fs::File;
+use std::io::IoSliceMut;
+
+use rustix::io::ReadWriteFlags;
+use weir_sys::pagecache::cached_pages;
+
+/// What sending a range of a file would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residence {
+    /// It is all in memory.
+    Cached,
+    /// Some of it would be read from a disk, or the file system does not tell.
+    Unknown,
+}
+
+/// Looks at `len` bytes of `file` from `offset` on.
+pub(crate) fn residence(file: &File, offset: u64, len: u64) -> Residence {
+    // The first byte tells whether the file system can answer at all.
+    if !present(file, offset) {
+        return Residence::Unknown;
+    }
+    let page = rustix::param::page_size() as u64;
+    let last = offset.saturating_add(len.max(1) - 1);
+    let pages = last / page - offset / page + 1;
+    if pages == 1 {
+        return Residence::Cached;
+    }
+    let cached = match cached_pages(file, offset, len) {
+        Ok(cached) => cached >= pages,
+        // An older kernel, or a file that this process may not ask about: the last byte stands
+        // for the rest.
+        Err(_) => present(file, last),
+    };
+    if cached { Residence::Cached } else { Residence::Unknown }
+}
+
+fn present(file: &File, offset: u64) -> bool {
+    let mut byte = [0u8; 1];
+    let mut pieces = [IoSliceMut::new(&mut byte)];
+    // Behind the end of a file that became shorter there is nothing to wait for either.
+    rustix::io::preadv2(file, &mut pieces, offset, ReadWriteFlags::NOWAIT).is_ok()
+}

@@ -1,0 +1,175 @@
+//! The file operations on a real loop and a real directory.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::{Driver, Handle, ListenerKey, Loop, Options};
+
+struct Nothing;
+
+impl Driver for Nothing {
+    fn before_wait(&mut self, _: &Handle, _: Instant) -> Option<Duration> {
+        None
+    }
+
+    fn acceptable(&mut self, _: &Handle, _: ListenerKey) {}
+}
+
+/// Runs one future on a loop of its own, with a scratch directory.
+fn on_a_loop<F: Future<Output = ()> + 'static>(
+    files: FilePool,
+    work: impl FnOnce(Handle, PathBuf) -> F,
+) {
+    let mut event_loop = Loop::new(&Options { files, ..Options::default() }).unwrap();
+    let h = event_loop.handle();
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("weir-files-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    let (task, done) = (work(h.clone(), directory.clone()), Rc::new(Cell::new(false)));
+    let flag = done.clone();
+    h.clone().spawn(async move {
+        let _stop = OnDrop(h.clone());
+        task.await;
+        flag.set(true);
+    });
+    event_loop.run(&mut Nothing).unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+    assert!(done.get(), "the task panicked");
+}
+
+struct OnDrop(Handle);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+#[test]
+fn a_file_is_written_renamed_read_and_removed() {
+    on_a_loop(FilePool::default(), |h, dir| async move {
+        let files = h.files();
+        let (file, temp) = files.create_temp(&dir.join("t"), 0o600).await.unwrap();
+        assert_ne!(files.create_temp(&dir.join("t"), 0o600).await.unwrap().1, temp);
+        let (written, buf) = files.append(&file, b"hello".to_vec()).await;
+        written.unwrap();
+        assert_eq!(buf, b"hello");
+        files.write_at(&file, b"HE".to_vec(), 0).await.0.unwrap();
+        let path = dir.join("kept");
+        files.rename(&temp, &path).await.unwrap();
+        let (file, info) = files.open(&path, &OpenHow::read()).await.unwrap();
+        assert_eq!((info.kind, info.len, info.permissions), (FileKind::File, 5, 0o600));
+        assert_eq!(files.stat(&path).await.unwrap(), info);
+        let (n, buf) = files.read_at(&file, Vec::with_capacity(100), 1).await;
+        assert_eq!((n.unwrap(), &buf[..]), (4, &b"Ello"[..]));
+        let (n, buf) = files.read_at(&file, buf, 5).await;
+        assert_eq!((n.unwrap(), &buf[..]), (0, &b"Ello"[..]));
+        files.unlink(&path).await.unwrap();
+        let missing = files.open(&path, &OpenHow::read()).await.unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert_eq!(files.stat(&path).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(files.stat(&dir).await.unwrap().kind, FileKind::Directory);
+    });
+}
+
+#[test]
+fn what_is_in_memory_is_answered_on_the_loop() {
+    on_a_loop(FilePool::default(), |h, dir| async move {
+        let path = dir.join("warm");
+        std::fs::write(&path, [1; 5000]).unwrap();
+        let files = h.files();
+        files.open(&path, &OpenHow::read()).await.unwrap();
+        // Warm by now, if the machine has local file systems and a kernel of this decade.
+        if files.open_now(&path, &OpenHow::read()).is_none() {
+            return;
+        }
+        let before = files.offloaded();
+        for _ in 0..100 {
+            files.open(&path, &OpenHow::read()).await.unwrap();
+            files.stat(&path).await.unwrap();
+        }
+        assert_eq!(files.offloaded(), before);
+    });
+}
+
+#[test]
+fn a_new_file_is_never_created_on_the_loop() {
+    on_a_loop(FilePool::default(), |h, dir| async move {
+        let path = dir.join("new");
+        assert!(h.files().open_now(&path, &OpenHow::create_new(0o644)).is_none());
+        h.files().open(&path, &OpenHow::create_new(0o644)).await.unwrap();
+        let again = h.files().open(&path, &OpenHow::create_new(0o644)).await.unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    });
+}
+
+#[test]
+fn symbolic_links_can_be_refused() {
+    on_a_loop(FilePool::default(), |h, dir| async move {
+        std::fs::write(dir.join("real"), "x").unwrap();
+        std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
+        let mut how = OpenHow::read();
+        h.files().open(&dir.join("link"), &how).await.unwrap();
+        how.resolve = ResolveFlags::NO_SYMLINKS;
+        h.files().open(&dir.join("real"), &how).await.unwrap();
+        assert!(h.files().open(&dir.join("link"), &how).await.is_err());
+    });
+}
+
+#[test]
+fn a_stuck_operation_holds_nobody_up() {
+    on_a_loop(FilePool::new(2, 100), |h, _| async move {
+        let (release, stuck) = mpsc::channel::<()>();
+        let slow = h.files().run(move || stuck.recv().is_ok());
+        for n in 0..50 {
+            assert_eq!(h.files().run(move || n).await.unwrap(), n);
+        }
+        release.send(()).unwrap();
+        assert!(slow.await.unwrap());
+    });
+}
+
+#[test]
+fn a_full_queue_and_a_panic_are_errors() {
+    on_a_loop(FilePool::new(1, 1), |h, _| async move {
+        let panicked = h.files().run(|| panic!("on purpose")).await;
+        assert!(panicked.is_err());
+        let (release, stuck) = mpsc::channel::<()>();
+        let (tell, begun) = mpsc::channel::<()>();
+        let slow = h.files().run(move || (tell.send(()), stuck.recv().is_ok()));
+        begun.recv().unwrap();
+        let second = h.files().run(|| 2);
+        let refused = h.files().run(|| 3).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        release.send(()).unwrap();
+        assert!(slow.await.unwrap().1);
+        assert_eq!(second.await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn the_pool_starts_no_thread_before_it_is_needed_and_shares_them() {
+    let pool = FilePool::new(4, 10);
+    assert_eq!(pool.started(), 0);
+    on_a_loop(pool.clone(), |h, _| async move {
+        for n in 0..20 {
+            assert_eq!(h.files().run(move || n).await.unwrap(), n);
+        }
+    });
+    assert!((1..=4).contains(&pool.started()));
+}
+
+#[test]
+fn a_range_behind_the_end_and_a_pipe_are_harmless() {
+    let (reader, _writer) = io::pipe().unwrap();
+    let pipe = File::from(OwnedFd::from(reader));
+    assert_eq!(residence(&pipe, 0, 10), Residence::Unknown);
+    let own = Arc::new(File::open("/proc/self/exe").unwrap());
+    residence(&own, u64::MAX / 4, u64::MAX);
+}
