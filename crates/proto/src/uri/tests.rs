@@ -118,7 +118,7 @@ fn each_kind_escapes_its_own() {
     assert_eq!(escaped(Escape::Args, "a b&c+d;e=f/"), "a%20b%26c%2Bd%3Be=f/");
     assert_eq!(escaped(Escape::UriComponent, "a/b:c@d-._~"), "a%2Fb%3Ac%40d-._~");
     assert_eq!(escaped(Escape::Html, "a?'b\"#%"), "a?%27b%22%23%25");
-    assert_eq!(escaped(Escape::Refresh, "a'b%#? |"), "a%27b%#?%20|");
+    assert_eq!(escaped(Escape::Refresh, "a'b%#? |}~"), "a%27b%#?%20%7C}%7E");
     assert_eq!(escaped(Escape::Memcached, "a b%\n\u{e4}\""), "a%20b%25%0A\u{e4}\"");
     assert_eq!(escaped(Escape::MailXtext, "a+b=c d"), "a+2Bb+3Dc+20d");
     let mut out = Vec::new();
@@ -160,6 +160,8 @@ fn values_are_found_by_name() {
     assert_eq!(arg(b"b", b"b"), None);
     assert_eq!(list_value(b"a=1; b = 2;c=3", b"b", b';'), Some(&b"2"[..]));
     assert_eq!(list_value(b"a=1, xb=2", b"b", b','), None);
+    assert_eq!(list_value(b"b; a; b=1 ;c", b"b", b';'), Some(&b"1 "[..]));
+    assert_eq!(list_value(b"b; b=1", b"b", b';'), None);
     assert_eq!(set_cookie_value(b"a=1; path=/", b"A"), Some(&b"1"[..]));
     assert_eq!(set_cookie_value(b"a=1; path=/", b"path"), None);
 }
