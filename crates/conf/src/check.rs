@@ -1,9 +1,10 @@
 //! Walks a tree in file order and applies what holds for all directives: known, allowed here, right
 //! number of arguments, not twice, built. nginx: ngx_conf_handler().
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::context::Context;
+use crate::elsewhere;
 use crate::error::Error;
 use crate::known::{Effect, Known, Shape, inside, known};
 use crate::suggest;
@@ -17,7 +18,8 @@ const NAMED: usize = 8;
 /// The result is the list of warnings, or the first error in file order. What nginx would refuse,
 /// too, comes before what only weir refuses because it is not built yet.
 pub fn check(tree: &Tree, built: &dyn Fn(&Known, Context) -> bool) -> Result<Vec<Error>, Error> {
-    let mut walk = Walk { built, warnings: Vec::new(), refused: Vec::new() };
+    let mut walk =
+        Walk { built, warnings: Vec::new(), warned: HashSet::new(), refused: Vec::new() };
     walk.block(&tree.main, Context::MAIN, Part::Built)?;
     if let Some(error) = &tree.broken {
         return Err(error.clone());
@@ -34,6 +36,8 @@ pub fn check(tree: &Tree, built: &dyn Fn(&Known, Context) -> bool) -> Result<Vec
 struct Walk<'a> {
     built: &'a dyn Fn(&Known, Context) -> bool,
     warnings: Vec<Error>,
+    /// What was warned of as not built: a line for each use would hide the others.
+    warned: HashSet<&'static str>,
     refused: Vec<Error>,
 }
 
@@ -77,6 +81,7 @@ impl Walk<'_> {
             Effect::Emerg => self.refused.push(d.error(message)),
             Effect::EmergUnless(harmless) if asks_for(d, harmless) => {}
             Effect::EmergUnless(_) => self.refused.push(d.error(message)),
+            Effect::Warn if !self.warned.insert(known.name) => {}
             Effect::Warn => self.warnings.push(d.warning(format!("{message}, ignored"))),
         }
         Part::NotBuilt
@@ -103,6 +108,8 @@ fn find(directive: &Directive, context: Context) -> Result<&'static Known, Error
     let error = directive.error(format!("unknown directive \"{}\"", directive.name.lossy()));
     Err(if name.starts_with(b"\xef\xbb\xbf") {
         error.hint("the file begins with a byte order mark; save it without one")
+    } else if let Some(advice) = directive.name.str().and_then(elsewhere::advice) {
+        error.hint(advice)
     } else if let Some(close) = suggest::directive(name, context) {
         error.hint(format!("did you mean \"{close}\"?"))
     } else {

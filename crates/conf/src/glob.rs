@@ -170,6 +170,8 @@ fn in_class(class: &[u8], byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -198,6 +200,35 @@ mod tests {
             ("", "", true),
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+
+    /// The definition, without a thought for time.
+    fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern, name) {
+            ([], []) => true,
+            ([b'*', rest @ ..], _) => (0..=name.len()).any(|n| by_definition(rest, &name[n..])),
+            ([b'?', rest @ ..], [_, tail @ ..]) => by_definition(rest, tail),
+            ([a, rest @ ..], [b, tail @ ..]) => a == b && by_definition(rest, tail),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn stars_match_as_defined(pattern in "[ab*?]{0,8}", name in "[ab]{0,8}") {
+            let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+            prop_assert_eq!(matches(pattern, name), by_definition(pattern, name));
+        }
+
+        #[test]
+        fn any_pattern_ends(
+            pattern in prop::collection::vec(any::<u8>(), 0..40),
+            brackets in "[\\[\\]!^:a-z*\\\\-]{0,20}",
+            name in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            matches(&pattern, &name);
+            matches(brackets.as_bytes(), &name);
         }
     }
 

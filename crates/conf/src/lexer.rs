@@ -130,7 +130,7 @@ impl<'a> Lexer<'a> {
         let mut run = Run { offset: self.offset, pos, quote: Some(quote) };
         loop {
             match self.next_of(run)? {
-                None => return Err(self.cut_off()),
+                None => return Err(self.cut_off(pos).hint("this quote is not closed")),
                 Some(b'\\') => drop(self.next_of(run)?),
                 Some(byte) if byte == quote => break,
                 Some(_) => {}
@@ -140,13 +140,15 @@ impl<'a> Lexer<'a> {
         words.push(Word { bytes: unescape(bytes), pos, quoted: true });
         run.quote = None;
         match self.next_of(run)? {
-            None => Err(self.cut_off()),
+            None => Err(self.cut_off(pos)),
             Some(b' ' | b'\t' | b'\r' | b'\n') => Ok(None),
             Some(b';') => Ok(Some(Stop::Semicolon)),
             Some(b'{') => Ok(Some(Stop::Open)),
             // So that `if ($a = "b")` needs no space.
             Some(b')') => self.bare(b')', words),
-            Some(byte) => Err(self.unexpected(byte)),
+            Some(byte) => Err(self
+                .unexpected(byte)
+                .hint("a space or \";\" must follow a quote; is a quote before it not closed?")),
         }
     }
 
@@ -157,7 +159,7 @@ impl<'a> Lexer<'a> {
         let mut variable = first == b'$';
         let stop = loop {
             let Some(byte) = self.next_of(run)? else {
-                return Err(self.cut_off());
+                return Err(self.cut_off(run.pos));
             };
             if std::mem::take(&mut escaped) || (byte == b'{' && variable) {
                 continue;
@@ -185,20 +187,20 @@ impl<'a> Lexer<'a> {
     }
 
     fn end_of_text(&self, words: Vec<Word>) -> Result<Statement, Error> {
-        if words.is_empty() {
-            Ok(self.stopped(words, Stop::EndOfText))
-        } else {
-            Err(self.cut_off())
+        match words.first() {
+            None => Ok(self.stopped(words, Stop::EndOfText)),
+            Some(first) => Err(self.cut_off(first.pos)),
         }
     }
 
-    fn cut_off(&self) -> Error {
+    /// The text ended within what began at `start`.
+    fn cut_off(&self, start: Pos) -> Error {
         let message = if self.command_line {
             "unexpected end of parameter, expecting \";\""
         } else {
             "unexpected end of file, expecting \";\" or \"}\""
         };
-        Error::emerg(message).at(self.here())
+        Error::emerg(message).at(self.here()).mark(start)
     }
 
     fn unexpected(&self, byte: u8) -> Error {

@@ -12,6 +12,7 @@
 mod check;
 mod context;
 mod docs;
+mod elsewhere;
 mod error;
 mod glob;
 mod known;

@@ -19,6 +19,9 @@ const DEEPEST_INCLUDE: u32 = 100;
 /// Each file may include two others, so that depth alone does not bound the time.
 const MOST_INCLUDES: u32 = 100_000;
 
+/// nginx's words for a file that ends within a block.
+const BLOCK_CUT_OFF: &str = "unexpected end of file, expecting \"}\"";
+
 /// Deeper blocks would only serve to exhaust the stack.
 const DEEPEST_BLOCK: u32 = 200;
 
@@ -135,9 +138,7 @@ impl Reader {
             match statement.stop {
                 Stop::Close if around == Around::Block => return Ok(at),
                 Stop::Close => return fail("unexpected \"}\""),
-                Stop::EndOfText if around == Around::Block => {
-                    return fail("unexpected end of file, expecting \"}\"");
-                }
+                Stop::EndOfText if around == Around::Block => return fail(BLOCK_CUT_OFF),
                 Stop::EndOfText => return Ok(at),
                 Stop::Open if around == Around::CommandLine => {
                     return fail("block directives are not supported in -g option");
@@ -174,6 +175,7 @@ impl Reader {
             return lua_body(lexer, directive);
         }
         if self.block_depth == DEEPEST_BLOCK {
+            directive.body = Body::Block(Vec::new());
             let message = format!("blocks are nested more than {DEEPEST_BLOCK} deep");
             return Err(directive.error(message));
         }
@@ -182,7 +184,13 @@ impl Reader {
         let done = self.statements(lexer, Around::Block, form_of(&directive.name), &mut list);
         self.block_depth -= 1;
         directive.body = Body::Block(list);
-        directive.close = done?;
+        directive.close = done.map_err(|error| {
+            // The innermost block says it first.
+            if error.message != BLOCK_CUT_OFF || error.hint.is_some() {
+                return error;
+            }
+            error.hint(not_closed(directive))
+        })?;
         Ok(())
     }
 
@@ -196,9 +204,12 @@ impl Reader {
             let message = "invalid number of arguments in \"include\" directive";
             return Err(directive.error(message));
         };
-        if self.include_depth == DEEPEST_INCLUDE || self.includes == MOST_INCLUDES {
+        if self.include_depth == DEEPEST_INCLUDE {
             let message = format!("includes are nested more than {DEEPEST_INCLUDE} deep");
             return Err(directive.error(message).hint("does a file include itself?"));
+        }
+        if self.includes == MOST_INCLUDES {
+            return Err(directive.error(format!("there are more than {MOST_INCLUDES} includes")));
         }
         self.includes += 1;
         self.include_depth += 1;
@@ -248,18 +259,26 @@ fn lua_body(lexer: &mut Lexer<'_>, directive: &mut Directive) -> Result<(), Erro
         Err(message) => {
             lexer.skip(rest.len());
             directive.body = Body::Raw(rest.to_vec());
-            Err(Error::emerg(message).at(lexer.here()).mark(directive.name.pos))
+            let error = Error::emerg(message).at(lexer.here()).mark(directive.name.pos);
+            Err(error.hint(not_closed(directive)))
         }
     }
 }
 
+fn not_closed(directive: &Directive) -> String {
+    let (name, line) = (directive.name.lossy(), directive.end.line);
+    format!("the block of \"{name}\" in line {line} is not closed")
+}
+
 /// The bytes of a file. As in nginx the size is asked first, so that a device is an empty file.
 fn load(path: &Path, from: Option<Pos>) -> Result<Vec<u8>, Error> {
-    let mut file = File::open(path).map_err(|e| {
-        let error = Error::emerg(failed("open", path, &e));
-        from.map_or(error.clone(), |pos| error.at(pos))
-    })?;
-    let unread = |e: io::Error| Error::new(Level::Crit, failed("pread", path, &e));
+    let mut file = File::open(path)
+        .map_err(|e| Error { at: from, ..Error::emerg(failed("open", path, &e)) })?;
+    let unread = |e: io::Error| Error {
+        // nginx names no place for this one, but the source line helps.
+        mark: from,
+        ..Error::new(Level::Crit, failed("pread", path, &e))
+    };
     let size = file.metadata().map_err(unread)?.len();
     let mut text = Vec::new();
     file.by_ref().take(size).read_to_end(&mut text).map_err(unread)?;

@@ -1,5 +1,6 @@
 //! The texts that a configuration was read from, and how an error points into them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -39,6 +40,7 @@ pub struct Source {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     list: Vec<Source>,
+    by_name: HashMap<PathBuf, u32>,
 }
 
 impl Sources {
@@ -53,13 +55,16 @@ impl Sources {
     }
 
     pub(crate) fn add(&mut self, source: Source) -> u32 {
+        let file = self.list.len() as u32;
+        if !source.command_line {
+            self.by_name.insert(source.name.clone(), file);
+        }
         self.list.push(source);
-        (self.list.len() - 1) as u32
+        file
     }
 
     pub(crate) fn find(&self, name: &Path) -> Option<u32> {
-        let at = self.list.iter().position(|s| !s.command_line && s.name == name)?;
-        Some(at as u32)
+        self.by_name.get(name).copied()
     }
 
     /// nginx's line for an error: the message and ` in FILE:LINE` or ` in command line`.

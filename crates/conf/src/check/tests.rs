@@ -87,6 +87,7 @@ fn hints() {
     assert_eq!(hint("http { location / { } }"), "it may stand in: server, location");
     assert_eq!(hint("pid a\nuser b;"), "is a \";\" missing at the end of line 1?");
     assert_eq!(hint("user;"), "it takes 1 to 2 arguments");
+    assert!(hint("http { server { ssl on; } }").contains("\"listen\""));
     assert!(hint("\u{feff}user a;").contains("byte order mark"));
 }
 
@@ -100,7 +101,7 @@ fn what_is_not_built() {
     assert_eq!(error.message, "\"deny\" directive is known but not built into weir yet");
     assert_eq!(error.hint.as_deref(), Some("not built yet either: gzip"));
     assert_eq!(run("http { gzip off; }"), Ok(Vec::new()));
-    let warnings = run("http { sendfile on; }").unwrap();
+    let warnings = run("http { sendfile on; server { sendfile off; } }").unwrap();
     assert_eq!(warnings.len(), 1);
     assert_eq!(warnings[0].level, Level::Warn);
     let error = run("stream { server { deny all; } }").unwrap_err();

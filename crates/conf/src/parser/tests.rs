@@ -84,6 +84,17 @@ fn messages_of_nginx() {
 }
 
 #[test]
+fn hints_say_where_to_look() {
+    let hint = |text: &str| parse(text).broken.and_then(|e| e.hint).unwrap_or_default();
+    assert_eq!(hint("a {\n b {\n c;"), "the block of \"b\" in line 2 is not closed");
+    let lua = "a {\n x_by_lua_block {\n c;";
+    assert_eq!(hint(lua), "the block of \"x_by_lua_block\" in line 2 is not closed");
+    assert_eq!(hint("a 'b;\n"), "this quote is not closed");
+    let error = parse("a;\nb c\n\n").broken.unwrap();
+    assert_eq!((error.at.unwrap().line, error.mark.unwrap().line), (4, 2));
+}
+
+#[test]
 fn what_stands_before_an_error_is_kept() {
     let tree = parse("a;\nb {\n c;\n d\n}");
     assert!(tree.broken.is_some());

@@ -1,0 +1,79 @@
+//! Names that nginx configurations use, but nginx does not know, or no longer: what to say of them.
+
+/// What became of directives that nginx once had.
+const REMOVED: &[(&str, &str)] = &[
+    ("ssl", "nginx removed it; use the \"ssl\" parameter of \"listen\""),
+    ("limit_zone", "nginx removed it; use \"limit_conn_zone\""),
+    ("satisfy_any", "nginx removed it; use \"satisfy any\""),
+    ("optimize_server_names", "nginx removed it; use \"server_name_in_redirect\""),
+    ("open_file_cache_retest", "nginx removed it; use \"open_file_cache_valid\""),
+    ("spdy_headers_comp", "nginx removed it; SPDY became HTTP/2"),
+    ("spdy_chunk_size", "nginx removed it; SPDY became HTTP/2"),
+    ("connections", "nginx removed it; use \"worker_connections\""),
+];
+
+/// Prefixes of the directives of modules that are built separately.
+const MODULES: &[(&str, &str)] = &[
+    ("auth_jwt", "NGINX Plus"),
+    ("health_check", "NGINX Plus"),
+    ("status_zone", "NGINX Plus"),
+    ("zone_sync", "NGINX Plus"),
+    ("keyval", "NGINX Plus"),
+    ("hls", "NGINX Plus"),
+    ("more_", "headers-more"),
+    ("js_", "njs"),
+    ("geoip2", "geoip2"),
+    ("vhost_traffic_status", "vts"),
+    ("upload_", "upload"),
+    ("modsecurity", "ModSecurity"),
+    ("pagespeed", "PageSpeed"),
+    ("passenger_", "Passenger"),
+    ("fancyindex", "fancyindex"),
+    ("echo", "echo"),
+    ("rtmp", "rtmp"),
+    ("otel_", "otel"),
+    ("opentracing", "opentracing"),
+    ("nchan_", "nchan"),
+    ("push_stream", "push stream"),
+    ("redis", "redis"),
+    ("srcache_", "srcache"),
+    ("set_unescape_uri", "set-misc"),
+    ("set_escape_uri", "set-misc"),
+    ("subs_filter", "substitutions"),
+    ("proxy_cache_purge", "cache purge"),
+    ("fastcgi_cache_purge", "cache purge"),
+    ("dav_ext_", "dav-ext"),
+    ("auth_pam", "auth-pam"),
+    ("auth_ldap", "auth-ldap"),
+    ("auth_spnego", "spnego"),
+    ("acme_", "acme"),
+];
+
+/// Advice about a name that is not in the tables.
+pub(crate) fn advice(name: &str) -> Option<String> {
+    if let Some((_, advice)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
+        return Some((*advice).to_owned());
+    }
+    let (_, module) = MODULES.iter().find(|(prefix, _)| name.starts_with(prefix))?;
+    Some(format!("it belongs to {module}, which is not part of nginx; weir does not have it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::known::known;
+
+    #[test]
+    fn names_are_not_known() {
+        for (name, _) in REMOVED {
+            assert_eq!(known(name.as_bytes()).count(), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_and_prefixes() {
+        assert!(advice("ssl").unwrap().contains("\"listen\""));
+        assert!(advice("more_set_headers").unwrap().contains("headers-more"));
+        assert_eq!(advice("frobnicate"), None);
+    }
+}
