@@ -1,0 +1,95 @@
+//! `hash KEY consistent`: ketama's ring. A peer that comes or goes moves only its own share of the keys. The
+//! points are those of Cache::Memcached::Fast and nginx.
+
+use std::time::Instant;
+
+use super::crc32::Crc32;
+use super::{Balance, HASH_TRIES};
+use crate::group::Choice;
+use crate::seats::Seats;
+
+/// Points of a peer of weight 1.
+const POINTS: u32 = 160;
+
+/// The ring.
+#[derive(Debug, Default)]
+pub struct Consistent {
+    points: Vec<Point>,
+    servers: Vec<String>,
+    generation: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    hash: u32,
+    server: u32,
+}
+
+impl Balance for Consistent {
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+        if self.generation != seats.generation {
+            self.build(seats);
+        }
+        if choice.rehashed == 0 {
+            let mut crc = Crc32::new();
+            crc.update(&choice.key);
+            let hash = crc.finish();
+            choice.hash = self.points.partition_point(|p| p.hash < hash) as u64;
+        }
+        while choice.rehashed <= HASH_TRIES && !self.points.is_empty() && !choice.key.is_empty() {
+            choice.rehashed += 1;
+            choice.hash %= self.points.len() as u64;
+            let point = self.points.get(choice.hash as usize)?;
+            let server = self.servers.get(point.server as usize)?;
+            let found = seats.smooth(&choice.tried, now, |s| s.peer.server == *server);
+            if found.is_some() {
+                return found;
+            }
+            choice.hash += 1;
+        }
+        seats.smooth(&choice.tried, now, |_| true)
+    }
+}
+
+impl Consistent {
+    fn build(&mut self, seats: &Seats) {
+        *self = Consistent { generation: seats.generation, ..Consistent::default() };
+        for seat in &seats.list {
+            let server = &seat.peer.server;
+            if self.servers.contains(server) {
+                continue;
+            }
+            let index = self.servers.len() as u32;
+            self.servers.push(server.clone());
+            let base = base(server);
+            let mut previous = 0u32;
+            for _ in 0..seat.peer.options.weight.saturating_mul(POINTS) {
+                let mut crc = base.clone();
+                crc.update(&previous.to_le_bytes());
+                previous = crc.finish();
+                self.points.push(Point { hash: previous, server: index });
+            }
+        }
+        self.points.sort_by_key(|p| p.hash);
+        self.points.dedup_by_key(|p| p.hash);
+    }
+}
+
+/// Host, a zero byte, port.
+fn base(server: &str) -> Crc32 {
+    let plain = match server.get(..5) {
+        Some(prefix) if prefix.eq_ignore_ascii_case("unix:") => server.get(5..).unwrap_or(""),
+        _ => server,
+    };
+    let digits = plain.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (head, port) = plain.split_at(plain.len() - digits);
+    let (host, port) = match head.strip_suffix(':') {
+        Some(host) => (host, port),
+        None => (plain, ""),
+    };
+    let mut crc = Crc32::new();
+    crc.update(host.as_bytes());
+    crc.update(&[0]);
+    crc.update(port.as_bytes());
+    crc
+}

@@ -1,0 +1,32 @@
+//! A key of the configuration decides, by the hash that Cache::Memcached and nginx share.
+
+use std::time::Instant;
+
+use super::crc32::Crc32;
+use super::{Balance, HASH_TRIES};
+use crate::group::Choice;
+use crate::seats::Seats;
+
+/// `hash KEY`
+#[derive(Debug, Default)]
+pub struct Hash;
+
+impl Balance for Hash {
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+        let usable = !choice.key.is_empty() && seats.list.len() > 1 && seats.total_weight > 0;
+        while usable && choice.rehashed <= HASH_TRIES {
+            let mut crc = Crc32::new();
+            if choice.rehashed > 0 {
+                crc.update(choice.rehashed.to_string().as_bytes());
+            }
+            crc.update(&choice.key);
+            choice.hash += u64::from(crc.finish() >> 16 & 0x7fff);
+            choice.rehashed += 1;
+            let at = seats.at_weight(choice.hash % seats.total_weight);
+            if seats.is_free(at, &choice.tried, now) {
+                return Some(at);
+            }
+        }
+        seats.smooth(&choice.tried, now, |_| true)
+    }
+}

@@ -1,0 +1,35 @@
+//! A client's address decides: the first three bytes of IPv4, all of IPv6. nginx's own hash, so that clients
+//! stay with their peers when a configuration moves.
+
+use std::time::Instant;
+
+use super::{Balance, HASH_TRIES};
+use crate::group::Choice;
+use crate::seats::Seats;
+
+/// By the client's address, which is the choice's key.
+#[derive(Debug, Default)]
+pub struct IpHash;
+
+const START: u64 = 89;
+const FACTOR: u64 = 113;
+const MODULUS: u64 = 6271;
+
+impl Balance for IpHash {
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+        if choice.rehashed == 0 {
+            choice.hash = START;
+        }
+        while choice.rehashed <= HASH_TRIES && seats.list.len() > 1 && seats.total_weight > 0 {
+            for byte in &choice.key {
+                choice.hash = (choice.hash * FACTOR + u64::from(*byte)) % MODULUS;
+            }
+            let at = seats.at_weight(choice.hash % seats.total_weight);
+            choice.rehashed += 1;
+            if seats.is_free(at, &choice.tried, now) {
+                return Some(at);
+            }
+        }
+        seats.smooth(&choice.tried, now, |_| true)
+    }
+}

@@ -1,0 +1,50 @@
+//! The peer that answers soonest for the requests it has; round robin among equals.
+
+use std::time::Instant;
+
+use super::Balance;
+use crate::group::Choice;
+use crate::seats::{Seat, Seats};
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Time to the head of an answer.
+    Header,
+    /// Time to its last byte.
+    LastByte,
+}
+
+/// Soonest answer first.
+#[derive(Debug)]
+pub struct LeastTime {
+    /// What is measured.
+    pub measure: Measure,
+}
+
+impl LeastTime {
+    /// Expected wait: average time, multiplied by the requests that it would have.
+    fn cost(&self, seat: &Seat) -> u128 {
+        let time = match self.measure {
+            Measure::Header => seat.header_time,
+            Measure::LastByte => seat.response_time,
+        };
+        let weight = u128::from(seat.peer.options.weight.max(1));
+        time.as_millis() * u128::from(seat.conns + 1) * 1000 / weight
+    }
+}
+
+impl Balance for LeastTime {
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+        let mut least = None;
+        for i in 0..seats.list.len() {
+            if !seats.is_free(i, &choice.tried, now) {
+                continue;
+            }
+            let cost = seats.list.get(i).map(|s| self.cost(s))?;
+            least = Some(least.map_or(cost, |l: u128| l.min(cost)));
+        }
+        let least = least?;
+        seats.smooth(&choice.tried, now, |s| self.cost(s) == least)
+    }
+}

@@ -1,0 +1,33 @@
+//! How a peer is chosen: one file for each method, each a small pure strategy.
+
+use std::fmt::Debug;
+use std::time::Instant;
+
+use crate::group::Choice;
+use crate::seats::Seats;
+
+mod consistent;
+mod crc32;
+mod hash;
+mod ip_hash;
+mod least_conn;
+mod least_time;
+mod random;
+mod round_robin;
+
+pub use consistent::Consistent;
+pub use hash::Hash;
+pub use ip_hash::IpHash;
+pub use least_conn::LeastConn;
+pub use least_time::{LeastTime, Measure};
+pub use random::{Random, Two};
+pub use round_robin::RoundRobin;
+
+/// A method of choosing.
+pub trait Balance: Debug + Send {
+    /// The index of a seat that is free ([`Seats::is_free`]) for this request. `None`: there is none.
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize>;
+}
+
+/// How often a hash is tried before any free peer is taken.
+const HASH_TRIES: u32 = 20;

@@ -1,0 +1,56 @@
+//! By chance and weight; with `two`, the less loaded of two.
+
+use std::time::Instant;
+
+use super::{Balance, HASH_TRIES, least_conn};
+use crate::group::Choice;
+use crate::seats::Seats;
+
+/// Which of two is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Two {
+    /// The one with fewer connections.
+    LeastConn,
+    /// The one whose answers begin sooner.
+    LeastTimeHeader,
+    /// The one whose answers end sooner.
+    LeastTimeLastByte,
+}
+
+/// `random [two [METHOD]]`
+#[derive(Debug, Default)]
+pub struct Random {
+    /// Two are drawn.
+    pub two: Option<Two>,
+}
+
+impl Balance for Random {
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+        let first = draw(seats, choice, now, None);
+        let (Some(first), Some(two)) = (first, self.two) else {
+            return first.or_else(|| seats.smooth(&choice.tried, now, |_| true));
+        };
+        let Some(second) = draw(seats, choice, now, Some(first)) else { return Some(first) };
+        let (a, b) = (seats.list.get(first)?, seats.list.get(second)?);
+        let second_wins = match two {
+            Two::LeastConn => least_conn::less(b, a),
+            Two::LeastTimeHeader => b.header_time < a.header_time,
+            Two::LeastTimeLastByte => b.response_time < a.response_time,
+        };
+        Some(if second_wins { second } else { first })
+    }
+}
+
+fn draw(seats: &mut Seats, choice: &Choice, now: Instant, but: Option<usize>) -> Option<usize> {
+    if seats.total_weight == 0 {
+        return None;
+    }
+    for _ in 0..HASH_TRIES {
+        let point = seats.random() % seats.total_weight;
+        let at = seats.at_weight(point);
+        if Some(at) != but && seats.is_free(at, &choice.tried, now) {
+            return Some(at);
+        }
+    }
+    None
+}

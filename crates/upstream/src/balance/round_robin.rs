@@ -1,0 +1,17 @@
+//! Smooth weighted round robin: of weights 5, 1, 1 it makes a a b a c a a, not a a a a a b c.
+
+use std::time::Instant;
+
+use super::Balance;
+use crate::group::Choice;
+use crate::seats::Seats;
+
+/// One after another, by weight.
+#[derive(Debug, Default)]
+pub struct RoundRobin;
+
+impl Balance for RoundRobin {
+    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+        seats.smooth(&choice.tried, now, |_| true)
+    }
+}

@@ -1,0 +1,87 @@
+//! One server that requests are passed to.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{SocketAddrAny, SocketAddrUnix};
+
+/// Where a peer listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// IPv4 or IPv6.
+    Inet(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// As the kernel takes it.
+    pub fn to_any(&self) -> io::Result<SocketAddrAny> {
+        match self {
+            Endpoint::Inet(inet) => Ok((*inet).into()),
+            Endpoint::Unix(path) => Ok(SocketAddrUnix::new(path)?.into()),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Inet(inet) => inet.fmt(f),
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What a `server` line says besides its address. Fields are nginx's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Its share of the requests.
+    pub weight: u32,
+    /// At most this many connections at once; 0: no limit.
+    pub max_conns: u32,
+    /// So many failures make it unavailable; 0: never.
+    pub max_fails: u32,
+    /// They count within this time, and it is unavailable for as long.
+    pub fail_timeout: Duration,
+    /// Used only when no other is available.
+    pub backup: bool,
+    /// Never used.
+    pub down: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            weight: 1,
+            max_conns: 0,
+            max_fails: 1,
+            fail_timeout: Duration::from_secs(10),
+            backup: false,
+            down: false,
+        }
+    }
+}
+
+/// A server's address with what is known of it from the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// The address as text, for logs and variables.
+    pub name: String,
+    /// The server as the configuration wrote it; several peers may come from one name.
+    pub server: String,
+    /// What the configuration says of it.
+    pub options: Options,
+}
+
+impl Peer {
+    /// A peer for an address of a server.
+    pub fn new(endpoint: Endpoint, server: impl Into<String>, options: Options) -> Peer {
+        Peer { name: endpoint.to_string(), endpoint, server: server.into(), options }
+    }
+}

@@ -1,0 +1,220 @@
+//! Laws that hold for every method, by macro, and what each is made for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use crate::balance::*;
+use crate::{Choice, Ended, Endpoint, Failure, Failures, Group, Options, Peer, Retry, Sent};
+
+fn peer(port: u16, options: Options) -> Arc<Peer> {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    Arc::new(Peer::new(Endpoint::Inet(address), address.to_string(), options))
+}
+
+fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
+    let each =
+        |(i, w): (usize, &u32)| peer(8000 + i as u16, Options { weight: *w, ..Options::default() });
+    weights.iter().enumerate().map(each).collect()
+}
+
+fn well() -> Ended {
+    Ended::Well { header: None, response: None }
+}
+
+fn key(text: &str) -> Choice {
+    Choice::new(text.as_bytes().to_vec())
+}
+
+macro_rules! laws {
+    ($($name:ident => $balance:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            proptest! {
+                /// Every peer is tried once before nobody is left, and none that is down.
+                #[test]
+                fn tries_each_once(
+                    weights in prop::collection::vec(1u32..6, 2..70),
+                    down in prop::collection::vec(any::<bool>(), 70),
+                    text in "[a-z]{0,5}",
+                ) {
+                    let list: Vec<_> = weights.iter().enumerate().map(|(i, w)| {
+                        let options = Options { weight: *w, down: down[i], ..Options::default() };
+                        peer(8000 + i as u16, options)
+                    }).collect();
+                    let group = Group::new("g", list, Box::new($balance), 7);
+                    let now = Instant::now();
+                    let mut choice = key(&text);
+                    let mut seen = Vec::new();
+                    while let Some(picked) = group.pick(&mut choice, now) {
+                        prop_assert!(!picked.peer.options.down);
+                        prop_assert!(!seen.contains(&picked.peer.name));
+                        seen.push(picked.peer.name.clone());
+                        group.ended(&picked, Ended::Next, now);
+                    }
+                    prop_assert_eq!(seen.len(), group.tries() as usize);
+                }
+
+                /// `max_conns` is never exceeded.
+                #[test]
+                fn keeps_max_conns(n in 2usize..6, most in 1u32..4, text in "[a-z]{0,5}") {
+                    let options = Options { max_conns: most, ..Options::default() };
+                    let list = (0..n).map(|i| peer(8000 + i as u16, options.clone())).collect();
+                    let group = Group::new("g", list, Box::new($balance), 7);
+                    let now = Instant::now();
+                    let mut count = 0;
+                    while group.pick(&mut key(&text), now).is_some() {
+                        count += 1;
+                        prop_assert!(count <= n as u32 * most);
+                    }
+                    prop_assert_eq!(count, n as u32 * most);
+                }
+            }
+
+            /// A peer that failed is left alone until its time has passed.
+            #[test]
+            fn spares_the_failed() {
+                let group = Group::new("g", peers(&[1, 1]), Box::new($balance), 7);
+                let now = Instant::now();
+                let first = group.pick(&mut key("k"), now).unwrap();
+                assert!(group.ended(&first, Ended::Failed, now));
+                for _ in 0..20 {
+                    let other = group.pick(&mut key("k"), now).unwrap();
+                    assert_ne!(other.peer.name, first.peer.name);
+                    group.ended(&other, well(), now);
+                }
+                let later = now + Duration::from_secs(11);
+                let mut choice = key("k");
+                let both = [group.pick(&mut choice, later), group.pick(&mut choice, later)];
+                assert!(both.iter().flatten().any(|p| p.peer.name == first.peer.name));
+            }
+        }
+    )*};
+}
+
+laws! {
+    round_robin => RoundRobin;
+    least_conn => LeastConn;
+    least_time => LeastTime { measure: Measure::Header };
+    ip_hash => IpHash;
+    hash => Hash;
+    consistent => Consistent::default();
+    random => Random { two: None };
+    random_two => Random { two: Some(Two::LeastConn) };
+}
+
+#[test]
+fn round_robin_is_smooth() {
+    let group = Group::new("g", peers(&[5, 1, 1]), Box::new(RoundRobin), 1);
+    let now = Instant::now();
+    let ports: String = (0..7)
+        .map(|_| {
+            let picked = group.pick(&mut Choice::default(), now).unwrap();
+            group.ended(&picked, well(), now);
+            picked.peer.name.chars().last().unwrap()
+        })
+        .collect();
+    assert_eq!(ports, "0010200");
+}
+
+#[test]
+fn least_conn_fills_the_empty_first() {
+    let group = Group::new("g", peers(&[1, 1, 1]), Box::new(LeastConn), 1);
+    let now = Instant::now();
+    let picked: Vec<_> = (0..3).map(|_| group.pick(&mut Choice::default(), now).unwrap()).collect();
+    group.ended(&picked[1], well(), now);
+    let next = group.pick(&mut Choice::default(), now).unwrap();
+    assert_eq!(next.peer.name, picked[1].peer.name);
+}
+
+#[test]
+fn backups_wait_for_the_last_to_fail() {
+    let mut list = peers(&[1, 1]);
+    list.push(peer(9000, Options { backup: true, ..Options::default() }));
+    let group = Group::new("g", list, Box::new(RoundRobin), 1);
+    assert_eq!(group.tries(), 3);
+    let now = Instant::now();
+    let mut choice = Choice::default();
+    for _ in 0..2 {
+        let picked = group.pick(&mut choice, now).unwrap();
+        assert!(!picked.peer.options.backup);
+        group.ended(&picked, Ended::Failed, now);
+    }
+    assert!(group.pick(&mut choice, now).unwrap().peer.options.backup);
+    assert!(group.pick(&mut choice, now).is_none());
+}
+
+#[test]
+fn a_sole_peer_is_never_given_up() {
+    let group = Group::new("g", peers(&[1]), Box::new(RoundRobin), 1);
+    let now = Instant::now();
+    for _ in 0..5 {
+        let picked = group.pick(&mut Choice::default(), now).unwrap();
+        assert!(!group.ended(&picked, Ended::Failed, now));
+    }
+}
+
+#[test]
+fn a_new_list_keeps_those_who_stay() {
+    let list = peers(&[1, 1]);
+    let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1);
+    let now = Instant::now();
+    let picked = group.pick(&mut Choice::default(), now).unwrap();
+    group.ended(&picked, Ended::Failed, now);
+    let mut longer = vec![peer(9001, Options::default())];
+    longer.extend(list);
+    group.replace(longer);
+    for _ in 0..6 {
+        let other = group.pick(&mut Choice::default(), now).unwrap();
+        assert_ne!(other.peer.name, picked.peer.name);
+        group.ended(&other, well(), now);
+    }
+}
+
+proptest! {
+    /// Keys keep their peer when another one leaves.
+    #[test]
+    fn consistent_moves_only_the_share_of_who_left(keys in prop::collection::vec("[a-z]{1,8}", 1..40)) {
+        let all = peers(&[1, 1, 1, 1]);
+        let now = Instant::now();
+        let choose = |list: &[Arc<Peer>], text: &str| {
+            let group = Group::new("g", list.to_vec(), Box::new(Consistent::default()), 1);
+            group.pick(&mut key(text), now).map(|p| p.peer.name.clone())
+        };
+        for text in keys {
+            let before = choose(&all, &text);
+            let after = choose(&all[..3], &text);
+            if before.as_deref() != Some(all[3].name.as_str()) {
+                prop_assert_eq!(before, after);
+            }
+        }
+    }
+}
+
+#[test]
+fn retries_follow_the_configuration() {
+    let sent = Sent {
+        started: true,
+        non_idempotent: false,
+        streamed: false,
+        left: 1,
+        elapsed: Duration::ZERO,
+    };
+    let retry = Retry::default();
+    assert!(retry.again(Failure::Error, sent));
+    assert!(retry.again(Failure::Timeout, sent));
+    assert!(!retry.again(Failure::InvalidHeader, sent));
+    assert!(!retry.again(Failure::Status(503), sent));
+    assert!(!retry.again(Failure::Error, Sent { left: 0, ..sent }));
+    let post = Sent { non_idempotent: true, ..sent };
+    assert!(!retry.again(Failure::Error, post));
+    assert!(retry.again(Failure::Error, Sent { started: false, ..post }));
+    assert!(!retry.again(Failure::Error, Sent { streamed: true, ..sent }));
+    let hasty = Retry { timeout: Duration::from_secs(1), ..Retry::default() };
+    assert!(!hasty.again(Failure::Error, Sent { elapsed: Duration::from_secs(1), ..sent }));
+    let all = Failures::word(b"http_503").unwrap().and(Failures::NON_IDEMPOTENT);
+    assert!(Retry { on: all, ..Retry::default() }.again(Failure::Status(503), post));
+    assert_eq!(Retry { tries: 2, ..Retry::default() }.attempts(5), 2);
+}
