@@ -2,6 +2,7 @@
 //!
 //! `*`, `?`, `[a-z]`, `[!a-z]`, `[[:alpha:]]` and backslashes; a slash is never matched by a
 //! pattern, a leading period only by a period; names come in byte order (nginx sets no locale).
+//! Collating symbols (`[[.-.]]`, `[[=a=]]`) are not known.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,43 +15,43 @@ pub(crate) fn is_pattern(path: &Path) -> bool {
 
 /// The existing paths that match, in order. What cannot be read matches nothing.
 pub(crate) fn expand(pattern: &Path) -> Vec<PathBuf> {
-    let bytes = pattern.as_os_str().as_bytes();
-    let root = if bytes.starts_with(b"/") { b"/".to_vec() } else { Vec::new() };
-    let mut found = vec![root];
-    let parts: Vec<&[u8]> = bytes.split(|&b| b == b'/').filter(|p| !p.is_empty()).collect();
-    for (n, part) in parts.iter().enumerate() {
-        let last = n + 1 == parts.len();
-        found = found.iter().flat_map(|base| step(base, part, last)).collect();
+    let mut rest = pattern.as_os_str().as_bytes();
+    let mut found = vec![Vec::new()];
+    while !rest.is_empty() {
+        let slashes = rest.iter().take_while(|&&b| b == b'/').count();
+        let (separator, tail) = rest.split_at(slashes);
+        let end = tail.iter().position(|&b| b == b'/').unwrap_or(tail.len());
+        let (part, tail) = tail.split_at(end);
+        found = found
+            .into_iter()
+            .flat_map(|mut base| {
+                base.extend_from_slice(separator);
+                step(base, part, tail.is_empty())
+            })
+            .collect();
+        rest = tail;
     }
     found.sort();
     found.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect()
 }
 
-/// All ways to go on from `base` with one part of the pattern.
-fn step(base: &[u8], part: &[u8], last: bool) -> Vec<Vec<u8>> {
+/// All ways to go on with one part of the pattern; `base` ends with a slash or is empty.
+fn step(base: Vec<u8>, part: &[u8], last: bool) -> Vec<Vec<u8>> {
+    let join = |name: &[u8]| [base.as_slice(), name].concat();
     if !is_pattern(Path::new(OsStr::from_bytes(part))) {
-        let path = join(base, &literal(part));
+        let path = join(&literal(part));
         let exists = Path::new(OsStr::from_bytes(&path)).symlink_metadata().is_ok();
         return if !last || exists { vec![path] } else { Vec::new() };
     }
-    let dir = if base.is_empty() { b".".as_slice() } else { base };
+    let dir = if base.is_empty() { b".".as_slice() } else { &base };
     let Ok(entries) = std::fs::read_dir(Path::new(OsStr::from_bytes(dir))) else {
         return Vec::new();
     };
     entries
         .filter_map(|entry| Some(entry.ok()?.file_name()))
         .filter(|name| matches(part, name.as_bytes()))
-        .map(|name| join(base, name.as_bytes()))
+        .map(|name| join(name.as_bytes()))
         .collect()
-}
-
-fn join(base: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = base.to_vec();
-    if !path.is_empty() && !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }
 
 fn literal(part: &[u8]) -> Vec<u8> {

@@ -77,8 +77,13 @@ enum Form {
 
 impl Reader {
     fn new(path: &Path) -> Reader {
-        let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        Reader { sources: Sources::default(), dir, includes: 0, include_depth: 0, block_depth: 0 }
+        Reader {
+            sources: Sources::default(),
+            dir: directory(path),
+            includes: 0,
+            include_depth: 0,
+            block_depth: 0,
+        }
     }
 
     fn whole(
@@ -226,6 +231,13 @@ impl Reader {
             _ => error,
         })
     }
+}
+
+/// The path up to its last slash, as it was written: names in messages are made from it.
+fn directory(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()))
 }
 
 fn form_of(block: &Word) -> Form {
