@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use weir_engine::{BackendKind, Handle, Loop, Options, Remote};
+use weir_engine::{BackendKind, FilePool, Handle, Loop, Options, Remote};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Row;
 
@@ -32,6 +32,8 @@ struct Shared {
     site: Option<&'static Site>,
     /// Loops besides loop 0 that have not ended.
     others: AtomicUsize,
+    /// One pool of threads for the file operations of all loops.
+    files: FilePool,
 }
 
 /// Serves until told to end; returns the exit code.
@@ -67,7 +69,8 @@ impl Shared {
         let site: Option<&'static Arc<Site>> =
             assignment.cycle.site.clone().map(|site| &*Box::leak(Box::new(site)));
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
-        Arc::new(Shared { site: site.map(|site| &**site), others, assignment })
+        let files = FilePool::default();
+        Arc::new(Shared { site: site.map(|site| &**site), others, files, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -162,6 +165,7 @@ impl Shared {
             },
             timer_resolution: config.timer_resolution,
             events: config.events.at_once,
+            files: self.files.clone(),
         })?;
         let log = Arc::clone(self.log());
         made.handle().on_panic(move |text| log!(log, Alert, None, "a task panicked: {text}"));
