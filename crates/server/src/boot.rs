@@ -103,7 +103,6 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> 
     };
     let pid = pidfile::read(path).map_err(|e| {
         log!(log, Error, None, "{}", e.text(path));
-        say(&format!("[error] {}", e.text(path)));
         Failed
     })?;
     let signal = match signal {

@@ -1,1 +1,23 @@
 //! Starts a server with a configuration text and speaks to it; for tests only.
+//!
+//! ```no_run
+//! let server = weir_testkit::Server::start(
+//!     "target/debug/weir",
+//!     "events {} http { server { listen 127.0.0.1:%%PORT%%; return 200 hello; } }",
+//! );
+//! assert_eq!(server.get("/").body(), "hello");
+//! ```
+//!
+//! Whatever cannot go on panics with what the server logged, since the caller is a test.
+
+mod dir;
+mod http;
+mod process;
+mod server;
+mod wait;
+
+pub use dir::Dir;
+pub use http::{Client, Response};
+pub use process::{Process, children, run};
+pub use server::{Server, free_port};
+pub use wait::{PATIENCE, until};

@@ -1,0 +1,114 @@
+//! Processes that a test starts and must not leave behind.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::wait::{PATIENCE, timespec};
+
+/// A started program; ended when it is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts a program in the foreground.
+    pub fn start(command: &mut Command) -> Process {
+        let child = command.stdin(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+        Process { child, ended: None }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("waiting for a child");
+        }
+        self.ended.is_none()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        signal_pid(self.pid(), signal);
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        if self.ended.is_none() {
+            wait_end(self.pid());
+            self.ended = Some(self.child.wait().expect("waiting for a child"));
+        }
+        self.ended.expect("it has ended")
+    }
+}
+
+impl Drop for Process {
+    /// Ends it, by force if need be.
+    fn drop(&mut self) {
+        if !self.is_running() {
+            return;
+        }
+        self.signal(Signal::TERM);
+        if !ends(self.pid()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process of the test.
+pub(crate) fn signal_pid(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // One that has ended meanwhile needs no signal.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Waits for the end of a process, which need not be a child.
+pub(crate) fn wait_end(pid: i32) {
+    assert!(ends(pid), "process {pid} does not end");
+}
+
+fn ends(pid: i32) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else { return true };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&timespec(PATIENCE))).is_ok_and(|n| n > 0)
+}
+
+/// The children of a process, oldest first.
+pub fn children(parent: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("/proc");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut found: Vec<i32> = names
+        .filter_map(|name| name.parse().ok())
+        .filter(|pid| parent_of(*pid) == Some(parent))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    // Dead ones that nobody has buried yet do not count.
+    fields.next().filter(|state| *state != "Z")?;
+    fields.next()?.parse().ok()
+}
+
+/// Runs a program to its end.
+pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Output {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output();
+    output.unwrap_or_else(|e| panic!("cannot run {program}: {e}"))
+}

@@ -1,0 +1,194 @@
+//! A server under test.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Output};
+use std::sync::Mutex;
+
+use rustix::process::Signal;
+
+use crate::dir::Dir;
+use crate::http::{Client, Response};
+use crate::process::{self, Process, children};
+use crate::wait::until;
+
+/// A running server with its directory; ended when it is dropped.
+///
+/// In configurations `%%PORT%%` is its first port, `%%PORT1%%` to `%%PORT9%%` are further ones,
+/// and `%%DIR%%` is its directory. It runs in the foreground; its pid file is `nginx.pid` and its
+/// error log `error.log` (at `debug`), both in the directory.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    program: String,
+    ports: Vec<u16>,
+    dir: Dir,
+}
+
+/// Ports that `%%PORT..%%` may name.
+const PORTS: usize = 10;
+
+impl Server {
+    /// Starts `program` with a configuration, and waits until it listens.
+    pub fn start(program: &str, conf: &str) -> Server {
+        Server::start_in(Dir::new(), program, conf)
+    }
+
+    /// As [`Server::start`], in a directory that has files already.
+    pub fn start_in(dir: Dir, program: &str, conf: &str) -> Server {
+        let ports: Vec<u16> = (0..PORTS).map(|_| free_port()).collect();
+        dir.write("nginx.conf", expand(conf, &ports, &dir));
+        let mut command = Command::new(program);
+        command.args(arguments(&dir)).arg("-g").arg(globals(&dir));
+        let process = Process::start(&mut command);
+        let mut server = Server { process, program: program.to_owned(), ports, dir };
+        // The pid file is written when the sockets are open.
+        let pid_file = server.dir.file("nginx.pid");
+        let up = until(server.dir.path(), || pid_file.exists() || !server.process.is_running());
+        let runs = up && server.process.is_running();
+        assert!(runs, "the server does not start:\n{}", server.log());
+        server
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// `%%PORT%%`.
+    pub fn port(&self) -> u16 {
+        self.port_at(0)
+    }
+
+    /// `%%PORTn%%`.
+    pub fn port_at(&self, n: usize) -> u16 {
+        self.ports[n]
+    }
+
+    /// The master's process id.
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// The process ids of its workers.
+    pub fn workers(&self) -> Vec<i32> {
+        children(self.pid())
+    }
+
+    /// A connection to `%%PORT%%`.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.port())
+    }
+
+    /// One GET over a connection of its own.
+    pub fn get(&self, path: &str) -> Response {
+        let mut client = self.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+        client.response()
+    }
+
+    /// Replaces the configuration file; the ports stay.
+    pub fn configure(&self, conf: &str) -> PathBuf {
+        self.dir.write("nginx.conf", expand(conf, &self.ports, &self.dir))
+    }
+
+    /// Runs the program again with the same paths, as in `-s reload` and `-t`.
+    pub fn command(&self, args: &[&str]) -> Output {
+        let mut all = arguments(&self.dir);
+        all.extend(["-g".to_owned(), globals(&self.dir)]);
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        process::run(&self.program, all)
+    }
+
+    /// Sends the master a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Sends one of its workers a signal.
+    pub fn signal_worker(&self, pid: i32, signal: Signal) {
+        process::signal_pid(pid, signal);
+    }
+
+    /// What the error log says so far.
+    pub fn log(&self) -> String {
+        self.dir.read("error.log")
+    }
+
+    /// How often the error log says `text`.
+    pub fn logged(&self, text: &str) -> usize {
+        self.log().matches(text).count()
+    }
+
+    /// Waits until the error log says `text` at least `times` times.
+    pub fn wait_log(&self, text: &str, times: usize) {
+        let said = until(self.dir.path(), || self.logged(text) >= times);
+        assert!(said, "the log does not say {text:?} {times} times:\n{}", self.log());
+    }
+
+    /// Reloads, and waits until the workers of the old configuration have been told to finish.
+    /// They are gone when their processes are: see [`Server::wait_gone`].
+    pub fn reload(&self) {
+        let old = self.workers();
+        let told = self.logged("gracefully shutting down");
+        self.signal(Signal::HUP);
+        self.wait_log("gracefully shutting down", told + old.len());
+    }
+
+    /// Waits until a process has ended.
+    pub fn wait_gone(&self, pid: i32) {
+        process::wait_end(pid);
+    }
+
+    /// Waits for the master's end.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.process.wait()
+    }
+
+    /// Ends it gracefully, and waits for the end.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::QUIT);
+        self.wait()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server's log:\n{}", self.log());
+        }
+    }
+}
+
+fn arguments(dir: &Dir) -> Vec<String> {
+    let words =
+        ["-p", &format!("{}/", dir.path().display()), "-c", "nginx.conf", "-e", "error.log"];
+    words.map(str::to_owned).to_vec()
+}
+
+fn globals(dir: &Dir) -> String {
+    let dir = dir.path().display();
+    format!("daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log debug;")
+}
+
+fn expand(conf: &str, ports: &[u16], dir: &Dir) -> String {
+    let mut text = conf.replace("%%DIR%%", &dir.path().display().to_string());
+    for (n, port) in ports.iter().enumerate() {
+        let name = if n == 0 { "%%PORT%%".to_owned() } else { format!("%%PORT{n}%%") };
+        text = text.replace(&name, &port.to_string());
+    }
+    text
+}
+
+/// A TCP port on which nobody listens now, and which no other test of this process gets.
+pub fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = socket.local_addr().expect("its number").port();
+        if GIVEN.lock().is_ok_and(|mut given| given.insert(port)) {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The command line, the master and its workers, as whole processes.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+const HELLO: &str = "
+    events { }
+    http { server { listen 127.0.0.1:%%PORT%%; location / { return 200 hello; } } }
+";
+
+const TWO_WORKERS: &str = "
+    worker_processes 2;
+    events { }
+    http { server { listen 127.0.0.1:%%PORT%%; location / { return 200 $pid; } } }
+";
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs weir on a configuration text with more arguments.
+fn weir(dir: &Dir, conf: &str, more: &[&str]) -> Output {
+    dir.write("nginx.conf", conf);
+    let prefix = format!("{}/", dir.path().display());
+    let pid = format!("pid {prefix}nginx.pid;");
+    let all = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log", "-g", &pid];
+    run(WEIR, all.iter().chain(more))
+}
+
+#[test]
+fn a_right_configuration_is_said_to_be_right() {
+    let dir = Dir::new();
+    let conf = format!("{}/nginx.conf", dir.path().display());
+    let out = weir(&dir, "events { } http { }", &["-t"]);
+    assert!(out.status.success());
+    assert_eq!(
+        stderr(&out),
+        format!(
+            "weir: the configuration file {conf} syntax is ok\n\
+             weir: configuration file {conf} test is successful\n"
+        )
+    );
+    let out = weir(&dir, "events { } http { }", &["-tq"]);
+    assert!(out.status.success());
+    assert_eq!(stderr(&out), "");
+}
+
+#[test]
+fn a_wrong_configuration_is_explained() {
+    let dir = Dir::new();
+    let conf = format!("{}/nginx.conf", dir.path().display());
+    let out = weir(&dir, "events { }\nhttp {\n    servr { }\n}\n", &["-tq"]);
+    assert_eq!(out.status.code(), Some(1));
+    let text = stderr(&out);
+    let mut lines = text.lines();
+    let first = format!("weir: [emerg] unknown directive \"servr\" in {conf}:3");
+    assert_eq!(lines.next(), Some(first.as_str()));
+    assert_eq!(lines.next(), Some("  3 |     servr { }"));
+    let last = format!("weir: configuration file {conf} test failed");
+    assert_eq!(lines.last(), Some(last.as_str()));
+    // The log has nginx's line only.
+    assert!(dir.read("error.log").ends_with(&format!("{conf}:3\n")));
+}
+
+#[test]
+fn a_dump_has_each_file_once() {
+    let dir = Dir::new();
+    dir.write("more.conf", "# more\n");
+    let conf = "include more.conf;\ninclude more.conf;\nevents { }\n";
+    let out = weir(&dir, conf, &["-Tq"]);
+    let at = dir.path().display();
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        format!(
+            "# configuration file {at}/nginx.conf:\n{conf}\n\
+             # configuration file {at}/more.conf:\n# more\n\n"
+        )
+    );
+}
+
+#[test]
+fn a_test_leaves_a_running_server_alone() {
+    let server = Server::start(WEIR, HELLO);
+    let out = server.command(&["-t"]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert_eq!(server.dir().read("nginx.pid"), format!("{}\n", server.pid()));
+    assert_eq!(server.get("/").body(), "hello");
+}
+
+#[test]
+fn versions_are_for_people_and_for_tools() {
+    let text = stderr(&run(WEIR, ["-v"]));
+    assert!(text.starts_with("weir version: weir/") && text.contains("\nnginx version: nginx/1."));
+    let text = stderr(&run(WEIR, ["-V"]));
+    assert!(text.contains("\nconfigure arguments: "));
+    assert!(stderr(&run(WEIR, ["-h"])).contains("Usage: weir "));
+    let out = run(WEIR, ["-x"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(stderr(&out), "weir: invalid option: \"x\"\n");
+}
+
+#[test]
+fn quit_ends_the_server_and_removes_its_files() {
+    let mut server = Server::start(
+        WEIR,
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; listen unix:%%DIR%%/sock; } }",
+    );
+    let sock = server.dir().file("sock");
+    assert!(sock.exists());
+    let workers = server.workers();
+    assert!(server.command(&["-s", "quit"]).status.success());
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!server.dir().file("nginx.pid").exists() && !sock.exists());
+    assert!(server.log().contains("signal process started"));
+    assert!(server.log().contains("gracefully shutting down"));
+    for worker in workers {
+        server.wait_gone(worker);
+    }
+    assert!(Client::try_connect(server.port()).is_err());
+}
+
+#[test]
+fn stop_and_interrupt_end_the_server_at_once() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(WEIR, HELLO);
+        // A request that never ends does not hold it.
+        let mut client = server.connect();
+        client.send("GET / HTTP/1.1\r\n");
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(0));
+        assert!(client.is_closed());
+    }
+}
+
+#[test]
+fn a_signal_to_nobody_is_an_error() {
+    let dir = Dir::new();
+    let out = weir(&dir, "events { }", &["-s", "reload"]);
+    assert_eq!(out.status.code(), Some(1));
+    let pid = dir.file("nginx.pid");
+    let text = format!(
+        "weir: [error] open() \"{}\" failed (2: No such file or directory)\n",
+        pid.display()
+    );
+    assert_eq!(stderr(&out), text);
+}
+
+#[test]
+fn a_killed_worker_is_replaced() {
+    let server = Server::start(WEIR, TWO_WORKERS);
+    server.wait_log("start worker process ", 2);
+    let before = server.workers();
+    let victim = before[0];
+    server.signal_worker(victim, Signal::KILL);
+    server.wait_log("start worker process ", 3);
+    let master = server.pid();
+    let line = format!("[alert] {master}#{master}: worker process {victim} exited on signal 9");
+    assert_eq!(server.logged(&line), 1);
+    let after = server.workers();
+    assert_eq!(after.len(), 2);
+    assert!(!after.contains(&victim) && after.contains(&before[1]));
+    assert_eq!(server.get("/").status, 200);
+}
+
+#[test]
+fn a_reload_replaces_the_workers_and_keeps_the_socket() {
+    let server = Server::start(WEIR, HELLO);
+    assert_eq!(server.get("/").body(), "hello");
+    let old = server.workers();
+    server.configure(&HELLO.replace("hello", "again"));
+    server.reload();
+    for worker in old {
+        server.wait_gone(worker);
+    }
+    assert_eq!(server.get("/").body(), "again");
+    assert!(!server.log().contains("bind()"));
+}
+
+#[test]
+fn a_reload_closes_what_is_not_listened_on_any_more() {
+    let one = "events { } http { server { listen 127.0.0.1:%%PORT%%; return 200 x; } }";
+    let server = Server::start(WEIR, one);
+    server.configure(&one.replace("%%PORT%%", "%%PORT1%%"));
+    let old = server.workers();
+    server.reload();
+    for worker in old {
+        server.wait_gone(worker);
+    }
+    assert!(Client::try_connect(server.port()).is_err());
+    assert_eq!(Client::connect(server.port_at(1)).get("/").body(), "x");
+}
+
+#[test]
+fn a_wrong_reload_changes_nothing() {
+    let server = Server::start(WEIR, HELLO);
+    assert_eq!(server.get("/").status, 200);
+    let workers = server.workers();
+    server.configure("events { } http { servr { } }");
+    server.signal(Signal::HUP);
+    server.wait_log("unknown directive \"servr\"", 1);
+    assert_eq!(server.workers(), workers);
+    assert_eq!(server.get("/").body(), "hello");
+    // And -s tells who asks before the master hears of it.
+    let out = server.command(&["-s", "reload"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stderr(&out).contains("unknown directive \"servr\""));
+    assert_eq!(server.logged("SIGHUP"), 1);
+}
+
+#[test]
+fn a_reload_to_a_busy_port_keeps_the_old_configuration() {
+    let server = Server::start(WEIR, HELLO);
+    let busy = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = busy.local_addr().unwrap().port();
+    server.configure(&format!(
+        "events {{ }} http {{ server {{ listen 127.0.0.1:{port}; return 200 no; }} }}"
+    ));
+    server.signal(Signal::HUP);
+    server.wait_log("still could not bind()", 1);
+    let line = format!("bind() to 127.0.0.1:{port} failed (98: Address already in use)");
+    assert_eq!(server.logged(&line), 5);
+    assert_eq!(server.get("/").body(), "hello");
+}
+
+#[test]
+fn no_request_is_lost_while_the_server_reloads() {
+    let server = Server::start(WEIR, TWO_WORKERS);
+    let mut seen = BTreeSet::new();
+    let mut kept = server.connect();
+    // New connections throughout, and one that keeps alive and reconnects only when told to.
+    for n in 0..400 {
+        if n % 100 == 50 {
+            server.signal(Signal::HUP);
+        }
+        let response = server.get("/");
+        assert_eq!(response.status, 200);
+        seen.insert(response.body());
+        let response = kept.get("/");
+        assert_eq!(response.status, 200);
+        if response.header("Connection") == Some("close") {
+            kept = server.connect();
+        }
+    }
+    assert!(server.logged("reconfiguring") > 1);
+    server.wait_log("gracefully shutting down", 2);
+    assert_eq!(server.get("/").status, 200);
+    assert!(seen.len() > 1, "{seen:?}");
+}
+
+#[test]
+fn logs_are_reopened_by_the_master_and_the_workers() {
+    let server = Server::start(WEIR, HELLO);
+    assert_eq!(server.get("/").status, 200);
+    let (log, moved) = (server.dir().file("error.log"), server.dir().file("old.log"));
+    std::fs::rename(&log, moved).unwrap();
+    assert!(server.command(&["-s", "reopen"]).status.success());
+    // Master and worker say so before they reopen; each then writes to the new file.
+    let said = |name: &str| server.dir().read(name).matches(": reopening logs").count();
+    assert!(until(server.dir().path(), || said("old.log") + said("error.log") == 2));
+    let worker = server.workers()[0];
+    server.signal(Signal::QUIT);
+    server.wait_log(&format!("{worker}#{worker}: exit\n"), 1);
+    if rustix::process::geteuid().is_root() {
+        assert_ne!(std::fs::metadata(&log).unwrap().uid(), 0);
+    }
+}
+
+#[test]
+fn the_pid_file_moves_with_a_reload() {
+    let dir = Dir::new();
+    let port = free_port();
+    let conf = |name: &str| {
+        format!(
+            "daemon off; pid {0}/{name}; error_log {0}/error.log info; events {{ }}
+             http {{ server {{ listen 127.0.0.1:{port}; return 200 x; }} }}",
+            dir.path().display(),
+        )
+    };
+    let file = dir.write("nginx.conf", conf("a.pid"));
+    let mut command = Command::new(WEIR);
+    command.arg("-c").arg(&file).arg("-e").arg(dir.file("error.log"));
+    let process = Process::start(&mut command);
+    assert!(until(dir.path(), || dir.file("a.pid").exists()));
+    dir.write("nginx.conf", conf("b.pid"));
+    process.signal(Signal::HUP);
+    assert!(until(dir.path(), || !dir.file("a.pid").exists()));
+    assert_eq!(dir.read("b.pid"), format!("{}\n", process.pid()));
+}
+
+#[test]
+fn a_daemon_lives_on_after_its_start() {
+    let dir = Dir::new();
+    let port = free_port();
+    let conf = format!(
+        "error_log error.log info; events {{ }}
+         http {{ server {{ listen 127.0.0.1:{port}; return 200 x; }} }}"
+    );
+    let out = weir(&dir, &conf, &[]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert!(until(dir.path(), || dir.read("nginx.pid").ends_with('\n')));
+    let pid = dir.read("nginx.pid").trim().to_owned();
+    assert_eq!(Client::connect(port).get("/").body(), "x");
+    let out = weir(&dir, &conf, &["-s", "stop"]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    let exit = format!("{pid}#{pid}: exit\n");
+    assert!(until(dir.path(), || dir.read("error.log").contains(&exit)));
+    assert!(!dir.file("nginx.pid").exists());
+    assert!(!dir.read("error.log").contains("[alert]"), "{}", dir.read("error.log"));
+}
+
+#[test]
+fn a_server_without_master_serves() {
+    let mut server = Server::start(WEIR, &format!("master_process off; {TWO_WORKERS}"));
+    assert_eq!(server.get("/").body(), server.pid().to_string());
+    assert!(server.workers().is_empty());
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(!server.dir().file("nginx.pid").exists());
+}
+
+#[test]
+fn each_backend_and_several_loops_serve() {
+    for backend in ["epoll", "poll", "select"] {
+        let conf = format!(
+            "worker_threads 3; events {{ use {backend}; }}
+             http {{ server {{ listen 127.0.0.1:%%PORT%%; return 200 $pid; }} }}"
+        );
+        let mut server = Server::start(WEIR, &conf);
+        for _ in 0..10 {
+            assert_eq!(server.get("/").status, 200);
+        }
+        assert_eq!(server.stop().code(), Some(0), "{backend}");
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_start_is_not_started_again() {
+    let server = Server::start(WEIR, &format!("working_directory /no/such/place; {HELLO}"));
+    server.wait_log("exited with fatal code 2 and cannot be respawned", 1);
+    assert!(server.log().contains("chdir(\"/no/such/place\") failed (2:"));
+    assert_eq!(server.logged("start worker process "), 1);
+}
+
+#[test]
+fn old_workers_stay_when_new_ones_cannot_start() {
+    let server = Server::start(WEIR, HELLO);
+    assert_eq!(server.get("/").status, 200);
+    let workers = server.workers();
+    server.configure(&format!("working_directory /no/such/place; {HELLO}"));
+    server.signal(Signal::HUP);
+    server.wait_log("cannot be respawned", 1);
+    assert_eq!(server.workers(), workers);
+    assert_eq!(server.get("/").body(), "hello");
+}
+
+#[test]
+fn workers_that_do_not_finish_in_time_are_ended() {
+    let mut server = Server::start(WEIR, &format!("worker_shutdown_timeout 10ms; {HELLO}"));
+    let mut client = server.connect();
+    assert_eq!(client.get("/").status, 200);
+    // Half a request keeps the connection busy.
+    client.send("GET / HTTP/1.1\r\nHost: ");
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(client.is_closed());
+}
