@@ -178,7 +178,8 @@ async fn request(r: &mut Request) -> After {
     if !in_order {
         return After::Close;
     }
-    if r.keepalive && !r.worker.retiring() && r.discard_body().await {
+    // A client that was promised another request gets it, even if the worker retires meanwhile.
+    if r.keepalive && r.discard_body().await {
         return After::Next;
     }
     linger(r).await;

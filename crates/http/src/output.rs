@@ -95,6 +95,9 @@ impl Request {
 
     /// Decides how the body's end is told: by length, in chunks, or by closing.
     fn frame(&mut self) {
+        if self.worker.retiring() {
+            self.keepalive = false;
+        }
         let response = &mut self.response;
         let bodiless = matches!(response.status, 204 | 304) || response.status < 200;
         if bodiless || self.method == Method::Head {
