@@ -8,7 +8,7 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_log::Cause;
 use weir_sys::user;
 
-use super::{Affinity, Line, Said, User, put};
+use super::{Affinity, FileThreads, Line, QUEUE, Said, User, put};
 
 pub(super) const LINES: &[Line] = &[
     Line {
@@ -79,7 +79,7 @@ pub(super) const LINES: &[Line] = &[
     },
     Line {
         name: "thread_pool",
-        help: "Accepted; each worker has one pool of threads for file operations.",
+        help: "Threads for file operations of a worker; its one pool is the one named default.",
         set: set_pool,
     },
     Line {
@@ -195,19 +195,23 @@ fn set_pool(said: &mut Said, d: &Directive) -> Result<(), Error> {
     if said.pools.contains(&name) {
         return Err(d.error(format!("duplicate thread pool \"{name}\"")));
     }
-    let mut threads = None;
+    let (mut threads, mut queue) = (None, QUEUE);
     for word in d.args.iter().skip(1) {
         let invalid =
             |what: &str| d.error_at(word, format!("invalid {what} value \"{}\"", word.lossy()));
+        let size = |digits| values::number(digits).and_then(|n| usize::try_from(n).ok());
         if let Some(digits) = word.bytes.strip_prefix(b"threads=") {
-            threads = values::number(digits).filter(|n| *n > 0);
-            threads.ok_or_else(|| invalid("threads"))?;
+            let number = size(digits).filter(|n| *n > 0);
+            threads = Some(number.ok_or_else(|| invalid("threads"))?);
         } else if let Some(digits) = word.bytes.strip_prefix(b"max_queue=") {
-            values::number(digits).ok_or_else(|| invalid("max_queue"))?;
+            queue = size(digits).ok_or_else(|| invalid("max_queue"))?;
         }
     }
-    if threads.is_none() {
+    let Some(threads) = threads else {
         return Err(d.error("\"thread_pool\" must have \"threads\" parameter"));
+    };
+    if name == "default" {
+        said.files = Some(FileThreads { threads, queue });
     }
     said.pools.push(name);
     Ok(())

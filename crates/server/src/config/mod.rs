@@ -67,6 +67,15 @@ pub struct User {
     pub gid: u32,
 }
 
+/// Threads of a worker for file operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileThreads {
+    /// How many there are.
+    pub threads: usize,
+    /// How many operations may wait for one.
+    pub queue: usize,
+}
+
 /// What the lines said; what no line says is absent.
 #[derive(Debug, Default)]
 struct Said {
@@ -87,6 +96,7 @@ struct Said {
     timer_resolution: Option<Duration>,
     error_logs: Vec<Directive>,
     pools: Vec<String>,
+    files: Option<FileThreads>,
     backend: Option<Backend>,
     connections: Option<usize>,
     epoll_events: Option<usize>,
@@ -148,6 +158,8 @@ pub struct Config {
     pub timer_resolution: Option<Duration>,
     /// The `error_log` lines, not opened yet.
     pub error_logs: Vec<Directive>,
+    /// The pool of `thread_pool default`.
+    pub files: FileThreads,
     /// The `events` block.
     pub events: Events,
     /// The `http` block.
@@ -219,6 +231,7 @@ impl Said {
             shutdown_timeout: self.shutdown_timeout,
             timer_resolution: self.timer_resolution,
             error_logs: self.error_logs,
+            files: self.files.unwrap_or(FileThreads { threads: THREADS, queue: QUEUE }),
             events: Events {
                 backend: self.backend.unwrap_or(Backend::Epoll),
                 connections: self.connections.unwrap_or(CONNECTIONS),
@@ -239,4 +252,6 @@ impl Said {
 /// nginx's defaults.
 const CONNECTIONS: usize = 512;
 const AT_ONCE: usize = 512;
+const THREADS: usize = 32;
+const QUEUE: usize = 65536;
 const MUTEX_DELAY: Duration = Duration::from_millis(500);

@@ -32,7 +32,7 @@ struct Shared {
     site: Option<&'static Site>,
     /// Loops besides loop 0 that have not ended.
     others: AtomicUsize,
-    /// One pool of threads for the file operations of all loops.
+    /// Threads for file operations of all loops.
     files: FilePool,
 }
 
@@ -69,7 +69,8 @@ impl Shared {
         let site: Option<&'static Arc<Site>> =
             assignment.cycle.site.clone().map(|site| &*Box::leak(Box::new(site)));
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
-        let files = FilePool::default();
+        let threads = assignment.cycle.config.files;
+        let files = FilePool::new(threads.threads, threads.queue);
         Arc::new(Shared { site: site.map(|site| &**site), others, files, assignment })
     }
 
