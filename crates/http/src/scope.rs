@@ -65,14 +65,14 @@ impl<'s, 'a> Scope<'s, 'a> {
     /// Reads all directives of the block: first the lines, then the blocks inside, which inherit from them.
     pub fn read(&mut self, block: &[weir_conf::Directive]) -> Result<(), Error> {
         for d in block {
-            match find(d)? {
-                (_, Set::Simple(set) | Set::Both(set, _)) => set(self, d)?,
-                (_, Set::Block(_)) => {}
+            match find(d).map(|known| known.set) {
+                Some(Set::Simple(set) | Set::Both(set, _)) => set(self, d)?,
+                Some(Set::Block(_)) | None => {}
             }
         }
         LocationConf::finish(self)?;
         for d in block {
-            if let (_, Set::Block(set) | Set::Both(_, set)) = find(d)? {
+            if let Some(Set::Block(set) | Set::Both(_, set)) = find(d).map(|known| known.set) {
                 set(self, d)?;
             }
         }
@@ -81,10 +81,7 @@ impl<'s, 'a> Scope<'s, 'a> {
 
     /// True the first time that this block uses the directive: the moment to drop an inherited list.
     pub fn first(&mut self, d: &weir_conf::Directive) -> bool {
-        match find(d) {
-            Ok((name, _)) => self.seen.insert(name),
-            Err(_) => true,
-        }
+        find(d).is_none_or(|known| self.seen.insert(known.name))
     }
 
     /// For directives that may stand once in a block: nginx's `is duplicate`.
@@ -101,12 +98,10 @@ impl<'s, 'a> Scope<'s, 'a> {
     }
 }
 
-fn find(d: &weir_conf::Directive) -> Result<(&'static str, Set), Error> {
-    let name = d.name.lossy();
-    match crate::modules::directive(&name) {
-        Some(found) => Ok((found.name, found.set)),
-        None => Err(d.error(format!("unknown directive \"{name}\""))),
-    }
+/// The directive's reader. None for one that weir has not built: the check before has refused it, or
+/// warned of it where it only tunes.
+fn find(d: &weir_conf::Directive) -> Option<&'static Directive> {
+    crate::modules::directive(&d.name.lossy())
 }
 
 /// A place in the configuration that is complained about later, when the whole is known.
