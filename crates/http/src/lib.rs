@@ -23,6 +23,8 @@ mod scope;
 mod site;
 mod special;
 mod template;
+#[cfg(test)]
+mod trial;
 mod variables;
 mod worker;
 

@@ -42,6 +42,14 @@ pub enum From {
 /// A handler's answer that may take time.
 pub type Later<'a> = Pin<Box<dyn Future<Output = Step> + 'a>>;
 
+/// The answer of a handler that only sometimes takes time.
+pub enum Answer<'a> {
+    /// At once.
+    Now(Step),
+    /// After waiting.
+    Later(Later<'a>),
+}
+
 /// A handler of a phase.
 #[derive(Clone, Copy)]
 pub enum Handler {
@@ -49,6 +57,8 @@ pub enum Handler {
     Now(fn(&mut Request) -> Step),
     /// May wait: for a file, an upstream, a pool.
     Later(for<'a> fn(&'a mut Request) -> Later<'a>),
+    /// Waits for some requests, and costs the others nothing.
+    Either(for<'a> fn(&'a mut Request) -> Answer<'a>),
 }
 
 impl Handler {
@@ -57,13 +67,21 @@ impl Handler {
         match self {
             Handler::Now(f) => f(r),
             Handler::Later(f) => f(r).await,
+            Handler::Either(f) => match f(r) {
+                Answer::Now(step) => step,
+                Answer::Later(future) => future.await,
+            },
         }
     }
 }
 
 impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Handler::Now(_)) { "Now" } else { "Later" })
+        f.write_str(match self {
+            Handler::Now(_) => "Now",
+            Handler::Later(_) => "Later",
+            Handler::Either(_) => "Either",
+        })
     }
 }
 

@@ -22,6 +22,17 @@ pub struct Captures {
     groups: Vec<Option<(usize, usize)>>,
 }
 
+/// What became of a match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matched {
+    /// It matches.
+    Yes,
+    /// It does not.
+    No,
+    /// PCRE gave up: a limit was exceeded. The log was told.
+    Failed,
+}
+
 impl Captures {
     /// Group `n` of the last match, `None` if it took no part.
     pub fn get(&self, n: usize) -> Option<&[u8]> {
@@ -80,7 +91,11 @@ impl Regex {
     /// Matches the request's path and keeps the groups for `$1`... and the named variables.
     pub fn matches_path(&self, r: &mut Request) -> bool {
         if self.groups() == 0 {
-            return self.is_match(&r.path);
+            let hit = self.is_match(&r.path);
+            if hit {
+                r.captures.clear();
+            }
+            return hit;
         }
         let path = std::mem::take(&mut r.path);
         let hit = self.matches(r, &path);
@@ -90,9 +105,34 @@ impl Regex {
 
     /// Matches a subject and keeps the groups. A pattern that exceeds PCRE's match limit does not match.
     pub fn matches(&self, r: &mut Request, subject: &[u8]) -> bool {
+        self.exec(r, subject) == Matched::Yes
+    }
+
+    /// The same for those who forget the groups of earlier matches where this one fails.
+    pub fn try_match(&self, r: &mut Request, subject: &[u8]) -> Matched {
+        let matched = self.exec(r, subject);
+        if matched == Matched::No {
+            r.captures.clear();
+        }
+        matched
+    }
+
+    fn exec(&self, r: &mut Request, subject: &[u8]) -> Matched {
+        if self.groups() == 0 {
+            return match self.pcre.is_match(subject) {
+                Ok(true) => {
+                    r.captures.clear();
+                    Matched::Yes
+                }
+                Ok(false) => Matched::No,
+                Err(error) => self.failed(r, subject, &error),
+            };
+        }
         let mut spans = self.pcre.capture_locations();
-        if !matches!(self.pcre.captures_read(&mut spans, subject), Ok(Some(_))) {
-            return false;
+        match self.pcre.captures_read(&mut spans, subject) {
+            Ok(Some(_)) => {}
+            Ok(None) => return Matched::No,
+            Err(error) => return self.failed(r, subject, &error),
         }
         let captures = &mut r.captures;
         captures.subject.clear();
@@ -103,7 +143,20 @@ impl Regex {
             let value = r.captures.get(group).unwrap_or_default().to_vec();
             r.store_variable(id, value);
         }
-        true
+        Matched::Yes
+    }
+
+    fn failed(&self, r: &Request, subject: &[u8], error: &pcre2::Error) -> Matched {
+        r.log(
+            weir_log::Level::Alert,
+            format_args!(
+                "pcre2_match() failed: {} on \"{}\" using \"{}\"",
+                error.code(),
+                String::from_utf8_lossy(subject),
+                self.text
+            ),
+        );
+        Matched::Failed
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Request {
     pub host: Vec<u8>,
     /// The path still is the one that the client sent, so that its own spelling may be passed on.
     pub unchanged_path: bool,
+    /// `rewrite ... break` changed the path: it need not begin with the location's name any more.
+    pub rewritten_in_place: bool,
     /// The path came from within: `internal` locations may serve it.
     pub internal: bool,
     /// The path was changed by a rewrite, and a location must be looked for again.
@@ -110,6 +112,7 @@ impl Request {
             args: scratch.args,
             host: scratch.host,
             unchanged_path: true,
+            rewritten_in_place: false,
             internal: false,
             path_changed: false,
             path_changes_left: 11,

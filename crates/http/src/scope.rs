@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_conf::{Context, Error, Pos, Word};
 
 use crate::configure::Setup;
+use crate::location::LocationId;
 use crate::modules::LocationConf;
 use crate::modules::core::ServerConf;
 
@@ -47,6 +48,8 @@ pub struct Scope<'s, 'a> {
     pub location: LocationConf,
     /// Kind and children of the location that this block becomes; `None` at `http`.
     pub place: crate::location::Place,
+    /// Blocks of `if` whose code was read, to be filled with their settings: where each stands.
+    pub conditional_blocks: Vec<(Pos, LocationId)>,
     seen: HashSet<&'static str>,
 }
 
@@ -59,7 +62,8 @@ impl<'s, 'a> Scope<'s, 'a> {
         location: LocationConf,
         place: crate::location::Place,
     ) -> Self {
-        Scope { setup, context, server, location, place, seen: HashSet::new() }
+        let (conditional_blocks, seen) = (Vec::new(), HashSet::new());
+        Scope { setup, context, server, location, place, conditional_blocks, seen }
     }
 
     /// Reads all directives of the block: first the lines, then the blocks inside, which inherit from them.

@@ -69,7 +69,9 @@ fn page(status: u16, signature: &[u8]) -> Vec<u8> {
         ),
         _ => ("", "", ""),
     };
-    let plain = format!("{status} {}", reason(status));
+    // The page's word for 302 is younger than the status line's.
+    let name = if status == 302 { "Found" } else { reason(status) };
+    let plain = format!("{status} {name}");
     let plain = plain.trim_end();
     let (title, heading) = if title.is_empty() { (plain, plain) } else { (title, heading) };
     let mut out = Vec::with_capacity(256);

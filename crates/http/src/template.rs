@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use weir_proto::uri::{self, Escape};
 
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
@@ -94,13 +95,25 @@ impl Template {
 
     /// Appends the value for this request.
     pub fn eval_into(&self, r: &mut Request, out: &mut Vec<u8>) {
+        self.eval_escaping(r, false, out);
+    }
+
+    /// Appends the value; `$1`... escaped for a query if asked. nginx: the rewrite module's way.
+    pub fn eval_escaping(&self, r: &mut Request, escape_groups: bool, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.extend_from_slice(text),
                 Part::Variable(id) => {
                     r.variable(*id, out);
                 }
-                Part::Group(n) => out.extend_from_slice(r.captures.get(*n).unwrap_or_default()),
+                Part::Group(n) => {
+                    let group = r.captures.get(*n).unwrap_or_default();
+                    if escape_groups {
+                        uri::escape(Escape::Args, group, out);
+                    } else {
+                        out.extend_from_slice(group);
+                    }
+                }
             }
         }
     }

@@ -90,8 +90,8 @@ pub struct Phases {
 /// One request's way through the modules.
 pub static PHASES: Phases = Phases {
     post_read: &[],
-    server_rewrite: &[Handler::Now(rewrite::server)],
-    rewrite: &[Handler::Now(work::handler), Handler::Now(rewrite::location)],
+    server_rewrite: &[Handler::Either(rewrite::server)],
+    rewrite: &[Handler::Now(work::handler), Handler::Either(rewrite::location)],
     preaccess: &[],
     access: &[],
     precontent: &[],

@@ -88,14 +88,26 @@ impl Variables {
         (variable.put, variable.changeable) = (Some(put), true);
     }
 
-    /// A variable that `set`, a named group or a module stores: created by its first use. Empty until stored.
+    /// A variable that a named group or a module stores: created by its first use. The request has none of it
+    /// until it is stored.
     pub fn stored(&mut self, name: &[u8]) -> VariableId {
+        self.stored_or(name, |_, _| false)
+    }
+
+    /// The same, with what it is until it is stored, unless something else has defined it.
+    pub fn stored_or(
+        &mut self,
+        name: &[u8],
+        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> VariableId {
         let id = self.refer(name);
-        self.slot(id);
         let variable = &mut self.list[id.0 as usize];
         if variable.get.is_none() {
-            variable.get = Some(Box::new(|_, _| true));
+            variable.get = Some(Box::new(get));
             variable.changeable = true;
+        }
+        if variable.put.is_none() {
+            self.slot(id);
         }
         id
     }

@@ -114,6 +114,7 @@ impl Request {
         self.path = path.to_vec();
         self.args = args.to_vec();
         (self.internal, self.unchanged_path, self.path_changed) = (true, false, false);
+        self.rewritten_in_place = false;
         self.location = self.site.location(self.server.location);
         Step::Redirect(From::Server)
     }

@@ -14,6 +14,7 @@ mod errors;
 mod rate;
 mod types;
 
+pub use blocks::open_reserved;
 pub use conf::{Conf, Root, ServerConf, Tokens, TryFiles};
 pub use errors::error_page;
 pub use rate::{rate, send_limited};
@@ -28,12 +29,7 @@ pub fn enter_location(r: &mut Request) -> Option<Step> {
     if core.internal && !r.internal {
         return Some(Step::Status(404));
     }
-    if r.keepalive {
-        let age = r.worker.handle.now().saturating_duration_since(r.conn.started);
-        r.keepalive = !core.keepalive_timeout.is_zero()
-            && r.conn.requests.get() < core.keepalive_requests
-            && age <= core.keepalive_time;
-    }
+    settings_changed(r);
     let limit = core.client_max_body_size;
     if let Some(length) = r.body.length
         && limit > 0
@@ -47,6 +43,17 @@ pub fn enter_location(r: &mut Request) -> Option<Step> {
         return Some(Step::Status(413));
     }
     None
+}
+
+/// Other settings are in force (a location, an `if` in it): what they say of the connection holds.
+pub fn settings_changed(r: &mut Request) {
+    let core = &r.conf().core;
+    if r.keepalive {
+        let age = r.worker.handle.now().saturating_duration_since(r.conn.started);
+        r.keepalive = !core.keepalive_timeout.is_zero()
+            && r.conn.requests.get() < core.keepalive_requests
+            && age <= core.keepalive_time;
+    }
 }
 
 impl Conf {

@@ -1,0 +1,165 @@
+//! Directives into steps. An `if`'s own lines stand in the code of the block around it, in order.
+
+use weir_conf::{Context, Directive, Error, Word, values};
+
+use super::code::{Op, Rewrite, Test, Then};
+use super::condition;
+use crate::location::{Kind, Place};
+use crate::modules::core::open_reserved;
+use crate::regex::Regex;
+use crate::scope::Scope;
+use crate::template::Template;
+use crate::variables::VariableId;
+
+/// A line of a server or location: its steps are put behind those that are there.
+pub fn line(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    if in_if(s) {
+        // Compiled when the `if` itself was.
+        return Ok(());
+    }
+    let mut code = std::mem::take(&mut Scope::change(&mut s.location.rewrite).code);
+    let done = compile(s, d, &mut code);
+    let conf = Scope::change(&mut s.location.rewrite);
+    conf.tests_files |= code.iter().any(|op| matches!(op, Op::If { test: Test::File { .. }, .. }));
+    conf.code = code;
+    done
+}
+
+/// The settings in the block of an `if`, read when the lines around it are.
+pub fn settings_of_if(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    if s.context.meets(Context::SERVER) {
+        // Such a block holds nothing but code.
+        return Ok(());
+    }
+    let at = s.conditional_blocks.iter().position(|(pos, _)| *pos == d.name.pos);
+    let Some((_, id)) = at.map(|at| s.conditional_blocks.remove(at)) else { return Ok(()) };
+    let place = Place::new(&s.place.name.clone(), Kind::If);
+    open_reserved(s, d, place, Context::IF_LOCATION, id)
+}
+
+fn in_if(s: &Scope<'_, '_>) -> bool {
+    s.context.meets(Context::IF_SERVER | Context::IF_LOCATION)
+}
+
+fn compile(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<(), Error> {
+    match d.name.bytes.as_slice() {
+        b"rewrite" => code.push(Op::Rewrite(Box::new(rewrite(s, d)?))),
+        b"return" => code.push(ret(s, d)?),
+        b"break" => code.push(Op::Break),
+        b"set" => code.push(set(s, d)?),
+        b"if" => branch(s, d, code)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn branch(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<(), Error> {
+    let test = condition::read(s, d)?;
+    let block = if s.context.meets(Context::LOCATION) {
+        let id = s.setup.reserve();
+        s.conditional_blocks.push((d.name.pos, id));
+        Some(id)
+    } else {
+        None
+    };
+    let mut inner = Vec::new();
+    for line in d.block() {
+        compile(s, line, &mut inner)?;
+    }
+    code.push(Op::If { test, block, len: inner.len() });
+    code.append(&mut inner);
+    Ok(())
+}
+
+/// A value with variables; errors point at the word.
+pub fn value(s: &mut Scope<'_, '_>, d: &Directive, word: &Word) -> Result<Template, Error> {
+    Template::new(&mut s.setup.variables, &word.bytes).map_err(|text| d.error_at(word, text))
+}
+
+fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
+    let (Some(name), Some(word)) = (d.arg(0), d.arg(1)) else {
+        return Err(d.error("invalid number of arguments in \"set\" directive"));
+    };
+    let bad = || d.error_at(name, format!("invalid variable name \"{}\"", name.lossy()));
+    let bare = name.bytes.strip_prefix(b"$").filter(|n| !n.is_empty()).ok_or_else(bad)?;
+    if s.setup.variables.is_fixed(bare) {
+        let text = format!("the duplicate \"{}\" variable", String::from_utf8_lossy(bare));
+        return Err(d.error_at(name, text));
+    }
+    let variable = uninitialized(s, bare);
+    Ok(Op::Set { variable, value: value(s, d, word)? })
+}
+
+/// A variable that `set` may not have reached when it is read.
+fn uninitialized(s: &mut Scope<'_, '_>, name: &[u8]) -> VariableId {
+    let text = String::from_utf8_lossy(&name.to_ascii_lowercase()).into_owned();
+    s.setup.variables.stored_or(name, move |r, _| {
+        if r.conf().rewrite.warn {
+            let level = weir_log::Level::Warn;
+            r.log(level, format_args!("using uninitialized \"{text}\" variable"));
+        }
+        true
+    })
+}
+
+/// `return code [text]`, `return code URL`, `return URL`
+fn ret(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
+    let Some(first) = d.arg(0) else {
+        return Err(d.error("invalid number of arguments in \"return\" directive"));
+    };
+    let (status, text) = match values::number(&first.bytes) {
+        Some(code @ 0..=999) => (code as u16, d.arg(1)),
+        None if d.args.len() == 1 && is_url(&first.bytes) => (302, Some(first)),
+        _ => {
+            let text = format!("invalid return code \"{}\"", first.lossy());
+            return Err(d.error_at(first, text));
+        }
+    };
+    let text = text.map(|word| value(s, d, word)).transpose()?;
+    Ok(Op::Return { status, text })
+}
+
+/// `rewrite pattern replacement [last|break|redirect|permanent]`
+fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
+    let (Some(pattern), Some(to)) = (d.arg(0), d.arg(1)) else {
+        return Err(d.error("invalid number of arguments in \"rewrite\" directive"));
+    };
+    if to.bytes.is_empty() {
+        return Err(d.error_at(to, "empty replacement"));
+    }
+    let regex = Regex::new(&mut s.setup.variables, &pattern.bytes, false);
+    let pattern = regex.map_err(|text| d.error_at(pattern, text))?;
+    let mut then = if is_url(&to.bytes) { Then::Redirect(302) } else { Then::Go };
+    if let Some(flag) = d.arg(2) {
+        then = match (flag.bytes.as_slice(), then) {
+            (b"redirect", _) => Then::Redirect(302),
+            (b"permanent", _) => Then::Redirect(301),
+            (b"last" | b"break", Then::Redirect(_)) => then,
+            (b"last", _) => Then::Last,
+            (b"break", _) => Then::Break,
+            _ => {
+                let text = format!("invalid parameter \"{}\"", flag.lossy());
+                return Err(d.error_at(flag, text));
+            }
+        };
+    }
+    let (text, keep_args) = match to.bytes.strip_suffix(b"?") {
+        Some(text) => (text, false),
+        None => (to.bytes.as_slice(), true),
+    };
+    let query = memchr::memchr(b'?', text);
+    let (path, args) = match (query, then) {
+        (Some(at), Then::Go | Then::Last | Then::Break) => (&text[..at], Some(&text[at + 1..])),
+        _ => (text, None),
+    };
+    let mut template = |text: &[u8]| {
+        Template::new(&mut s.setup.variables, text).map_err(|text| d.error_at(to, text))
+    };
+    let (path, args) = (template(path)?, args.map(template).transpose()?);
+    Ok(Rewrite { pattern, path, args, has_query: query.is_some(), keep_args, then })
+}
+
+/// A text that begins like this sends the client elsewhere.
+fn is_url(text: &[u8]) -> bool {
+    [b"http://".as_slice(), b"https://", b"$scheme"].iter().any(|start| text.starts_with(start))
+}

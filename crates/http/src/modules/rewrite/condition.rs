@@ -1,0 +1,101 @@
+//! The condition of an `if`, as nginx reads it: the brackets may be words of their own or not.
+
+use weir_conf::{Directive, Error, Word};
+
+use super::code::{FileTest, Test};
+use super::compile::value;
+use crate::regex::Regex;
+use crate::scope::Scope;
+use crate::variables::VariableId;
+
+/// Reads what stands between `if` and its block.
+pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Test, Error> {
+    let words = unwrap(d)?;
+    let Some(first) = words.first() else {
+        let word = d.arg(0).unwrap_or(&d.name);
+        return Err(invalid(d, word));
+    };
+    match (first.bytes.as_slice(), words.as_slice()) {
+        ([b'$', _, ..], [variable]) => Ok(Test::True(refer(s, variable))),
+        ([b'$', _, ..], [variable, operator, operand]) => {
+            compare(s, d, variable, operator, operand)
+        }
+        ([b'-', kind], [operator, path]) => file(s, d, *kind, false, operator, path),
+        ([b'!', b'-', kind], [operator, path]) => file(s, d, *kind, true, operator, path),
+        _ => Err(invalid(d, first)),
+    }
+}
+
+/// The words without the brackets around them.
+fn unwrap(d: &Directive) -> Result<Vec<Word>, Error> {
+    let mut words = d.args.clone();
+    let first = words.first_mut().ok_or_else(|| invalid(d, &d.name))?;
+    if first.bytes.first() != Some(&b'(') {
+        return Err(invalid(d, &first.clone()));
+    }
+    first.bytes.remove(0);
+    let last = words.last_mut().ok_or_else(|| invalid(d, &d.name))?;
+    if last.bytes.last() != Some(&b')') {
+        return Err(invalid(d, &last.clone()));
+    }
+    last.bytes.pop();
+    if words.first().is_some_and(|w| w.bytes.is_empty()) {
+        words.remove(0);
+    }
+    if words.last().is_some_and(|w| w.bytes.is_empty()) {
+        words.pop();
+    }
+    Ok(words)
+}
+
+fn compare(
+    s: &mut Scope<'_, '_>,
+    d: &Directive,
+    variable: &Word,
+    operator: &Word,
+    operand: &Word,
+) -> Result<Test, Error> {
+    let variable = refer(s, variable);
+    let (not, plain) = match operator.bytes.strip_prefix(b"!") {
+        Some(rest) => (true, rest),
+        None => (false, operator.bytes.as_slice()),
+    };
+    match plain {
+        b"=" => Ok(Test::Equal { variable, value: value(s, d, operand)?, not }),
+        b"~" | b"~*" => {
+            let regex = Regex::new(&mut s.setup.variables, &operand.bytes, plain == b"~*");
+            let pattern = regex.map_err(|text| d.error_at(operand, text))?;
+            Ok(Test::Match { variable, pattern, not })
+        }
+        _ => {
+            let text = format!("unexpected \"{}\" in condition", operator.lossy());
+            Err(d.error_at(operator, text))
+        }
+    }
+}
+
+fn file(
+    s: &mut Scope<'_, '_>,
+    d: &Directive,
+    kind: u8,
+    not: bool,
+    operator: &Word,
+    path: &Word,
+) -> Result<Test, Error> {
+    let kind = match kind {
+        b'f' => FileTest::Plain,
+        b'd' => FileTest::Directory,
+        b'e' => FileTest::Exists,
+        b'x' => FileTest::Executable,
+        _ => return Err(invalid(d, operator)),
+    };
+    Ok(Test::File { kind, path: value(s, d, path)?, not })
+}
+
+fn refer(s: &mut Scope<'_, '_>, word: &Word) -> VariableId {
+    s.setup.variables.refer(word.bytes.get(1..).unwrap_or_default())
+}
+
+fn invalid(d: &Directive, word: &Word) -> Error {
+    d.error_at(word, format!("invalid condition \"{}\"", word.lossy()))
+}

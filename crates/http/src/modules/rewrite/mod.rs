@@ -1,0 +1,102 @@
+//! Changes paths, sets variables, answers at once: a small program for each server and location.
+//! nginx: ngx_http_rewrite_module, ngx_http_script.c.
+//!
+//! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Set, setting};
+
+mod code;
+mod compile;
+mod condition;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
+use code::Op;
+use weir_conf::Directive as Line;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// Not inherited: the code of a block runs in that block alone.
+    code: Vec<Op>,
+    /// Some step asks about a file, so that the code may have to wait.
+    tests_files: bool,
+    /// `rewrite_log`
+    log: bool,
+    /// `uninitialized_variable_warn`
+    warn: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { code: Vec::new(), tests_files: false, log: false, warn: true }
+    }
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut std::sync::Arc<Self>) {
+        if !conf.code.is_empty() {
+            let (log, warn) = (conf.log, conf.warn);
+            *conf = Conf { log, warn, ..Conf::default() }.into();
+        }
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "rewrite",
+        help: "Changes the path where it matches a pattern, or sends the client elsewhere.",
+        set: Set::Simple(compile::line),
+    },
+    Directive { name: "return", help: "Answers at once.", set: Set::Simple(compile::line) },
+    Directive {
+        name: "break",
+        help: "Ends the code of this block; the path stays as it is now.",
+        set: Set::Simple(compile::line),
+    },
+    Directive { name: "set", help: "Gives a variable a value.", set: Set::Simple(compile::line) },
+    Directive {
+        name: "if",
+        help: "Code, and in a location settings, under a condition.",
+        set: Set::Both(compile::line, compile::settings_of_if),
+    },
+    setting!("rewrite_log", rewrite.log, Line::flag, "Logs what the code does, at `notice`."),
+    setting!(
+        "uninitialized_variable_warn",
+        rewrite.warn,
+        Line::flag,
+        "Warns in the log of variables that no `set` has reached."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, init: |_| {} };
+
+/// The server's code.
+pub fn server(r: &mut Request) -> Answer<'_> {
+    start(r)
+}
+
+/// The location's code.
+pub fn location(r: &mut Request) -> Answer<'_> {
+    if r.location.kind.is_server() {
+        return Answer::Now(Step::Next);
+    }
+    start(r)
+}
+
+fn start(r: &mut Request) -> Answer<'_> {
+    let conf = &*r.conf().rewrite;
+    if conf.code.is_empty() {
+        Answer::Now(Step::Next)
+    } else if conf.tests_files {
+        Answer::Later(Box::pin(run::with_files(r, conf)))
+    } else {
+        Answer::Now(run::at_once(r, conf))
+    }
+}

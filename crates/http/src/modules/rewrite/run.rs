@@ -1,0 +1,272 @@
+//! Performs the code of a block.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use weir_engine::FileKind;
+use weir_log::{Cause, Level};
+use weir_proto::uri::{Unescape, unescape};
+
+use super::Conf;
+use super::code::{FileTest, Op, Rewrite, Test, Then};
+use crate::phases::Step;
+use crate::regex::Matched;
+use crate::request::Request;
+use crate::template::Template;
+
+/// The text of a `return` without one.
+static NOTHING: Template = Template::EMPTY;
+
+/// Where the code stands.
+struct Run {
+    conf: &'static Conf,
+    /// The next step.
+    at: usize,
+    /// Groups are escaped where they came from an escaped path: until the first `rewrite` that matched.
+    quote: bool,
+}
+
+/// Why the code stopped.
+enum Stop {
+    /// It came to its end.
+    End(Step),
+    /// It must know something about a file; the answer decides whether the next `len` steps are taken.
+    File { kind: FileTest, path: Vec<u8>, not: bool, len: usize },
+}
+
+/// Performs code without file tests.
+pub fn at_once(r: &mut Request, conf: &'static Conf) -> Step {
+    match Run::new(conf).steps(r) {
+        Stop::End(step) => step,
+        // Not reached: such code is run by `with_files`.
+        Stop::File { .. } => Step::Status(500),
+    }
+}
+
+/// Performs code that may ask about files, without holding up the loop.
+pub async fn with_files(r: &mut Request, conf: &'static Conf) -> Step {
+    let mut run = Run::new(conf);
+    loop {
+        match run.steps(r) {
+            Stop::End(step) => return step,
+            Stop::File { kind, path, not, len } => {
+                let holds = file_holds(r, kind, path).await != not;
+                run.branch(r, holds, len);
+            }
+        }
+    }
+}
+
+impl Run {
+    fn new(conf: &'static Conf) -> Run {
+        Run { conf, at: 0, quote: true }
+    }
+
+    fn steps(&mut self, r: &mut Request) -> Stop {
+        let code = self.conf.code.as_slice();
+        while let Some(op) = code.get(self.at) {
+            self.at += 1;
+            match op {
+                Op::Rewrite(rewrite) => {
+                    if let Some(step) = self.rewrite(r, rewrite) {
+                        return Stop::End(step);
+                    }
+                }
+                Op::Return { status, text } => {
+                    return Stop::End(answer(r, *status, text.as_ref()));
+                }
+                Op::Break => {
+                    r.rewritten_in_place |= std::mem::take(&mut r.path_changed);
+                    return Stop::End(Step::Next);
+                }
+                Op::Set { variable, value } => {
+                    let value = self.value(r, value);
+                    r.store_variable(*variable, value);
+                }
+                Op::If { test: Test::File { kind, path, not }, len, .. } => {
+                    let path = self.value(r, path);
+                    return Stop::File { kind: *kind, path, not: *not, len: *len };
+                }
+                Op::If { test, len, .. } => match self.holds(r, test) {
+                    Ok(holds) => self.branch(r, holds, *len),
+                    Err(step) => return Stop::End(step),
+                },
+            }
+        }
+        Stop::End(Step::Next)
+    }
+
+    /// Enters the `if` that was just tested, or passes over it.
+    fn branch(&mut self, r: &mut Request, holds: bool, len: usize) {
+        if !holds {
+            self.at += len;
+            return;
+        }
+        if let Some(Op::If { block: Some(id), .. }) = self.conf.code.get(self.at - 1) {
+            r.location = r.site.location(*id);
+            crate::modules::core::settings_changed(r);
+        }
+    }
+
+    fn value(&self, r: &mut Request, template: &Template) -> Vec<u8> {
+        let mut out = Vec::new();
+        let escape = self.quote && was_escaped(r);
+        template.eval_escaping(r, escape, &mut out);
+        out
+    }
+
+    fn holds(&self, r: &mut Request, test: &Test) -> Result<bool, Step> {
+        match test {
+            Test::True(variable) => {
+                let value = r.variable_value(*variable).unwrap_or_default();
+                Ok(!matches!(value.as_slice(), b"" | b"0"))
+            }
+            Test::Equal { variable, value, not } => {
+                let left = r.variable_value(*variable).unwrap_or_default();
+                Ok((left == self.value(r, value)) != *not)
+            }
+            Test::Match { variable, pattern, not } => {
+                let subject = r.variable_value(*variable).unwrap_or_default();
+                match self.matched(r, pattern, &subject) {
+                    Matched::Failed => Err(Step::Status(500)),
+                    matched => Ok((matched == Matched::Yes) != *not),
+                }
+            }
+            // Asked by the caller, since it takes time.
+            Test::File { .. } => Ok(false),
+        }
+    }
+
+    fn matched(&self, r: &mut Request, pattern: &crate::regex::Regex, subject: &[u8]) -> Matched {
+        let matched = pattern.try_match(r, subject);
+        let verb = match matched {
+            Matched::Yes => "matches",
+            Matched::No => "does not match",
+            Matched::Failed => return matched,
+        };
+        if self.conf.log {
+            let (text, subject) = (pattern.text(), String::from_utf8_lossy(subject));
+            r.log(Level::Notice, format_args!("\"{text}\" {verb} \"{subject}\""));
+        }
+        matched
+    }
+
+    fn rewrite(&mut self, r: &mut Request, rewrite: &Rewrite) -> Option<Step> {
+        let path = std::mem::take(&mut r.path);
+        let matched = self.matched(r, &rewrite.pattern, &path);
+        r.path = path;
+        match matched {
+            Matched::No => return None,
+            Matched::Failed => return Some(Step::Status(500)),
+            Matched::Yes => {}
+        }
+        (r.internal, r.unchanged_path) = (true, false);
+        r.rewritten_in_place |= rewrite.then == Then::Break;
+        r.path_changed = rewrite.then != Then::Break;
+        self.quote = false;
+        if let Then::Redirect(status) = rewrite.then {
+            self.redirect(r, rewrite);
+            return Some(Step::Status(status));
+        }
+        if let Some(end) = self.replace(r, rewrite) {
+            return Some(end);
+        }
+        (rewrite.then != Then::Go).then_some(Step::Next)
+    }
+
+    /// The client is sent to what the replacement says.
+    fn redirect(&self, r: &mut Request, rewrite: &Rewrite) {
+        let (mut text, mut url) = (Vec::new(), Vec::new());
+        let escape = was_escaped(r);
+        rewrite.path.eval_escaping(r, escape, &mut text);
+        let read = unescape(Unescape::Redirect, &text, &mut url);
+        url.extend_from_slice(text.get(read..).unwrap_or_default());
+        if rewrite.keep_args && !r.args.is_empty() {
+            url.push(if rewrite.has_query { b'&' } else { b'?' });
+            url.extend_from_slice(&r.args);
+        }
+        if self.conf.log {
+            let url = String::from_utf8_lossy(&url);
+            r.log(Level::Notice, format_args!("rewritten redirect: \"{url}\""));
+        }
+        r.response.location = Some(url);
+    }
+
+    /// Path and query become what the replacement says.
+    fn replace(&self, r: &mut Request, rewrite: &Rewrite) -> Option<Step> {
+        let mut path = Vec::new();
+        rewrite.path.eval_escaping(r, false, &mut path);
+        if let Some(template) = &rewrite.args {
+            let mut args = Vec::new();
+            let escape = was_escaped(r);
+            template.eval_escaping(r, escape, &mut args);
+            if rewrite.keep_args && !r.args.is_empty() {
+                args.push(b'&');
+                args.extend_from_slice(&r.args);
+            }
+            r.args = args;
+        } else if !rewrite.keep_args {
+            r.args.clear();
+        }
+        r.path = path;
+        if self.conf.log {
+            let (path, args) = (String::from_utf8_lossy(&r.path), String::from_utf8_lossy(&r.args));
+            r.log(Level::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
+        }
+        if r.path.is_empty() {
+            r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
+            return Some(Step::Status(500));
+        }
+        None
+    }
+}
+
+/// The client's path held escapes, so that groups of it must be escaped where they enter a query.
+fn was_escaped(r: &Request) -> bool {
+    r.head().quoted || r.head().plus
+}
+
+/// What `return` means: redirects carry the text as their `Location`, other answers as their body.
+fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
+    let said = text.is_some_and(|text| text.constant() != Some(b""));
+    if status >= 400 && !said {
+        return Step::Status(status);
+    }
+    let text = text.unwrap_or(&NOTHING);
+    if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        r.response.location = Some(text.eval(r).into_owned());
+        return Step::Status(status);
+    }
+    let bytes = match text.shared() {
+        Some(bytes) => bytes,
+        None => Bytes::from(text.eval(r).into_owned()),
+    };
+    r.response.status = status;
+    r.set_content_type();
+    Step::Respond(bytes)
+}
+
+async fn file_holds(r: &mut Request, kind: FileTest, path: Vec<u8>) -> bool {
+    let path = PathBuf::from(OsString::from_vec(path));
+    let info = match r.worker.handle.files().stat(&path).await {
+        Ok(info) => info,
+        Err(error) => {
+            let absent =
+                [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
+            if !absent.contains(&error.kind()) {
+                let path = path.display();
+                r.log(Level::Crit, format_args!("stat() \"{path}\" failed {}", Cause(&error)));
+            }
+            return false;
+        }
+    };
+    match kind {
+        FileTest::Plain => info.kind == FileKind::File,
+        FileTest::Directory => info.kind == FileKind::Directory,
+        FileTest::Exists => matches!(info.kind, FileKind::File | FileKind::Directory),
+        FileTest::Executable => info.permissions & 0o100 != 0,
+    }
+}

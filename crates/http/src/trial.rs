@@ -1,0 +1,30 @@
+//! For unit tests: an `http` block read from a text.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_log::{Log, OpenLogs};
+
+use crate::{Inputs, Site, configure};
+
+/// The site of this `http` block, or the text of what is wrong with it.
+pub fn site(http: &str) -> Result<Site, String> {
+    let text = format!("events {{ }}\nhttp {{\n{http}\n}}\n");
+    let tree = weir_conf::read_text(Path::new("trial.conf"), text.as_bytes());
+    if let Some(broken) = tree.broken {
+        return Err(broken.message);
+    }
+    let block = tree.main.iter().find(|d| d.name.is("http")).ok_or("no http block")?;
+    let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
+    let root = Path::new("/nowhere");
+    let inputs = Inputs { prefix: root, conf_prefix: root, logs: &logs, error_log: &log };
+    configure(block, inputs).map(|(site, _)| site).map_err(|error| error.message)
+}
+
+/// What is wrong with a location that holds this.
+pub fn complaint(location: &str) -> String {
+    match site(&format!("server {{ location / {{ {location} }} }}")) {
+        Ok(_) => String::new(),
+        Err(text) => text,
+    }
+}
