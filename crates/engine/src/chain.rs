@@ -153,6 +153,11 @@ impl Chain {
         self.push_front(bytes);
     }
 
+    /// The first segment, if there is no other.
+    pub(crate) fn only(&self) -> Option<&Segment> {
+        if self.rest.is_empty() { self.first.as_ref() } else { None }
+    }
+
     /// The segments left, in order.
     pub fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.first.iter().chain(&self.rest)

@@ -1,12 +1,15 @@
 //! Work and wake-ups for a loop from other threads.
 
+mod gate;
+
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Handle;
+use gate::Gate;
 
 /// A closure that another thread sends to the loop.
 pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
@@ -29,13 +32,11 @@ struct Letters {
     woken: Vec<u32>,
 }
 
-/// The loop's mailbox. The event descriptor is written only when the loop may sleep: `asleep`
-/// is set before the loop looks at `mail` for the last time, and a sender sets `mail` before it
-/// looks at `asleep`, so that one of the two sees the other.
+/// The loop's mailbox. The event descriptor is written only when the loop may sleep: see
+/// [`Gate`].
 pub(crate) struct Mailbox {
     letters: Mutex<Letters>,
-    mail: AtomicBool,
-    asleep: AtomicBool,
+    gate: Gate<AtomicU8>,
     bell: Arc<OwnedFd>,
 }
 
@@ -43,8 +44,7 @@ impl Mailbox {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Mailbox {
             letters: Mutex::default(),
-            mail: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
+            gate: Gate::default(),
             bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         })
     }
@@ -59,8 +59,7 @@ impl Mailbox {
 
     fn put(&self, write: impl FnOnce(&mut Letters)) {
         write(&mut self.letters.lock().unwrap_or_else(PoisonError::into_inner));
-        self.mail.store(true, SeqCst);
-        if self.asleep.swap(false, SeqCst) {
+        if self.gate.posted() {
             // It fails only when the counter is full, and then the loop is woken all the same.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
@@ -68,16 +67,11 @@ impl Mailbox {
 
     /// The loop is about to sleep; false when it must not.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.asleep.store(true, SeqCst);
-        if self.mail.load(SeqCst) {
-            self.asleep.store(false, SeqCst);
-            return false;
-        }
-        true
+        self.gate.may_sleep()
     }
 
     pub(crate) fn awake(&self) {
-        self.asleep.store(false, SeqCst);
+        self.gate.awake();
     }
 
     pub(crate) fn silence_bell(&self) {
@@ -87,12 +81,12 @@ impl Mailbox {
 
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
-        self.mail.load(SeqCst)
+        self.gate.has_mail()
     }
 
     /// Everything that has come; the emptied lists go back to the senders.
     pub(crate) fn collect(&self, posts: &mut Vec<Post>, woken: &mut Vec<u32>) {
-        self.mail.store(false, SeqCst);
+        self.gate.collecting();
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut letters.posts, posts);
         std::mem::swap(&mut letters.woken, woken);

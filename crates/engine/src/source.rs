@@ -52,6 +52,8 @@ pub(crate) struct Source {
     pub(crate) token: Token,
     pub(crate) ready: Cell<Ready>,
     pub(crate) parked: Cell<bool>,
+    /// The backend reports room to write, too.
+    pub(crate) reports_room: Cell<bool>,
     pub(crate) reader: Cell<Waiter>,
     pub(crate) writer: Cell<Waiter>,
     /// Waits for the peer to go away, whether or not it sent more before.
@@ -74,6 +76,7 @@ impl Source {
             token,
             ready: Cell::new(ready),
             parked: Cell::new(false),
+            reports_room: Cell::new(!ready.any(Ready::WRITE)),
             reader: Cell::new(Waiter::NOBODY),
             writer: Cell::new(Waiter::NOBODY),
             closer: Cell::new(Waiter::NOBODY),

@@ -1,5 +1,5 @@
-//! `epoll(7)`. Sockets are registered once, edge-triggered, for all they can report; listening
-//! sockets and foreign descriptors level-triggered.
+//! `epoll(7)`. Sockets are registered once, edge-triggered, and a second time when their send
+//! buffer is full for the first time; listening sockets and foreign descriptors level-triggered.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,9 @@ use crate::source::{Ready, Source};
 /// `epoll_wait`'s timeout is an `int` of milliseconds; longer sleeps come in parts.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
+/// What each socket is registered for.
+const INCOMING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
 pub(crate) struct Epoll {
     fd: OwnedFd,
     reported: Vec<Event>,
@@ -33,8 +36,15 @@ impl Epoll {
 
 impl Backend for Epoll {
     fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
-        let all = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::add(&self.fd, &source.fd, EventData::new_u64(source.token.0), all)?)
+        let room = if source.reports_room.get() { EventFlags::OUT } else { EventFlags::empty() };
+        let data = EventData::new_u64(source.token.0);
+        Ok(epoll::add(&self.fd, &source.fd, data, INCOMING | room)?)
+    }
+
+    /// The kernel looks at the socket anew, so that room which came meanwhile is reported.
+    fn report_room(&mut self, source: &Source) -> io::Result<()> {
+        let data = EventData::new_u64(source.token.0);
+        Ok(epoll::modify(&self.fd, &source.fd, data, INCOMING | EventFlags::OUT)?)
     }
 
     /// The kernel forgets a descriptor that closes.

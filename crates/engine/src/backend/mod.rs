@@ -29,8 +29,13 @@ pub enum BackendKind {
 /// Waits for sockets. One that reports readiness, as these do, leaves the operations to the
 /// caller; a source's flags remember what was reported.
 pub(crate) trait Backend {
-    /// A socket of a stream or datagram comes; reported until [`Backend::remove`].
+    /// A socket of a stream or datagram comes; reported until [`Backend::remove`]. Room to write
+    /// is reported at once if it is not known to be there.
     fn add(&mut self, source: &Rc<Source>) -> io::Result<()>;
+
+    /// Somebody waits to write to a socket, for the first time since it came with
+    /// [`Ready::WRITE`]. Most sockets are never full, so their room need not be reported.
+    fn report_room(&mut self, source: &Source) -> io::Result<()>;
 
     /// A socket is about to close.
     fn remove(&mut self, source: &Source);

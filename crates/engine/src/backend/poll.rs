@@ -63,6 +63,11 @@ impl Backend for Poll {
         Ok(())
     }
 
+    /// Who waits is looked up at each wait.
+    fn report_room(&mut self, _: &Source) -> io::Result<()> {
+        Ok(())
+    }
+
     fn remove(&mut self, source: &Source) {
         self.table.remove(source);
     }

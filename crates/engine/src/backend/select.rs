@@ -47,6 +47,11 @@ impl Backend for Select {
         Ok(())
     }
 
+    /// Who waits is looked up at each wait.
+    fn report_room(&mut self, _: &Source) -> io::Result<()> {
+        Ok(())
+    }
+
     fn remove(&mut self, source: &Source) {
         self.table.remove(source);
     }

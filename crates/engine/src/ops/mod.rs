@@ -30,6 +30,11 @@ impl Registered {
         if self.expired() {
             return Poll::Ready(Err(timed_out()));
         }
+        if !self.source.reports_room.replace(true)
+            && let Err(e) = self.h.0.backend.borrow_mut().report_room(&self.source)
+        {
+            return Poll::Ready(Err(e));
+        }
         self.h.0.waiters.register(&self.source.writer, cx, &self.h.0.tasks);
         Poll::Pending
     }

@@ -152,6 +152,10 @@ impl Registered {
 
     /// The memory at the head of the chain, with one call.
     fn send_memory(&self, chain: &Chain) -> io::Result<Option<u64>> {
+        if let Some(memory) = chain.only().and_then(Segment::memory) {
+            let sent = self.send_pieces(&[IoSlice::new(memory)], SendFlags::empty())?;
+            return Ok(self.note_full(sent, memory.len()));
+        }
         let mut pieces = [IoSlice::new(&[]); PIECES];
         let (mut count, mut total, mut file_follows) = (0, 0, false);
         for (slot, segment) in pieces.iter_mut().zip(chain.segments()) {
@@ -166,11 +170,15 @@ impl Registered {
         // Head and file go out in one packet when a file follows.
         let more = if file_follows { SendFlags::MORE } else { SendFlags::empty() };
         let sent = self.send_pieces(pieces.get(..count).unwrap_or_default(), more)?;
-        if sent.is_some_and(|n| n < total) {
-            // The kernel takes less than offered only when its buffer is full.
+        Ok(self.note_full(sent, total))
+    }
+
+    /// The kernel takes less memory than offered only when its buffer is full.
+    fn note_full(&self, sent: Option<usize>, offered: usize) -> Option<u64> {
+        if sent.is_some_and(|n| n < offered) {
             self.exhausted(Ready::WRITE);
         }
-        Ok(sent.map(|n| n as u64))
+        sent.map(|n| n as u64)
     }
 
     fn send_pieces(&self, pieces: &[IoSlice<'_>], more: SendFlags) -> io::Result<Option<usize>> {
