@@ -48,7 +48,7 @@ impl LogFile {
     pub fn reopen(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
         let fresh = open(&self.path)?;
         if let Some((uid, _)) = owner {
-            give(&self.path, &fresh, uid)?;
+            give(&fresh, uid)?;
         }
         descriptor::replace(self.file.as_fd(), fresh.into())
     }
@@ -75,17 +75,17 @@ fn open(path: &Path) -> io::Result<File> {
 /// Makes `file` writable by the workers' user, who reopen it without root's rights.
 ///
 /// As nginx, the group stays.
-fn give(path: &Path, file: &File, uid: u32) -> io::Result<()> {
+fn give(file: &File, uid: u32) -> io::Result<()> {
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Ok(());
     }
     if meta.uid() != uid {
-        std::os::unix::fs::chown(path, Some(uid), None)?;
+        std::os::unix::fs::fchown(file, Some(uid), None)?;
     }
     let mode = meta.permissions().mode();
     if mode & 0o600 != 0o600 {
-        fs::set_permissions(path, Permissions::from_mode(mode | 0o600))?;
+        file.set_permissions(Permissions::from_mode(mode | 0o600))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use weir_conf::Sources;
 use weir_log::{Cause, Level, Log, OpenLogs, Sink, log};
 
 use crate::cli::{self, Options};
+use crate::config::Machine;
 use crate::cycle::{Cycle, Origin, dump, say};
 use crate::master::{Master, Role};
 use crate::paths::Paths;
@@ -35,7 +36,7 @@ pub fn run(args: Vec<OsString>) -> i32 {
     }
     let globals = options.globals.as_deref().map(|g| g.to_string_lossy().into_owned());
     let logs = Arc::new(OpenLogs::new());
-    let origin = Origin { paths, globals, logs, cpus: cpus() };
+    let origin = Origin { paths, globals, logs, machine: Machine::here() };
     let least = if options.test { Level::Info } else { Level::Notice };
     let log = origin.first_log(least);
     let done = match (options.test, options.signal) {
@@ -44,11 +45,6 @@ pub fn run(args: Vec<OsString>) -> i32 {
         (false, None) => serve(origin, log, &args),
     };
     done.unwrap_or(1)
-}
-
-/// How many processors this process may use.
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn show(options: &Options, paths: &Paths) {

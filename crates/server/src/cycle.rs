@@ -10,7 +10,7 @@ use weir_conf::{Context, Error, Known, Level as Severity, Sources};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
 use weir_sys::shared::SharedWords;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Machine};
 use crate::embedded;
 use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
@@ -26,7 +26,7 @@ pub struct Origin {
     /// The log files of this process.
     pub logs: Arc<OpenLogs>,
     /// What `auto` means.
-    pub cpus: usize,
+    pub machine: Machine,
 }
 
 /// A configuration that was read and found right; only its log files are open.
@@ -91,7 +91,7 @@ impl Origin {
         let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
         warnings.iter().for_each(tell);
         let (config, warnings) =
-            Config::read(&tree.main, &self.paths, self.cpus).map_err(refuse)?;
+            Config::read(&tree.main, &self.paths, &self.machine).map_err(refuse)?;
         warnings.iter().for_each(tell);
         let configured = Arc::new(self.error_log(&config).map_err(refuse)?);
         let site = match &config.http {

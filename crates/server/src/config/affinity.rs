@@ -13,8 +13,8 @@ pub enum Affinity {
 }
 
 impl Affinity {
-    /// Reads the directive; `cpus` is what `auto` without a mask chooses from.
-    pub(super) fn read(d: &Directive, cpus: usize) -> Result<Affinity, Error> {
+    /// Reads the directive; `allowed` is what `auto` without a mask chooses from.
+    pub(super) fn read(d: &Directive, allowed: &[usize]) -> Result<Affinity, Error> {
         let auto = d.arg(0).is_some_and(|word| word.is("auto"));
         if auto && d.args.len() > 2 {
             let text = "invalid number of arguments in \"worker_cpu_affinity\" directive";
@@ -25,7 +25,7 @@ impl Affinity {
             masks.map(|w| mask(&w.bytes).map_err(|text| d.error_at(w, text))).collect();
         let mut masks = masks?;
         if auto {
-            return Ok(Affinity::Auto(masks.pop().unwrap_or_else(|| (0..cpus).collect())));
+            return Ok(Affinity::Auto(masks.pop().unwrap_or_else(|| allowed.to_vec())));
         }
         Ok(Affinity::Masks(masks))
     }
@@ -42,8 +42,8 @@ impl Affinity {
         Some(set)
     }
 
-    /// What is odd about it on a machine with `cpus` processors and this many loops.
-    pub(super) fn doubts(&self, loops: usize, cpus: usize) -> Vec<Error> {
+    /// What is odd about it with this many loops, when these processors may be used.
+    pub(super) fn doubts(&self, loops: usize, allowed: &[usize]) -> Vec<Error> {
         let mut doubts = Vec::new();
         let listed: &[Vec<usize>] = match self {
             Affinity::Masks(masks) => masks,
@@ -58,9 +58,9 @@ impl Affinity {
                  \"worker_cpu_affinity\" masks, using last mask for remaining worker processes",
             ));
         }
-        if let Some(cpu) = listed.iter().flatten().find(|cpu| **cpu >= cpus) {
+        if let Some(cpu) = listed.iter().flatten().find(|cpu| !allowed.contains(cpu)) {
             doubts.push(Error::warn(format!(
-                "\"worker_cpu_affinity\" names CPU {cpu}, and there are {cpus}, ignored"
+                "\"worker_cpu_affinity\" names CPU {cpu}, which weir cannot run on"
             )));
         }
         doubts
@@ -121,12 +121,12 @@ mod tests {
     #[test]
     fn missing_processors_and_counts_that_differ_are_doubted() {
         let text = |a: Affinity, loops| {
-            let doubts = a.doubts(loops, 2);
+            let doubts = a.doubts(loops, &[0, 1]);
             doubts.into_iter().map(|e| e.message).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(text(Affinity::Masks(vec![vec![0], vec![1]]), 2), "");
         assert_eq!(text(Affinity::Masks(vec![vec![0, 1]]), 8), "");
         assert!(text(Affinity::Masks(vec![vec![0], vec![1]]), 3).contains("using last mask"));
-        assert!(text(Affinity::Auto(vec![0, 5]), 2).contains("names CPU 5, and there are 2"));
+        assert!(text(Affinity::Auto(vec![0, 5]), 2).contains("names CPU 5, which"));
     }
 }

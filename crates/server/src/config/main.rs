@@ -40,7 +40,7 @@ pub(super) const LINES: &[Line] = &[
     Line {
         name: "worker_cpu_affinity",
         help: "Processors of each loop, as masks, or auto: a processor for each.",
-        set: |said, d| put(Affinity::read(d, said.cpus), &mut said.affinity),
+        set: |said, d| put(Affinity::read(d, &said.machine.allowed), &mut said.affinity),
     },
     Line {
         name: "worker_rlimit_nofile",
@@ -108,7 +108,7 @@ fn text(d: &Directive) -> OsString {
 fn count(said: &Said, d: &Directive) -> Result<usize, Error> {
     let word = d.arg(0).map(|w| w.bytes.as_slice()).unwrap_or_default();
     if word == b"auto" {
-        return Ok(said.cpus);
+        return Ok(said.machine.cpus);
     }
     let number = values::number(word).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok());
     number.ok_or_else(|| d.problem("invalid value"))

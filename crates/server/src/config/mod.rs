@@ -13,6 +13,7 @@ use std::ffi::{CString, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::thread::CpuSet;
 use weir_balance::Kind;
 use weir_conf::{Context, Directive, Error, Known};
 
@@ -67,6 +68,27 @@ pub struct User {
     pub gid: u32,
 }
 
+/// What the machine lets this process use.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// How many processors' worth of time: what `auto` means.
+    pub cpus: usize,
+    /// The numbers of the processors that it may run on.
+    pub allowed: Vec<usize>,
+}
+
+impl Machine {
+    /// This machine, as far as the process may use it.
+    pub fn here() -> Machine {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let allowed = match rustix::thread::sched_getaffinity(None) {
+            Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
+            Err(_) => (0..cpus).collect(),
+        };
+        Machine { cpus, allowed }
+    }
+}
+
 /// Threads of a worker for file operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileThreads {
@@ -79,7 +101,7 @@ pub struct FileThreads {
 /// What the lines said; what no line says is absent.
 #[derive(Debug, Default)]
 struct Said {
-    cpus: usize,
+    machine: Machine,
     daemon: Option<bool>,
     master: Option<bool>,
     pid: Option<OsString>,
@@ -167,14 +189,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `main` and `events`, which `check` has found right in form; `cpus` is what `auto`
-    /// means. Warnings come with the result.
+    /// Reads `main` and `events`, which `check` has found right in form. Warnings come with the
+    /// result.
     pub fn read(
         main: &[Directive],
         paths: &Paths,
-        cpus: usize,
+        machine: &Machine,
     ) -> Result<(Config, Vec<Error>), Error> {
-        let mut said = Said { cpus, ..Said::default() };
+        let mut said = Said { machine: machine.clone(), ..Said::default() };
         for directive in main {
             said.take(directive, Context::MAIN)?;
         }
@@ -205,8 +227,14 @@ impl Said {
 
     fn mean(mut self, paths: &Paths) -> Result<(Config, Vec<Error>), Error> {
         let (processes, threads) = (self.processes.unwrap_or(1), self.threads.unwrap_or(1));
+        if processes.saturating_mul(threads) > MOST_LOOPS {
+            return Err(Error::emerg(format!(
+                "{processes} worker processes with {threads} loops each are more than \
+                 {MOST_LOOPS} loops"
+            )));
+        }
         if let Some(affinity) = &self.affinity {
-            self.warnings.extend(affinity.doubts(processes * threads, self.cpus));
+            self.warnings.extend(affinity.doubts(processes * threads, &self.machine.allowed));
         }
         let master = self.master.unwrap_or(true);
         let user = match self.user {
@@ -248,6 +276,9 @@ impl Said {
         Ok((config, self.warnings))
     }
 }
+
+/// Loops that a server may have at a time, those of older configurations included.
+pub const MOST_LOOPS: usize = 2047;
 
 /// nginx's defaults.
 const CONNECTIONS: usize = 512;

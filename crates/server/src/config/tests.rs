@@ -10,7 +10,8 @@ fn read(text: &str) -> Result<(Config, Vec<Error>), Error> {
     let paths = Paths::new(&options, |_| true);
     let tree = read_text(Path::new("/p/conf/nginx.conf"), text.as_bytes());
     assert!(tree.broken.is_none());
-    Config::read(&tree.main, &paths, 4)
+    let machine = Machine { cpus: 4, allowed: (0..4).collect() };
+    Config::read(&tree.main, &paths, &machine)
 }
 
 fn config(text: &str) -> Config {
@@ -43,6 +44,13 @@ fn auto_is_the_number_of_processors() {
         let text = refused(&format!("worker_processes {wrong};"));
         assert_eq!(text, "\"worker_processes\" directive invalid value");
     }
+}
+
+#[test]
+fn there_is_a_limit_to_loops() {
+    assert_eq!(config("worker_processes 23; worker_threads 89;").loops(), 2047);
+    assert!(refused("worker_processes 32; worker_threads 64;").contains("more than 2047 loops"));
+    assert!(refused("worker_processes 9999999999; worker_threads 9999999999;").contains("loops"));
 }
 
 #[test]

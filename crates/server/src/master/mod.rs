@@ -31,12 +31,10 @@ use weir_sys::title::Title;
 use self::children::{Child, Restarts};
 use self::rows::Rows;
 use crate::channel::{self, End, Heard, Order};
+use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
 use crate::signals::{self, Wish};
 use crate::sockets::Sockets;
-
-/// Loops that a server may have at a time, those of cycles that are ending included.
-const LOOPS: usize = 1024;
 
 /// The row of the counters that is the master's own.
 const OWN_ROW: usize = 0;
@@ -99,7 +97,7 @@ enum Ending {
 
 /// The counters of a server, in words that all its processes share.
 pub fn registry() -> io::Result<Registry> {
-    let words = SharedWords::new(Registry::words_for(LOOPS))?;
+    let words = SharedWords::new(Registry::words_for(OWN_ROW + 1 + MOST_LOOPS))?;
     // They live as long as the process.
     Ok(Registry::new(Box::leak(Box::new(words))))
 }
@@ -164,7 +162,8 @@ impl Master {
 
     fn start_worker(&mut self, index: usize) -> ControlFlow<Role> {
         let Some(rows) = self.rows.take(self.cycle.config.threads) else {
-            log!(self.cycle.log, Alert, None, "no more than {LOOPS} loops can be started");
+            log!(self.cycle.log, Alert, None, "no more than {MOST_LOOPS} loops can run at a time");
+            self.restarts.plan(index, false, Instant::now());
             return ControlFlow::Continue(());
         };
         let forked = channel::pair().and_then(|ends| Ok((ends, fork()?)));

@@ -16,7 +16,7 @@ use std::thread;
 
 use weir_engine::{BackendKind, FilePool, Handle, Loop, Options, Remote};
 use weir_log::{Cause, Log, log};
-use weir_metrics::Row;
+use weir_metrics::{Metric, Row};
 
 use self::control::Control;
 use self::turns::Turns;
@@ -56,11 +56,26 @@ pub fn serve(assignment: Assignment) -> i32 {
             log!(log, Notice, None, "exit");
             0
         }
-        Err(e) => {
+        Err(Stopped::Unmade(e)) => {
             log!(log, Emerg, None, "worker process cannot serve {}", Cause(&e));
             FATAL
         }
+        Err(Stopped::Broken(e)) => {
+            log!(log, Alert, None, "loop 0 of a worker process ended {}", Cause(&e));
+            BROKEN
+        }
     }
+}
+
+/// Exit code of a worker that served and cannot go on; another one may.
+const BROKEN: i32 = 1;
+
+/// Why a worker ends without having been told to.
+enum Stopped {
+    /// Its loops could not be made.
+    Unmade(io::Error),
+    /// Its loop's wait failed.
+    Broken(io::Error),
 }
 
 impl Shared {
@@ -83,28 +98,15 @@ impl Shared {
     }
 
     /// Runs all loops; this thread becomes loop 0.
-    fn run(self: Arc<Self>) -> io::Result<()> {
-        let mut first = self.make(0)?;
-        let (send, remotes) = mpsc::channel();
-        let home = first.handle().remote();
-        let threads = (1..self.config().threads)
-            .map(|index| self.start(index, send.clone(), home.clone()))
-            .collect::<io::Result<Vec<_>>>()?;
-        drop(send);
-        let mut all = vec![home];
-        for _ in &threads {
-            let made = remotes.recv().map_err(|_| io::Error::other("a loop's thread ended"))?;
-            all.push(made?);
-        }
-        let control = Control::new(&self.assignment, all, first.handle());
-        control.listen()?;
-        let mut turns = self.turns(&first.handle(), 0)?;
+    fn run(self: Arc<Self>) -> Result<(), Stopped> {
+        let mut first = self.make(0).map_err(Stopped::Unmade)?;
+        let (threads, mut turns) = self.start_all(&first.handle()).map_err(Stopped::Unmade)?;
         if let Some(channel) = &self.assignment.channel
             && let Err(e) = channel.report(Report::Ready)
         {
             log!(self.log(), Alert, None, "sendmsg() to the master failed {}", Cause(&e));
         }
-        first.run(&mut turns)?;
+        first.run(&mut turns).map_err(Stopped::Broken)?;
         log!(self.log(), Notice, None, "exiting");
         drop(turns);
         drop(first);
@@ -113,6 +115,25 @@ impl Shared {
             let _ = thread.join();
         }
         Ok(())
+    }
+
+    /// Starts the further loops, and prepares loop 0 for all that it does.
+    fn start_all(
+        self: &Arc<Self>,
+        first: &Handle,
+    ) -> io::Result<(Vec<thread::JoinHandle<()>>, Turns)> {
+        let (send, made) = mpsc::channel();
+        let threads = (1..self.config().threads)
+            .map(|index| self.start(index, send.clone(), first.remote()))
+            .collect::<io::Result<Vec<_>>>()?;
+        drop(send);
+        let mut all = vec![first.remote()];
+        for _ in &threads {
+            let remote = made.recv().map_err(|_| io::Error::other("a loop's thread ended"))?;
+            all.push(remote?);
+        }
+        Control::new(&self.assignment, all, first.clone()).listen()?;
+        Ok((threads, self.turns(first, 0)?))
     }
 
     /// Starts the thread of a further loop, which sends its remote when it is made.
@@ -124,29 +145,29 @@ impl Shared {
     ) -> io::Result<thread::JoinHandle<()>> {
         let shared = Arc::clone(self);
         thread::Builder::new().name(format!("weir: loop {index}")).spawn(move || {
-            let unfinished = Unfinished;
-            let done = shared.further(index, &made);
-            if let Err(e) = done {
-                log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
-                // Nobody hears this when all loops have been made.
-                let _ = made.send(Err(e));
+            let whole = Whole;
+            match shared.further(index) {
+                Ok((mut own, mut turns)) => {
+                    // Who does not listen any more has failed to start another loop.
+                    let _ = made.send(Ok(own.handle().remote()));
+                    if let Err(e) = own.run(&mut turns) {
+                        log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
+                        return;
+                    }
+                }
+                Err(e) => drop(made.send(Err(e))),
             }
             shared.others.fetch_sub(1, Ordering::SeqCst);
-            // Loop 0 ends when all others have.
+            // Loop 0 looks whether it is the last one.
             home.post(Box::new(|_| {}));
-            std::mem::forget(unfinished);
+            std::mem::forget(whole);
         })
     }
 
-    fn further(
-        self: &Arc<Self>,
-        index: usize,
-        made: &mpsc::Sender<io::Result<Remote>>,
-    ) -> io::Result<()> {
-        let mut own = self.make(index)?;
-        let mut turns = self.turns(&own.handle(), index)?;
-        let _ = made.send(Ok(own.handle().remote()));
-        own.run(&mut turns)
+    fn further(self: &Arc<Self>, index: usize) -> io::Result<(Loop, Turns)> {
+        let own = self.make(index)?;
+        let turns = self.turns(&own.handle(), index)?;
+        Ok((own, turns))
     }
 
     /// Makes the loop of this thread.
@@ -158,7 +179,7 @@ impl Shared {
         {
             log!(self.log(), Alert, None, "sched_setaffinity() failed {}", Cause(&e.into()));
         }
-        let made = Loop::new(&Options {
+        Loop::new(&Options {
             backend: match config.events.backend {
                 Backend::Epoll => BackendKind::Epoll,
                 Backend::Poll => BackendKind::Poll,
@@ -167,10 +188,7 @@ impl Shared {
             timer_resolution: config.timer_resolution,
             events: config.events.at_once,
             files: self.files.clone(),
-        })?;
-        let log = Arc::clone(self.log());
-        made.handle().on_panic(move |text| log!(log, Alert, None, "a task panicked: {text}"));
-        Ok(made)
+        })
     }
 
     /// Where a loop stands among all loops of the server.
@@ -195,6 +213,13 @@ impl Shared {
             self.row(index)?,
             self.assignment.registry,
         );
+        let (log, worker) = (Arc::clone(self.log()), Rc::downgrade(&http));
+        h.on_panic(move |text| {
+            log!(log, Alert, None, "a task panicked: {text}");
+            if let Some(worker) = worker.upgrade() {
+                worker.metrics.add(Metric::Panicked, 1);
+            }
+        });
         let listening = Listening::new(h, &self.assignment.cycle, place, Rc::clone(&http))?;
         Ok(Turns::new(listening, http, others))
     }
@@ -206,12 +231,13 @@ impl Shared {
     }
 }
 
-/// Ends the process when a loop's thread panics outside of a task: half a worker would hold
-/// connections that nobody serves. The master starts another one.
-struct Unfinished;
+/// Ends the process when a loop's thread ends before its time, by a panic outside of a task or
+/// because its wait failed: half a worker would hold connections that nobody serves. The master
+/// starts another one.
+struct Whole;
 
-impl Drop for Unfinished {
+impl Drop for Whole {
     fn drop(&mut self) {
-        std::process::exit(1);
+        std::process::exit(BROKEN);
     }
 }
