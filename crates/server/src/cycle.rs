@@ -137,6 +137,8 @@ impl Origin {
     /// one, and the terminal.
     pub fn first_log(&self, least: Level) -> Log {
         let sink = match &self.paths.error_log {
+            // Who has no configuration wants to read sentences, not log lines.
+            None if self.paths.conf.is_none() => return Log::echoing(Vec::new(), "weir"),
             None => Sink::Stderr,
             Some(path) => match self.logs.open(path) {
                 Ok(file) => Sink::File(file),

@@ -1,7 +1,8 @@
 //! What a worker is told: by signals, and by the master over its line.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,8 @@ pub struct Control {
     /// Whether WINCH means anything: nginx heeds it in the background only.
     daemon: bool,
     finishing: Cell<bool>,
-    channel: RefCell<Option<End>>,
+    /// The line to the master; without one this process is its own master.
+    channel: Option<End>,
 }
 
 impl Control {
@@ -41,7 +43,7 @@ impl Control {
             timeout: config.shutdown_timeout,
             daemon: config.daemon,
             finishing: Cell::new(false),
-            channel: RefCell::new(assignment.channel.clone()),
+            channel: assignment.channel.clone(),
         })
     }
 
@@ -52,26 +54,30 @@ impl Control {
         let arrivals = Descriptor::new(&set)?;
         let control = Rc::clone(self);
         self.handle.add_watch(arrivals.shared(), move |_| control.take_signals(&arrivals))?;
-        let channel = self.channel.borrow().clone();
-        if let Some(channel) = channel {
-            let control = Rc::clone(self);
-            let watch = Rc::new(Cell::new(None));
-            let own = Rc::clone(&watch);
-            let key = self.handle.add_watch(channel.shared(), move |h| {
-                if control.take_orders(&channel).is_break()
-                    && let Some(key) = own.take()
-                {
-                    h.remove_watch(key);
-                }
-            })?;
-            watch.set(Some(key));
+        match self.channel.clone() {
+            Some(channel) => self.listen_to(channel),
+            None => Ok(()),
         }
+    }
+
+    fn listen_to(self: &Rc<Self>, channel: End) -> io::Result<()> {
+        let control = Rc::clone(self);
+        let watch = Rc::new(Cell::new(None));
+        let own = Rc::clone(&watch);
+        let key = self.handle.add_watch(channel.shared(), move |h| {
+            if control.take_orders(&channel).is_break()
+                && let Some(key) = own.take()
+            {
+                h.remove_watch(key);
+            }
+        })?;
+        watch.set(Some(key));
         Ok(())
     }
 
     fn take_signals(self: &Rc<Self>, arrivals: &Descriptor) {
         while let Ok(Some(arrived)) = arrivals.take() {
-            let alone = self.channel.borrow().is_none();
+            let alone = self.channel.is_none();
             let (order, action) = match signals::wish(arrived.number) {
                 Some(Wish::Quit) => (Some(Order::Quit), ", shutting down"),
                 Some(Wish::StopAccepting) if self.daemon => (Some(Order::Quit), ", shutting down"),
@@ -92,12 +98,12 @@ impl Control {
 
     /// Reads what the master says; the break means that it is gone. Then the worker serves on,
     /// as nginx's does, and can be ended by signals.
-    fn take_orders(self: &Rc<Self>, channel: &End) -> std::ops::ControlFlow<()> {
+    fn take_orders(self: &Rc<Self>, channel: &End) -> ControlFlow<()> {
         loop {
             match channel.next_order() {
                 Heard::Said(order) => self.obey(order),
-                Heard::Nothing => return std::ops::ControlFlow::Continue(()),
-                Heard::Gone => return std::ops::ControlFlow::Break(()),
+                Heard::Nothing => return ControlFlow::Continue(()),
+                Heard::Gone => return ControlFlow::Break(()),
             }
         }
     }
