@@ -71,6 +71,13 @@ impl Clock {
         ceil_millis(at.saturating_duration_since(self.epoch))
     }
 
+    /// The first tick at which `after` has passed since the turn's time. The turn's time lies
+    /// within its tick, hence one more.
+    #[inline]
+    pub(crate) fn tick_after(&self, after: Duration) -> u64 {
+        self.tick.get().saturating_add(ceil_millis(after)).saturating_add(1)
+    }
+
     /// How long to sleep so that `tick` has come. The clock is read anew when it matters: the
     /// turn's own time would make a timer late by as much as the turn took.
     pub(crate) fn until(&self, tick: u64) -> Duration {

@@ -14,7 +14,8 @@ pub trait Driver {
         let _ = (h, now);
     }
 
-    /// `listener` has a connection to accept, or had one: see [`Handle::accept`].
+    /// `listener` has a connection to accept, or had one: see [`Handle::accept`]. A panic here
+    /// costs the connection only: see [`Handle::on_panic`].
     fn acceptable(&mut self, h: &Handle, listener: ListenerKey);
 
     /// The turn's work is done.

@@ -217,10 +217,11 @@ impl Inner {
 
     /// Ends every task and connection, for the end of the loop: they hold its handles.
     pub(crate) fn clear(&self, h: &Handle) {
-        self.tasks.clear();
-        loop {
+        self.mailbox.close();
+        while self.tasks.live() > 0 || self.parked.get().count > 0 {
+            self.tasks.clear();
             let oldest = self.parked.get().oldest;
-            let Some(source) = self.sources.borrow().at(oldest).cloned() else { break };
+            let Some(source) = self.sources.borrow().at(oldest).cloned() else { continue };
             let idle = source.idle.take();
             h.forget_parked(&source);
             drop(Registered { h: h.clone(), source });

@@ -28,6 +28,8 @@ impl Remote {
 
 #[derive(Default)]
 struct Letters {
+    /// The loop is gone: nobody reads any more.
+    closed: bool,
     posts: Vec<Post>,
     woken: Vec<u32>,
 }
@@ -58,7 +60,12 @@ impl Mailbox {
     }
 
     fn put(&self, write: impl FnOnce(&mut Letters)) {
-        write(&mut self.letters.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        if letters.closed {
+            return;
+        }
+        write(&mut letters);
+        drop(letters);
         if self.gate.posted() {
             // It fails only when the counter is full, and then the loop is woken all the same.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -82,6 +89,15 @@ impl Mailbox {
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.gate.has_mail()
+    }
+
+    /// The loop ends: what has come and what comes yet is dropped.
+    pub(crate) fn close(&self) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.closed = true;
+        let unread = std::mem::take(&mut letters.posts);
+        drop(letters);
+        drop(unread);
     }
 
     /// Everything that has come; the emptied lists go back to the senders.

@@ -115,7 +115,7 @@ impl Loop {
     fn accept_events(&mut self, h: &Handle, driver: &mut dyn Driver) {
         for token in &self.events.doors {
             if token.kind() == Kind::Listener {
-                driver.acceptable(h, ListenerKey(token.key()));
+                h.0.guard(|| driver.acceptable(h, ListenerKey(token.key())));
             }
         }
         for token in &self.events.doors {

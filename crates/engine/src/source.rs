@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backend::Token;
 use crate::clock::NEVER;
@@ -133,21 +133,24 @@ impl Registered {
     }
 
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {
-        let inner = &self.h.0;
-        let tick = at.map_or(NEVER, |at| inner.clock.tick_of(at));
+        self.set_tick(at.map_or(NEVER, |at| self.h.0.clock.tick_of(at)));
+    }
+
+    pub(crate) fn set_timeout(&self, after: Option<Duration>) {
+        self.set_tick(after.map_or(NEVER, |after| self.h.0.clock.tick_after(after)));
+    }
+
+    #[inline]
+    fn set_tick(&self, tick: u64) {
         self.source.deadline.set(tick);
         if tick < self.source.scheduled.get() {
-            self.reschedule(tick);
+            self.source.schedule(&self.h, tick);
         }
     }
 
     #[inline]
     pub(crate) fn expired(&self) -> bool {
         self.source.deadline.get() <= self.h.0.clock.tick()
-    }
-
-    fn reschedule(&self, tick: u64) {
-        self.source.schedule(&self.h, tick);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketAddrAny, sockopt};
 
@@ -27,6 +27,11 @@ impl Stream {
     /// `at` has passed. Moving the deadline later, or away, costs a store.
     pub fn set_deadline(&self, at: Option<Instant>) {
         self.0.set_deadline(at);
+    }
+
+    /// As [`Stream::set_deadline`], counted from [`Handle::now`], at less cost.
+    pub fn set_timeout(&self, after: Option<Duration>) {
+        self.0.set_timeout(after);
     }
 
     /// The loop that the stream is in.
@@ -72,7 +77,7 @@ impl Stream {
     /// Closing discards what is not sent and resets the connection; nginx:
     /// `reset_timedout_connection`.
     pub fn reset_on_close(&self) -> io::Result<()> {
-        Ok(sockopt::set_socket_linger(self, Some(std::time::Duration::ZERO))?)
+        Ok(sockopt::set_socket_linger(self, Some(Duration::ZERO))?)
     }
 }
 

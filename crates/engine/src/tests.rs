@@ -32,6 +32,7 @@ backends!(
     a_combinator_with_its_own_wakers_works,
     a_thousand_sleeps_end_in_order,
     a_panic_ends_one_task_only,
+    a_panic_while_accepting_costs_one_connection,
     a_task_that_wakes_itself_starves_nobody,
     connecting_and_being_refused,
     a_disarmed_listener_stays_silent,
