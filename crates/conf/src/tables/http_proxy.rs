@@ -63,18 +63,18 @@ modules! {
         "proxy_ignore_headers",           HSL,          any_of(IGNORED_HEADERS), MANY, Emerg;
         "proxy_http_version",             HSL,          one_of(PROXY_VERSIONS),  ONCE, Emerg;
         "proxy_ssl_session_reuse",        HSL,          FLAG,                    ONCE, Warn;
-        "proxy_ssl_protocols",            HSL,          any_of(SSL_PROTOCOLS),   MANY, Emerg;
-        "proxy_ssl_ciphers",              HSL,          ONE,                     ONCE, Emerg;
-        "proxy_ssl_name",                 HSL,          ONE,                     ONCE, Emerg;
+        "proxy_ssl_protocols",            HSL,          any_of(SSL_PROTOCOLS),   MANY, Warn;
+        "proxy_ssl_ciphers",              HSL,          ONE,                     ONCE, Warn;
+        "proxy_ssl_name",                 HSL,          ONE,                     ONCE, Warn;
         "proxy_ssl_server_name",          HSL,          FLAG,                    ONCE, UNLESS_OFF;
         "proxy_ssl_verify",               HSL,          FLAG,                    ONCE, UNLESS_OFF;
-        "proxy_ssl_verify_depth",         HSL,          NUMBER,                  ONCE, Emerg;
-        "proxy_ssl_trusted_certificate",  HSL,          ONE,                     ONCE, Emerg;
-        "proxy_ssl_crl",                  HSL,          ONE,                     ONCE, Emerg;
-        "proxy_ssl_certificate",          HSL,          ONE,                     ONCE, Emerg;
-        "proxy_ssl_certificate_key",      HSL,          ONE,                     ONCE, Emerg;
+        "proxy_ssl_verify_depth",         HSL,          NUMBER,                  ONCE, Warn;
+        "proxy_ssl_trusted_certificate",  HSL,          ONE,                     ONCE, Warn;
+        "proxy_ssl_crl",                  HSL,          ONE,                     ONCE, Warn;
+        "proxy_ssl_certificate",          HSL,          ONE,                     ONCE, Warn;
+        "proxy_ssl_certificate_key",      HSL,          ONE,                     ONCE, Warn;
         "proxy_ssl_certificate_cache",    HSL,          args(1, 3),              ONCE, Warn;
-        "proxy_ssl_password_file",        HSL,          ONE,                     ONCE, Emerg;
-        "proxy_ssl_conf_command",         HSL,          TWO,                     MANY, Emerg;
+        "proxy_ssl_password_file",        HSL,          ONE,                     ONCE, Warn;
+        "proxy_ssl_conf_command",         HSL,          TWO,                     MANY, Warn;
     }
 }

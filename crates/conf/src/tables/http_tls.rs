@@ -1,33 +1,34 @@
-//! TLS, HTTP/2, HTTP/3.
+//! TLS, HTTP/2, HTTP/3. Settings of TLS only warn: what would serve without it, `listen ... ssl` and
+//! `proxy_pass https://`, is refused where it stands.
 
 use super::*;
 
 modules! {
     "ngx_http_ssl_module" {
-        "ssl_certificate",             HTTP_SERVER, ONE,                   MANY, Emerg;
-        "ssl_certificate_key",         HTTP_SERVER, ONE,                   MANY, Emerg;
+        "ssl_certificate",             HTTP_SERVER, ONE,                   MANY, Warn;
+        "ssl_certificate_key",         HTTP_SERVER, ONE,                   MANY, Warn;
         "ssl_certificate_cache",       HTTP_SERVER, args(1, 3),            ONCE, Warn;
-        "ssl_ech_file",                HTTP_SERVER, ONE,                   MANY, Emerg;
-        "ssl_password_file",           HTTP_SERVER, ONE,                   ONCE, Emerg;
+        "ssl_ech_file",                HTTP_SERVER, ONE,                   MANY, Warn;
+        "ssl_password_file",           HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_certificate_compression", HTTP_SERVER, FLAG,                  ONCE, Warn;
         "ssl_dhparam",                 HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_ecdh_curve",              HTTP_SERVER, ONE,                   ONCE, Warn;
-        "ssl_protocols",               HTTP_SERVER, any_of(SSL_PROTOCOLS), MANY, Emerg;
-        "ssl_ciphers",                 HTTP_SERVER, ONE,                   ONCE, Emerg;
+        "ssl_protocols",               HTTP_SERVER, any_of(SSL_PROTOCOLS), MANY, Warn;
+        "ssl_ciphers",                 HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_buffer_size",             HTTP_SERVER, SIZE,                  ONCE, Warn;
         "ssl_verify_client",           HTTP_SERVER, one_of(VERIFY_CLIENT), ONCE, UNLESS_OFF;
-        "ssl_verify_depth",            HTTP_SERVER, NUMBER,                ONCE, Emerg;
-        "ssl_client_certificate",      HTTP_SERVER, ONE,                   ONCE, Emerg;
-        "ssl_trusted_certificate",     HTTP_SERVER, ONE,                   ONCE, Emerg;
+        "ssl_verify_depth",            HTTP_SERVER, NUMBER,                ONCE, Warn;
+        "ssl_client_certificate",      HTTP_SERVER, ONE,                   ONCE, Warn;
+        "ssl_trusted_certificate",     HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_prefer_server_ciphers",   HTTP_SERVER, FLAG,                  ONCE, Warn;
         "ssl_session_cache",           HTTP_SERVER, args(1, 2),            MANY, Warn;
         "ssl_session_tickets",         HTTP_SERVER, FLAG,                  ONCE, Warn;
         "ssl_session_ticket_key",      HTTP_SERVER, ONE,                   MANY, Warn;
         "ssl_session_timeout",         HTTP_SERVER, SEC,                   ONCE, Warn;
-        "ssl_crl",                     HTTP_SERVER, ONE,                   ONCE, Emerg;
+        "ssl_crl",                     HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_ocsp",                    HTTP_SERVER, one_of(OCSP),          ONCE, UNLESS_OFF;
-        "ssl_ocsp_responder",          HTTP_SERVER, ONE,                   ONCE, Emerg;
-        "ssl_ocsp_cache",              HTTP_SERVER, ONE,                   ONCE, Emerg;
+        "ssl_ocsp_responder",          HTTP_SERVER, ONE,                   ONCE, Warn;
+        "ssl_ocsp_cache",              HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_stapling",                HTTP_SERVER, FLAG,                  ONCE, Warn;
         "ssl_stapling_file",           HTTP_SERVER, ONE,                   ONCE, Warn;
         "ssl_stapling_responder",      HTTP_SERVER, ONE,                   ONCE, Warn;
