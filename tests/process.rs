@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Process, Server, free_port, run, until};
@@ -254,6 +255,72 @@ fn no_request_is_lost_while_the_server_reloads() {
 }
 
 #[test]
+fn no_request_of_many_clients_is_lost_while_the_server_reloads() {
+    let conf = TWO_WORKERS.replace("worker_processes 2", "worker_processes 2; worker_threads 2");
+    let server = Server::start(WEIR, &conf);
+    let port = server.port();
+    let done = AtomicBool::new(false);
+    let served: usize = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|n| {
+                let done = &done;
+                scope.spawn(move || {
+                    let mut served = 0;
+                    let mut client = Client::connect(port);
+                    while !done.load(Ordering::Relaxed) {
+                        let response = client.get("/");
+                        assert_eq!(response.status, 200);
+                        served += 1;
+                        let told = response.header("Connection") == Some("close");
+                        // Half of the clients take a new connection for each request.
+                        if told || n % 2 == 0 {
+                            client = Client::connect(port);
+                        }
+                    }
+                    served
+                })
+            })
+            .collect();
+        for n in 1..=5 {
+            server.signal(Signal::HUP);
+            server.wait_log("gracefully shutting down", 2 * n);
+        }
+        done.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().expect("a client")).sum()
+    });
+    assert!(served > 0);
+    assert_eq!(server.logged("[alert]"), 0, "{}", server.log());
+}
+
+#[test]
+fn workers_become_what_the_configuration_says() {
+    let conf = format!(
+        "working_directory /tmp; worker_rlimit_nofile 512; worker_priority 3;
+         worker_cpu_affinity auto; {HELLO}"
+    );
+    let server = Server::start(WEIR, &conf);
+    assert_eq!(server.get("/").status, 200);
+    let worker = server.workers()[0];
+    let proc = |what: &str| std::fs::read_to_string(format!("/proc/{worker}/{what}")).unwrap();
+    assert!(proc("cmdline").starts_with("weir: worker process\0"));
+    let master = std::fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
+    assert!(master.starts_with("weir: master process "));
+    assert_eq!(std::fs::read_link(format!("/proc/{worker}/cwd")).unwrap().to_str(), Some("/tmp"));
+    let limits = proc("limits");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().filter(|word| *word == "512").count(), 2);
+    let status = proc("status");
+    let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+    assert!(of("Cpus_allowed_list:").parse::<u32>().is_ok(), "one processor");
+    assert_eq!(proc("stat").rsplit_once(')').unwrap().1.split(' ').nth(17), Some("3"));
+    if rustix::process::geteuid().is_root() {
+        assert!(of("Uid:").split_whitespace().all(|uid| uid != "0"));
+        assert!(of("Gid:").split_whitespace().all(|gid| gid != "0"));
+        assert!(of("Groups:").split_whitespace().all(|gid| gid != "0"));
+    }
+}
+
+#[test]
 fn logs_are_reopened_by_the_master_and_the_workers() {
     let server = Server::start(WEIR, HELLO);
     assert_eq!(server.get("/").status, 200);
@@ -303,7 +370,7 @@ fn a_daemon_lives_on_after_its_start() {
     );
     let out = weir(&dir, &conf, &[]);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert!(until(dir.path(), || dir.read("nginx.pid").ends_with('\n')));
+    // The pid file is there as soon as the command that starts the server has ended.
     let pid = dir.read("nginx.pid").trim().to_owned();
     assert_eq!(Client::connect(port).get("/").body(), "x");
     let out = weir(&dir, &conf, &["-s", "stop"]);

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use weir_log::{Cause, Level, Log, OpenLogs, Sink, log};
 use crate::cli::{self, Options};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin, dump, say};
+use crate::daemon::Side;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
@@ -118,15 +118,15 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> 
 /// Starts the server; returns when this process has done its part.
 fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
     let cycle = origin.read(&first)?.open(&Sockets::default(), Purpose::Serve, &first)?;
-    let log = Arc::clone(&cycle.log);
-    describe(&cycle, &log);
+    describe(&cycle, &cycle.log);
     if origin.paths.conf.is_none() {
         let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());
     }
+    let mut starter = None;
     if cycle.config.daemon {
         match daemon::detach() {
-            Ok(ControlFlow::Break(())) => return Ok(0),
-            Ok(ControlFlow::Continue(())) => {}
+            Ok(Side::Foreground(code)) => return Ok(code),
+            Ok(Side::Background(waiting)) => starter = Some(waiting),
             Err(e) => {
                 log!(first, Emerg, None, "cannot go to the background {}", Cause(&e));
                 return Err(Failed);
@@ -136,18 +136,35 @@ fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
     if let Some(path) = &cycle.config.pid {
         pidfile::write(path).map_err(|e| cannot_open(path, &e, &first))?;
     }
-    redirect_stderr(&log);
+    redirect_stderr(&cycle.log);
     drop(first);
+    play(origin, cycle, args, || {
+        if let Some(starter) = starter {
+            starter.release();
+        }
+    })
+}
+
+/// Is the server, or becomes one of its workers; `started` is called when it stands.
+fn play(
+    origin: Origin,
+    cycle: Cycle,
+    args: &[OsString],
+    started: impl FnOnce(),
+) -> Result<i32, Failed> {
     if !cycle.config.master {
+        started();
         return Ok(single::run(cycle, &origin));
     }
-    match Master::new(origin, cycle, args).map(Master::run) {
-        Ok(Role::Exit(code)) => Ok(code),
-        Ok(Role::Worker(assignment)) => Ok(worker::run(*assignment)),
-        Err(e) => {
-            log!(log, Emerg, None, "the master cannot start {}", Cause(&e));
-            Err(Failed)
-        }
+    let log = Arc::clone(&cycle.log);
+    let master = Master::new(origin, cycle, args).map_err(|e| {
+        log!(log, Emerg, None, "the master cannot start {}", Cause(&e));
+        Failed
+    })?;
+    started();
+    match master.run() {
+        Role::Exit(code) => Ok(code),
+        Role::Worker(assignment) => Ok(worker::run(*assignment)),
     }
 }
 
