@@ -22,6 +22,11 @@ impl Policy for Dispatch {
         let lightest = able().min_by_key(weight).or_else(|| any().min_by_key(weight));
         let (i, row) = lightest?;
         row.count_handed();
+        if !is_there(row) {
+            // It retired meanwhile, and may not have seen the count.
+            loops.not_handed(i);
+            return None;
+        }
         row.wake(stamp);
         Some(i)
     }

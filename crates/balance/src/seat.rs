@@ -48,15 +48,22 @@ impl Seat {
         self.setup.me
     }
 
-    /// About to sleep with this load.
-    pub fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>, load: Load) -> Wait {
+    /// About to sleep with this load. A loop that is not `able` to take a connection, for want of
+    /// room or of descriptors, is disarmed whatever its policy says.
+    pub fn before_wait(
+        &mut self,
+        now: Instant,
+        loops: &LoadTable<'_>,
+        load: Load,
+        able: bool,
+    ) -> Wait {
         let (row, stamp) = (loops.row(self.setup.me), loops.stamp(now));
         row.set_load(load);
         row.set_turn(stamp.saturating_sub(self.woke));
         if self.retired {
             return Wait::DISARMED;
         }
-        if load.open >= self.setup.connections {
+        if !able {
             row.set_state(State::Full, stamp);
             return Wait::DISARMED;
         }
@@ -128,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_loop_is_disarmed_whatever_its_policy_says() {
+    fn a_loop_that_is_not_able_is_disarmed_whatever_its_policy_says() {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         for name in Kind::NAMES {
             let mut seat = Seat::take(Kind::parse(name).unwrap(), setup(0), now, &table);
             let full = Load { inflight: 0, open: 2 };
-            assert_eq!(seat.before_wait(now, &table, full), Wait::DISARMED, "{name}");
+            assert_eq!(seat.before_wait(now, &table, full, false), Wait::DISARMED, "{name}");
             assert_eq!(table.row(0).state(), State::Full);
             assert_eq!(seat.after_wait(now, &table), Probe::No);
         }
@@ -149,7 +156,7 @@ mod tests {
         let mut seat = Seat::take(Kind::Fair, setup(1), now, &table);
         table.mark_disarmed(0);
         assert_eq!(seat.retire(now, &table), [0]);
-        assert_eq!(seat.before_wait(now, &table, Load::default()), Wait::DISARMED);
+        assert_eq!(seat.before_wait(now, &table, Load::default(), true), Wait::DISARMED);
         let _ = seat.after_wait(now, &table);
         assert_eq!(table.row(1).state(), State::Retired);
     }

@@ -23,10 +23,8 @@ impl Single {
 impl Policy for Single {
     fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
         let there = |state| !matches!(state, State::Vacant | State::Retired);
-        if loops.rows().take(self.me).any(|(_, row)| there(row.state())) {
-            Wait { arm: Arm::Disarmed, at_most: Some(LOOK) }
-        } else {
-            Wait::ARMED
-        }
+        let first = !loops.rows().take(self.me).any(|(_, row)| there(row.state()));
+        let arm = if first { Arm::Armed } else { Arm::Disarmed };
+        Wait { arm, at_most: (self.me > 0).then_some(LOOK) }
     }
 }

@@ -132,6 +132,11 @@ impl<'a> LoadTable<'a> {
         self.unlock(i);
     }
 
+    /// What [`Policy::place`](crate::Policy::place) gave to loop `i` could not be handed over.
+    pub fn not_handed(&self, i: usize) {
+        self.row(i).count_taken();
+    }
+
     /// Microseconds since the base, never 0.
     pub(crate) fn stamp(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.base);
@@ -260,8 +265,11 @@ impl Row<'_> {
         self.0[HANDED].fetch_add(1, SeqCst);
     }
 
+    /// What was handed to a loop that died was counted in a row that has been cleared since.
     pub(crate) fn count_taken(&self) {
-        self.0[TAKEN].fetch_add(1, SeqCst);
+        if self.pending() > 0 {
+            self.0[TAKEN].fetch_add(1, SeqCst);
+        }
     }
 
     /// Notes that the loop is being woken; false when somebody did so before and it has not stirred.

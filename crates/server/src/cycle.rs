@@ -3,18 +3,17 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
-use weir_balance::{LoadTable, Shape};
+use weir_balance::Shape;
 use weir_conf::{Context, Error, Known, Level as Severity, Sources};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
-use weir_sys::shared::SharedWords;
 
 use crate::config::{self, Config, Machine};
 use crate::embedded;
+use crate::listen::Load;
 use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
-use weir_http::{Inputs, Listen, Site};
+use weir_http::{Address, Inputs, Listen, Site};
 
 /// What configurations are read from; the same at every reload.
 #[derive(Debug)]
@@ -55,24 +54,6 @@ pub struct Cycle {
     pub sockets: Sockets,
     /// A row for each loop, where they tell each other their load.
     pub load: Arc<Load>,
-}
-
-/// The words of a load table with the instant that its times count from.
-#[derive(Debug)]
-pub struct Load {
-    words: SharedWords,
-    base: Instant,
-}
-
-impl Load {
-    fn new(loops: usize) -> std::io::Result<Load> {
-        Ok(Load { words: SharedWords::new(LoadTable::words(loops))?, base: Instant::now() })
-    }
-
-    /// The table; every worker of the cycle sees the same.
-    pub fn table(&self) -> LoadTable<'_> {
-        LoadTable::over(&self.words, self.base)
-    }
 }
 
 impl Origin {
@@ -161,11 +142,15 @@ impl Plan {
     pub fn open(self, old: &Sockets, purpose: Purpose, log: &Log) -> Result<Cycle, Failed> {
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
-        let copies = |listen: &Listen| if each || listen.reuseport { loops } else { 1 };
+        let each = |listen: &Listen| {
+            (each || listen.reuseport) && matches!(listen.address, Address::Inet(_))
+        };
+        let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
         let listens = self.site.as_ref().map(|site| site.listens()).unwrap_or_default();
         let sockets = Sockets::open(listens, copies, old, purpose, log)?;
-        let load = Load::new(loops).map_err(|e| {
-            log!(log, Emerg, None, "mmap() of the load table failed {}", weir_log::Cause(&e));
+        let shape = self.config.events.balance.shape();
+        let load = Load::new(loops, shape, &sockets).map_err(|e| {
+            log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
             Failed
         })?;
         Ok(Cycle {

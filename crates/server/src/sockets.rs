@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use rustix::fs::{Mode, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use weir_log::{Cause, Log, log};
-use weir_sys::sockopt::{set_defer_accept, set_fast_open};
+use weir_sys::sockopt::{set_defer_accept, set_fast_open, steer, unsteer};
 
+use crate::listen::Load;
 use weir_http::{Address, Listen};
 
 /// How often a bind to a busy address is tried, and how long after one another.
@@ -28,8 +30,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Socket {
     /// What the configuration says about it.
     pub listen: Listen,
-    /// One socket for all loops, or one for each loop of the server, in their order.
+    /// One socket for all loops, or one for each loop, in their order.
     pub copies: Vec<Arc<OwnedFd>>,
+    /// The loop that the first copy is for, when each has its own.
+    first: Option<usize>,
 }
 
 /// Every listening address of a configuration, in the order of the site's list.
@@ -51,6 +55,25 @@ pub enum Purpose {
     Test,
 }
 
+impl Socket {
+    fn new(listen: Listen, copies: Vec<Arc<OwnedFd>>, wanted: usize) -> Socket {
+        Socket { listen, copies, first: (wanted > 1).then_some(0) }
+    }
+
+    /// Whether every loop has a socket of its own here.
+    pub fn is_each_loops_own(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// The socket that a loop accepts from.
+    pub fn copy(&self, row: usize) -> Option<&Arc<OwnedFd>> {
+        match self.first {
+            Some(first) => self.copies.get(row.checked_sub(first)?),
+            None => self.copies.first(),
+        }
+    }
+}
+
 impl Sockets {
     /// Opens what `listens` ask for; `copies` says how many sockets an address needs. What
     /// `old` has open is taken from there.
@@ -70,7 +93,7 @@ impl Sockets {
                 share_ports(listen, &kept, log);
             }
             kept.truncate(wanted);
-            list.push(Socket { listen: listen.clone(), copies: kept });
+            list.push(Socket::new(listen.clone(), kept, wanted));
         }
         let mut sockets = Sockets { list };
         sockets.complete(&copies, purpose, log)?;
@@ -85,14 +108,33 @@ impl Sockets {
         self.list.iter()
     }
 
+    /// Closes the sockets that are for loops of other processes: a queue must not outlive the one
+    /// who accepts from it.
+    pub fn keep_own(&mut self, rows: Range<usize>) {
+        for socket in self.list.iter_mut().filter(|socket| socket.first == Some(0)) {
+            socket.copies.truncate(rows.end);
+            socket.copies.drain(..rows.start.min(socket.copies.len()));
+            socket.first = Some(rows.start);
+        }
+    }
+
     /// Removes the files of unix sockets that `new` does not listen on any more; their
-    /// descriptors close with this value.
-    pub fn leave_to(&self, new: &Sockets, log: &Log) {
-        for socket in &self.list {
-            let stays = new.list.iter().any(|s| s.listen.address == socket.listen.address);
-            if let (false, Address::Unix(path)) = (stays, &socket.listen.address) {
-                log!(log, Warn, None, "deleting socket {}", path.display());
-                unlink(path, log);
+    /// descriptors close with this value. Where `new` has fewer sockets for an address, nothing
+    /// more arrives at the others, and `load` tells their loops to take what is there.
+    pub fn leave_to(&self, new: &Sockets, load: &Load, log: &Log) {
+        for (number, socket) in self.list.iter().enumerate() {
+            let next = new.list.iter().find(|s| s.listen.address == socket.listen.address);
+            let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
+            if kept < socket.copies.len() {
+                load.leave(number, kept);
+            }
+            match (next, &socket.listen.address) {
+                (None, Address::Unix(path)) => {
+                    log!(log, Warn, None, "deleting socket {}", path.display());
+                    unlink(path, log);
+                }
+                (Some(next), _) if kept < socket.copies.len() => steer_to(next, kept, log),
+                _ => {}
             }
         }
     }
@@ -149,8 +191,27 @@ impl Sockets {
     }
 }
 
+/// Sends new connections to the first of an address' sockets only.
+fn steer_to(socket: &Socket, kept: usize, log: &Log) {
+    let Some(first) = socket.copies.first() else { return };
+    if let Err(e) = steer(first.as_fd(), kept as u32) {
+        let address = &socket.listen.address;
+        log!(
+            log,
+            Alert,
+            None,
+            "setsockopt(SO_ATTACH_REUSEPORT_CBPF) {address} failed, ignored {}",
+            Cause(&e)
+        );
+    }
+}
+
 /// Lets further sockets bind to the address of those that are open.
 fn share_ports(listen: &Listen, open: &[Arc<OwnedFd>], log: &Log) {
+    if let Some(first) = open.first() {
+        // An error says that they were not steered.
+        let _ = unsteer(first.as_fd());
+    }
     for fd in open {
         if let Err(e) = sockopt::set_socket_reuseport(fd, true) {
             let e = io::Error::from(e);
@@ -322,6 +383,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::slice::from_ref;
 
+    use weir_balance::Shape;
     use weir_log::{Level, OpenLogs, Sink};
 
     fn any_port() -> SocketAddr {
@@ -368,6 +430,44 @@ mod tests {
     }
 
     #[test]
+    fn a_process_keeps_the_sockets_of_its_loops() {
+        let a = listen(Address::Inet(any_port()));
+        let log = Log::default();
+        let all = Sockets::open(&[a], |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
+        let mut own = all.clone();
+        own.keep_own(1..3);
+        let raw = |sockets: &Sockets, row| sockets.list[0].copy(row).map(|fd| fd.as_raw_fd());
+        assert_eq!(fds(&own)[0], fds(&all)[0][1..3]);
+        assert_eq!((raw(&own, 1), raw(&own, 2)), (raw(&all, 1), raw(&all, 2)));
+        assert_eq!((raw(&own, 0), raw(&own, 3)), (None, None));
+    }
+
+    /// Fewer loops: what waits in the queues that go is not lost, and nothing more comes to them.
+    #[test]
+    fn connections_go_to_the_sockets_that_stay() {
+        let at = any_port();
+        let one = [listen(Address::Inet(at))];
+        let log = Log::default();
+        let old = Sockets::open(&one, |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
+        let load = Load::new(4, Shape::SocketEach, &old).unwrap();
+        let new = Sockets::open(&one, |_| 2, &old, Purpose::Serve, &log).unwrap();
+        old.leave_to(&new, &load, &log);
+        let accept = |i: usize| rustix::net::accept(&old.list[0].copies[i]).is_ok();
+        for _ in 0..20 {
+            let _client = TcpStream::connect(at).unwrap();
+            assert!(accept(0) || accept(1));
+            assert!(!accept(2) && !accept(3));
+        }
+        let more = Sockets::open(&one, |_| 4, &new, Purpose::Serve, &log).unwrap();
+        drop(old);
+        let clients: Vec<_> = (0..16).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let late = (2..4).map(|i| {
+            std::iter::from_fn(|| rustix::net::accept(&more.list[0].copies[i]).ok()).count()
+        });
+        assert!(late.sum::<usize>() > 0, "{} clients", clients.len());
+    }
+
+    #[test]
     fn they_listen() {
         let at = any_port();
         let one = [listen(Address::Inet(at))];
@@ -397,9 +497,10 @@ mod tests {
 
         let open = Sockets::open(&listens[1..], |_| 1, &none, Purpose::Serve, &log).unwrap();
         assert!(path.exists());
-        open.leave_to(&open, &log);
+        let load = Load::new(1, Shape::SocketEach, &open).unwrap();
+        open.leave_to(&open, &load, &log);
         assert!(path.exists());
-        open.leave_to(&none, &log);
+        open.leave_to(&none, &load, &log);
         assert!(!path.exists());
         std::fs::remove_dir_all(&dir).unwrap();
     }

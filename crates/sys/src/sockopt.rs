@@ -15,15 +15,42 @@ pub fn set_fast_open(socket: BorrowedFd<'_>, queue: i32) -> io::Result<()> {
     set_tcp(socket, libc::TCP_FASTOPEN, queue)
 }
 
+/// Sends new connections of an SO_REUSEPORT group to its first `n` sockets, in the order in which
+/// they began to listen. Needs no privilege. SO_ATTACH_REUSEPORT_CBPF in socket(7).
+pub fn steer(member: BorrowedFd<'_>, n: u32) -> io::Result<()> {
+    // A random number, modulo n: classic BPF, as in Documentation/networking/filter.rst.
+    const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
+    let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, RANDOM),
+        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, n.max(1)),
+        instruction(libc::BPF_RET | libc::BPF_A, 0),
+    ];
+    let program =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+}
+
+/// Undoes [`steer`].
+pub fn unsteer(member: BorrowedFd<'_>) -> io::Result<()> {
+    set(member, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, &0i32)
+}
+
 fn set_tcp(socket: BorrowedFd<'_>, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the value is read during the call only, and its size is said.
+    set(socket, libc::IPPROTO_TCP, option, &value)
+}
+
+/// `value` is what the option takes, a plain C value.
+fn set<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the value, and for a filter program the instructions that it points to, which the
+    // caller holds, are read during the call only; the value's size is said.
     let r = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
+            level,
             option,
-            std::ptr::from_ref(&value).cast(),
-            size_of::<i32>() as libc::socklen_t,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

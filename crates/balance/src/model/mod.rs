@@ -426,7 +426,7 @@ impl World {
         let lp = &mut self.loops[i];
         let load = lp.load();
         let Some(seat) = lp.seat.as_mut() else { return };
-        let wait = seat.before_wait(self.base + self.now, &table, load);
+        let wait = seat.before_wait(self.base + self.now, &table, load, true);
         self.arm(i, wait.arm);
         let socket = if self.sockets.len() > 1 { i } else { 0 };
         let mut reports = self.sockets[socket].reports(i);

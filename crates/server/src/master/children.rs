@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use weir_log::{Cause, Log, log};
 
 use crate::channel::{End, Order};
-use crate::cycle::Load;
+use crate::listen::Load;
 
 /// Exit code of a worker that could not start and would not the next time either.
 pub const FATAL: i32 = 2;

@@ -57,7 +57,7 @@ impl Master {
                 Cause(&e)
             );
         }
-        old.sockets.leave_to(&self.cycle.sockets, &self.cycle.log);
+        old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
         drop(old);
         self.counters.add(Metric::Reloaded, 1);
         self.replacing = true;

@@ -42,6 +42,9 @@ pub fn run(mut assignment: Assignment) -> i32 {
         title.set("weir: worker process");
     }
     let log = Arc::clone(&assignment.cycle.log);
+    let threads = assignment.cycle.config.threads;
+    let first = assignment.index * threads;
+    assignment.cycle.sockets.keep_own(first..first + threads);
     if identity::take(&assignment.cycle.config, &log).is_err() {
         return FATAL;
     }

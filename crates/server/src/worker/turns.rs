@@ -55,7 +55,7 @@ impl Turns {
         }
         self.told = end;
         if let (Some(service), Some(how)) = (&mut self.service, end) {
-            service.listening.retire(h);
+            service.listening.retire(h, how);
             service.http.retire(how);
         }
     }

@@ -1,0 +1,263 @@
+//! Threads that accept for loops: one per loop, or one for all.
+//!
+//! Such a thread stands in the kernel's list of waiters as a blocked accept(2) does: it joins at
+//! the end when it begins to wait and leaves when it is woken. It waits in an epoll instance of
+//! its own, because a thread that is blocked in accept(2) itself could only be told to end by
+//! shutting the socket down, for all processes that share it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use weir_balance::Policy;
+use weir_log::{Cause, Log, log};
+
+use super::load::Load;
+
+/// After accept failed for want of descriptors; nginx: accept_mutex_delay.
+const SHORTAGE: Duration = Duration::from_millis(500);
+/// When no loop can take a connection, or its line is full.
+const NOBODY: Duration = Duration::from_millis(5);
+/// The end bell's number; sockets have those of their addresses.
+const END: u64 = u64::MAX;
+
+/// An accepted connection, with its address' number.
+pub(super) type Accepted = (OwnedFd, usize);
+
+/// A running acceptor thread.
+pub(super) struct Acceptor {
+    gate: Arc<Gate>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where a loop and its acceptor meet.
+struct Gate {
+    state: Mutex<State>,
+    opened: Condvar,
+    end: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    /// The loop sleeps: the thread may wait for a connection.
+    open: bool,
+    ending: bool,
+    accepted: VecDeque<Accepted>,
+}
+
+/// What becomes of connections.
+pub(super) enum Duty {
+    /// They are for one loop, and accepted while it sleeps.
+    ForLoop(usize),
+    /// They are for the loops that the policy places.
+    Place(Box<dyn Policy>),
+}
+
+struct Work {
+    gate: Arc<Gate>,
+    load: Arc<Load>,
+    log: Arc<Log>,
+    sockets: Vec<(usize, Arc<OwnedFd>)>,
+    duty: Duty,
+    epoll: OwnedFd,
+}
+
+impl Acceptor {
+    /// Starts a thread that accepts from these sockets.
+    pub(super) fn start(
+        sockets: Vec<(usize, Arc<OwnedFd>)>,
+        duty: Duty,
+        load: Arc<Load>,
+        log: Arc<Log>,
+    ) -> io::Result<Acceptor> {
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let gate = Arc::new(Gate { state: Mutex::default(), opened: Condvar::new(), end });
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &gate.end, EventData::new_u64(END), EventFlags::IN)?;
+        let mut work = Work { gate: Arc::clone(&gate), load, log, sockets, duty, epoll };
+        let builder = std::thread::Builder::new().name("weir: acceptor".into());
+        let thread = builder.spawn(move || {
+            if let Err(e) = work.run() {
+                log!(work.log, Alert, None, "an acceptor ended {}", Cause(&e));
+            }
+        })?;
+        Ok(Acceptor { gate, thread: Some(thread) })
+    }
+
+    /// The loop is about to sleep: the thread may accept for it. Answers whether something was
+    /// accepted before.
+    pub(super) fn open(&self) -> bool {
+        let mut state = self.gate.lock();
+        if !state.open {
+            state.open = true;
+            self.gate.opened.notify_one();
+        }
+        !state.accepted.is_empty()
+    }
+
+    /// The loop is awake: a thread that does not wait yet need not begin.
+    pub(super) fn close(&self) {
+        self.gate.lock().open = false;
+    }
+
+    /// The next connection for the loop.
+    pub(super) fn take(&self) -> Option<Accepted> {
+        self.gate.lock().accepted.pop_front()
+    }
+
+    /// Ends the thread; what it accepted and nobody took is returned.
+    pub(super) fn end(mut self) -> VecDeque<Accepted> {
+        self.gate.lock().ending = true;
+        self.gate.opened.notify_one();
+        // It fails only when the counter is full.
+        let _ = rustix::io::write(&self.gate.end, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        std::mem::take(&mut self.gate.lock().accepted)
+    }
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the loop sleeps; false when the thread is to end.
+    fn pass(&self) -> bool {
+        let state = self.lock();
+        let shut = |state: &mut State| !state.open && !state.ending;
+        let state = self.opened.wait_while(state, shut).unwrap_or_else(PoisonError::into_inner);
+        !state.ending
+    }
+}
+
+impl Work {
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(self.sockets.len() + 1);
+        loop {
+            if matches!(self.duty, Duty::ForLoop(_)) && !self.gate.pass() {
+                return Ok(());
+            }
+            self.wait(&mut events)?;
+            for event in events.drain(..) {
+                let number = event.data.u64();
+                if number == END {
+                    return Ok(());
+                }
+                match self.accept(number as usize) {
+                    Ok(Some(connection)) => self.deliver(connection, number as usize),
+                    Ok(None) => {}
+                    Err(e) => self.failed(e),
+                }
+                if matches!(self.duty, Duty::ForLoop(_)) {
+                    break; // the next one is for somebody else
+                }
+            }
+        }
+    }
+
+    /// One wait in the kernel's list, from its end.
+    fn wait(&self, events: &mut Vec<Event>) -> io::Result<()> {
+        for (number, socket) in &self.sockets {
+            let data = EventData::new_u64(*number as u64);
+            epoll::add(&self.epoll, socket, data, EventFlags::IN | EventFlags::EXCLUSIVE)?;
+        }
+        let waited = epoll::wait(&self.epoll, spare_capacity(events), None);
+        for (_, socket) in &self.sockets {
+            epoll::delete(&self.epoll, socket)?;
+        }
+        match waited {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn accept(&self, number: usize) -> rustix::io::Result<Option<OwnedFd>> {
+        let Some((_, socket)) = self.sockets.iter().find(|(n, _)| *n == number) else {
+            return Ok(None);
+        };
+        match rustix::net::accept_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(connection) => Ok(Some(connection)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn failed(&self, e: Errno) {
+        super::accept_failed(&self.log, e);
+        if matches!(e, Errno::MFILE | Errno::NFILE) {
+            self.pause(SHORTAGE);
+        }
+    }
+
+    fn deliver(&mut self, connection: OwnedFd, number: usize) {
+        match &mut self.duty {
+            Duty::ForLoop(row) => {
+                let mut state = self.gate.lock();
+                state.accepted.push_back((connection, number));
+                state.open = false;
+                drop(state);
+                self.load.ring(*row);
+            }
+            Duty::Place(policy) => {
+                let mut connection = Some(connection);
+                while let Some(waiting) = connection.take() {
+                    if self.load.hand(policy.as_mut(), &waiting, number, &self.log) {
+                        return;
+                    }
+                    if self.gate.lock().ending {
+                        self.gate.lock().accepted.push_back((waiting, number));
+                        return;
+                    }
+                    pause(&self.gate.end, NOBODY);
+                    connection = Some(waiting);
+                }
+            }
+        }
+    }
+
+    fn pause(&self, time: Duration) {
+        pause(&self.gate.end, time);
+    }
+}
+
+/// Sleeps, unless the thread is to end.
+fn pause(end: &OwnedFd, time: Duration) {
+    let time = Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
+    let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&time));
+}
+
+impl Load {
+    /// Hands a connection to the loop that the policy places; false when that is nobody now.
+    fn hand(
+        &self,
+        policy: &mut dyn Policy,
+        connection: &OwnedFd,
+        number: usize,
+        log: &Log,
+    ) -> bool {
+        let table = self.table();
+        let Some(i) = policy.place(Instant::now(), &table) else { return false };
+        let handed = match self.line(i) {
+            Some(line) => line.hand(connection.as_fd(), number),
+            None => Ok(false),
+        };
+        if !matches!(handed, Ok(true)) {
+            table.not_handed(i);
+        }
+        handed.unwrap_or_else(|e| {
+            log!(log, Alert, None, "sendmsg() to a loop failed {}", Cause(&e));
+            false
+        })
+    }
+}

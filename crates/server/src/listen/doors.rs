@@ -1,0 +1,212 @@
+//! The listening sockets of one loop, as its backend knows them.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event};
+use weir_balance::{Arm as Decision, Shape};
+use weir_engine::{Arm, Handle, ListenerKey};
+use weir_log::{Cause, Log, log};
+
+use super::{Load, Place};
+use crate::cycle::Cycle;
+
+/// For how long a loop goes on to accept from a socket of its own that has no successor, so that
+/// handshakes that began before the others took over come to their end.
+const LINGER: Duration = Duration::from_secs(1);
+/// Sockets of the one epoll instance that are looked at in a turn.
+const POOLED: usize = 64;
+
+/// A listening socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Door {
+    pub(super) key: ListenerKey,
+    /// Its address' number.
+    pub(super) number: usize,
+    /// Which of its address' sockets it is.
+    copy: usize,
+    /// Nobody else accepts from it, so no policy is asked about it.
+    own: bool,
+    /// It was accepted from since it was last added.
+    used: bool,
+    /// It is open until then.
+    closes: Option<Instant>,
+}
+
+/// All of a loop's sockets.
+pub(super) struct Doors {
+    list: Vec<Door>,
+    mode: Arm,
+    /// Stands for all shared sockets: the one epoll instance.
+    pool: Option<ListenerKey>,
+    /// Where connections come from that an acceptor hands over.
+    line: Option<ListenerKey>,
+    /// The backend has the shared ones, and those of the loop's own.
+    armed: Option<(bool, bool)>,
+}
+
+impl Doors {
+    pub(super) fn new(h: &Handle, cycle: &Cycle, place: Place, shape: Shape) -> Doors {
+        let mut list = Vec::new();
+        for (number, socket) in cycle.sockets.iter().enumerate() {
+            let own = socket.is_each_loops_own();
+            let copy = if own { place.row } else { 0 };
+            // Those who accept for the loop take the shared ones.
+            let others = matches!(shape, Shape::AcceptorEach | Shape::AcceptorOne);
+            if let Some(fd) = socket.copy(copy).filter(|_| own || !others) {
+                let key = h.add_listener(Arc::clone(fd));
+                list.push(Door { key, number, copy, own, used: false, closes: None });
+            }
+        }
+        let mode = match shape {
+            Shape::Shared { exclusive: true } => Arm::Exclusive,
+            _ => Arm::Shared,
+        };
+        let pool = cycle.load.pool().map(|fd| h.add_listener(Arc::clone(fd)));
+        let line = cycle.load.line(place.row).map(|line| h.add_listener(Arc::clone(line.end())));
+        Doors { list, mode, pool, line, armed: None }
+    }
+
+    /// How many sockets a policy decides about.
+    pub(super) fn shared(&self) -> usize {
+        self.list.iter().filter(|door| !door.own).count()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn is_line(&self, key: ListenerKey) -> bool {
+        self.line == Some(key)
+    }
+
+    /// The sockets that other loops accept from as well.
+    pub(super) fn shared_doors(&self) -> Vec<Door> {
+        self.list.iter().copied().filter(|door| !door.own).collect()
+    }
+
+    /// The sockets that an event of the backend is about.
+    pub(super) fn behind(&self, key: ListenerKey, load: &Load) -> Vec<Door> {
+        match load.pool().filter(|_| self.pool == Some(key)) {
+            Some(pool) => {
+                let mut space = [MaybeUninit::uninit(); POOLED];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                let ready: &[Event] = match epoll::wait(pool, &mut space, Some(&now)) {
+                    Ok((ready, _)) => ready,
+                    Err(_) => &[],
+                };
+                let is_ready =
+                    |door: &Door| ready.iter().any(|e| e.data.u64() == door.number as u64);
+                self.list.iter().copied().filter(|d| !d.own && is_ready(d)).collect()
+            }
+            None => self.list.iter().copied().filter(|door| door.key == key).collect(),
+        }
+    }
+
+    /// A connection was accepted from it.
+    pub(super) fn accepted(&mut self, key: ListenerKey) {
+        if let Some(door) = self.list.iter_mut().find(|door| door.key == key) {
+            door.used = true;
+        }
+    }
+
+    /// To the end of the kernel's list.
+    pub(super) fn readd(&mut self, h: &Handle, key: ListenerKey, log: &Log) {
+        if let Some(door) = self.list.iter_mut().find(|door| door.key == key && !door.own) {
+            door.used = false;
+            tell(h.rearm(key), log);
+        }
+    }
+
+    /// Does what the policy decided; a loop that is not able to take anything takes nothing.
+    pub(super) fn arm(&mut self, h: &Handle, decision: Decision, able: bool, log: &Log) {
+        let shared = decision != Decision::Disarmed && able;
+        let last = shared && decision == Decision::ArmedLast;
+        let before = self.armed.replace((shared, able));
+        if before == Some((shared, able)) && !last {
+            return;
+        }
+        let (mode, pool) = (self.mode, self.pool);
+        for door in self.list.iter_mut().filter(|door| door.own || pool.is_none()) {
+            if door.own {
+                set(h, door.key, able, Arm::Shared, log);
+            } else if last && std::mem::take(&mut door.used) && h.is_armed(door.key) {
+                tell(h.rearm(door.key), log);
+            } else {
+                set(h, door.key, shared, mode, log);
+            }
+        }
+        if let Some(key) = pool {
+            set(h, key, shared, Arm::Shared, log);
+        }
+        if let Some(key) = self.line {
+            set(h, key, able, Arm::Shared, log);
+        }
+    }
+
+    /// The loop's end: what it has to take to the last connection is returned, and what it has to
+    /// go on with stays.
+    pub(super) fn leave(&mut self, h: &Handle, load: &Load) -> Vec<Door> {
+        let mut last = Vec::new();
+        let until = h.now() + LINGER;
+        self.list.retain_mut(|door| {
+            let (left, others) = load.is_left(door.number, door.copy);
+            if !left {
+                h.remove_listener(door.key);
+            } else if door.own && others {
+                door.closes = Some(until);
+            } else {
+                last.push(*door);
+            }
+            door.closes.is_some()
+        });
+        self.forget_pool(h);
+        // The own ones that stay are armed whatever the policy of a retired loop says.
+        self.armed = None;
+        last
+    }
+
+    /// The server's end.
+    pub(super) fn close(&mut self, h: &Handle) -> Vec<Door> {
+        for door in self.list.drain(..) {
+            h.remove_listener(door.key);
+        }
+        self.forget_pool(h);
+        Vec::new()
+    }
+
+    /// When the next of the sockets closes that have no successor.
+    pub(super) fn next_close(&self) -> Option<Instant> {
+        self.list.iter().filter_map(|door| door.closes).min()
+    }
+
+    /// Those whose time has come.
+    pub(super) fn closing(&mut self, now: Instant) -> Vec<Door> {
+        if self.next_close().is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        self.list.extract_if(.., |door| door.closes.is_some_and(|at| now >= at)).collect()
+    }
+
+    fn forget_pool(&mut self, h: &Handle) {
+        if let Some(pool) = self.pool.take() {
+            h.remove_listener(pool);
+        }
+    }
+}
+
+fn set(h: &Handle, key: ListenerKey, on: bool, mode: Arm, log: &Log) {
+    if on {
+        tell(h.arm(key, mode), log);
+    } else {
+        h.disarm(key);
+    }
+}
+
+fn tell(done: std::io::Result<()>, log: &Log) {
+    if let Err(e) = done {
+        log!(log, Alert, None, "a listening socket could not be watched {}", Cause(&e));
+    }
+}

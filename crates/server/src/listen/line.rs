@@ -1,0 +1,118 @@
+//! Handing a connection to a loop of any process: its descriptor travels over a socket pair.
+//!
+//! Both ends are open in the master, so what was sent outlives the worker that was to take it:
+//! its successor does. unix(7), SCM_RIGHTS.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
+};
+
+/// A line to one loop.
+#[derive(Debug)]
+pub(super) struct Line {
+    send: OwnedFd,
+    receive: Arc<OwnedFd>,
+}
+
+impl Line {
+    pub(super) fn new() -> io::Result<Line> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (send, receive) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(Line { send, receive: Arc::new(receive) })
+    }
+
+    /// The end that is readable when a connection has come.
+    pub(super) fn end(&self) -> &Arc<OwnedFd> {
+        &self.receive
+    }
+
+    /// Sends a connection of an address; false when the line is full.
+    pub(super) fn hand(&self, connection: BorrowedFd<'_>, number: usize) -> io::Result<bool> {
+        let fds = [connection];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        let number = (number as u64).to_ne_bytes();
+        let sent =
+            sendmsg(&self.send, &[IoSlice::new(&number)], &mut ancillary, SendFlags::NOSIGNAL);
+        match sent {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The next connection that has come, with its address' number.
+    pub(super) fn take(&self) -> io::Result<Option<(OwnedFd, usize)>> {
+        let mut number = [0; 8];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut number)];
+        let message = match recvmsg(
+            self.receive.as_fd(),
+            &mut parts,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            Ok(message) => message,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let fd = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        match fd {
+            Some(fd) => Ok(Some((fd, u64::from_ne_bytes(number) as usize))),
+            None if message.flags.contains(ReturnFlags::CTRUNC) => Err(Errno::MFILE.into()),
+            None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn connections_arrive_in_order_and_alive() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let line = Line::new().unwrap();
+        assert!(line.take().unwrap().is_none());
+        let mut clients = Vec::new();
+        for number in [3, 9] {
+            clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let (connection, _) = listener.accept().unwrap();
+            assert!(line.hand(connection.as_fd(), number).unwrap());
+        }
+        for (client, expected) in clients.iter_mut().zip([3, 9]) {
+            let (connection, number) = line.take().unwrap().unwrap();
+            assert_eq!(number, expected);
+            TcpStream::from(connection).write_all(b"hello").unwrap();
+            let mut heard = String::new();
+            client.read_to_string(&mut heard).unwrap();
+            assert_eq!(heard, "hello");
+        }
+        assert!(line.take().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_full_line_says_so() {
+        let line = Line::new().unwrap();
+        let any = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sent = (0..100_000).take_while(|n| line.hand(any.as_fd(), *n).unwrap()).count();
+        assert!(sent < 100_000);
+        assert_eq!(line.take().unwrap().map(|(_, number)| number), Some(0));
+    }
+}

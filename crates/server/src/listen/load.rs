@@ -1,0 +1,147 @@
+//! What the loops of one cycle share to spread connections: made by the master before it forks.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use weir_balance::{LoadTable, Shape};
+use weir_sys::shared::SharedWords;
+
+use super::line::Line;
+use crate::sockets::Sockets;
+
+/// The load table of a cycle, with the ways in which its loops reach each other.
+#[derive(Debug)]
+pub struct Load {
+    words: SharedWords,
+    base: Instant,
+    /// A bell per loop: it wakes its loop from any process.
+    bells: Vec<Arc<OwnedFd>>,
+    /// For each address, how many of its sockets later cycles do without; all is none.
+    left: SharedWords,
+    /// The epoll instance of the policy that has one for all.
+    pool: Option<Arc<OwnedFd>>,
+    /// A line per loop, for the policy whose acceptor hands over.
+    lines: Vec<Line>,
+}
+
+impl Load {
+    /// For `loops` loops that accept from `sockets`.
+    pub fn new(loops: usize, shape: Shape, sockets: &Sockets) -> io::Result<Load> {
+        let bell = || {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            io::Result::Ok(Arc::new(eventfd(0, flags)?))
+        };
+        let pool = (shape == Shape::SharedEpoll).then(|| pool(sockets)).transpose()?;
+        let lines = if shape == Shape::AcceptorOne { loops } else { 0 };
+        Ok(Load {
+            words: SharedWords::new(LoadTable::words(loops))?,
+            base: Instant::now(),
+            bells: (0..loops).map(|_| bell()).collect::<io::Result<_>>()?,
+            left: SharedWords::new(sockets.iter().count().max(1))?,
+            pool,
+            lines: (0..lines).map(|_| Line::new()).collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// The table; every worker of the cycle sees the same.
+    pub fn table(&self) -> LoadTable<'_> {
+        LoadTable::over(&self.words, self.base)
+    }
+
+    /// Wakes loop `i`.
+    pub fn ring(&self, i: usize) {
+        if let Some(bell) = self.bells.get(i) {
+            // It fails only when the counter is full, and then the bell rings already.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The bell of loop `i`.
+    pub(super) fn bell(&self, i: usize) -> Option<&Arc<OwnedFd>> {
+        self.bells.get(i)
+    }
+
+    /// The epoll instance for all, if the policy has one.
+    pub(super) fn pool(&self) -> Option<&Arc<OwnedFd>> {
+        self.pool.as_ref()
+    }
+
+    /// The line to loop `i`, if the policy has an acceptor that hands over.
+    pub(super) fn line(&self, i: usize) -> Option<&Line> {
+        self.lines.get(i)
+    }
+
+    /// Notes that only the first `kept` sockets of an address go on in the next cycle.
+    pub fn leave(&self, number: usize, kept: usize) {
+        if let Some(word) = self.left.get(number) {
+            word.store(kept as u64 + 1, SeqCst);
+        }
+    }
+
+    /// Whether nobody accepts from this socket any more when the cycle's loops have ended, and
+    /// whether others of its address go on.
+    pub(super) fn is_left(&self, number: usize, copy: usize) -> (bool, bool) {
+        match self.left.get(number).map_or(0, |word| word.load(SeqCst)) {
+            0 => (false, true),
+            kept => (copy as u64 + 1 >= kept, kept > 1),
+        }
+    }
+}
+
+/// Empties a bell.
+pub(super) fn silence(bell: BorrowedFd<'_>) {
+    let mut count = [0; 8];
+    let _ = rustix::io::read(bell, &mut count);
+}
+
+/// One epoll instance with every shared socket in it, under the number of its address.
+fn pool(sockets: &Sockets) -> io::Result<Arc<OwnedFd>> {
+    let pool = epoll::create(CreateFlags::CLOEXEC)?;
+    for (number, socket) in sockets.iter().enumerate().filter(|(_, s)| !s.is_each_loops_own()) {
+        for fd in &socket.copies {
+            let data = EventData::new_u64(number as u64);
+            epoll::add(&pool, fd.as_fd(), data, EventFlags::IN)?;
+        }
+    }
+    Ok(Arc::new(pool))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_left_from_the_end() {
+        let sockets = Sockets::default();
+        let load = Load::new(2, Shape::SocketEach, &sockets).unwrap();
+        assert_eq!(load.is_left(0, 1), (false, true));
+        load.leave(0, 1);
+        assert_eq!(load.is_left(0, 0), (false, true));
+        assert_eq!(load.is_left(0, 1), (true, true));
+        load.leave(0, 0);
+        assert_eq!(load.is_left(0, 0), (true, false));
+    }
+
+    #[test]
+    fn a_bell_rings_until_it_is_silenced() {
+        let load = Load::new(1, Shape::SocketEach, &Sockets::default()).unwrap();
+        let bell = load.bell(0).unwrap();
+        let rings = || {
+            let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut fds, Some(&now)).unwrap() == 1
+        };
+        assert!(!rings());
+        load.ring(0);
+        load.ring(0);
+        assert!(rings());
+        silence(bell.as_fd());
+        assert!(!rings());
+        load.ring(7);
+    }
+}
