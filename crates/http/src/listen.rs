@@ -51,6 +51,17 @@ impl Address {
         }
     }
 
+    /// Appends [`Address::host`].
+    pub fn write_host(&self, out: &mut Vec<u8>) {
+        use std::io::Write;
+        // Writing to a vector cannot fail.
+        let _ = match self {
+            Address::Inet(inet) => write!(out, "{}", inet.ip()),
+            Address::Unix(path) => write!(out, "unix:{}", path.display()),
+            Address::Unknown => Ok(()),
+        };
+    }
+
     /// The port, where there is one.
     pub fn port(&self) -> Option<u16> {
         match self {

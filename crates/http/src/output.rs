@@ -28,6 +28,8 @@ pub struct Output {
     filters: Vec<Option<Box<dyn BodyFilter>>>,
     /// Bytes sent, head and all: `$bytes_sent`.
     pub sent: u64,
+    /// The last byte was sent: `$request_completion`.
+    pub complete: bool,
     /// Bytes that a body of known length still lacks.
     left: Option<u64>,
 }
@@ -235,6 +237,7 @@ impl Request {
         if last || waiting >= self.conf().core.postpone_output {
             self.flush().await?;
         }
+        self.output.complete = last;
         if last && self.output.left.is_some_and(|left| left > 0) {
             // Fewer bytes than were announced: only closing tells the client.
             self.keepalive = false;
@@ -262,8 +265,7 @@ impl Request {
             }
             if last {
                 output.put_memory(b"0\r\n");
-                let trailers = std::mem::take(&mut self.response.trailers);
-                for (name, value) in trailers.iter() {
+                for (name, value) in self.response.trailers.iter() {
                     output.put_memory(&[name, b": ", value, b"\r\n"].concat());
                 }
                 output.put_memory(b"\r\n");

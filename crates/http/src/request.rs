@@ -8,6 +8,7 @@ use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
 
 use crate::body::Body;
 use crate::connection::Conn;
+use crate::listen::Address;
 use crate::location::Location;
 use crate::modules::{Contexts, LocationConf};
 use crate::output::Output;
@@ -76,6 +77,10 @@ pub struct Request {
     pub keepalive: bool,
     /// Bytes of the head and body read.
     pub request_length: u64,
+    /// Its first bytes came together with the request before.
+    pub pipelined: bool,
+    /// `set $limit_rate`: bytes a second, instead of the location's; 0 is no limit.
+    pub limit_rate: Option<u64>,
 }
 
 /// The room of an ended request, for the next one: buffers keep their capacity.
@@ -97,6 +102,7 @@ impl Request {
     pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) -> Request {
         let site = worker.site;
         let server = site.default_server(&conn);
+        let pipelined = !scratch.buf.is_empty();
         Request {
             started: worker.handle.now(),
             conn,
@@ -125,6 +131,8 @@ impl Request {
             error_status: 0,
             keepalive: false,
             request_length: 0,
+            pipelined,
+            limit_rate: None,
         }
     }
 
@@ -166,6 +174,21 @@ impl Request {
         span.of(&self.buf)
     }
 
+    /// Who asked: the client's address, or the one that `realip` found behind it.
+    pub fn peer(&self) -> &Address {
+        self.contexts.realip.as_deref().unwrap_or(&self.conn.peer)
+    }
+
+    /// The request line without its end; of a refused one, what was read of it.
+    pub fn request_line(&self) -> &[u8] {
+        let line = self.text(self.head().line);
+        if !line.is_empty() {
+            return line;
+        }
+        let end = memchr::memchr2(b'\r', b'\n', &self.buf).unwrap_or(self.buf.len());
+        self.buf.get(..end).unwrap_or_default()
+    }
+
     /// The first header of a well-known name.
     pub fn header(&self, id: HeaderId) -> Option<&[u8]> {
         self.head().headers.iter().find(|h| h.id == id).map(|h| h.value.of(&self.buf))
@@ -194,7 +217,7 @@ impl Request {
 
     fn describe(&self, line: &mut String) {
         use std::fmt::Write;
-        let _ = write!(line, ", client: {}, server: {}", self.conn.peer.host(), self.server.name());
+        let _ = write!(line, ", client: {}, server: {}", self.peer().host(), self.server.name());
         let head = self.head();
         if head.line_end > 0 {
             let request = self.buf.get(..head.line_end as usize).unwrap_or_default();

@@ -84,6 +84,8 @@ impl Response {
             b"last_modified" => {
                 append(out, self.last_modified.map(|t| weir_proto::date::imf_fixdate(t).to_vec()))
             }
+            b"server" => append(out, self.server.as_ref()),
+            b"date" => append(out, self.date.as_ref()),
             b"transfer_encoding" if self.chunked => append(out, Some("chunked")),
             _ => false,
         }

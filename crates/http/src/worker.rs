@@ -1,6 +1,7 @@
 //! One loop's state of the `http` room: what its connections share.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +61,30 @@ pub struct Worker {
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     date: Cell<(i64, [u8; 29])>,
+    /// The last second for which the time zone was asked, and its offset.
+    offset: Cell<(i64, i32)>,
+    ids: Ids,
+}
+
+/// The source of `$request_id`: a keyed hash of a counter.
+struct Ids {
+    hash: RandomState,
+    seed: [u8; 16],
+    count: Cell<u64>,
+}
+
+impl Ids {
+    fn new() -> Ids {
+        // Forked processes may share the hash's keys, but not this.
+        let mut seed = [0; 16];
+        let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+        Ids { hash: RandomState::new(), seed, count: Cell::new(0) }
+    }
+
+    fn next(&self) -> u64 {
+        self.count.set(self.count.get() + 1);
+        self.hash.hash_one((std::process::id(), self.seed, self.count.get()))
+    }
 }
 
 impl Worker {
@@ -82,6 +107,8 @@ impl Worker {
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
             date: Cell::new((i64::MIN, [b' '; 29])),
+            offset: Cell::new((i64::MIN, 0)),
+            ids: Ids::new(),
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         worker
@@ -134,6 +161,26 @@ impl Worker {
             self.date.set((now, text));
         }
         out.extend_from_slice(&text);
+    }
+
+    /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
+    pub fn local_time(&self) -> (i64, i32) {
+        let now = self.handle.wall().secs;
+        let (at, offset) = self.offset.get();
+        if at == now {
+            return (now, offset);
+        }
+        let offset = weir_sys::localtime::local(now).offset;
+        self.offset.set((now, offset));
+        (now, offset)
+    }
+
+    /// 16 bytes that are not given out twice.
+    pub fn random_id(&self) -> [u8; 16] {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&self.ids.next().to_ne_bytes());
+        id[8..].copy_from_slice(&self.ids.next().to_ne_bytes());
+        id
     }
 
     pub(crate) fn next_connection(&self) -> u64 {

@@ -3,6 +3,7 @@
 //! Nothing here reads, writes, waits or asks a clock. Parsers take the bytes received so far and
 //! answer with [`Span`]s into them; what they accept and refuse is what nginx accepts and refuses.
 
+pub mod base64;
 pub mod conditional;
 pub mod date;
 pub mod http1;

@@ -10,5 +10,6 @@ pub mod select;
 pub mod shared;
 pub mod signal;
 pub mod sockopt;
+pub mod tcpinfo;
 pub mod title;
 pub mod user;

@@ -65,7 +65,10 @@ modules! { core, rewrite, work }
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
 #[derive(Default)]
-pub struct Contexts {}
+pub struct Contexts {
+    /// The client's address where another one than the connection's counts.
+    pub realip: Option<Box<crate::listen::Address>>,
+}
 
 /// The phases, in nginx's order; the handlers of each run in the order written here.
 pub struct Phases {

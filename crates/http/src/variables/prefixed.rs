@@ -1,5 +1,8 @@
 //! Variables whose name says what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
 
+use weir_proto::http1::HeaderId;
+use weir_proto::uri;
+
 use super::Get;
 use crate::request::Request;
 
@@ -8,11 +11,13 @@ type Read = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
 
 /// The variable of this name, if its prefix is one of these.
 pub fn getter(name: &[u8]) -> Option<Get> {
-    let families: [(&[u8], Read); 4] = [
+    let families: [(&[u8], Read); 6] = [
         (b"arg_", argument),
         (b"http_", request_header),
         (b"sent_http_", response_header),
+        (b"sent_trailer_", trailer),
         (b"cookie_", cookie),
+        (b"proxy_protocol_tlv_", |_, _, _| false),
     ];
     let (rest, get) =
         families.into_iter().find_map(|(prefix, get)| Some((name.strip_prefix(prefix)?, get)))?;
@@ -21,32 +26,25 @@ pub fn getter(name: &[u8]) -> Option<Get> {
 }
 
 fn argument(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    match find_argument(&r.args, name) {
-        Some(value) => {
-            out.extend_from_slice(value);
-            true
-        }
-        None => false,
+    let value = if name.is_empty() { None } else { uri::arg(&r.args, name) };
+    put_some(out, value)
+}
+
+fn put_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
+    if let Some(value) = value {
+        out.extend_from_slice(value);
     }
+    value.is_some()
 }
 
-/// The first `name=value` of a query string; names are compared without case, as nginx does.
-pub fn find_argument<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    args.split(|b| *b == b'&').find_map(|pair| {
-        let (key, value) = pair.split_at_checked(name.len())?;
-        if !key.eq_ignore_ascii_case(name) {
-            return None;
-        }
-        value.strip_prefix(b"=")
-    })
-}
-
-fn request_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+/// `$http_x`: all values of a request's header.
+pub fn request_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
     joined(r.headers().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), separator, out)
 }
 
-fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+/// `$sent_http_x`: all values of an answer's header.
+pub fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     if r.response.special_header(name, out) {
         return true;
     }
@@ -55,6 +53,11 @@ fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
         b", ",
         out,
     )
+}
+
+fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let trailers = r.response.trailers.iter();
+    joined(trailers.filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
 }
 
 /// Joins all values of a header, as a list of one header would be written (RFC 9110 section 5.3).
@@ -84,20 +87,6 @@ pub fn same_name(header: &[u8], variable: &[u8]) -> bool {
 }
 
 fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let value =
-        r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(b"cookie")).find_map(|(_, v)| {
-            v.split(|b| *b == b';').find_map(|pair| {
-                let pair = pair.trim_ascii_start();
-                let (key, value) = pair.split_at_checked(name.len())?;
-                let value = key.eq_ignore_ascii_case(name).then_some(value)?;
-                value.trim_ascii_start().strip_prefix(b"=").map(<[u8]>::trim_ascii)
-            })
-        });
-    match value {
-        Some(value) => {
-            out.extend_from_slice(value);
-            true
-        }
-        None => false,
-    }
+    let mut lines = r.head().all(HeaderId::Cookie).map(|h| h.value.of(&r.buf));
+    put_some(out, lines.find_map(|line| uri::list_value(line, name, b';')))
 }

@@ -17,8 +17,12 @@ pub struct Limit {
 /// The request's limit, if it has one.
 pub fn rate(r: &mut Request) -> Option<Limit> {
     let core = &r.conf().core;
-    let template = core.limit_rate.as_ref()?;
-    let rate = weir_conf::values::size(&template.eval(r)).filter(|n| *n > 0)?;
+    let rate = match (r.limit_rate, &core.limit_rate) {
+        (Some(rate), _) => Some(rate),
+        (None, None) => None,
+        (None, Some(template)) => weir_conf::values::size(&template.eval(r)),
+    };
+    let rate = rate.filter(|n| *n > 0)?;
     let after = core.limit_rate_after.as_ref().and_then(|t| weir_conf::values::size(&t.eval(r)));
     Some(Limit { rate, after: after.unwrap_or(0) })
 }

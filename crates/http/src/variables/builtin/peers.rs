@@ -1,0 +1,60 @@
+//! Both ends of the connection, and this server.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use weir_sys::tcpinfo::{TcpInfo, tcp_info};
+
+use super::{Read, number, put};
+use crate::listen::Address;
+use crate::request::Request;
+
+pub const TABLE: &[(&str, Read)] = &[
+    ("remote_addr", |r, out| {
+        r.peer().write_host(out);
+        true
+    }),
+    ("remote_port", |r, out| port(out, r.peer().port())),
+    ("binary_remote_addr", |r, out| {
+        match r.peer() {
+            Address::Inet(inet) => match inet.ip() {
+                IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+            },
+            other => other.write_host(out),
+        }
+        true
+    }),
+    ("server_addr", |r, out| {
+        r.conn.local().write_host(out);
+        true
+    }),
+    ("server_port", |r, out| port(out, r.conn.local().port())),
+    ("connection", |r, out| number(out, r.conn.number)),
+    ("connection_requests", |r, out| number(out, r.conn.requests.get())),
+    ("pid", |r, out| number(out, u64::from(r.worker.identity.pid))),
+    ("loop", |r, out| number(out, u64::from(r.worker.identity.index))),
+    // Filled in where `listen ... proxy_protocol` is understood.
+    ("proxy_protocol_addr", |_, _| false),
+    ("proxy_protocol_port", |_, _| false),
+    ("proxy_protocol_server_addr", |_, _| false),
+    ("proxy_protocol_server_port", |_, _| false),
+    ("tcpinfo_rtt", |r, out| tcp(r, out, |info| info.rtt)),
+    ("tcpinfo_rttvar", |r, out| tcp(r, out, |info| info.rttvar)),
+    ("tcpinfo_snd_cwnd", |r, out| tcp(r, out, |info| info.snd_cwnd)),
+    ("tcpinfo_rcv_space", |r, out| tcp(r, out, |info| info.rcv_space)),
+];
+
+fn port(out: &mut Vec<u8>, port: Option<u16>) -> bool {
+    match port.unwrap_or(0) {
+        0 => put(out, b""),
+        port => number(out, u64::from(port)),
+    }
+}
+
+fn tcp(r: &Request, out: &mut Vec<u8>, field: fn(TcpInfo) -> u32) -> bool {
+    match tcp_info(r.conn.stream.as_fd()) {
+        Ok(info) => number(out, u64::from(field(info))),
+        Err(_) => false,
+    }
+}

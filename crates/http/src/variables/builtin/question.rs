@@ -1,0 +1,91 @@
+//! What the client asked, and how weir understands it.
+
+use weir_proto::base64::{self, Alphabet};
+use weir_proto::http1::HeaderId;
+
+use super::{Read, number, put, put_some};
+use crate::request::Request;
+use crate::variables::prefixed;
+
+pub const TABLE: &[(&str, Read)] = &[
+    ("request", |r, out| put(out, r.request_line())),
+    ("request_method", |r, out| {
+        let name = r.text(r.head().method_name);
+        put_some(out, Some(name).filter(|n| !n.is_empty()))
+    }),
+    ("request_uri", |r, out| put(out, r.text(r.head().target))),
+    ("server_protocol", |r, out| put(out, r.text(r.head().protocol))),
+    ("scheme", |_, out| put(out, b"http")),
+    ("https", |_, out| put(out, b"")),
+    ("uri", |r, out| put(out, &r.path)),
+    ("document_uri", |r, out| put(out, &r.path)),
+    ("args", |r, out| put(out, &r.args)),
+    ("query_string", |r, out| put(out, &r.args)),
+    ("is_args", |r, out| put(out, if r.args.is_empty() { b"" } else { b"?" })),
+    ("host", |r, out| match r.host.is_empty() {
+        true => put(out, r.server.name().as_bytes()),
+        false => put(out, &r.host),
+    }),
+    ("server_name", |r, out| put(out, r.server.name().as_bytes())),
+    ("request_port", |r, out| match r.head().port {
+        0 => put(out, b""),
+        port => number(out, u64::from(port)),
+    }),
+    ("is_request_port", |r, out| put(out, if r.head().port == 0 { b"" } else { b":" })),
+    ("http_host", |r, out| prefixed::request_header(r, b"host", out)),
+    ("http_user_agent", |r, out| prefixed::request_header(r, b"user_agent", out)),
+    ("http_referer", |r, out| prefixed::request_header(r, b"referer", out)),
+    ("http_via", |r, out| prefixed::request_header(r, b"via", out)),
+    ("http_x_forwarded_for", |r, out| prefixed::request_header(r, b"x_forwarded_for", out)),
+    ("http_cookie", |r, out| prefixed::request_header(r, b"cookie", out)),
+    ("content_type", |r, out| put_some(out, r.header(HeaderId::ContentType))),
+    ("content_length", |r, out| match (r.header(HeaderId::ContentLength), r.body.length) {
+        (Some(text), _) => put(out, text),
+        (None, Some(length)) => number(out, length),
+        (None, None) => false,
+    }),
+    ("remote_user", |r, out| match credentials(r) {
+        Some((user, _)) => put(out, &user),
+        None => false,
+    }),
+    ("request_length", |r, out| number(out, r.request_length)),
+    ("request_body", |r, out| {
+        for piece in &r.body.memory {
+            out.extend_from_slice(piece);
+        }
+        !r.body.memory.is_empty()
+    }),
+    ("nginx_version", |_, out| put(out, crate::NGINX_VERSION.as_bytes())),
+];
+
+/// `set $args ...`
+pub fn set_args(r: &mut Request, value: &[u8]) {
+    r.args.clear();
+    r.args.extend_from_slice(value);
+    r.unchanged_path = false;
+}
+
+/// User and password of HTTP's basic authentication (RFC 7617), if the client sent them.
+pub fn credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
+    let value = r.header(HeaderId::Authorization)?;
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let spaces = rest.iter().take_while(|ch| **ch == b' ').count();
+    let mut user = base64::decode(Alphabet::Plain, rest.get(spaces..)?)?;
+    let colon = memchr::memchr(b':', &user)?;
+    let password = user.get(colon + 1..)?.to_vec();
+    user.truncate(colon);
+    Some((user, password))
+}
+
+/// 16 bytes that no other request has, in hexadecimal.
+pub fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for byte in r.worker.random_id() {
+        out.push(HEX[usize::from(byte >> 4)]);
+        out.push(HEX[usize::from(byte & 15)]);
+    }
+    true
+}
