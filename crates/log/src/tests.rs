@@ -6,6 +6,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
+proptest::proptest! {
+    #[test]
+    fn any_syslog_parameters_are_read_or_refused(text in "(server=[^,]{0,9}|tag=.{0,40}|.{0,20}|,)*") {
+        // Names would be looked up in the network.
+        if !text.contains("server=") || text.contains("server=unix") {
+            let _ = Syslog::parse(&text);
+        }
+    }
+
+    #[test]
+    fn a_line_of_any_text_fits_and_ends(text in ".{0,3000}") {
+        let line = line::Line::new(Level::Info, Some(u64::MAX), format_args!("{text}"));
+        proptest::prop_assert!(line.bytes().len() <= LINE_MAX);
+        proptest::prop_assert!(line.bytes().ends_with(b"\n"));
+    }
+}
+
 /// A directory of its own for each test, removed at the end.
 struct Dir(PathBuf);
 

@@ -125,6 +125,22 @@ impl Options {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn any_arguments_are_read_or_refused(args: Vec<Vec<u8>>) {
+            let args: Vec<_> = args.into_iter().map(OsString::from_vec).collect();
+            let _ = parse(&args);
+        }
+
+        #[test]
+        fn letters_mean_the_same_joined_and_apart(letters in "[?hvVtTq]{0,8}") {
+            let joined = read(&[&format!("-{letters}")]);
+            let apart: Vec<_> = letters.chars().map(|letter| format!("-{letter}")).collect();
+            let apart: Vec<_> = apart.iter().map(String::as_str).collect();
+            proptest::prop_assert_eq!(joined, read(&apart));
+        }
+    }
+
     fn read(args: &[&str]) -> Result<Options, String> {
         parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
     }

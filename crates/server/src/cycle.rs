@@ -189,6 +189,12 @@ pub fn built(known: &Known, context: Context) -> bool {
         || (!(Context::MAIN | Context::EVENTS).meets(context) && weir_http::built(known.name))
 }
 
+/// The sentence about a directive that weir has built, for docs/directives.md.
+pub fn help(known: &Known) -> Option<&'static str> {
+    let of_http = || weir_http::modules::directive(known.name).map(|d| d.help);
+    config::help(known).or_else(of_http)
+}
+
 /// Logs an error's first line, and shows the rest where somebody reads along.
 fn tell(log: &Log, sources: &Sources, error: &Error) {
     let level = match error.level {

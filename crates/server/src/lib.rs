@@ -22,5 +22,4 @@ mod version;
 mod worker;
 
 pub use boot::run;
-pub use config::help;
-pub use cycle::built;
+pub use cycle::{built, help};

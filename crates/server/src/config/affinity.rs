@@ -92,6 +92,21 @@ fn mask(text: &[u8]) -> Result<Vec<usize>, String> {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn a_mask_lists_its_ones(cpus in proptest::collection::btree_set(0_usize..1024, 0..9)) {
+            let most = cpus.last().copied().unwrap_or(0);
+            let digit = |cpu| if cpus.contains(&cpu) { b'1' } else { b'0' };
+            let text: Vec<u8> = (0..=most).rev().map(digit).collect();
+            proptest::prop_assert_eq!(mask(&text).unwrap(), cpus.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_bytes_are_a_mask_or_refused(text: Vec<u8>) {
+            let _ = mask(&text);
+        }
+    }
+
     #[test]
     fn masks_count_from_the_right_and_skip_spaces() {
         assert_eq!(mask(b"0101").unwrap(), [0, 2]);
