@@ -71,6 +71,11 @@ impl Body {
         self.done
     }
 
+    /// The client is not worth waiting for: its request was no request.
+    pub fn never_linger(&mut self) {
+        self.broken = true;
+    }
+
     /// Whether to read on before closing.
     pub fn should_linger(&self, linger: Linger) -> bool {
         match linger {

@@ -8,10 +8,12 @@ use weir_log::{Log, OpenLogs};
 
 use crate::listen::ListenLine;
 use crate::location::{Kind, Location, LocationId, Place};
-use crate::modules::core::ServerConf;
+use crate::modules::core::{Root, ServerConf};
 use crate::modules::{LocationConf, MODULES};
 use crate::scope::Scope;
 use crate::site::{Server, Site};
+use crate::temp_file::TempPath;
+use crate::template::Template;
 use crate::variables::Variables;
 
 /// What the configuration's reader gives to the `http` room.
@@ -38,6 +40,8 @@ pub struct Setup<'a> {
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
     locations: Vec<Option<Location>>,
+    temp_paths: Vec<Arc<TempPath>>,
+    file_caches: u32,
 }
 
 impl Setup<'_> {
@@ -62,6 +66,33 @@ impl Setup<'_> {
         use std::os::unix::ffi::OsStrExt;
         self.inputs.prefix.join(std::ffi::OsStr::from_bytes(name))
     }
+
+    /// The same as bytes; variables may stand in it.
+    pub fn full_name(&self, name: &[u8]) -> Vec<u8> {
+        use std::os::unix::ffi::OsStringExt;
+        self.path(name).into_os_string().into_vec()
+    }
+
+    /// The machine's name in lower case: `$hostname`.
+    pub fn hostname(&self) -> String {
+        rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase()
+    }
+
+    /// Another `open_file_cache`: its number among all of the site.
+    pub fn next_file_cache(&mut self) -> u32 {
+        self.file_caches += 1;
+        self.file_caches - 1
+    }
+
+    /// Takes note of a directory for temporary files, which the server creates before it serves.
+    pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
+        if let Some(known) = self.temp_paths.iter().find(|known| ***known == path) {
+            return known.clone();
+        }
+        let path = Arc::new(path);
+        self.temp_paths.push(path.clone());
+        path
+    }
 }
 
 /// Reads the block; also says what is odd but no reason to stop.
@@ -75,20 +106,25 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         servers: Vec::new(),
         warnings: Vec::new(),
         locations: Vec::new(),
+        temp_paths: Vec::new(),
+        file_caches: 0,
     };
     for module in MODULES {
         (module.init)(&mut setup);
     }
     let mut location = LocationConf::default();
-    Scope::change(&mut location.core).error_log = inputs.error_log.clone();
+    let core = Scope::change(&mut location.core);
+    core.error_log = inputs.error_log.clone();
+    core.root = Root { value: Template::text(&setup.full_name(b"html")), ..Root::default() };
     let place = Place::new(b"", Kind::Server);
     let mut scope = Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
     scope.read(lines)?;
     let main = scope.location;
     setup.variables.check().map_err(Error::emerg)?;
-    let Setup { servers, locations, variables, mut warnings, .. } = setup;
+    let Setup { servers, locations, variables, mut warnings, temp_paths, .. } = setup;
+    let prefix = inputs.prefix.as_os_str().as_encoded_bytes().to_vec();
     let locations: Option<Vec<Location>> = locations.into_iter().collect();
     let locations = locations.ok_or_else(|| block.error("a location was left unread"))?;
-    let site = Site::new(servers, locations, variables, main, &mut warnings)?;
+    let site = Site::new(servers, locations, variables, main, temp_paths, prefix, &mut warnings)?;
     Ok((site, warnings))
 }

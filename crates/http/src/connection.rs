@@ -11,7 +11,7 @@ use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 
-use crate::listen::Address;
+use crate::address::Address;
 use crate::phases;
 use crate::request::Request;
 use crate::request_head;

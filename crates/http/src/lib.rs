@@ -5,9 +5,11 @@
 //! way: `connection` reads bytes and parks idle sockets, `request` is what is known of one request,
 //! `phases` carries it through the handlers that `modules/mod.rs` lists, `output` sends what they answer.
 
+mod address;
 mod body;
 mod configure;
 mod connection;
+mod files;
 mod headers;
 mod listen;
 mod location;
@@ -22,16 +24,20 @@ mod response;
 mod scope;
 mod site;
 mod special;
+mod temp_file;
 mod template;
 #[cfg(test)]
 mod trial;
+mod user_agent;
 mod variables;
 mod worker;
 
+pub use address::Address;
 pub use configure::{Inputs, configure};
-pub use listen::{Address, Listen};
+pub use listen::{Keepalive, Listen};
 pub use modules::built;
 pub use site::Site;
+pub use temp_file::TempPath;
 pub use worker::{Identity, Retire, Worker};
 
 /// weir's own version, as `Server:` and the error pages show it.

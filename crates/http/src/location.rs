@@ -40,6 +40,11 @@ impl Kind {
     pub fn is_server(&self) -> bool {
         matches!(self, Kind::Server)
     }
+
+    /// `location ~ x`
+    pub fn is_regex(&self) -> bool {
+        matches!(self, Kind::Regex(_))
+    }
 }
 
 /// One location: its settings and those inside it.

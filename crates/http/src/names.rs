@@ -21,31 +21,37 @@ pub enum ServerName {
     Tail(Vec<u8>),
     /// `~^www\d+`
     Regex(Regex),
+    /// A wildcard of a form that does not exist; complained about where addresses are known.
+    Bad(Vec<u8>),
 }
 
 impl ServerName {
-    /// Reads a name as written; lower-cased, as hosts are compared without case.
+    /// Reads a name as written; lower-cased, as hosts are compared without case. `None`: no name at all.
     pub fn parse(text: &[u8]) -> Option<Vec<ServerName>> {
+        match text {
+            [b'*', rest @ ..] if rest.len() < 2 || rest.first() != Some(&b'.') => return None,
+            [b'.'] => return None,
+            _ => {}
+        }
         let name = text.to_ascii_lowercase();
-        if name.contains(&0) {
-            return None;
+        let stars = memchr::memchr_iter(b'*', &name).count();
+        let dots = name.windows(2).any(|pair| pair == b"..");
+        if stars > 1 || dots || name.contains(&0) {
+            return Some(vec![ServerName::Bad(name)]);
         }
         if let Some(rest) = name.strip_prefix(b"*.") {
-            return valid_rest(rest).then(|| vec![ServerName::Head(rest.to_vec())]);
+            return Some(vec![ServerName::Head(rest.to_vec())]);
         }
         if let Some(rest) = name.strip_prefix(b".") {
-            let both = vec![ServerName::Head(rest.to_vec()), ServerName::Exact(rest.to_vec())];
-            return valid_rest(rest).then_some(both);
+            return Some(vec![ServerName::Exact(rest.to_vec()), ServerName::Head(rest.to_vec())]);
         }
-        if let Some(rest) = name.strip_suffix(b".*") {
-            return valid_rest(rest).then(|| vec![ServerName::Tail(rest.to_vec())]);
+        if let Some(rest) = name.strip_suffix(b".*")
+            && !rest.is_empty()
+        {
+            return Some(vec![ServerName::Tail(rest.to_vec())]);
         }
-        (!name.contains(&b'*')).then(|| vec![ServerName::Exact(name)])
+        Some(vec![if stars == 0 { ServerName::Exact(name) } else { ServerName::Bad(name) }])
     }
-}
-
-fn valid_rest(rest: &[u8]) -> bool {
-    !rest.is_empty() && !rest.contains(&b'*') && !rest.windows(2).any(|w| w == b"..")
 }
 
 /// The servers of one address.
@@ -81,6 +87,7 @@ impl Hosts {
                 self.regexes.push((regex.clone(), server));
                 return true;
             }
+            ServerName::Bad(_) => return true,
         };
         if map.contains_key(key) {
             return false;
@@ -91,31 +98,35 @@ impl Hosts {
 
     /// The server for a host (lower case, without port). `r` receives the groups of a regular expression.
     pub fn find(&self, host: &[u8], r: &mut Request) -> ServerId {
-        if let Some(&id) = self.exact.get(host) {
+        if let Some(id) = self.find_fixed(host) {
             return id;
         }
         if host.is_empty() {
             return self.default;
-        }
-        if !self.heads.is_empty() {
-            for at in memchr::memchr_iter(b'.', host) {
-                if let Some(&id) = self.heads.get(&host[at + 1..]).filter(|_| at > 0) {
-                    return id;
-                }
-            }
-        }
-        if !self.tails.is_empty() {
-            for at in memchr::memrchr_iter(b'.', host) {
-                if let Some(&id) = self.tails.get(&host[..at]).filter(|_| at + 1 < host.len()) {
-                    return id;
-                }
-            }
         }
         let hit = self.regexes.iter().find(|(regex, _)| match regex.groups() {
             0 => regex.is_match(host),
             _ => regex.matches(r, host),
         });
         hit.map_or(self.default, |(_, id)| *id)
+    }
+
+    /// The same among names that are no regular expressions.
+    fn find_fixed(&self, host: &[u8]) -> Option<ServerId> {
+        if let Some(&id) = self.exact.get(host) {
+            return Some(id);
+        }
+        let head = |at: usize| self.heads.get(host.get(at + 1..)?).filter(|_| at > 0);
+        if !self.heads.is_empty()
+            && let Some(&id) = memchr::memchr_iter(b'.', host).find_map(head)
+        {
+            return Some(id);
+        }
+        let tail = |at: usize| self.tails.get(host.get(..at)?).filter(|_| at + 1 < host.len());
+        if self.tails.is_empty() {
+            return None;
+        }
+        memchr::memrchr_iter(b'.', host).find_map(tail).copied()
     }
 
     /// True where the default server has all requests.
@@ -129,10 +140,105 @@ impl ServerName {
     /// As written, for messages.
     pub fn text(&self) -> Vec<u8> {
         match self {
-            ServerName::Exact(name) => name.clone(),
+            ServerName::Exact(name) | ServerName::Bad(name) => name.clone(),
             ServerName::Head(rest) => [b"*.", rest.as_slice()].concat(),
             ServerName::Tail(rest) => [rest.as_slice(), b".*"].concat(),
             ServerName::Regex(regex) => format!("~{}", regex.text()).into_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hosts(names: &[&str]) -> Hosts {
+        let mut hosts = Hosts::new(ServerId(0));
+        for (i, name) in names.iter().enumerate() {
+            for name in ServerName::parse(name.as_bytes()).unwrap() {
+                hosts.add(&name, ServerId(i as u32 + 1));
+            }
+        }
+        hosts
+    }
+
+    fn find(hosts: &Hosts, host: &str) -> u32 {
+        hosts.find_fixed(host.as_bytes()).map_or(0, |id| id.0)
+    }
+
+    #[test]
+    fn exact_names_win_over_long_wildcards_and_those_over_short_ones() {
+        let hosts = hosts(&["www.example.org", "*.example.org", "*.org", "www.example.*"]);
+        assert_eq!(find(&hosts, "www.example.org"), 1);
+        assert_eq!(find(&hosts, "a.b.example.org"), 2);
+        assert_eq!(find(&hosts, "example.org"), 3);
+        assert_eq!(find(&hosts, "www.example.com"), 4);
+        assert_eq!(find(&hosts, "www.example.co.uk"), 4);
+        assert_eq!(find(&hosts, "org"), 0);
+        assert_eq!(find(&hosts, "www.example."), 0);
+    }
+
+    #[test]
+    fn a_leading_dot_stands_for_the_name_and_all_below_it() {
+        let hosts = hosts(&[".example.org"]);
+        assert_eq!(find(&hosts, "example.org"), 1);
+        assert_eq!(find(&hosts, "a.example.org"), 1);
+        assert_eq!(find(&hosts, "aexample.org"), 0);
+    }
+
+    #[test]
+    fn bad_names_are_told_apart_from_none() {
+        for text in ["*", "*.", "*a", "."] {
+            assert!(ServerName::parse(text.as_bytes()).is_none(), "{text}");
+        }
+        for text in ["a.*.b", "a*", "*.a.*", "a..b"] {
+            let names = ServerName::parse(text.as_bytes()).unwrap();
+            assert!(matches!(names.as_slice(), [ServerName::Bad(_)]), "{text}");
+        }
+    }
+
+    fn names() -> impl Strategy<Value = Vec<String>> {
+        let label = "[ab]{1,2}";
+        let host = prop::collection::vec(label, 1..4).prop_map(|labels| labels.join("."));
+        let name = (0..4, host).prop_map(|(form, host)| match form {
+            0 => host,
+            1 => format!("*.{host}"),
+            2 => format!(".{host}"),
+            _ => format!("{host}.*"),
+        });
+        prop::collection::vec(name, 0..8)
+    }
+
+    /// The same rule, written down as slowly as it is said.
+    fn naive(names: &[String], host: &str) -> u32 {
+        let server = |i: usize| i as u32 + 1;
+        let exact = |n: &String| n == host || n.strip_prefix('.') == Some(host);
+        if let Some(i) = names.iter().position(exact) {
+            return server(i);
+        }
+        let rest = |n: &String| Some(n.strip_prefix('*').unwrap_or(n).to_owned());
+        let heads = names.iter().enumerate().filter(|(_, n)| n.starts_with(['*', '.']));
+        let heads = heads.filter_map(|(i, n)| Some((i, rest(n)?)));
+        let hit = heads.filter(|(_, n)| host.ends_with(n.as_str()) && host.len() > n.len());
+        if let Some((i, _)) = hit.max_by_key(|(i, n)| (n.len(), usize::MAX - i)) {
+            return server(i);
+        }
+        let tails = names.iter().enumerate().filter_map(|(i, n)| Some((i, n.strip_suffix('*')?)));
+        let hit = tails.filter(|(_, n)| host.starts_with(n) && host.len() > n.len());
+        hit.max_by_key(|(i, n)| (n.len(), usize::MAX - i)).map_or(0, |(i, _)| server(i))
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_wildcard_wins(names in names(), host in "[ab]{1,2}([.][ab]{1,2}){0,4}") {
+            let list: Vec<&str> = names.iter().map(String::as_str).collect();
+            prop_assert_eq!(find(&hosts(&list), &host), naive(&names, &host));
+        }
+
+        #[test]
+        fn any_name_is_decided(name: Vec<u8>) {
+            ServerName::parse(&name);
         }
     }
 }

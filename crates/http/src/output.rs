@@ -1,19 +1,25 @@
 //! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
 
+use std::fs::File;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Segment};
 use weir_proto::http1::{Method, Version};
 
 use crate::modules::HEADER_FILTERS;
+use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::response::reason;
 
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
+
+/// Read of a file at once, where its bytes are needed in memory.
+const READ: usize = 32 * 1024;
 
 /// Room for a head, and what may travel with it.
 const HEAD: usize = 1024;
@@ -26,6 +32,10 @@ pub struct Output {
     /// Behind it.
     chain: Chain,
     filters: Vec<Option<Box<dyn BodyFilter>>>,
+    /// Ranges that were asked for.
+    cutter: Option<Cutter>,
+    /// A filter wants to see the bytes of files.
+    reads_files: bool,
     /// Bytes sent, head and all: `$bytes_sent`.
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
@@ -46,6 +56,11 @@ pub enum Filtered<'a> {
 pub trait BodyFilter {
     /// Takes the next piece; `last` marks the body's end.
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a>;
+
+    /// True if pieces of files may stay what they are. Otherwise they are read into memory first.
+    fn takes_files(&self) -> bool {
+        false
+    }
 }
 
 impl Output {
@@ -54,6 +69,11 @@ impl Output {
         let mut filters = std::mem::take(&mut self.filters);
         filters.clear();
         *self = Output { filters, ..Output::default() };
+    }
+
+    /// Only these ranges of the body are to be sent.
+    pub fn cut(&mut self, cutter: Cutter) {
+        self.cutter = Some(cutter);
     }
 }
 
@@ -78,17 +98,24 @@ impl Request {
 
     /// Puts a filter behind those that are there.
     pub fn add_body_filter(&mut self, filter: Box<dyn BodyFilter>) {
+        self.output.reads_files |= !filter.takes_files();
         self.output.filters.push(Some(filter));
     }
 
     /// Runs the header filters and writes the head into the output. It leaves with the first of the body.
     pub fn send_head(&mut self) -> Result<(), Step> {
+        if self.error_status > 0 {
+            self.response.status = self.error_status;
+            self.response.status_line = None;
+        }
         for filter in HEADER_FILTERS {
             filter(self)?;
         }
         self.frame();
         let mut head = self.worker.handle.take_buf(HEAD);
-        self.write_head(&mut head);
+        if self.version > Version::Http09 {
+            self.write_head(&mut head);
+        }
         self.response.head_bytes = head.len() as u64;
         self.output.head = head;
         self.response.sent = true;
@@ -215,8 +242,59 @@ impl Request {
         out.extend_from_slice(location);
     }
 
+    /// Sends a range of a file as the next piece of the body.
+    pub async fn send_file(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        len: u64,
+        last: bool,
+    ) -> io::Result<()> {
+        let mut chain = Chain::new();
+        chain.push(Segment::File { file: file.clone(), offset, len });
+        self.send_body(chain, last).await
+    }
+
     /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
     pub async fn send_body(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+        if let Some(cutter) = &mut self.output.cutter {
+            chain = cutter.cut(chain)?;
+        }
+        let read = self.output.reads_files || !self.conf().core.sendfile;
+        if read && !self.response.header_only && chain.segments().any(|s| s.memory().is_none()) {
+            return self.send_read(chain, last).await;
+        }
+        self.filter_and_send(chain, last).await
+    }
+
+    /// Files become memory, a piece at a time.
+    async fn send_read(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+        while let Some(segment) = chain.pop() {
+            let mut piece = Chain::new();
+            match segment {
+                Segment::File { file, offset, len } => {
+                    let handle = self.worker.handle.clone();
+                    let buf = handle.take_buf(READ);
+                    let (result, mut buf) = handle.files().read_at(&file, buf, offset).await;
+                    let read = result? as u64;
+                    if read == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    buf.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+                    let read = buf.len() as u64;
+                    piece.push(buf);
+                    let (offset, len) = (offset + read, len - read);
+                    chain.push_front(Segment::File { file, offset, len });
+                }
+                memory => piece.push(memory),
+            }
+            let last = last && chain.is_empty();
+            self.filter_and_send(piece, last).await?;
+        }
+        Ok(())
+    }
+
+    async fn filter_and_send(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
         for i in 0..self.output.filters.len() {
             let Some(mut filter) = self.output.filters[i].take() else { continue };
             let filtered = match filter.filter(self, chain, last) {
@@ -285,6 +363,7 @@ impl Request {
             return Ok(());
         }
         let mut chain = std::mem::take(&mut output.chain);
+        chain.set_file_chunk(Some(self.location.conf.core.sendfile_max_chunk));
         let conn = self.conn.clone();
         if let Some(limit) = crate::modules::core::rate(self) {
             crate::modules::core::send_limited(self, &mut chain, limit).await?;

@@ -10,6 +10,7 @@ use crate::location::{self, Found, LocationId};
 use crate::modules::PHASES;
 use crate::request::Request;
 use crate::special;
+use weir_proto::uri::Escape;
 
 /// What a handler answers.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ async fn run(r: &mut Request, from: From) -> Step {
                     return end;
                 }
             }
-            From::Location(id) => r.location = r.site.location(id),
+            From::Location(id) => crate::modules::core::enter_named(r, id),
         }
         r.path_changed = false;
         if let Some(end) = each(r, PHASES.rewrite).await {
@@ -136,7 +137,8 @@ async fn run(r: &mut Request, from: From) -> Step {
         if !r.path_changed {
             break;
         }
-        if let Some(end) = count_change(r) {
+        let shown = String::from_utf8_lossy(&r.path).into_owned();
+        if let Some(end) = count_change(r, format_args!("while processing \"{shown}\"")) {
             return end;
         }
         r.location = r.site.location(r.server.location);
@@ -154,18 +156,12 @@ async fn run(r: &mut Request, from: From) -> Step {
 }
 
 /// One more change of the path from within; a cycle of them ends with 500, as in nginx.
-pub fn count_change(r: &mut Request) -> Option<Step> {
+pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<Step> {
     r.path_changes_left = r.path_changes_left.saturating_sub(1);
     if r.path_changes_left > 0 {
         return None;
     }
-    r.log(
-        Level::Error,
-        format_args!(
-            "rewrite or internal redirection cycle while processing \"{}\"",
-            String::from_utf8_lossy(&r.path)
-        ),
-    );
+    r.log(Level::Error, format_args!("rewrite or internal redirection cycle {doing}"));
     Some(Step::Status(500))
 }
 
@@ -182,20 +178,25 @@ async fn each(r: &mut Request, handlers: &'static [Handler]) -> Option<Step> {
 }
 
 fn find_location(r: &mut Request) -> Option<Step> {
-    match location::find(r, r.server.location) {
-        Found::At(id) => r.location = r.site.location(id),
-        Found::Redirect(id) => {
-            r.location = r.site.location(id);
-            let mut target = r.location.name.clone();
-            if !r.args.is_empty() {
-                target.push(b'?');
-                target.extend_from_slice(&r.args);
-            }
-            r.response.location = Some(target);
-            return Some(Step::Status(301));
-        }
+    let (id, redirect) = match location::find(r, r.server.location) {
+        Found::At(id) => (id, false),
+        Found::Redirect(id) => (id, true),
+    };
+    r.location = r.site.location(id);
+    if let Some(end) = crate::modules::core::enter_location(r) {
+        return Some(end);
     }
-    crate::modules::core::enter_location(r)
+    if !redirect {
+        return None;
+    }
+    let mut target = Vec::new();
+    weir_proto::uri::escape(Escape::Uri, &r.location.name, &mut target);
+    if !r.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&r.args);
+    }
+    r.response.location = Some(target);
+    Some(Step::Status(301))
 }
 
 /// The access phase: `satisfy all` needs every handler's consent, `satisfy any` one handler's.
@@ -213,10 +214,28 @@ async fn access(r: &mut Request) -> Option<Step> {
                     denied = Some(status);
                 }
             }
+            Step::Status(401) => return Some(unauthorized(r).await),
             end => return Some(end),
         }
     }
-    denied.map(Step::Status)
+    match denied? {
+        401 => Some(unauthorized(r).await),
+        status => {
+            r.log(Level::Error, format_args!("access forbidden by rule"));
+            Some(Step::Status(status))
+        }
+    }
+}
+
+/// `auth_delay`: whoever guesses passwords has to wait.
+async fn unauthorized(r: &mut Request) -> Step {
+    let delay = r.conf().core.auth_delay;
+    if !delay.is_zero() {
+        r.log(Level::Info, format_args!("delaying unauthorized request"));
+        let handle = r.worker.handle.clone();
+        handle.sleep(delay).await;
+    }
+    Step::Status(401)
 }
 
 async fn content(r: &mut Request) -> Step {
@@ -230,8 +249,7 @@ async fn content(r: &mut Request) -> Step {
         }
     }
     if r.path.ends_with(b"/") {
-        let conf = r.conf();
-        let path = conf.core.map_path(r);
+        let path = r.conf().core.map_path(r);
         r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", path.display()));
         return Step::Status(403);
     }

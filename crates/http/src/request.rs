@@ -6,9 +6,9 @@ use std::time::Instant;
 use weir_proto::Span;
 use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
 
+use crate::address::Address;
 use crate::body::Body;
 use crate::connection::Conn;
-use crate::listen::Address;
 use crate::location::Location;
 use crate::modules::{Contexts, LocationConf};
 use crate::output::Output;
@@ -56,6 +56,8 @@ pub struct Request {
     pub internal: bool,
     /// The path was changed by a rewrite, and a location must be looked for again.
     pub path_changed: bool,
+    /// In a location with a regular expression and `alias`, `try_files` found a path below the alias.
+    pub path_below_alias: bool,
     /// How many more times that may happen.
     pub path_changes_left: u8,
     /// Groups of the last regular expression.
@@ -71,8 +73,10 @@ pub struct Request {
     pub response: Response,
     /// The answer's way to the client.
     pub output: Output,
-    /// An error page is being looked for on behalf of this status.
+    /// The status that the client is told, whatever page stands for it; 0: the page's own.
     pub error_status: u16,
+    /// An error page was looked for: there will be no other, unless `recursive_error_pages` says so.
+    pub error_page: bool,
     /// Another request may follow on the connection.
     pub keepalive: bool,
     /// Bytes of the head and body read.
@@ -121,6 +125,7 @@ impl Request {
             rewritten_in_place: false,
             internal: false,
             path_changed: false,
+            path_below_alias: false,
             path_changes_left: 11,
             captures: scratch.captures,
             values: scratch.values,
@@ -129,6 +134,7 @@ impl Request {
             response: scratch.response,
             output: scratch.output,
             error_status: 0,
+            error_page: false,
             keepalive: false,
             request_length: 0,
             pipelined,
@@ -157,6 +163,12 @@ impl Request {
             response: std::mem::take(&mut self.response),
             output: std::mem::take(&mut self.output),
         }
+    }
+
+    /// The path is another one from now on.
+    pub fn set_path(&mut self, path: &[u8]) {
+        self.path.clear();
+        self.path.extend_from_slice(path);
     }
 
     /// Settings of the location.
@@ -191,7 +203,7 @@ impl Request {
 
     /// The first header of a well-known name.
     pub fn header(&self, id: HeaderId) -> Option<&[u8]> {
-        self.head().headers.iter().find(|h| h.id == id).map(|h| h.value.of(&self.buf))
+        self.head().header(id).map(|h| h.value.of(&self.buf))
     }
 
     /// The first header of any name.

@@ -31,6 +31,8 @@ pub struct Response {
     pub content_encoding: Option<Vec<u8>>,
     /// Ranges of this answer may be asked for.
     pub allow_ranges: bool,
+    /// Only one range of it.
+    pub single_range: bool,
     /// The head was handed to the connection.
     pub sent: bool,
     /// No body follows: HEAD, 204, 304.
@@ -67,7 +69,6 @@ impl Response {
         self.content_type.clear();
         self.charset.clear();
         self.headers.remove(b"Accept-Ranges");
-        self.headers.remove(b"Content-Range");
     }
 
     /// `$sent_http_*` for the headers that have a field of their own; false if `name` is another one.

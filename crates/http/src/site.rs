@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::Error;
 
+use crate::address::Address;
 use crate::connection::Conn;
-use crate::listen::{Address, Listen, ListenLine};
+use crate::listen::{Listen, ListenLine};
 use crate::location::{Location, LocationId};
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::request::Request;
+use crate::temp_file::TempPath;
 use crate::variables::Variables;
 
 /// One `server` block.
@@ -46,6 +49,9 @@ pub struct Site {
     pub variables: Variables,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
+    temp_paths: Vec<Arc<TempPath>>,
+    /// Where relative paths begin.
+    pub prefix: Vec<u8>,
 }
 
 /// What one listening socket leads to.
@@ -64,6 +70,8 @@ impl Site {
         locations: Vec<Location>,
         variables: Variables,
         main: crate::modules::LocationConf,
+        temp_paths: Vec<Arc<TempPath>>,
+        prefix: Vec<u8>,
         warnings: &mut Vec<Error>,
     ) -> Result<Site, Error> {
         let mut lines = Vec::new();
@@ -75,10 +83,15 @@ impl Site {
         let addresses = gather(&lines)?;
         let mut hosts: Vec<(Listen, Hosts)> = Vec::new();
         for group in addresses {
-            hosts.push((group.listen.clone(), group.hosts(&list, warnings)));
+            hosts.push((group.listen.clone(), group.hosts(&list, warnings)?));
         }
         let (sockets, bound) = bind(hosts);
-        Ok(Site { sockets, bound, servers: list, locations, variables, main })
+        Ok(Site { sockets, bound, servers: list, locations, variables, main, temp_paths, prefix })
+    }
+
+    /// Directories for temporary files, to be created before the site is served.
+    pub fn temp_paths(&self) -> &[Arc<TempPath>] {
+        &self.temp_paths
     }
 
     /// The sockets to open; connections are handed over with an index into this list.
@@ -181,11 +194,18 @@ fn gather(lines: &[(ServerId, ListenLine)]) -> Result<Vec<Group<'_>>, Error> {
 }
 
 impl Group<'_> {
-    fn hosts(self, servers: &[Server], warnings: &mut Vec<Error>) -> Hosts {
+    fn hosts(self, servers: &[Server], warnings: &mut Vec<Error>) -> Result<Hosts, Error> {
         let default = self.default.or(self.servers.first().copied()).unwrap_or(ServerId(0));
         let mut hosts = Hosts::new(default);
         for id in self.servers {
             for name in &servers[id.0 as usize].names {
+                if let ServerName::Bad(text) = name {
+                    return Err(Error::emerg(format!(
+                        "invalid server name or wildcard \"{}\" on {}",
+                        String::from_utf8_lossy(text),
+                        self.listen.address
+                    )));
+                }
                 if !hosts.add(name, id) {
                     warnings.push(Error::warn(format!(
                         "conflicting server name \"{}\" on {}, ignored",
@@ -195,7 +215,7 @@ impl Group<'_> {
                 }
             }
         }
-        hosts
+        Ok(hosts)
     }
 }
 

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_engine::Handle;
 use weir_metrics::{Metric, Row};
 
+use crate::address::Address;
 use crate::connection;
-use crate::listen::Address;
+use crate::files::{Caches, TurnFiles};
 use crate::request::Scratch;
 use crate::site::Site;
 
@@ -61,6 +62,10 @@ pub struct Worker {
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     date: Cell<(i64, [u8; 29])>,
+    /// `open_file_cache`
+    pub(crate) file_caches: RefCell<Caches>,
+    /// Files that the running turn has opened.
+    pub(crate) turn_files: RefCell<TurnFiles>,
     /// The last second for which the time zone was asked, and its offset.
     offset: Cell<(i64, i32)>,
     ids: Ids,
@@ -109,6 +114,8 @@ impl Worker {
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Cell::new((i64::MIN, 0)),
             ids: Ids::new(),
+            file_caches: RefCell::new(Caches::default()),
+            turn_files: RefCell::new(TurnFiles::default()),
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         worker

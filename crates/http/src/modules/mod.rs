@@ -8,7 +8,11 @@ use crate::request::Request;
 use crate::scope::{Directive, Scope};
 
 pub mod core;
+pub mod index;
+pub mod not_modified_filter;
+pub mod range_filter;
 pub mod rewrite;
+pub mod static_;
 pub mod work;
 
 /// What a module is to the rest of the house.
@@ -61,13 +65,20 @@ pub trait Settings: Clone + Default {
     }
 }
 
-modules! { core, rewrite, work }
+modules! { core, index, rewrite, work }
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
 #[derive(Default)]
 pub struct Contexts {
     /// The client's address where another one than the connection's counts.
-    pub realip: Option<Box<crate::listen::Address>>,
+    pub realip: Option<Box<crate::address::Address>>,
+}
+
+impl Contexts {
+    /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays.
+    pub fn redirected(&mut self) {
+        *self = Contexts { realip: self.realip.take() };
+    }
 }
 
 /// The phases, in nginx's order; the handlers of each run in the order written here.
@@ -97,8 +108,8 @@ pub static PHASES: Phases = Phases {
     rewrite: &[Handler::Now(work::handler), Handler::Either(rewrite::location)],
     preaccess: &[],
     access: &[],
-    precontent: &[],
-    content: &[],
+    precontent: &[Handler::Either(core::try_files)],
+    content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],
     log: &[],
 };
 
@@ -106,7 +117,8 @@ pub static PHASES: Phases = Phases {
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
 /// Header filters in nginx's order (its module list from the end).
-pub static HEADER_FILTERS: &[HeaderFilter] = &[];
+pub static HEADER_FILTERS: &[HeaderFilter] =
+    &[not_modified_filter::header_filter, range_filter::header_filter];
 
 /// Whether weir has built this directive for this context of the `http` family.
 pub fn built(name: &str) -> bool {

@@ -103,11 +103,12 @@ pub fn registry() -> io::Result<Registry> {
 }
 
 impl Master {
-    /// A master for a cycle whose sockets are open; `args` is the command line. The signals of
-    /// [`signals::set`] are blocked.
+    /// A master for a cycle whose sockets are open; `args` is the command line.
     pub fn new(origin: Origin, cycle: Cycle, args: &[OsString]) -> io::Result<Master> {
         let registry = registry()?;
         let counters = registry.row(OWN_ROW).ok_or(io::ErrorKind::OutOfMemory)?;
+        let set = signals::set();
+        set.block()?;
         let mut title = Title::take()
             .inspect_err(|e| log!(cycle.log, Info, None, "no process title {}", Cause(e)))
             .ok();
@@ -123,7 +124,7 @@ impl Master {
             counters,
             children: Vec::new(),
             restarts: Restarts::default(),
-            signals: Descriptor::new(&signals::set())?,
+            signals: Descriptor::new(&set)?,
             title,
             ending: None,
             replacing: false,

@@ -47,9 +47,11 @@ impl Control {
         })
     }
 
-    /// Begins to take signals, which are blocked since before the process forked, and orders.
+    /// Begins to take signals and orders.
     pub fn listen(self: &Rc<Self>) -> io::Result<()> {
-        let arrivals = Descriptor::new(&signals::set())?;
+        let set = signals::set();
+        set.block()?;
+        let arrivals = Descriptor::new(&set)?;
         let control = Rc::clone(self);
         self.handle.add_watch(arrivals.shared(), move |_| control.take_signals(&arrivals))?;
         match self.channel.clone() {

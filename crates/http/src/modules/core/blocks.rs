@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_conf::{Body, Context, Directive, Error, Word};
 
-use crate::listen::{Address, ListenLine};
+use crate::listen::ListenLine;
 use crate::location::{Key, Kind, LocationId, Place};
 use crate::regex::Regex;
 use crate::scope::Scope;
@@ -18,6 +18,7 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let (conf, location) = (s.server.clone(), s.location.inherited());
     let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
     inner.read(d.block())?;
+    inner.server.check()?;
     let Scope { setup, mut server, location, place, .. } = inner;
     let built = place.build(location, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
@@ -38,9 +39,7 @@ fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
     let word = Word { bytes: port.as_bytes().to_vec(), pos: d.name.pos, quoted: false };
     let line = Directive { args: vec![word], body: Body::None, ..d.clone() };
-    let mut lines = crate::listen::parse(&line)?;
-    lines.retain(|l| l.listen.address != Address::Unknown);
-    Ok(lines)
+    crate::listen::parse(&line, &mut Vec::new())
 }
 
 /// `location [modifier] name { }`
@@ -68,7 +67,11 @@ pub fn open_reserved(
     context: Context,
     id: LocationId,
 ) -> Result<(), Error> {
-    let (conf, location) = (s.server.clone(), s.location.inherited());
+    let (conf, mut location) = (s.server.clone(), s.location.inherited());
+    if matches!(place.kind, Kind::If | Kind::LimitExcept) {
+        // Such a block changes settings; who answers stays the same.
+        Scope::change(&mut location.core).handler = s.location.core.handler;
+    }
     let mut inner = Scope::new(s.setup, context, conf, location, place);
     inner.read(d.block())?;
     let Scope { setup, location, place, .. } = inner;
@@ -138,7 +141,16 @@ pub fn types(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let mut map = if s.first(d) { HashMap::new() } else { (*s.location.core.types).clone() };
     for line in d.block() {
         for extension in &line.args {
-            map.insert(extension.bytes.to_ascii_lowercase(), line.name.bytes.clone());
+            let key = extension.bytes.to_ascii_lowercase();
+            let old = map.insert(key, line.name.bytes.clone());
+            if let Some(old) = old {
+                s.setup.warnings.push(line.warning(format!(
+                    "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",
+                    extension.lossy(),
+                    line.name.lossy(),
+                    String::from_utf8_lossy(&old)
+                )));
+            }
         }
     }
     Scope::change(&mut s.location.core).types = Arc::new(map);

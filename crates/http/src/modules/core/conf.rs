@@ -1,17 +1,22 @@
-//! Settings of `core`: what a location holds, and what belongs to a server as a whole.
+//! Settings of `core` for a location.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_conf::Context;
 use weir_log::Log;
-use weir_proto::http1::HeadLimits;
+use weir_proto::conditional::ModifiedSince;
 
+use super::limit_except::LimitExcept;
+use super::resolver::Resolver;
+use super::symlinks::Symlinks;
+use super::try_files::TryFiles;
 use crate::body::Linger;
-use crate::listen::ListenLine;
 use crate::modules::Settings;
-use crate::names::ServerName;
 use crate::phases::Handler;
+use crate::scope::Scope;
+use crate::temp_file::TempPath;
 use crate::template::Template;
 
 /// Settings of a location.
@@ -28,19 +33,35 @@ pub struct Conf {
     /// `error_page`
     pub error_pages: Vec<super::errors::ErrorPage>,
     /// `try_files`
-    pub try_files: Option<TryFiles>,
+    pub try_files: Option<Arc<TryFiles>>,
     /// `internal`
     pub internal: bool,
+    /// `limit_except`
+    pub limit_except: Option<LimitExcept>,
     /// `satisfy any`
     pub satisfy_any: bool,
+    /// `auth_delay`
+    pub auth_delay: Duration,
     /// `error_log`
     pub error_log: Arc<Log>,
+    /// `log_not_found`
+    pub log_not_found: bool,
+    /// `log_subrequest`
+    pub log_subrequest: bool,
     /// `recursive_error_pages`
     pub recursive_error_pages: bool,
+    /// `msie_padding`
+    pub msie_padding: bool,
+    /// `msie_refresh`
+    pub msie_refresh: bool,
     /// `chunked_transfer_encoding`
     pub chunked: bool,
     /// `etag`
     pub etag: bool,
+    /// `if_modified_since`
+    pub if_modified_since: ModifiedSince,
+    /// `max_ranges`; `None` where nothing is said.
+    pub max_ranges: Option<u64>,
     /// `server_tokens`
     pub server_tokens: Tokens,
     /// `absolute_redirect`
@@ -51,20 +72,46 @@ pub struct Conf {
     pub port_in_redirect: bool,
     /// `postpone_output`
     pub postpone_output: u64,
+    /// `sendfile`
+    pub sendfile: bool,
+    /// `sendfile_max_chunk`; 0: the engine's own limit.
+    pub sendfile_max_chunk: u64,
+    /// `tcp_nodelay`
+    pub tcp_nodelay: bool,
+    /// `open_file_cache` and its kin.
+    pub open_files: OpenFiles,
+    /// `disable_symlinks`
+    pub symlinks: Symlinks,
     /// `keepalive_timeout`, first value.
     pub keepalive_timeout: Duration,
     /// `keepalive_timeout`, second value: seconds.
     pub keepalive_header: Option<u64>,
+    /// `keepalive_min_timeout`
+    pub keepalive_min_timeout: Duration,
     /// `keepalive_requests`
     pub keepalive_requests: u64,
     /// `keepalive_time`
     pub keepalive_time: Duration,
+    /// `keepalive_disable`
+    pub keepalive_disable: NoKeepalive,
     /// `send_timeout`
     pub send_timeout: Duration,
+    /// `reset_timedout_connection`
+    pub reset_timedout_connection: bool,
     /// `client_body_timeout`
     pub client_body_timeout: Duration,
     /// `client_max_body_size`, 0: no limit.
     pub client_max_body_size: u64,
+    /// `client_body_buffer_size`
+    pub client_body_buffer_size: u64,
+    /// `client_body_in_file_only`
+    pub client_body_in_file_only: BodyInFile,
+    /// `client_body_in_single_buffer`
+    pub client_body_in_single_buffer: bool,
+    /// `client_body_temp_path`
+    pub client_body_temp_path: Arc<TempPath>,
+    /// `subrequest_output_buffer_size`
+    pub subrequest_output_buffer_size: u64,
     /// `lingering_close`
     pub lingering_close: Linger,
     /// `lingering_time`
@@ -75,6 +122,12 @@ pub struct Conf {
     pub limit_rate: Option<Template>,
     /// `limit_rate_after`
     pub limit_rate_after: Option<Template>,
+    /// `resolver`
+    pub resolver: Option<Arc<Resolver>>,
+    /// `resolver_timeout`
+    pub resolver_timeout: Duration,
+    /// `early_hints`: an upstream's 103 is passed on if one of these is neither empty nor `0`.
+    pub early_hints: Vec<Template>,
 }
 
 /// Where a path's files are.
@@ -90,22 +143,49 @@ pub struct Root {
     pub set: bool,
 }
 
-/// `try_files`: what to look for, and what to do when nothing is there.
+/// `open_file_cache` and what tunes it.
 #[derive(Debug, Clone)]
-pub struct TryFiles {
-    /// Paths below the root, and whether a directory is looked for.
-    pub names: Vec<(Template, bool)>,
-    /// What follows in the end.
-    pub fallback: Fallback,
+pub struct OpenFiles {
+    /// The cache, `None` where it is off.
+    pub cache: Option<FileCache>,
+    /// `open_file_cache_valid`
+    pub valid: Duration,
+    /// `open_file_cache_min_uses`
+    pub min_uses: u64,
+    /// `open_file_cache_errors`
+    pub errors: bool,
 }
 
-/// The last parameter of `try_files`.
-#[derive(Debug, Clone)]
-pub enum Fallback {
-    /// A status.
-    Status(u16),
-    /// A path or a named location.
-    Path(Template),
+/// One `open_file_cache` line: blocks that inherit it share it.
+#[derive(Debug, Clone, Copy)]
+pub struct FileCache {
+    /// Which of the site's caches.
+    pub id: u32,
+    /// At most this many files.
+    pub max: u64,
+    /// Files that were not asked for in this time are dropped.
+    pub inactive: Duration,
+}
+
+/// `client_body_in_file_only`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyInFile {
+    /// Large bodies go to a file that nobody else sees.
+    #[default]
+    Off,
+    /// Every body goes to a file that stays.
+    On,
+    /// Every body goes to a file that is removed with the request.
+    Clean,
+}
+
+/// `keepalive_disable`: browsers that get no second request on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoKeepalive {
+    /// Old MSIE, after a POST.
+    pub msie6: bool,
+    /// Safari and browsers like it on macOS.
+    pub safari: bool,
 }
 
 /// `server_tokens`
@@ -138,29 +218,59 @@ impl Default for Conf {
             error_pages: Vec::new(),
             try_files: None,
             internal: false,
+            limit_except: None,
             satisfy_any: false,
+            auth_delay: Duration::ZERO,
             error_log: Arc::new(Log::new(Vec::new())),
+            log_not_found: true,
+            log_subrequest: false,
             recursive_error_pages: false,
+            msie_padding: true,
+            msie_refresh: false,
             chunked: true,
             etag: true,
+            if_modified_since: ModifiedSince::Exact,
+            max_ranges: None,
             server_tokens: Tokens::new(true),
             absolute_redirect: true,
             server_name_in_redirect: false,
             port_in_redirect: true,
             postpone_output: 1460,
+            sendfile: false,
+            sendfile_max_chunk: 2 << 20,
+            tcp_nodelay: true,
+            open_files: OpenFiles::default(),
+            symlinks: Symlinks::default(),
             keepalive_timeout: Duration::from_secs(75),
             keepalive_header: None,
+            keepalive_min_timeout: Duration::ZERO,
             keepalive_requests: 1000,
             keepalive_time: Duration::from_secs(3600),
+            keepalive_disable: NoKeepalive { msie6: true, safari: false },
             send_timeout: Duration::from_secs(60),
+            reset_timedout_connection: false,
             client_body_timeout: Duration::from_secs(60),
             client_max_body_size: 1024 * 1024,
+            client_body_buffer_size: 16 * 1024,
+            client_body_in_file_only: BodyInFile::Off,
+            client_body_in_single_buffer: false,
+            client_body_temp_path: Arc::new(TempPath::default()),
+            subrequest_output_buffer_size: 4096,
             lingering_close: Linger::On,
             lingering_time: Duration::from_secs(30),
             lingering_timeout: Duration::from_secs(5),
             limit_rate: None,
             limit_rate_after: None,
+            resolver: None,
+            resolver_timeout: Duration::from_secs(30),
+            early_hints: Vec::new(),
         }
+    }
+}
+
+impl Default for OpenFiles {
+    fn default() -> Self {
+        OpenFiles { cache: None, valid: Duration::from_secs(60), min_uses: 1, errors: false }
     }
 }
 
@@ -175,33 +285,17 @@ impl Settings for Conf {
     fn enter(conf: &mut Arc<Self>) {
         let this = Arc::make_mut(conf);
         (this.handler, this.try_files, this.internal) = (None, None, false);
-        this.root.set = false;
+        (this.limit_except, this.root.set) = (None, false);
     }
-}
 
-/// Settings of a server.
-#[derive(Debug, Clone)]
-pub struct ServerConf {
-    /// `client_header_buffer_size`, `large_client_header_buffers`, `merge_slashes` and kin.
-    pub head_limits: HeadLimits,
-    /// `client_header_timeout`
-    pub client_header_timeout: Duration,
-    /// `listen`, so far.
-    pub listens: Vec<ListenLine>,
-    /// `server_name`, so far.
-    pub names: Vec<ServerName>,
-    /// The first name as written.
-    pub first_name: Option<String>,
-}
-
-impl Default for ServerConf {
-    fn default() -> Self {
-        ServerConf {
-            head_limits: HeadLimits::default(),
-            client_header_timeout: Duration::from_secs(60),
-            listens: Vec::new(),
-            names: Vec::new(),
-            first_name: None,
+    fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
+        let core = &scope.location.core;
+        if scope.context == Context::HTTP
+            && core.client_body_temp_path.directory.as_os_str().is_empty()
+        {
+            let path = TempPath::default_in(scope.setup, "client_body_temp");
+            Scope::change(&mut scope.location.core).client_body_temp_path = path;
         }
+        Ok(())
     }
 }

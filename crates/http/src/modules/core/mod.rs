@@ -3,57 +3,89 @@
 
 use std::path::PathBuf;
 
+use weir_proto::http1::{HeaderId, Method};
+
+use crate::location::LocationId;
 use crate::modules::Module;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::user_agent::Browser;
 
 mod blocks;
 mod conf;
 mod directives;
 mod errors;
+mod limit_except;
 mod rate;
+mod resolver;
+mod server_conf;
+mod set;
+mod symlinks;
+mod try_files;
 mod types;
 
 pub use blocks::open_reserved;
-pub use conf::{Conf, Root, ServerConf, Tokens, TryFiles};
+pub use conf::{BodyInFile, Conf, FileCache, OpenFiles, Root, Tokens};
 pub use errors::error_page;
 pub use rate::{rate, send_limited};
+pub use resolver::Resolver;
+pub use server_conf::ServerConf;
+pub use symlinks::Refuse;
+pub use try_files::{TryFiles, handler as try_files};
 
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_core", directives: directives::DIRECTIVES, init: |_| {} };
 
-/// A location was found: its limits begin to count.
+/// A location was found by its path: may this request be here?
 pub fn enter_location(r: &mut Request) -> Option<Step> {
-    let core = &r.conf().core;
-    if core.internal && !r.internal {
+    if r.conf().core.internal && !r.internal {
         return Some(Step::Status(404));
     }
+    limit_except::enter(r);
     settings_changed(r);
-    let limit = core.client_max_body_size;
-    if let Some(length) = r.body.length
-        && limit > 0
-        && length > limit
-        && !r.body.is_read()
-    {
-        r.log(
-            weir_log::Level::Error,
-            format_args!("client intended to send too large body: {length} bytes"),
-        );
-        return Some(Step::Status(413));
+    let limit = r.conf().core.client_max_body_size;
+    let length = r.body.length.filter(|length| limit > 0 && *length > limit)?;
+    if r.body.is_read() {
+        return None;
     }
-    None
+    r.body.expects_continue = false;
+    r.log(
+        weir_log::Level::Error,
+        format_args!("client intended to send too large body: {length} bytes"),
+    );
+    Some(Step::Status(413))
+}
+
+/// Goes on in a named location, whatever its path may be.
+pub fn enter_named(r: &mut Request, id: LocationId) {
+    r.location = r.site.location(id);
+    limit_except::enter(r);
+    settings_changed(r);
 }
 
 /// Other settings are in force (a location, an `if` in it): what they say of the connection holds.
 pub fn settings_changed(r: &mut Request) {
-    let core = &r.conf().core;
-    if r.keepalive {
-        let age = r.worker.handle.now().saturating_duration_since(r.conn.started);
-        r.keepalive = !core.keepalive_timeout.is_zero()
-            && r.conn.requests.get() < core.keepalive_requests
-            && age <= core.keepalive_time;
+    if !r.keepalive {
+        return;
     }
+    let core = &r.conf().core;
+    let age = r.worker.handle.now().saturating_duration_since(r.conn.started);
+    r.keepalive = !core.keepalive_timeout.is_zero()
+        && r.conn.requests.get() < core.keepalive_requests
+        && age <= core.keepalive_time
+        && !browser_is_disabled(r, core);
+}
+
+/// `keepalive_disable`
+fn browser_is_disabled(r: &Request, core: &Conf) -> bool {
+    let disable = core.keepalive_disable;
+    if !(disable.safari || disable.msie6 && r.method == Method::Post) {
+        return false;
+    }
+    let browser = Browser::of(r.header(HeaderId::UserAgent).unwrap_or_default());
+    (disable.safari && browser.safari)
+        || (disable.msie6 && browser.msie6 && r.method == Method::Post)
 }
 
 impl Conf {
@@ -66,15 +98,45 @@ impl Conf {
     }
 
     /// Appends the file's path: `root` with the whole path, `alias` with what follows the location's name.
-    pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) {
-        self.root.value.eval_into(r, out);
-        if !self.root.alias {
+    /// False if there is no such path, which was logged; the answer is 500 then.
+    pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
+        if !self.root_path_into(r, out) {
+            return false;
+        }
+        let root = &self.root;
+        if !root.alias {
             out.extend_from_slice(&r.path);
-            return;
+        } else if !r.location.kind.is_regex() {
+            out.extend_from_slice(r.path.get(root.alias_of..).unwrap_or_default());
+        } else if r.path_below_alias {
+            out.extend_from_slice(&r.path);
         }
-        if !matches!(r.location.kind, crate::location::Kind::Regex(_)) {
-            let skip = self.root.alias_of.min(r.path.len());
-            out.extend_from_slice(&r.path[skip..]);
+        true
+    }
+
+    /// What `root` or `alias` names for this request. `None` as above.
+    pub fn root_path(&self, r: &mut Request) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.root_path_into(r, &mut out).then_some(out)
+    }
+
+    fn root_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
+        if self.root.alias && r.rewritten_in_place {
+            let name = String::from_utf8_lossy(&r.location.name);
+            r.log(
+                weir_log::Level::Alert,
+                format_args!(
+                    "\"alias\" cannot be used in location \"{name}\" where URI was rewritten"
+                ),
+            );
+            return false;
         }
+        let start = out.len();
+        self.root.value.eval_into(r, out);
+        if out.get(start) != Some(&b'/') {
+            let prefix = [r.site.prefix.as_slice(), b"/"].concat();
+            out.splice(start..start, prefix);
+        }
+        true
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use weir_sys::tcpinfo::{TcpInfo, tcp_info};
 
 use super::{Read, number, put};
-use crate::listen::Address;
+use crate::address::Address;
 use crate::request::Request;
 
 pub const TABLE: &[(&str, Read)] = &[

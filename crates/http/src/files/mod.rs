@@ -1,0 +1,191 @@
+//! Files as requests see them: opened or asked about without holding the loop up, remembered for as long as
+//! the configuration allows.
+//!
+//! What a turn of the loop has opened is not opened again in that turn: the requests of a turn were all there
+//! when it began, so none of them can tell. `open_file_cache` keeps files for longer.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use weir_engine::{FileInfo, FileKind, OpenHow};
+use weir_log::{Cause, Level};
+
+use crate::modules::core::Refuse;
+use crate::request::Request;
+
+mod cache;
+mod turn;
+mod walk;
+
+pub use cache::Caches;
+pub use turn::TurnFiles;
+
+/// An open file, and what it is.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The file; not there for a directory that was only asked about.
+    pub file: Arc<File>,
+    /// What it is.
+    pub info: FileInfo,
+}
+
+/// What a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat(pub FileInfo);
+
+impl Stat {
+    /// A directory.
+    pub fn is_directory(&self) -> bool {
+        self.0.kind == FileKind::Directory
+    }
+}
+
+/// Why a file could not be opened or asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileError {
+    errno: Errno,
+    /// The call that failed, as nginx's log names it.
+    call: &'static str,
+}
+
+impl FileError {
+    fn new(error: &io::Error, call: &'static str) -> FileError {
+        FileError { errno: Errno::from_io_error(error).unwrap_or(Errno::IO), call }
+    }
+
+    /// There is no such file.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.errno, Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG)
+    }
+
+    /// There is no file of this name, though its directory may be there.
+    pub fn is_missing_name(&self) -> bool {
+        self.errno == Errno::NOENT
+    }
+
+    /// The system refuses it.
+    pub fn is_denied(&self) -> bool {
+        self.errno == Errno::ACCESS
+    }
+
+    /// `disable_symlinks` refuses it.
+    pub fn is_symlink(&self) -> bool {
+        matches!(self.errno, Errno::LOOP | Errno::MLINK)
+    }
+
+    /// Writes nginx's line for it to the error log.
+    pub fn log(&self, r: &Request, level: Level, path: &[u8]) {
+        let path = String::from_utf8_lossy(path);
+        r.log(level, format_args!("{} \"{path}\" failed {self}", self.call));
+    }
+}
+
+/// `(2: No such file or directory)`
+impl std::fmt::Display for FileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Cause(&self.errno.into()).fmt(f)
+    }
+}
+
+/// Opens a file for reading.
+pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
+    if let Some(opened) = remembered(r, path) {
+        return opened;
+    }
+    let conf = &r.conf().core;
+    if conf.symlinks.refuse != Refuse::Nothing {
+        return walk::open(r, path, OFlags::empty()).await;
+    }
+    let worker = &r.worker;
+    let now = worker.handle.now();
+    let cache = conf.open_files.cache.is_some();
+    let opened = open_plain(r, path).await;
+    if cache {
+        worker.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
+    }
+    if let Ok(opened) = &opened {
+        worker.turn_files.borrow_mut().put(now, path, opened);
+    }
+    opened
+}
+
+/// A file that was opened before and is still known well enough.
+pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>> {
+    let conf = &r.conf().core;
+    if conf.symlinks.refuse != Refuse::Nothing {
+        return None;
+    }
+    let now = r.worker.handle.now();
+    if let Some(opened) = r.worker.turn_files.borrow_mut().get(now, path) {
+        return Some(Ok(opened));
+    }
+    conf.open_files.cache.as_ref()?;
+    let known = r.worker.file_caches.borrow_mut().get(&conf.open_files, path, now);
+    if let Some(Ok(opened)) = &known {
+        r.worker.turn_files.borrow_mut().put(now, path, opened);
+    }
+    known
+}
+
+/// A small file that this turn has opened and read already: an answer without a system call.
+pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
+    if r.conf().core.symlinks.refuse != Refuse::Nothing {
+        return None;
+    }
+    r.worker.turn_files.borrow_mut().whole(r.worker.handle.now(), path)
+}
+
+async fn open_plain(r: &Request, path: &[u8]) -> Result<Opened, FileError> {
+    let path = Path::new(OsStr::from_bytes(path));
+    let opened = r.worker.handle.files().open(path, &OpenHow::read()).await;
+    match opened {
+        Ok((file, info)) => Ok(Opened { file, info }),
+        Err(error) => Err(FileError::new(&error, "open()")),
+    }
+}
+
+/// Asks what a path names.
+pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
+    if let Some(opened) = remembered(r, path) {
+        return opened.map(|opened| Stat(opened.info));
+    }
+    let conf = &r.conf().core;
+    if conf.symlinks.refuse != Refuse::Nothing {
+        return walk::open(r, path, OFlags::PATH).await.map(|opened| Stat(opened.info));
+    }
+    if conf.open_files.cache.is_some() {
+        // The cache keeps what was opened, and what is asked about is mostly opened next.
+        return open(r, path).await.map(|opened| Stat(opened.info));
+    }
+    let found = r.worker.handle.files().stat(Path::new(OsStr::from_bytes(path))).await;
+    found.map(Stat).map_err(|error| FileError::new(&error, "stat()"))
+}
+
+/// The whole content of a small file.
+pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<Bytes> {
+    let handle = &r.worker.handle;
+    if let Some(content) = r.worker.turn_files.borrow_mut().content(handle.now(), path) {
+        return Ok(content);
+    }
+    let len = usize::try_from(opened.info.len).unwrap_or(usize::MAX);
+    let mut buf = Vec::with_capacity(len);
+    while buf.len() < len {
+        let at = buf.len() as u64;
+        let (result, back) = handle.files().read_at(&opened.file, buf, at).await;
+        buf = back;
+        if result? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    buf.truncate(len);
+    let content = Bytes::from(buf);
+    r.worker.turn_files.borrow_mut().put_content(handle.now(), path, &content);
+    Ok(content)
+}

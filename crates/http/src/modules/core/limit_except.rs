@@ -1,0 +1,50 @@
+//! `limit_except`: settings for all methods but some, mostly who may use them.
+
+use weir_conf::{Context, Directive as Line, Error};
+use weir_proto::http1::Method;
+
+use super::blocks;
+use crate::location::{Kind, LocationId, Place};
+use crate::request::Request;
+use crate::scope::Scope;
+
+/// The block of a location.
+#[derive(Debug, Clone)]
+pub struct LimitExcept {
+    allowed: Vec<Method>,
+    /// The settings for the others.
+    location: LocationId,
+}
+
+/// `limit_except METHOD ... { }`
+pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    if s.location.core.limit_except.is_some() {
+        return Err(d.problem("is duplicate"));
+    }
+    let mut allowed = Vec::new();
+    for word in &d.args {
+        let method = Method::from_name(&word.bytes.to_ascii_uppercase());
+        if method == Method::Other {
+            return Err(d.error_at(word, format!("invalid method \"{}\"", word.lossy())));
+        }
+        allowed.push(method);
+    }
+    if allowed.contains(&Method::Get) {
+        allowed.push(Method::Head);
+    }
+    let location = s.setup.reserve();
+    let place = Place::new(&s.place.name, Kind::LimitExcept);
+    blocks::open_reserved(s, d, place, Context::LIMIT_EXCEPT, location)?;
+    let conf = Scope::change(&mut s.location.core);
+    conf.limit_except = Some(LimitExcept { allowed, location });
+    Ok(())
+}
+
+/// Goes on with the settings of the block, if the request's method is not one that it excepts.
+pub fn enter(r: &mut Request) {
+    if let Some(limit) = &r.conf().core.limit_except
+        && !limit.allowed.contains(&r.method)
+    {
+        r.location = r.site.location(limit.location);
+    }
+}

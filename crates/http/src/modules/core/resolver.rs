@@ -1,0 +1,61 @@
+//! `resolver`: the name servers that names of upstreams are asked from. What they answer is the business of
+//! the modules that ask.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error, values};
+
+use crate::address::{self, Address};
+use crate::scope::Scope;
+
+/// The port of DNS.
+const PORT: u16 = 53;
+
+/// One `resolver` line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolver {
+    /// The name servers, asked in turn.
+    pub servers: Vec<Address>,
+    /// `valid=`: how long answers are kept, whatever they say themselves.
+    pub valid: Option<Duration>,
+    /// `ipv4=`
+    pub ipv4: bool,
+    /// `ipv6=`
+    pub ipv6: bool,
+}
+
+/// `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off] [status_zone=ZONE]`
+pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut resolver = Resolver { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
+    for word in &d.args {
+        let text = word.lossy();
+        let bad = || d.error_at(word, format!("invalid parameter: {text}"));
+        let flag = |value: &str| match value {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            _ => Err(bad()),
+        };
+        match text.split_once('=') {
+            Some(("valid", time)) => {
+                let seconds = values::sec(time.as_bytes()).ok_or_else(bad)?;
+                resolver.valid = Some(Duration::from_secs(seconds));
+            }
+            Some(("ipv4", value)) => resolver.ipv4 = flag(value)?,
+            Some(("ipv6", value)) => resolver.ipv6 = flag(value)?,
+            _ => {
+                let found = address::server(&text, PORT)
+                    .map_err(|e| d.error_at(word, format!("{e} in resolver \"{text}\"")))?;
+                resolver.servers.extend(found);
+            }
+        }
+    }
+    if !resolver.ipv4 && !resolver.ipv6 {
+        return Err(d.error("\"ipv4\" and \"ipv6\" cannot both be \"off\""));
+    }
+    if resolver.servers.is_empty() {
+        return Err(d.error("no name servers defined"));
+    }
+    Scope::change(&mut s.location.core).resolver = Some(Arc::new(resolver));
+    Ok(())
+}

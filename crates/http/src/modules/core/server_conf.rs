@@ -1,0 +1,190 @@
+//! Settings of `core` that belong to a server as a whole, and the directives that set them.
+
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error};
+use weir_proto::http1::HeadLimits;
+
+use crate::listen::ListenLine;
+use crate::names::ServerName;
+use crate::regex::Regex;
+use crate::scope::Scope;
+use crate::template::Template;
+
+/// Settings of a server.
+#[derive(Debug, Clone)]
+pub struct ServerConf {
+    /// `client_header_buffer_size`, `large_client_header_buffers`, `merge_slashes` and kin.
+    pub head_limits: HeadLimits,
+    /// `client_header_timeout`
+    pub client_header_timeout: Duration,
+    /// `client_body_early_read`: the body is read before the phases if one of these says so.
+    pub early_read: Vec<Template>,
+    /// `listen`, so far.
+    pub listens: Vec<ListenLine>,
+    /// `server_name`, so far.
+    pub names: Vec<ServerName>,
+    /// The first name as written.
+    pub first_name: Option<String>,
+    connection_pool: u64,
+}
+
+impl Default for ServerConf {
+    fn default() -> Self {
+        ServerConf {
+            head_limits: HeadLimits::default(),
+            client_header_timeout: Duration::from_secs(60),
+            early_read: Vec::new(),
+            listens: Vec::new(),
+            names: Vec::new(),
+            first_name: None,
+            connection_pool: 512,
+        }
+    }
+}
+
+impl ServerConf {
+    /// What only the whole block shows; nginx names no line for it.
+    pub fn check(&self) -> Result<(), Error> {
+        if (self.head_limits.line as u64) < self.connection_pool {
+            return Err(Error::emerg(
+                "the \"large_client_header_buffers\" size must be equal to or greater than \
+                 \"connection_pool_size\"",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// `listen`
+pub fn listen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut lines = crate::listen::parse(d, &mut s.setup.warnings)?;
+    if s.first(d) {
+        s.server.listens.clear();
+    }
+    s.server.listens.append(&mut lines);
+    Ok(())
+}
+
+/// `server_name`
+pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    for word in &d.args {
+        let name = match word.lossy() {
+            hostname if hostname == "$hostname" => s.setup.hostname().into_bytes(),
+            _ => word.bytes.clone(),
+        };
+        s.server.first_name.get_or_insert_with(|| shown(&name));
+        if let Some(pattern) = name.strip_prefix(b"~") {
+            if pattern.is_empty() {
+                let text = format!("empty regex in server name \"{}\"", word.lossy());
+                return Err(d.error_at(word, text));
+            }
+            let caseless = pattern.iter().any(u8::is_ascii_uppercase);
+            let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
+            let regex = regex.map_err(|text| d.error_at(word, text))?;
+            s.server.names.push(ServerName::Regex(regex));
+            continue;
+        }
+        if name.contains(&b'/') {
+            let text = format!("server name \"{}\" has suspicious symbols", word.lossy());
+            s.setup.warnings.push(d.warning(text).mark(word.pos));
+        }
+        let names = ServerName::parse(&name).ok_or_else(|| {
+            d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()))
+        })?;
+        s.server.names.extend(names);
+    }
+    Ok(())
+}
+
+/// A name as `$server_name` shows it: a leading dot does not belong to it.
+fn shown(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    match name.strip_prefix('.') {
+        Some(rest) => rest.to_ascii_lowercase(),
+        None if name.starts_with('~') => name.into_owned(),
+        None => name.to_ascii_lowercase(),
+    }
+}
+
+/// `client_header_timeout`
+pub fn client_header_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.client_header_timeout = d.duration()?;
+    Ok(())
+}
+
+/// `client_header_buffer_size`
+pub fn client_header_buffer_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.head_limits.first = usize_of(d.size()?);
+    Ok(())
+}
+
+/// `large_client_header_buffers`
+pub fn large_client_header_buffers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let (count, size) = d.buffers()?;
+    let limits = &mut s.server.head_limits;
+    (limits.line, limits.total) = (usize_of(size), usize_of(count.saturating_mul(size)));
+    Ok(())
+}
+
+/// `max_headers`
+pub fn max_headers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.head_limits.max_headers = usize_of(d.number()?);
+    Ok(())
+}
+
+/// `ignore_invalid_headers`
+pub fn ignore_invalid_headers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.head_limits.ignore_invalid = d.flag()?;
+    Ok(())
+}
+
+/// `merge_slashes`
+pub fn merge_slashes(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.head_limits.merge_slashes = d.flag()?;
+    Ok(())
+}
+
+/// `underscores_in_headers`
+pub fn underscores_in_headers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.head_limits.underscores = d.flag()?;
+    Ok(())
+}
+
+/// `client_body_early_read`
+pub fn early_read(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    if s.first(d) {
+        s.server.early_read.clear();
+    }
+    for word in &d.args {
+        let value = Template::new(&mut s.setup.variables, &word.bytes);
+        s.server.early_read.push(value.map_err(|text| d.error_at(word, text))?);
+    }
+    Ok(())
+}
+
+/// `connection_pool_size`: weir has no such pool, but nginx compares the value with others.
+pub fn connection_pool_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.server.connection_pool = pool_size(d)?;
+    Ok(())
+}
+
+/// `request_pool_size`
+pub fn request_pool_size(_: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    pool_size(d).map(drop)
+}
+
+fn pool_size(d: &Line) -> Result<u64, Error> {
+    let size = d.size()?;
+    if size < 128 {
+        return Err(d.error("the pool size must be no less than 128"));
+    }
+    if size % 16 != 0 {
+        return Err(d.error("the pool size must be a multiple of 16"));
+    }
+    Ok(size)
+}
+
+fn usize_of(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}

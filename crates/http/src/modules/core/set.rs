@@ -1,0 +1,239 @@
+//! The directives of `core` whose arguments need a closer look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error, values};
+use weir_log::Log;
+
+use super::conf::{FileCache, NoKeepalive, Root, Tokens};
+use crate::location::Kind;
+use crate::scope::Scope;
+use crate::temp_file::TempPath;
+use crate::template::Template;
+
+/// For directives that tune what weir does not have: the tables of directives judge their values.
+pub fn accept(_: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
+    Ok(())
+}
+
+/// `root`, `alias`
+pub fn root(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let alias = d.name.is("alias");
+    let set = &s.location.core.root;
+    if set.set {
+        let other = if set.alias { "alias" } else { "root" };
+        return Err(match set.alias == alias {
+            true => d.problem("is duplicate"),
+            false => {
+                d.problem(&format!("is duplicate, \"{other}\" directive was specified earlier"))
+            }
+        });
+    }
+    if alias && matches!(s.place.kind, Kind::Named) {
+        return Err(d.error("the \"alias\" directive cannot be used inside the named location"));
+    }
+    for name in ["document_root", "realpath_root"] {
+        let text = word.lossy();
+        if text.contains(&format!("${name}")) || text.contains(&format!("${{{name}}}")) {
+            return Err(d.error(format!(
+                "the ${name} variable cannot be used in the \"{}\" directive",
+                d.name.lossy()
+            )));
+        }
+    }
+    let mut text = word.bytes.clone();
+    if !alias && text.ends_with(b"/") {
+        text.pop();
+    }
+    if !text.starts_with(b"$") {
+        text = s.setup.full_name(&text);
+    }
+    let value = Template::new(&mut s.setup.variables, &text).map_err(|e| d.error_at(word, e))?;
+    let root = Root { value, alias, alias_of: s.place.name.len(), set: true };
+    Scope::change(&mut s.location.core).root = root;
+    Ok(())
+}
+
+/// `internal`
+pub fn internal(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).internal = true;
+    Ok(())
+}
+
+/// `default_type`
+pub fn default_type(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let text = d.arg(0).map_or(Vec::new(), |w| w.bytes.clone());
+    Scope::change(&mut s.location.core).default_type = text;
+    Ok(())
+}
+
+/// `keepalive_timeout`
+pub fn keepalive_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let invalid = || d.problem("invalid value");
+    let timeout = d.arg(0).and_then(|word| values::duration(&word.bytes)).ok_or_else(invalid)?;
+    let header = match d.arg(1) {
+        Some(word) => Some(values::sec(&word.bytes).ok_or_else(invalid)?),
+        None => None,
+    };
+    let conf = Scope::change(&mut s.location.core);
+    conf.keepalive_timeout = timeout;
+    conf.keepalive_header = header.filter(|seconds| *seconds > 0);
+    Ok(())
+}
+
+/// `keepalive_disable`
+pub fn keepalive_disable(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    let disable = &mut Scope::change(&mut s.location.core).keepalive_disable;
+    if first {
+        *disable = NoKeepalive { msie6: false, safari: false };
+    }
+    for word in &d.args {
+        match word.bytes.to_ascii_lowercase().as_slice() {
+            b"msie6" => disable.msie6 = true,
+            b"safari" => disable.safari = true,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// `server_tokens`: weir has no build name, so `build` shows what `on` shows.
+pub fn server_tokens(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let version = d.choice(&[("off", false), ("on", true), ("build", true)])?;
+    Scope::change(&mut s.location.core).server_tokens = Tokens::new(version);
+    Ok(())
+}
+
+/// `max_ranges`
+pub fn max_ranges(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).max_ranges = Some(d.number()?);
+    Ok(())
+}
+
+/// `limit_rate`, `limit_rate_after`
+pub fn limit_rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let value = Template::new(&mut s.setup.variables, &word.bytes);
+    let value = value.map_err(|text| d.error_at(word, text))?;
+    if value.constant().is_some_and(|text| values::size(text).is_none()) {
+        return Err(d.problem("invalid value"));
+    }
+    let conf = Scope::change(&mut s.location.core);
+    match d.name.is("limit_rate") {
+        true => conf.limit_rate = Some(value),
+        false => conf.limit_rate_after = Some(value),
+    }
+    Ok(())
+}
+
+/// `error_log`: the lines of one block add up; the first replaces what was inherited.
+pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let args: Vec<_> = d.args.iter().map(weir_conf::Word::lossy).collect();
+    let args: Vec<&str> = args.iter().map(|text| &**text).collect();
+    let inputs = &s.setup.inputs;
+    let sink = weir_log::sink(&args, inputs.prefix, inputs.logs);
+    let sink = sink.map_err(|reject| d.error(reject.to_string()))?;
+    let mut sinks = match s.first(d) {
+        true => Vec::new(),
+        false => s.location.core.error_log.sinks().to_vec(),
+    };
+    sinks.push(sink);
+    Scope::change(&mut s.location.core).error_log = Arc::new(Log::new(sinks));
+    Ok(())
+}
+
+/// `client_body_temp_path`
+pub fn client_body_temp_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let path = TempPath::read(s.setup, d)?;
+    Scope::change(&mut s.location.core).client_body_temp_path = path;
+    Ok(())
+}
+
+/// `early_hints`
+pub fn early_hints(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut list = match s.first(d) {
+        true => Vec::new(),
+        false => s.location.core.early_hints.clone(),
+    };
+    for word in &d.args {
+        let value = Template::new(&mut s.setup.variables, &word.bytes);
+        list.push(value.map_err(|text| d.error_at(word, text))?);
+    }
+    Scope::change(&mut s.location.core).early_hints = list;
+    Ok(())
+}
+
+/// `aio`: files never block weir's loops, whatever is asked for.
+pub fn aio(_: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    match d.arg(0).map(|w| w.bytes.as_slice()) {
+        Some(b"on" | b"off" | b"threads") => Ok(()),
+        Some(pool) if pool.starts_with(b"threads=") => Ok(()),
+        _ => Err(d.problem("invalid value")),
+    }
+}
+
+/// `directio SIZE | off`
+pub fn directio(_: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    match d.arg(0) {
+        Some(word) if word.is("off") || values::offset(&word.bytes).is_some() => Ok(()),
+        _ => Err(d.problem("invalid value")),
+    }
+}
+
+/// `send_lowat`: nginx does not have it on Linux either, and says so.
+pub fn send_lowat(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.setup.warnings.push(d.warning("\"send_lowat\" is not supported, ignored"));
+    Ok(())
+}
+
+/// `open_file_cache off | max=N [inactive=TIME]`
+pub fn open_file_cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let (mut max, mut inactive, mut off) = (None, Duration::from_secs(60), false);
+    for word in &d.args {
+        let text = word.bytes.as_slice();
+        let bad = || {
+            let text = format!("invalid \"open_file_cache\" parameter \"{}\"", word.lossy());
+            d.error_at(word, text)
+        };
+        if let Some(n) = text.strip_prefix(b"max=") {
+            max = Some(values::number(n).filter(|n| *n > 0).ok_or_else(bad)?);
+        } else if let Some(time) = text.strip_prefix(b"inactive=") {
+            inactive = Duration::from_secs(values::sec(time).ok_or_else(bad)?);
+        } else if text == b"off" {
+            off = true;
+        } else {
+            return Err(bad());
+        }
+    }
+    let cache = match (off, max) {
+        (true, _) => None,
+        (false, Some(max)) => Some(FileCache { id: s.setup.next_file_cache(), max, inactive }),
+        (false, None) => {
+            return Err(d.error("\"open_file_cache\" must have the \"max\" parameter"));
+        }
+    };
+    Scope::change(&mut s.location.core).open_files.cache = cache;
+    Ok(())
+}
+
+/// `open_file_cache_valid`
+pub fn open_file_cache_valid(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let valid = Duration::from_secs(d.sec()?);
+    Scope::change(&mut s.location.core).open_files.valid = valid;
+    Ok(())
+}
+
+/// `open_file_cache_min_uses`
+pub fn open_file_cache_min_uses(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).open_files.min_uses = d.number()?;
+    Ok(())
+}
+
+/// `open_file_cache_errors`
+pub fn open_file_cache_errors(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).open_files.errors = d.flag()?;
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! `try_files`: the first file that exists, or another way. nginx: ngx_http_try_files_module.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error, values};
+
+use crate::files;
+use crate::modules::core::Root;
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::Scope;
+use crate::template::Template;
+
+/// What to look for, and what to do when nothing is there.
+#[derive(Debug, Clone)]
+pub struct TryFiles {
+    names: Vec<Candidate>,
+    fallback: Fallback,
+}
+
+/// A path below the root.
+#[derive(Debug, Clone)]
+struct Candidate {
+    name: Template,
+    directory: bool,
+}
+
+/// The last parameter.
+#[derive(Debug, Clone)]
+enum Fallback {
+    Status(u16),
+    /// A path or a named location.
+    Path(Template),
+}
+
+/// `try_files file ... uri | =code`
+pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some((last, words)) = d.args.split_last() else { return Ok(()) };
+    let mut template = |word: &weir_conf::Word, text: &[u8]| {
+        Template::new(&mut s.setup.variables, text).map_err(|text| d.error_at(word, text))
+    };
+    let mut names = Vec::new();
+    for word in words {
+        let plain = word.bytes.strip_suffix(b"/");
+        let name = template(word, plain.unwrap_or(&word.bytes))?;
+        names.push(Candidate { name, directory: plain.is_some() });
+    }
+    let fallback = match last.bytes.strip_prefix(b"=") {
+        Some(code) => {
+            let code = values::number(code).filter(|n| *n <= 999);
+            let bad = || d.error_at(last, format!("invalid code \"{}\"", last.lossy()));
+            Fallback::Status(code.ok_or_else(bad)? as u16)
+        }
+        None => Fallback::Path(template(last, &last.bytes)?),
+    };
+    let found = TryFiles { names, fallback };
+    Scope::change(&mut s.location.core).try_files = Some(Arc::new(found));
+    Ok(())
+}
+
+/// The handler of the precontent phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    match &r.conf().core.try_files {
+        Some(wanted) => Answer::Later(Box::pin(search(r, wanted))),
+        None => Answer::Now(Step::Next),
+    }
+}
+
+async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
+    let core = &r.conf().core;
+    let Some(root) = core.root_path(r) else { return Step::Status(500) };
+    for candidate in &wanted.names {
+        let mut name = Vec::new();
+        candidate.name.eval_into(r, &mut name);
+        if candidate.name.constant().is_none() {
+            cut_alias(&core.root, r, &mut name);
+        }
+        let path = [root.as_slice(), &name].concat();
+        match files::stat(r, &path).await {
+            Ok(info) if info.is_directory() == candidate.directory => {
+                found(&core.root, r, &name, candidate.directory);
+                return Step::Next;
+            }
+            Ok(_) => {}
+            Err(error) if error.is_absent() => {}
+            Err(error) => error.log(r, weir_log::Level::Crit, &path),
+        }
+    }
+    match &wanted.fallback {
+        Fallback::Status(status) => Step::Status(*status),
+        Fallback::Path(target) => {
+            let varies = target.constant().is_none();
+            let mut target = target.eval(r).into_owned();
+            if varies {
+                cut_alias(&core.root, r, &mut target);
+            }
+            match target.first() {
+                Some(b'@') => r.redirect_to_named(&target),
+                _ => r.redirect_to(&target),
+            }
+        }
+    }
+}
+
+/// With `alias` the location's name stands for the directory, so it is taken off what was named.
+fn cut_alias(root: &Root, r: &Request, name: &mut Vec<u8>) {
+    if root.alias
+        && !r.location.kind.is_regex()
+        && let Some(prefix) = r.path.get(..root.alias_of)
+        && name.starts_with(prefix)
+    {
+        name.drain(..root.alias_of);
+    }
+}
+
+/// The request goes on with the path of what was found.
+fn found(root: &Root, r: &mut Request, name: &[u8], directory: bool) {
+    if !root.alias {
+        r.set_path(name);
+    } else if r.location.kind.is_regex() {
+        if !directory {
+            r.set_path(name);
+            r.path_below_alias = true;
+        }
+    } else {
+        r.path.truncate(root.alias_of);
+        r.path.extend_from_slice(name);
+    }
+}

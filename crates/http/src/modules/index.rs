@@ -1,0 +1,142 @@
+//! The file that stands for a directory. nginx: ngx_http_index_module.
+
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+use weir_proto::http1::Method;
+
+use crate::files::{self, FileError};
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    names: Vec<Template>,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { names: vec![Template::text(b"index.html")] }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "index",
+    help: "Files that stand for a directory, the first that exists.",
+    set: Set::Simple(set),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_index", directives: DIRECTIVES, init: |_| {} };
+
+fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut names = match s.first(d) {
+        true => Vec::new(),
+        false => s.location.index.names.clone(),
+    };
+    for (i, word) in d.args.iter().enumerate() {
+        if word.bytes.is_empty() {
+            return Err(d.error_at(word, "index \"\" in \"index\" directive is invalid"));
+        }
+        if word.bytes.starts_with(b"/") && i + 1 < d.args.len() {
+            let text = "only the last index in \"index\" directive should be absolute";
+            s.setup.warnings.push(d.warning(text).mark(word.pos));
+        }
+        let name = Template::new(&mut s.setup.variables, &word.bytes);
+        names.push(name.map_err(|text| d.error_at(word, text))?);
+    }
+    Scope::change(&mut s.location.index).names = names;
+    Ok(())
+}
+
+/// The handler of the content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let method = matches!(r.method, Method::Get | Method::Head | Method::Post);
+    if !r.path.ends_with(b"/") || !method {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(search(r)))
+}
+
+async fn search(r: &mut Request) -> Step {
+    let conf = r.conf();
+    let mut directory = Vec::new();
+    let mut directory_tested = false;
+    for name in &conf.index.names {
+        let name = name.eval(r).into_owned();
+        if name.starts_with(b"/") {
+            return redirect(r, name);
+        }
+        if directory.is_empty() && !conf.core.map_path_into(r, &mut directory) {
+            return Step::Status(500);
+        }
+        let path = [directory.as_slice(), &name].concat();
+        let error = match files::stat(r, &path).await {
+            Ok(_) => {
+                let target = [r.path.as_slice(), &name].concat();
+                return redirect(r, target);
+            }
+            Err(error) => error,
+        };
+        if error.is_symlink() {
+            return Step::Status(403);
+        }
+        if error.is_denied() || (error.is_absent() && !error.is_missing_name()) {
+            return refuse(r, &path, error);
+        }
+        if !directory_tested {
+            if let Some(end) = test_directory(r, &directory, &path).await {
+                return end;
+            }
+            directory_tested = true;
+        }
+        if !error.is_missing_name() {
+            error.log(r, Level::Crit, &path);
+            return Step::Status(500);
+        }
+    }
+    Step::Next
+}
+
+/// From within, with the query string that was there.
+fn redirect(r: &mut Request, path: Vec<u8>) -> Step {
+    let args = std::mem::take(&mut r.args);
+    r.redirect_to_parts(&path, args)
+}
+
+/// The directory itself may be missing: then it is not found, rather than forbidden.
+async fn test_directory(r: &mut Request, directory: &[u8], path: &[u8]) -> Option<Step> {
+    let name = directory.strip_suffix(b"/").filter(|name| !name.is_empty()).unwrap_or(directory);
+    match files::stat(r, name).await {
+        Ok(found) if found.is_directory() => None,
+        Ok(_) => {
+            let name = String::from_utf8_lossy(name);
+            r.log(Level::Alert, format_args!("\"{name}\" is not a directory"));
+            Some(Step::Status(500))
+        }
+        Err(error) if error.is_symlink() => Some(Step::Status(403)),
+        Err(error) if error.is_missing_name() => Some(refuse(r, path, error)),
+        Err(error) if error.is_denied() => None,
+        Err(error) => {
+            error.log(r, Level::Crit, name);
+            Some(Step::Status(500))
+        }
+    }
+}
+
+fn refuse(r: &Request, path: &[u8], error: FileError) -> Step {
+    let path = String::from_utf8_lossy(path);
+    if error.is_denied() {
+        r.log(Level::Error, format_args!("\"{path}\" is forbidden {error}"));
+        return Step::Status(403);
+    }
+    if r.conf().core.log_not_found {
+        r.log(Level::Error, format_args!("\"{path}\" is not found {error}"));
+    }
+    Step::Status(404)
+}

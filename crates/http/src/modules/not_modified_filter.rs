@@ -1,0 +1,43 @@
+//! Conditional requests: 304 and 412. nginx: ngx_http_not_modified_filter_module.
+
+use weir_proto::conditional;
+use weir_proto::http1::HeaderId;
+
+use crate::phases::Step;
+use crate::request::Request;
+
+/// The header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    if r.response.status != 200 {
+        return Ok(());
+    }
+    let (etag, modified) = (r.response.etag.as_deref(), r.response.last_modified);
+    if let Some(since) = r.header(HeaderId::IfUnmodifiedSince)
+        && !conditional::unmodified(since, modified)
+    {
+        return Err(Step::Status(412));
+    }
+    if let Some(list) = r.header(HeaderId::IfMatch)
+        && !conditional::etag_matches(list, etag, false)
+    {
+        return Err(Step::Status(412));
+    }
+    let how = r.conf().core.if_modified_since;
+    let (since, none) = (r.header(HeaderId::IfModifiedSince), r.header(HeaderId::IfNoneMatch));
+    if since.is_none() && none.is_none() {
+        return Ok(());
+    }
+    if since.is_some_and(|since| conditional::modified(since, modified, how))
+        || none.is_some_and(|list| !conditional::etag_matches(list, etag, true))
+    {
+        return Ok(());
+    }
+    let response = &mut r.response;
+    response.status = 304;
+    response.status_line = None;
+    response.content_type.clear();
+    response.content_length = None;
+    response.content_encoding = None;
+    response.allow_ranges = false;
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Answers with files. nginx: ngx_http_static_module.
+
+use weir_engine::FileKind;
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_proto::uri::Escape;
+
+use crate::files::{self, FileError, Opened};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+
+/// Files up to this size travel with their head in one send; larger ones are sent from the page cache.
+const SMALL: u64 = 16 * 1024;
+
+/// The handler of the content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    if !matches!(r.method, Method::Get | Method::Head | Method::Post) {
+        return Answer::Now(Step::Status(405));
+    }
+    if r.path.ends_with(b"/") {
+        return Answer::Now(Step::Next);
+    }
+    let mut path = r.worker.handle.take_buf(256);
+    if !r.conf().core.map_path_into(r, &mut path) {
+        return Answer::Now(Step::Status(500));
+    }
+    if let Some((opened, content)) = files::whole(r, &path) {
+        r.worker.handle.give_buf(path);
+        return Answer::Now(match describe(r, &opened) {
+            Ok(()) => Step::Respond(content),
+            Err(step) => step,
+        });
+    }
+    Answer::Later(Box::pin(open_and_send(r, path)))
+}
+
+async fn open_and_send(r: &mut Request, path: Vec<u8>) -> Step {
+    let opened = match files::open(r, &path).await {
+        Ok(opened) => opened,
+        Err(error) => return refuse(r, error, &path),
+    };
+    match opened.info.kind {
+        FileKind::File => {}
+        FileKind::Directory => return add_slash(r),
+        _ => {
+            let path = String::from_utf8_lossy(&path);
+            r.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
+            return Step::Status(404);
+        }
+    }
+    if r.method == Method::Post {
+        return Step::Status(405);
+    }
+    if let Err(step) = describe(r, &opened) {
+        return step;
+    }
+    if opened.info.len <= SMALL {
+        return match files::content(r, &path, &opened).await {
+            Ok(content) => Step::Respond(content),
+            Err(error) => {
+                let (path, cause) = (String::from_utf8_lossy(&path), weir_log::Cause(&error));
+                r.log(Level::Crit, format_args!("pread() \"{path}\" failed {cause}"));
+                Step::Status(500)
+            }
+        };
+    }
+    r.worker.handle.give_buf(path);
+    send(r, opened).await
+}
+
+/// Fills in the head for a file.
+fn describe(r: &mut Request, opened: &Opened) -> Result<(), Step> {
+    if r.method == Method::Post {
+        return Err(Step::Status(405));
+    }
+    let (len, modified) = (opened.info.len, opened.info.modified);
+    r.response.status = 200;
+    r.response.content_length = Some(len);
+    r.response.last_modified = Some(modified);
+    if r.conf().core.etag {
+        r.response.etag = Some(etag(modified, len));
+    }
+    r.set_content_type();
+    r.response.allow_ranges = true;
+    Ok(())
+}
+
+async fn send(r: &mut Request, opened: Opened) -> Step {
+    if let Err(step) = r.send_head() {
+        return step;
+    }
+    let len = opened.info.len;
+    match r.send_file(&opened.file, 0, len, true).await {
+        Ok(()) => Step::Sent,
+        Err(_) => Step::Abort,
+    }
+}
+
+fn refuse(r: &Request, error: FileError, path: &[u8]) -> Step {
+    let (level, status) = match error {
+        e if e.is_absent() => (Level::Error, 404),
+        e if e.is_denied() || e.is_symlink() => (Level::Error, 403),
+        _ => (Level::Crit, 500),
+    };
+    if status != 404 || r.conf().core.log_not_found {
+        error.log(r, level, path);
+    }
+    Step::Status(status)
+}
+
+/// A directory's own address ends with a slash: relative links in its index depend on it.
+fn add_slash(r: &mut Request) -> Step {
+    let mut target = Vec::with_capacity(r.path.len() + 1);
+    weir_proto::uri::escape(Escape::Uri, &r.path, &mut target);
+    target.push(b'/');
+    if !r.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&r.args);
+    }
+    r.response.location = Some(target);
+    Step::Status(301)
+}
+
+/// nginx's entity tag: time and size in hexadecimal.
+pub fn etag(modified: i64, len: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(36);
+    out.push(b'"');
+    hex(modified as u64, &mut out);
+    out.push(b'-');
+    hex(len, &mut out);
+    out.push(b'"');
+    out
+}
+
+fn hex(n: u64, out: &mut Vec<u8>) {
+    let digits = (64 - n.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let nibble = (n >> (digit * 4)) as u8 & 0xf;
+        out.push(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entity_tags_are_nginxs() {
+        assert_eq!(etag(0x5f3a_1b2c, 1024), b"\"5f3a1b2c-400\"");
+        assert_eq!(etag(0, 0), b"\"0-0\"");
+    }
+}

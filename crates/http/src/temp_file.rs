@@ -1,0 +1,162 @@
+//! Temporary files: where `client_body_temp_path`, `proxy_temp_path` and kin put them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_conf::{Directive as Line, Error, values};
+use weir_engine::Handle;
+
+use crate::configure::Setup;
+
+/// Digits in a temporary file's name, as nginx has.
+const DIGITS: usize = 10;
+/// Attempts to find a name that is not taken, before the directory counts as unusable.
+const ATTEMPTS: usize = 1000;
+
+/// A directory of temporary files, and how many directories below it share them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct TempPath {
+    /// The directory.
+    pub directory: PathBuf,
+    /// For each level below: how many of the name's last digits name a directory.
+    pub levels: Vec<usize>,
+}
+
+/// What becomes of a temporary file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// It has none: nobody else can open the file.
+    Nameless,
+    /// It is removed with the last use.
+    WhileUsed,
+    /// It stays when the file is closed.
+    Forever,
+}
+
+/// An open temporary file.
+pub struct TempFile {
+    /// Open for reading and writing.
+    pub file: Arc<File>,
+    /// Its name; only others can use it if it was kept.
+    pub path: PathBuf,
+    /// Who removes the name in the end.
+    remover: Option<Handle>,
+}
+
+impl TempPath {
+    /// Reads `..._temp_path DIRECTORY [level1 [level2 [level3]]]`.
+    pub fn read(setup: &mut Setup<'_>, d: &Line) -> Result<Arc<TempPath>, Error> {
+        let name = d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default();
+        let directory = setup.path(name.strip_suffix(b"/").unwrap_or(name));
+        let mut levels = Vec::new();
+        for word in d.args.iter().skip(1) {
+            let digits = values::number(&word.bytes).filter(|n| (1..=DIGITS as u64).contains(n));
+            levels.push(digits.ok_or_else(|| d.problem("invalid value"))? as usize);
+        }
+        if levels.iter().sum::<usize>() > DIGITS {
+            return Err(d.problem("invalid value"));
+        }
+        Ok(setup.temp_path(TempPath { directory, levels }))
+    }
+
+    /// The place where nothing was said.
+    pub fn default_in(setup: &mut Setup<'_>, name: &str) -> Arc<TempPath> {
+        let directory = setup.path(name.as_bytes());
+        setup.temp_path(TempPath { directory, levels: Vec::new() })
+    }
+
+    /// Creates a file; the directory, too, if it is missing.
+    pub async fn create(&self, handle: &Handle, keep: Keep) -> Result<TempFile, Failed> {
+        let this = self.clone();
+        let made = handle.files().run(move || this.create_waiting(keep)).await;
+        let (file, path) =
+            made.map_err(|error| Failed { path: self.directory.clone(), error })??;
+        let remover = (keep == Keep::WhileUsed).then(|| handle.clone());
+        Ok(TempFile { file: Arc::new(file), path, remover })
+    }
+
+    fn create_waiting(&self, keep: Keep) -> Result<(File, PathBuf), Failed> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        for _ in 0..ATTEMPTS {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed) % 10u64.pow(DIGITS as u32);
+            let path = self.path_of(&format!("{number:0DIGITS$}"));
+            let opened = match open(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| open(&path))
+                }
+                opened => opened,
+            };
+            match opened {
+                Ok(file) => {
+                    if keep == Keep::Nameless {
+                        let _ = std::fs::remove_file(&path);
+                    }
+                    return Ok((file, path));
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(Failed { path, error }),
+            }
+        }
+        Err(Failed { path: self.directory.clone(), error: io::ErrorKind::AlreadyExists.into() })
+    }
+
+    /// `0000000012` with levels 1 and 2 lies in `2/01/`.
+    fn path_of(&self, name: &str) -> PathBuf {
+        let mut path = self.directory.clone();
+        let mut end = name.len();
+        for &digits in &self.levels {
+            let start = end.saturating_sub(digits);
+            path.push(name.get(start..end).unwrap_or_default());
+            end = start;
+        }
+        path.push(name);
+        path
+    }
+}
+
+/// Why there is no temporary file.
+#[derive(Debug)]
+pub struct Failed {
+    /// What was to be created.
+    pub path: PathBuf,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+impl TempFile {
+    /// The name stays for others: whoever took it over moves or removes it.
+    pub fn keep(&mut self) {
+        self.remover = None;
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let Some(handle) = self.remover.take() else { return };
+        let (files, path) = (handle.clone(), std::mem::take(&mut self.path));
+        handle.spawn(async move {
+            let _ = files.files().unlink(&path).await;
+        });
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_come_from_the_end_of_the_name() {
+        let path = TempPath { directory: "/t".into(), levels: vec![1, 2] };
+        assert_eq!(path.path_of("0000000012"), Path::new("/t/2/01/0000000012"));
+        let flat = TempPath { directory: "/t".into(), levels: Vec::new() };
+        assert_eq!(flat.path_of("0000000012"), Path::new("/t/0000000012"));
+    }
+}
