@@ -47,6 +47,7 @@ pub use ops::connect::ConnectOptions;
 pub use ops::datagram::Datagram;
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;
+pub use ops::rest::Resting;
 pub use ops::send::Send;
 pub use park::{Idle, Wake};
 pub use remote::Remote;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::source::{Ready, Registered, Source};
+use crate::source::{Ready, Registered, Rest, Source};
 use crate::{Handle, Stream};
 
 /// What a connection is while it is parked. `Send`, so that another thread's loop can take it.
@@ -56,12 +56,13 @@ impl Handle {
         drop(stream);
     }
 
-    /// How many connections are parked.
+    /// How many connections are parked or rest: see [`Stream::rest`].
     pub fn parked(&self) -> usize {
         self.0.parked.get().count
     }
 
-    /// Resumes the `n` connections that have been parked longest; how many there were.
+    /// Resumes the `n` connections that have been parked longest, and ends the rest of those that
+    /// rest; how many there were.
     pub fn unpark_oldest(&self, n: usize, why: Wake) -> usize {
         let mut resumed = 0;
         while resumed < n {
@@ -79,8 +80,12 @@ impl Handle {
     }
 
     pub(crate) fn resume(&self, source: Rc<Source>, why: Wake) {
-        let Some(idle) = source.idle.take() else { return };
         self.forget_parked(&source);
+        if source.rest.get() == Rest::Yes {
+            source.rest.set(Rest::Over(why));
+            return self.0.waiters.wake(&source.reader, &self.0.tasks);
+        }
+        let Some(idle) = source.idle.take() else { return };
         source.deadline.set(crate::clock::NEVER);
         let stream = Stream(Registered { h: self.clone(), source });
         self.0.guard(|| idle.resume(self, stream, why));
@@ -92,7 +97,7 @@ impl Handle {
         source.parked.set(false);
     }
 
-    fn link(&self, source: &Rc<Source>) {
+    pub(crate) fn link(&self, source: &Rc<Source>) {
         let mut list = self.0.parked.get();
         let index = source.token.key().index;
         source.prev.set(list.newest);

@@ -10,7 +10,7 @@ use crate::clock::NEVER;
 use crate::inner::Target;
 use crate::timers::TimerId;
 use crate::waiter::Waiter;
-use crate::{Handle, Idle};
+use crate::{Handle, Idle, Wake};
 
 /// What is known about a socket. `READ` and `WRITE` stay set until an operation finds the
 /// socket exhausted; the others stay set for good.
@@ -47,11 +47,23 @@ impl Ready {
     }
 }
 
+/// Whether a task rests on a stream: see [`crate::Stream::rest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    No,
+    /// Listed among the parked sources.
+    Yes,
+    /// Taken from the list, for this reason.
+    Over(Wake),
+}
+
 pub(crate) struct Source {
     pub(crate) fd: OwnedFd,
     pub(crate) token: Token,
     pub(crate) ready: Cell<Ready>,
     pub(crate) parked: Cell<bool>,
+    /// The task that has the stream rests, as in the list of parked sources.
+    pub(crate) rest: Cell<Rest>,
     /// The backend reports room to write, too.
     pub(crate) reports_room: Cell<bool>,
     pub(crate) reader: Cell<Waiter>,
@@ -76,6 +88,7 @@ impl Source {
             token,
             ready: Cell::new(ready),
             parked: Cell::new(false),
+            rest: Cell::new(Rest::No),
             reports_room: Cell::new(!ready.any(Ready::WRITE)),
             reader: Cell::new(Waiter::NOBODY),
             writer: Cell::new(Waiter::NOBODY),

@@ -24,6 +24,7 @@ backends!(
     a_parked_connection_has_a_deadline,
     what_was_parked_readable_resumes,
     the_oldest_parked_is_evicted_first,
+    a_connection_rests_in_its_task,
     a_stale_event_is_dropped,
     accepts_then_connections_then_timers,
     a_turn_counts_what_it_did,

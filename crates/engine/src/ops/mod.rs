@@ -5,6 +5,7 @@ pub(crate) mod connect;
 pub(crate) mod datagram;
 pub(crate) mod ready;
 pub(crate) mod recv;
+pub(crate) mod rest;
 pub(crate) mod send;
 
 use std::io;

@@ -327,6 +327,40 @@ pub(crate) fn the_oldest_parked_is_evicted_first(kind: BackendKind) {
     assert_eq!(woken.iter().map(|w| w.1).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
 }
 
+pub(crate) fn a_connection_rests_in_its_task(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let play = client(&site, |mut socket| {
+        for round in 0..5u8 {
+            socket.write_all(&[round]).unwrap();
+            let mut back = [0];
+            socket.read_exact(&mut back).unwrap();
+            assert_eq!(back, [round]);
+        }
+        // The server rests, parks, and closes.
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+    });
+    site.serve(|h, stream| async move {
+        for _ in 0..5 {
+            assert_eq!(stream.rest(Duration::from_secs(60)).await, Wake::Ready);
+            let bytes = receive(&stream).await.unwrap();
+            send(&stream, bytes).await.unwrap();
+            assert_eq!(h.parked(), 0);
+        }
+        assert_eq!(stream.rest(Duration::from_millis(3)).await, Wake::Deadline);
+        let first = either(stream.rest(Duration::from_secs(60)), std::future::ready(())).await;
+        assert_eq!((first, h.parked()), (Either::Right(()), 0));
+        let (evict, other) = (h.clone(), h.clone());
+        h.spawn(async move {
+            assert_eq!(evict.parked(), 1);
+            assert_eq!(evict.unpark_oldest(9, Wake::Evicted), 1);
+        });
+        assert_eq!(stream.rest(Duration::from_secs(60)).await, Wake::Evicted);
+        other.park(stream, Box::new(Resting(Arc::default(), 0)), Some(h.now()));
+    });
+    play.join().unwrap();
+    assert_eq!((site.h.panics(), site.h.parked()), (0, 0));
+}
+
 pub(crate) fn a_stale_event_is_dropped(kind: BackendKind) {
     let mut site = Site::new(kind);
     let (a, b) = (site.client(), site.client());

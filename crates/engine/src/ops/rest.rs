@@ -1,0 +1,73 @@
+//! Resting between requests without leaving the task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::clock::NEVER;
+use crate::source::{Ready, Registered, Rest};
+use crate::{Stream, Wake};
+
+/// See [`Stream::rest`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Resting<'a> {
+    stream: &'a Stream,
+    grace: Duration,
+}
+
+impl Stream {
+    /// Waits for the next request as a parked connection does ([`crate::Handle::park`]), counted
+    /// and evicted like one, but without giving up the task: for the pauses of a busy
+    /// connection, where ending a task and starting another one costs more than keeping it.
+    ///
+    /// [`Wake::Deadline`] says that `grace` has passed: now park it. The stream's deadline is
+    /// unset afterwards.
+    pub fn rest(&self, grace: Duration) -> Resting<'_> {
+        Resting { stream: self, grace }
+    }
+}
+
+impl Future for Resting<'_> {
+    type Output = Wake;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wake> {
+        let registered = &self.stream.0;
+        let (h, source) = (&registered.h, &registered.source);
+        if let Rest::Over(why) = source.rest.get() {
+            source.rest.set(Rest::No);
+            source.deadline.set(NEVER);
+            return Poll::Ready(why);
+        }
+        if source.is(Ready::READABLE) {
+            end(registered);
+            return Poll::Ready(Wake::Ready);
+        }
+        if source.rest.get() == Rest::No {
+            source.rest.set(Rest::Yes);
+            h.link(source);
+            registered.set_timeout(Some(self.grace));
+        } else if registered.expired() {
+            end(registered);
+            return Poll::Ready(Wake::Deadline);
+        }
+        h.0.waiters.register(&source.reader, cx, &h.0.tasks);
+        Poll::Pending
+    }
+}
+
+impl Drop for Resting<'_> {
+    fn drop(&mut self) {
+        end(&self.stream.0);
+    }
+}
+
+fn end(registered: &Registered) {
+    let source = &registered.source;
+    match source.rest.replace(Rest::No) {
+        Rest::No => return,
+        Rest::Yes => registered.h.forget_parked(source),
+        Rest::Over(_) => {}
+    }
+    source.deadline.set(NEVER);
+}
