@@ -16,7 +16,7 @@ use crate::daemon::Side;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
-use crate::{daemon, embedded, pidfile, single, version, worker};
+use crate::{daemon, embedded, pidfile, signals, single, version, worker};
 
 /// Runs the server as the command line says; returns the exit code.
 pub fn run(args: Vec<OsString>) -> i32 {
@@ -122,6 +122,11 @@ fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
     if origin.paths.conf.is_none() {
         let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());
     }
+    // Whoever reads the pid file may send a signal at once: it waits until it is asked for.
+    signals::prepare().map_err(|e| {
+        log!(first, Emerg, None, "signals cannot be taken {}", Cause(&e));
+        Failed
+    })?;
     let mut starter = None;
     if cycle.config.daemon {
         match daemon::detach() {

@@ -16,16 +16,14 @@ pub fn write(path: &Path) -> io::Result<()> {
     writeln!(file, "{}", std::process::id())
 }
 
-/// Checks that the file could be written, without changing what is in it.
+/// Checks that the file could be written, without changing what is there.
 pub fn check(path: &Path) -> io::Result<()> {
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o644)
-        .open(path)
-        .map(drop)
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        other => return other.map(drop),
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    fs::remove_file(path)
 }
 
 /// Why no process id could be read; the text is nginx's.
@@ -85,6 +83,8 @@ mod tests {
             assert!(matches!(read(&path), Err(Unread::Content(_))), "{wrong:?}");
         }
         fs::remove_file(&path).unwrap();
+        check(&path).unwrap();
+        assert!(!path.exists());
         let said = read(&path).unwrap_err().text(&path);
         assert_eq!(
             said,

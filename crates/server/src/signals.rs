@@ -1,7 +1,9 @@
 //! The signals that the server understands, and what it says of them.
 
+use std::io;
+
 use weir_log::{Log, log};
-use weir_sys::signal::{Arrived, Set};
+use weir_sys::signal::{Arrived, Set, restore};
 
 /// Number and name of each.
 const NAMES: [(i32, &str); 8] = [
@@ -37,6 +39,13 @@ pub enum Wish {
 /// All of them as a set.
 pub fn set() -> Set {
     Set::new(&NAMES.map(|(number, _)| number))
+}
+
+/// Makes all of them wait until they are asked for, and children stay until they are buried,
+/// even if the parent process ignores the end of its own.
+pub fn prepare() -> io::Result<()> {
+    set().block()?;
+    restore(libc::SIGCHLD)
 }
 
 /// What the signal asks for.

@@ -85,6 +85,15 @@ impl std::fmt::Debug for Set {
     }
 }
 
+/// Gives a signal its default action again, whatever the parent process chose to ignore.
+pub fn restore(number: i32) -> io::Result<()> {
+    // SAFETY: the default action runs no code of this process.
+    if unsafe { libc::signal(number, libc::SIG_DFL) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// A descriptor that is readable while one of its signals is pending.
 #[derive(Debug)]
 pub struct Descriptor(Arc<OwnedFd>);

@@ -103,12 +103,11 @@ pub fn registry() -> io::Result<Registry> {
 }
 
 impl Master {
-    /// A master for a cycle whose sockets are open; `args` is the command line.
+    /// A master for a cycle whose sockets are open; `args` is the command line. The signals of
+    /// [`signals::prepare`] are blocked.
     pub fn new(origin: Origin, cycle: Cycle, args: &[OsString]) -> io::Result<Master> {
         let registry = registry()?;
         let counters = registry.row(OWN_ROW).ok_or(io::ErrorKind::OutOfMemory)?;
-        let set = signals::set();
-        set.block()?;
         let mut title = Title::take()
             .inspect_err(|e| log!(cycle.log, Info, None, "no process title {}", Cause(e)))
             .ok();
@@ -124,7 +123,7 @@ impl Master {
             counters,
             children: Vec::new(),
             restarts: Restarts::default(),
-            signals: Descriptor::new(&set)?,
+            signals: Descriptor::new(&signals::set())?,
             title,
             ending: None,
             replacing: false,

@@ -47,11 +47,9 @@ impl Control {
         })
     }
 
-    /// Begins to take signals and orders.
+    /// Begins to take signals, which are blocked since before the process forked, and orders.
     pub fn listen(self: &Rc<Self>) -> io::Result<()> {
-        let set = signals::set();
-        set.block()?;
-        let arrivals = Descriptor::new(&set)?;
+        let arrivals = Descriptor::new(&signals::set())?;
         let control = Rc::clone(self);
         self.handle.add_watch(arrivals.shared(), move |_| control.take_signals(&arrivals))?;
         match self.channel.clone() {
