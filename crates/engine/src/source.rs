@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll::EventFlags;
+
 use crate::backend::Token;
 use crate::clock::NEVER;
 use crate::inner::Target;
@@ -12,26 +14,32 @@ use crate::timers::TimerId;
 use crate::waiter::Waiter;
 use crate::{Handle, Idle, Wake};
 
-/// What is known about a socket. `READ` and `WRITE` stay set until an operation finds the
-/// socket exhausted; the others stay set for good.
+/// What is known about a socket, in the bits that poll and epoll share. `READ` and `WRITE` stay
+/// set until an operation finds the socket exhausted; the others stay set for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ready(u8);
+pub(crate) struct Ready(u16);
 
 impl Ready {
     pub(crate) const NONE: Ready = Ready(0);
-    pub(crate) const READ: Ready = Ready(1);
-    pub(crate) const WRITE: Ready = Ready(2);
+    pub(crate) const READ: Ready = Ready(EventFlags::IN.bits() as u16);
+    pub(crate) const WRITE: Ready = Ready(EventFlags::OUT.bits() as u16);
     /// The peer will send no more.
-    pub(crate) const RDHUP: Ready = Ready(4);
+    pub(crate) const RDHUP: Ready = Ready(EventFlags::RDHUP.bits() as u16);
     /// Both directions are closed.
-    pub(crate) const HUP: Ready = Ready(8);
-    pub(crate) const ERR: Ready = Ready(16);
+    pub(crate) const HUP: Ready = Ready(EventFlags::HUP.bits() as u16);
+    pub(crate) const ERR: Ready = Ready(EventFlags::ERR.bits() as u16);
     /// Nothing more comes from the peer, in one way or another.
-    pub(crate) const GONE: Ready = Ready(4 | 8 | 16);
+    pub(crate) const GONE: Ready = Self::RDHUP.and(Self::HUP).and(Self::ERR);
     /// A read would not block.
-    pub(crate) const READABLE: Ready = Ready(1 | 4 | 8 | 16);
+    pub(crate) const READABLE: Ready = Self::READ.and(Self::GONE);
     /// A write would not block.
-    pub(crate) const WRITABLE: Ready = Ready(2 | 8 | 16);
+    pub(crate) const WRITABLE: Ready = Self::WRITE.and(Self::HUP).and(Self::ERR);
+
+    /// From the kernel's bits; those that mean nothing here are dropped.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u16) -> Ready {
+        Ready(bits & Self::READABLE.and(Self::WRITE).0)
+    }
 
     pub(crate) const fn and(self, other: Ready) -> Ready {
         Ready(self.0 | other.0)

@@ -21,12 +21,17 @@ impl Polled {
     pub const PRIORITY: Polled = Polled(libc::POLLPRI);
     /// `POLLHUP`, reported unasked.
     pub const HUP: Polled = Polled(libc::POLLHUP);
-    /// `POLLERR` or `POLLNVAL`, reported unasked.
-    pub const ERR: Polled = Polled(libc::POLLERR | libc::POLLNVAL);
+    /// `POLLERR`, reported unasked, also for a descriptor that is not open.
+    pub const ERR: Polled = Polled(libc::POLLERR);
 
     /// Both.
     pub const fn and(self, other: Polled) -> Polled {
         Polled(self.0 | other.0)
+    }
+
+    /// The kernel's bits, which epoll shares.
+    pub const fn bits(self) -> u16 {
+        self.0 as u16
     }
 
     /// True if `self` has any of `of`.
@@ -73,7 +78,10 @@ impl PollSet {
 
     /// What the last wait found, in the order of [`PollSet::push`].
     pub fn results(&self) -> impl Iterator<Item = Polled> + '_ {
-        self.fds.iter().map(|fd| Polled(fd.revents))
+        self.fds.iter().map(|fd| match fd.revents {
+            bits if bits & libc::POLLNVAL != 0 => Polled::ERR,
+            bits => Polled(bits),
+        })
     }
 }
 

@@ -76,26 +76,9 @@ impl Backend for Epoll {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
-        for event in &self.reported {
-            events.push(Token(event.data.u64()), ready(event.flags));
+        for &Event { flags, data } in &self.reported {
+            events.push(Token(data.u64()), Ready::from_bits(flags.bits() as u16));
         }
         Ok(())
     }
-}
-
-#[inline]
-fn ready(flags: EventFlags) -> Ready {
-    let pairs = [
-        (EventFlags::IN, Ready::READ),
-        (EventFlags::OUT, Ready::WRITE),
-        (EventFlags::RDHUP, Ready::RDHUP),
-        (EventFlags::HUP, Ready::HUP),
-        (EventFlags::ERR, Ready::ERR),
-    ];
-    pairs.iter().fold(
-        Ready::NONE,
-        |all, (flag, is)| {
-            if flags.contains(*flag) { all.and(*is) } else { all }
-        },
-    )
 }

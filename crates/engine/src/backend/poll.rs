@@ -90,25 +90,9 @@ impl Backend for Poll {
         self.set.wait(timeout)?;
         for (token, polled) in self.tokens.iter().zip(self.set.results()) {
             if polled != Polled::NONE {
-                events.push(*token, ready(polled));
+                events.push(*token, Ready::from_bits(polled.bits()));
             }
         }
         Ok(())
     }
-}
-
-fn ready(polled: Polled) -> Ready {
-    let pairs = [
-        (Polled::READ, Ready::READ),
-        (Polled::WRITE, Ready::WRITE),
-        (Polled::RDHUP, Ready::RDHUP),
-        (Polled::HUP, Ready::HUP),
-        (Polled::ERR, Ready::ERR),
-    ];
-    pairs.iter().fold(
-        Ready::NONE,
-        |all, (flag, is)| {
-            if polled.any(*flag) { all.and(*is) } else { all }
-        },
-    )
 }

@@ -108,10 +108,12 @@ mod tests {
         }
     }
 
-    /// Every order of two senders and a loop that collects, tries to sleep, and sleeps.
+    /// The orders, with up to three preemptions, of two senders and a loop that collects, tries to sleep, and sleeps.
     #[test]
     fn a_letter_never_lies_while_the_loop_sleeps_unrung() {
-        loom::model(|| {
+        let mut checker = loom::model::Builder::new();
+        checker.preemption_bound = Some(3);
+        checker.check(|| {
             let model = Arc::new(Model::default());
             let senders: Vec<_> = (0..2)
                 .map(|_| {
