@@ -25,6 +25,8 @@ pub struct Inputs<'a> {
     pub conf_prefix: &'a Path,
     /// Files that logs are written to, reopened together.
     pub logs: &'a OpenLogs,
+    /// Where servers log requests that say nothing of it.
+    pub access_log: &'a Path,
     /// The main context's error log, in force where `http` says nothing.
     pub error_log: &'a Arc<Log>,
 }
@@ -37,6 +39,8 @@ pub struct Setup<'a> {
     pub variables: Variables,
     /// Servers so far, with the addresses that each listens on.
     pub servers: Vec<(Server, Vec<ListenLine>)>,
+    /// Files that requests are logged to.
+    pub log_targets: Vec<crate::modules::log::Target>,
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
     locations: Vec<Option<Location>>,
@@ -104,6 +108,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         inputs,
         variables: Variables::new(),
         servers: Vec::new(),
+        log_targets: Vec::new(),
         warnings: Vec::new(),
         locations: Vec::new(),
         temp_paths: Vec::new(),
@@ -121,10 +126,12 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     scope.read(lines)?;
     let main = scope.location;
     setup.variables.check().map_err(Error::emerg)?;
-    let Setup { servers, locations, variables, mut warnings, temp_paths, .. } = setup;
+    let Setup { servers, locations, variables, mut warnings, temp_paths, log_targets, .. } = setup;
     let prefix = inputs.prefix.as_os_str().as_encoded_bytes().to_vec();
     let locations: Option<Vec<Location>> = locations.into_iter().collect();
     let locations = locations.ok_or_else(|| block.error("a location was left unread"))?;
-    let site = Site::new(servers, locations, variables, main, temp_paths, prefix, &mut warnings)?;
+    let mut site =
+        Site::new(servers, locations, variables, main, temp_paths, prefix, &mut warnings)?;
+    site.log_targets = log_targets;
     Ok((site, warnings))
 }

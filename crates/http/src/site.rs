@@ -52,6 +52,8 @@ pub struct Site {
     temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
+    /// Files that requests are logged to.
+    pub log_targets: Vec<crate::modules::log::Target>,
 }
 
 /// What one listening socket leads to.
@@ -86,7 +88,18 @@ impl Site {
             hosts.push((group.listen.clone(), group.hosts(&list, warnings)?));
         }
         let (sockets, bound) = bind(hosts);
-        Ok(Site { sockets, bound, servers: list, locations, variables, main, temp_paths, prefix })
+        let log_targets = Vec::new();
+        Ok(Site {
+            sockets,
+            bound,
+            servers: list,
+            locations,
+            variables,
+            main,
+            temp_paths,
+            prefix,
+            log_targets,
+        })
     }
 
     /// Directories for temporary files, to be created before the site is served.

@@ -12,6 +12,7 @@ use weir_metrics::{Metric, Row};
 use crate::address::Address;
 use crate::connection;
 use crate::files::{Caches, TurnFiles};
+use crate::modules::log::Writers;
 use crate::request::Scratch;
 use crate::site::Site;
 
@@ -57,6 +58,8 @@ pub struct Worker {
     pub metrics: Row,
     /// All loops' counters, for the status pages.
     pub registry: weir_metrics::Registry,
+    /// Lines of access logs on their way.
+    pub(crate) logs: Writers,
     connections: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -107,6 +110,7 @@ impl Worker {
             identity,
             metrics,
             registry,
+            logs: Writers::new(site),
             connections: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),
@@ -142,6 +146,16 @@ impl Worker {
         if how == Retire::Quit {
             self.handle.unpark_all(weir_engine::Wake::Shutdown);
         }
+    }
+
+    /// Sends buffered lines of access logs to their files.
+    pub fn flush_logs(&self) {
+        self.logs.flush(self);
+    }
+
+    /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
+    pub fn finish_logs(&self) {
+        self.logs.finish();
     }
 
     /// Whether answers must announce the connection's end.

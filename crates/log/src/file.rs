@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_sys::descriptor;
+
+/// What a pipe takes at once, without another writer's bytes in between. pipe(7): PIPE_BUF.
+const PIPE: usize = 4096;
 
 /// An append-only file that can be reopened while others write to it.
 #[derive(Debug)]
@@ -43,6 +46,31 @@ impl LogFile {
         }
     }
 
+    /// Appends whole lines, and says if that failed. Where others write too, no line is torn: a file takes all
+    /// at once, a pipe takes pieces of a size that it keeps together.
+    pub fn write_lines(&self, bytes: &[u8]) -> io::Result<()> {
+        let full = self.full.load(Ordering::Relaxed);
+        if full != 0 && full == second() {
+            return Ok(());
+        }
+        let piece = match bytes.len() > PIPE && !self.file.metadata()?.is_file() {
+            true => PIPE,
+            false => usize::MAX,
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(lines_within(rest, piece));
+            if let Err(error) = (&self.file).write_all(now) {
+                if error.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error()) {
+                    self.full.store(second(), Ordering::Relaxed);
+                }
+                return Err(error);
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
     /// Opens the path anew behind the same descriptor number, so that every holder goes on
     /// with the new file. `owner` gets the file when it is not theirs yet.
     pub fn reopen(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
@@ -66,6 +94,14 @@ impl AsFd for LogFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// How much of `bytes` is whole lines within `most` bytes; a longer line is all of it.
+fn lines_within(bytes: &[u8], most: usize) -> usize {
+    let Some(window) = bytes.get(..most) else { return bytes.len() };
+    let end = |part: &[u8]| part.iter().rposition(|b| *b == b'\n').map(|at| at + 1);
+    let first = || bytes.iter().position(|b| *b == b'\n').map(|at| at + 1);
+    end(window).or_else(first).unwrap_or(bytes.len())
 }
 
 fn open(path: &Path) -> io::Result<File> {

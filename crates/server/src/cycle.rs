@@ -81,6 +81,7 @@ impl Origin {
                     prefix: &self.paths.prefix,
                     conf_prefix: &self.paths.conf_prefix,
                     logs: &self.logs,
+                    access_log: &self.paths.access_log,
                     error_log: &configured,
                 };
                 let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;

@@ -10,11 +10,13 @@ use crate::cli::Options;
 const PREFIX: &str = "/usr/share/nginx/";
 const CONF: &str = "/etc/nginx/nginx.conf";
 const ERROR_LOG: &str = "/var/log/nginx/error.log";
+const ACCESS_LOG: &str = "/var/log/nginx/access.log";
 const PID: &str = "/run/nginx.pid";
 
 /// The layout under a prefix given by `-p`: that of an nginx built from source.
 const CONF_UNDER: &str = "conf/nginx.conf";
 const ERROR_LOG_UNDER: &str = "logs/error.log";
+const ACCESS_LOG_UNDER: &str = "logs/access.log";
 const PID_UNDER: &str = "logs/nginx.pid";
 
 /// Where this run looks for its files.
@@ -28,6 +30,8 @@ pub struct Paths {
     pub conf: Option<PathBuf>,
     /// The error log until the configuration names one; none is stderr.
     pub error_log: Option<PathBuf>,
+    /// Where requests are logged if the configuration does not say.
+    pub access_log: PathBuf,
     /// The pid file unless the configuration names one; none writes no file.
     pub pid: Option<PathBuf>,
 }
@@ -45,6 +49,7 @@ impl Paths {
                 conf_prefix: prefix.clone(),
                 conf: None,
                 error_log: error_log(options, &prefix, None),
+                access_log: ACCESS_LOG.into(),
                 pid: None,
                 prefix,
             };
@@ -57,6 +62,7 @@ impl Paths {
         Paths {
             conf_prefix,
             error_log: error_log(options, &prefix, Some(pick(ERROR_LOG_UNDER, ERROR_LOG))),
+            access_log: pick(ACCESS_LOG_UNDER, ACCESS_LOG),
             pid: Some(pick(PID_UNDER, PID)),
             conf: Some(conf),
             prefix,

@@ -9,6 +9,7 @@ use crate::scope::{Directive, Scope};
 
 pub mod core;
 pub mod index;
+pub mod log;
 pub mod not_modified_filter;
 pub mod range_filter;
 pub mod rewrite;
@@ -65,7 +66,7 @@ pub trait Settings: Clone + Default {
     }
 }
 
-modules! { core, index, rewrite, work }
+modules! { core, index, log, rewrite, work }
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
 #[derive(Default)]
@@ -110,7 +111,7 @@ pub static PHASES: Phases = Phases {
     access: &[],
     precontent: &[Handler::Either(core::try_files)],
     content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],
-    log: &[],
+    log: &[log::handler],
 };
 
 /// A header filter: sees the response before its head is written, and may put a body filter in its way.

@@ -135,6 +135,11 @@ impl Control {
 
     fn reopen(&self) {
         log!(self.log, Notice, None, "reopening logs");
+        self.all(|_| {
+            if let Some(worker) = weir_http::Worker::current() {
+                worker.flush_logs();
+            }
+        });
         for (path, e) in self.logs.reopen_all(None) {
             log!(self.log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
         }

@@ -36,6 +36,12 @@ struct Service {
     http: Rc<Worker>,
 }
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.http.finish_logs();
+    }
+}
+
 impl Turns {
     /// A loop that accepts and serves.
     pub fn new(listening: Listening, http: Rc<Worker>, others: Option<Arc<Shared>>) -> Turns {

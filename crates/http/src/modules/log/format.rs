@@ -1,0 +1,233 @@
+//! `log_format`: the parts of a line, and how values are escaped.
+
+use crate::request::Request;
+use crate::variables::{VariableId, Variables};
+
+/// nginx's ready-made format, and the one where nothing is said.
+pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
+    $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+
+/// The ready-made format `json` (`access_log FILE format=json`): one object a line.
+pub const JSON: &str = "{\"time\":\"$time_iso8601\",\"msec\":$msec,\"remote_addr\":\"$remote_addr\",\
+    \"remote_user\":\"$remote_user\",\"method\":\"$request_method\",\"host\":\"$host\",\
+    \"uri\":\"$request_uri\",\"protocol\":\"$server_protocol\",\"status\":$status,\
+    \"bytes_sent\":$bytes_sent,\"body_bytes_sent\":$body_bytes_sent,\
+    \"request_length\":$request_length,\"request_time\":$request_time,\
+    \"referer\":\"$http_referer\",\"user_agent\":\"$http_user_agent\",\
+    \"request_id\":\"$request_id\",\"connection\":$connection,\
+    \"connection_requests\":$connection_requests}";
+
+/// A named form of lines.
+#[derive(Debug)]
+pub struct Format {
+    /// The name that `access_log` refers to.
+    pub name: Vec<u8>,
+    escape: Escape,
+    parts: Vec<Part>,
+}
+
+/// What is done to the values of variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Escape {
+    /// `"`, `\` and what does not print as `\xXX`; `-` for what a request has not.
+    Default,
+    /// As in a JSON string; nothing for what a request has not.
+    Json,
+    /// As they are.
+    None,
+}
+
+#[derive(Debug)]
+enum Part {
+    Text(Vec<u8>),
+    Variable(VariableId),
+}
+
+impl Format {
+    /// A format from the words of a `log_format`. The error is nginx's text.
+    pub fn new<'w>(
+        variables: &mut Variables,
+        name: &[u8],
+        escape: Escape,
+        words: impl Iterator<Item = &'w [u8]>,
+    ) -> Result<Format, String> {
+        let mut parts = Vec::new();
+        for word in words {
+            parse(variables, word, &mut parts)?;
+        }
+        Ok(Format { name: name.to_vec(), escape, parts })
+    }
+
+    /// Appends a request's line, without its end.
+    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Variable(id) => {
+                    let start = out.len();
+                    let found = r.variable(*id, out);
+                    self.escape.apply(out, start, found);
+                }
+            }
+        }
+    }
+}
+
+fn parse(variables: &mut Variables, word: &[u8], parts: &mut Vec<Part>) -> Result<(), String> {
+    let mut rest = word;
+    while let Some(at) = memchr::memchr(b'$', rest) {
+        let invalid = || {
+            let from = String::from_utf8_lossy(rest.get(at..).unwrap_or_default()).into_owned();
+            format!("invalid parameter \"{from}\"")
+        };
+        text(parts, rest.get(..at).unwrap_or_default());
+        let after = rest.get(at + 1..).unwrap_or_default();
+        let (bracket, body) = match after.strip_prefix(b"{") {
+            Some(body) => (true, body),
+            None => (false, after),
+        };
+        let len = body.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+        let (name, tail) = body.split_at(len);
+        if body.is_empty() {
+            return Err(invalid());
+        }
+        rest = match (bracket, tail.strip_prefix(b"}")) {
+            (true, Some(tail)) => tail,
+            (true, None) => {
+                let name = String::from_utf8_lossy(name);
+                return Err(format!("the closing bracket in \"{name}\" variable is missing"));
+            }
+            (false, _) => tail,
+        };
+        if name.is_empty() {
+            return Err(invalid());
+        }
+        parts.push(Part::Variable(variables.refer(name)));
+    }
+    text(parts, rest);
+    Ok(())
+}
+
+fn text(parts: &mut Vec<Part>, more: &[u8]) {
+    match parts.last_mut() {
+        _ if more.is_empty() => {}
+        Some(Part::Text(text)) => text.extend_from_slice(more),
+        _ => parts.push(Part::Text(more.to_vec())),
+    }
+}
+
+impl Escape {
+    /// Escapes what a variable has put behind `start`.
+    fn apply(self, out: &mut Vec<u8>, start: usize, found: bool) {
+        if !found {
+            out.truncate(start);
+            if self == Escape::Default {
+                out.push(b'-');
+            }
+            return;
+        }
+        let value = out.get(start..).unwrap_or_default();
+        if self == Escape::None || !value.iter().any(|b| self.escapes(*b)) {
+            return;
+        }
+        let value = out.split_off(start);
+        for byte in value {
+            match self {
+                _ if !self.escapes(byte) => out.push(byte),
+                Escape::Json => json(byte, out),
+                _ => {
+                    out.extend_from_slice(b"\\x");
+                    out.extend_from_slice(&hex(byte));
+                }
+            }
+        }
+    }
+
+    fn escapes(self, byte: u8) -> bool {
+        match self {
+            Escape::Default => matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f..),
+            Escape::Json => matches!(byte, 0..0x20 | b'"' | b'\\'),
+            Escape::None => false,
+        }
+    }
+}
+
+fn json(byte: u8, out: &mut Vec<u8>) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        _ => {
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&hex(byte));
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+fn hex(byte: u8) -> [u8; 2] {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn escaped(escape: Escape, value: &[u8]) -> Vec<u8> {
+        let mut out = [b"x", value].concat();
+        escape.apply(&mut out, 1, true);
+        out.split_off(1)
+    }
+
+    #[test]
+    fn each_way_of_escaping() {
+        assert_eq!(
+            escaped(Escape::Default, b"a\"b\\c\x01\x7f\xff"),
+            b"a\\x22b\\x5Cc\\x01\\x7F\\xFF"
+        );
+        assert_eq!(escaped(Escape::Json, b"a\"b\\c\n\x01\xff"), b"a\\\"b\\\\c\\n\\u0001\xff");
+        assert_eq!(escaped(Escape::None, b"a\"\n"), b"a\"\n");
+    }
+
+    #[test]
+    fn what_a_request_has_not() {
+        for (escape, shown) in [(Escape::Default, "-"), (Escape::Json, ""), (Escape::None, "")] {
+            let mut out = b"[half".to_vec();
+            escape.apply(&mut out, 1, false);
+            assert_eq!(out, format!("[{shown}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn wrong_references() {
+        for (text, complaint) in [
+            ("a $", "invalid parameter \"$\""),
+            ("$-b", "invalid parameter \"$-b\""),
+            ("${}", "invalid parameter \"${}\""),
+            ("${a", "the closing bracket in \"a\" variable is missing"),
+        ] {
+            let words = std::iter::once(text.as_bytes());
+            let made = Format::new(&mut Variables::new(), b"x", Escape::Default, words);
+            assert_eq!(made.unwrap_err(), complaint);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_stays_one_line(value: Vec<u8>, json: bool) {
+            let escape = if json { Escape::Json } else { Escape::Default };
+            let out = escaped(escape, &value);
+            prop_assert!(!out.contains(&b'\n'));
+            if !json {
+                prop_assert!(out.iter().all(|b| (0x20..0x7f).contains(b) && *b != b'"'));
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Logs whose names have variables: opened for each line, or kept open for a while.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_log::{Cause, Level, Log, LogFile};
+
+use crate::request::Request;
+use crate::template::Template;
+
+/// `open_log_file_cache`
+#[derive(Debug, Clone, Copy)]
+pub struct Cache {
+    /// So many files stay open at the most; the least recently used closes.
+    pub max: usize,
+    /// A file that was not used for so long closes.
+    pub inactive: Duration,
+    /// A file used less often than this while it is watched closes.
+    pub min_uses: u64,
+    /// After this time it is looked whether the name still leads to the open file.
+    pub valid: Duration,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        let (inactive, valid) = (Duration::from_secs(10), Duration::from_secs(60));
+        Cache { max: 0, inactive, min_uses: 1, valid }
+    }
+}
+
+/// A line on its way, with all that its file's name means.
+#[derive(Debug)]
+pub struct Named {
+    path: PathBuf,
+    /// The request's root, which must exist: so that no client's host name makes files.
+    root: PathBuf,
+    cache: Option<Cache>,
+    line: Vec<u8>,
+}
+
+/// The line for this request's file.
+pub fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Named {
+    let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+    let core = &r.conf().core;
+    let root = path(core.root.value.eval(r).into_owned());
+    Named { path: path(name.eval(r).into_owned()), root, cache, line: line.to_vec() }
+}
+
+/// Files that were opened for names, on the side of the thread that writes.
+#[derive(Debug, Default)]
+pub struct OpenFiles {
+    files: HashMap<PathBuf, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: Arc<LogFile>,
+    opened: Instant,
+    used: Instant,
+    uses: u64,
+}
+
+impl OpenFiles {
+    /// Writes lines, each to its file. Blocks: called by threads that may.
+    pub fn write(&mut self, lines: Vec<Named>, log: &Log) {
+        let now = Instant::now();
+        self.expire(&lines, now);
+        for named in lines {
+            if let Err(error) = directory(&named.root) {
+                let (root, cause) = (named.root.display(), Cause(&error));
+                let text = format_args!("testing \"{root}\" existence failed {cause}");
+                log.write(Level::Error, None, text);
+                continue;
+            }
+            let written = self.file(&named, now).and_then(|file| file.write_lines(&named.line));
+            if let Err(error) = written {
+                let (path, cause) = (named.path.display(), Cause(&error));
+                log.write(Level::Crit, None, format_args!("open() \"{path}\" failed {cause}"));
+            }
+        }
+    }
+
+    fn file(&mut self, named: &Named, now: Instant) -> io::Result<Arc<LogFile>> {
+        let Some(cache) = named.cache else { return Ok(Arc::new(LogFile::open(&named.path)?)) };
+        if let Some(open) = self.files.get_mut(&named.path) {
+            (open.used, open.uses) = (now, open.uses + 1);
+            return Ok(Arc::clone(&open.file));
+        }
+        let file = Arc::new(LogFile::open(&named.path)?);
+        if self.files.len() >= cache.max {
+            let oldest = self.files.iter().min_by_key(|(_, open)| open.used);
+            let oldest = oldest.map(|(path, _)| path.clone());
+            oldest.and_then(|path| self.files.remove(&path));
+        }
+        let open = Open { file: Arc::clone(&file), opened: now, used: now, uses: 1 };
+        self.files.insert(named.path.clone(), open);
+        Ok(file)
+    }
+
+    /// Closes what was not used, or may have been renamed.
+    fn expire(&mut self, lines: &[Named], now: Instant) {
+        let Some(cache) = lines.iter().find_map(|named| named.cache) else { return };
+        self.files.retain(|_, open| {
+            let idle = now.saturating_duration_since(open.used) >= cache.inactive;
+            let rare = open.uses < cache.min_uses && idle;
+            let old = now.saturating_duration_since(open.opened) >= cache.valid;
+            !idle && !rare && !old
+        });
+    }
+}
+
+fn directory(root: &Path) -> io::Result<()> {
+    if std::fs::metadata(root)?.is_dir() {
+        return Ok(());
+    }
+    Err(io::Error::from(rustix::io::Errno::NOTDIR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(path: &Path, root: &Path, cache: Option<Cache>) -> Named {
+        let (path, root) = (path.to_owned(), root.to_owned());
+        Named { path, root, cache, line: b"line\n".to_vec() }
+    }
+
+    #[test]
+    fn files_stay_open_up_to_a_number() {
+        let dir = std::env::temp_dir().join(format!("weir-log-path-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let log = Log::new(Vec::new());
+        let cache = Some(Cache { max: 2, ..Cache::default() });
+        let mut files = OpenFiles::default();
+        for name in ["a", "b", "a", "c"] {
+            files.write(vec![line(&dir.join(name), &dir, cache)], &log);
+        }
+        assert_eq!(files.files.len(), 2);
+        assert!(!files.files.contains_key(&dir.join("b")));
+        assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"line\nline\n");
+        files.write(vec![line(&dir.join("d"), &dir, None)], &log);
+        assert_eq!(files.files.len(), 2);
+        assert!(dir.join("d").exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_root_that_is_not_there_gets_no_log() {
+        let dir = std::env::temp_dir();
+        let path = dir.join(format!("weir-log-none-{}", std::process::id()));
+        let log = Log::new(Vec::new());
+        OpenFiles::default().write(vec![line(&path, &dir.join("no such root"), None)], &log);
+        assert!(!path.exists());
+    }
+}

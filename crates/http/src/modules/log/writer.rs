@@ -1,0 +1,237 @@
+//! The way of lines from a loop to their files.
+//!
+//! A loop appends to a queue for each file and, once a turn, gives a thread of the file pool the job to write
+//! what is there: one write for all lines of the turn. One job at a time empties a queue, so order stays; when
+//! the loop ends, it empties its queues itself.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_log::{Cause, Level, Log};
+
+use super::file::Target;
+use super::path::{Named, OpenFiles};
+use crate::site::Site;
+use crate::worker::Worker;
+
+/// More than this does not wait for a disk that is stuck: lines are dropped, and the error log is told.
+const MOST: usize = 64 * 1024 * 1024;
+
+/// When the pool takes no job, it is asked again after this time.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// At the most one complaint about a file in this time, as nginx.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// A loop's queues, one for each target of the site.
+pub struct Writers {
+    lanes: Vec<Rc<Lane>>,
+}
+
+/// A loop's way to one target.
+struct Lane {
+    target: &'static Target,
+    queue: Arc<Queue>,
+    /// `buffer=`: lines that are not to be written yet.
+    gathered: RefCell<Vec<u8>>,
+    /// A timer for the oldest of them runs.
+    timed: Cell<bool>,
+}
+
+/// What waits to be written.
+struct Queue {
+    waiting: Mutex<Waiting>,
+    /// Held by who writes.
+    writing: Mutex<OpenFiles>,
+    target: &'static Target,
+    log: Arc<Log>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    named: Vec<Named>,
+    /// A job will come for it.
+    called: bool,
+    complained: Option<std::time::Instant>,
+}
+
+impl Writers {
+    /// Empty queues for all targets.
+    pub fn new(site: &'static Site) -> Writers {
+        let log = &site.main.core.error_log;
+        let lanes = site.log_targets.iter().map(|target| Rc::new(Lane::new(target, log)));
+        Writers { lanes: lanes.collect() }
+    }
+
+    /// Takes a line with its end.
+    pub fn line(&self, worker: &Worker, target: usize, line: &[u8]) {
+        let Some(lane) = self.lanes.get(target) else { return };
+        let Some(buffer) = lane.target.buffer else {
+            return lane.send(worker, |waiting| waiting.lines.extend_from_slice(line));
+        };
+        let mut gathered = lane.gathered.borrow_mut();
+        if gathered.len() + line.len() > buffer.size {
+            lane.send(worker, |waiting| waiting.lines.append(&mut gathered));
+        }
+        if line.len() > buffer.size {
+            return lane.send(worker, |waiting| waiting.lines.extend_from_slice(line));
+        }
+        gathered.extend_from_slice(line);
+        if let Some(time) = buffer.flush.filter(|_| !lane.timed.replace(true)) {
+            flush_later(lane.clone(), worker, time);
+        }
+    }
+
+    /// Takes a line for a file named by variables.
+    pub fn named(&self, worker: &Worker, target: usize, named: Named) {
+        if let Some(lane) = self.lanes.get(target) {
+            lane.send(worker, |waiting| waiting.named.push(named));
+        }
+    }
+
+    /// Sends what is gathered on its way.
+    pub fn flush(&self, worker: &Worker) {
+        for lane in &self.lanes {
+            lane.flush(worker);
+        }
+    }
+
+    /// Writes everything, waiting for the disk: the loop ends.
+    pub fn finish(&self) {
+        for lane in &self.lanes {
+            lock(&lane.queue.waiting).lines.append(&mut lane.gathered.borrow_mut());
+            lane.queue.write();
+        }
+    }
+}
+
+impl Lane {
+    fn new(target: &'static Target, log: &Arc<Log>) -> Lane {
+        let queue = Queue {
+            waiting: Mutex::default(),
+            writing: Mutex::default(),
+            target,
+            log: Arc::clone(log),
+        };
+        Lane {
+            target,
+            queue: Arc::new(queue),
+            gathered: RefCell::default(),
+            timed: Cell::new(false),
+        }
+    }
+
+    fn flush(&self, worker: &Worker) {
+        let mut gathered = self.gathered.borrow_mut();
+        if !gathered.is_empty() {
+            self.send(worker, |waiting| waiting.lines.append(&mut gathered));
+        }
+    }
+
+    /// Puts something into the queue, and calls for a job that writes it.
+    fn send(&self, worker: &Worker, put: impl FnOnce(&mut Waiting)) {
+        let mut waiting = lock(&self.queue.waiting);
+        if waiting.lines.len() > MOST {
+            let full = "lines are dropped: the log is written too slowly";
+            return self.queue.complain(&mut waiting, full);
+        }
+        put(&mut waiting);
+        if !std::mem::replace(&mut waiting.called, true) {
+            drop(waiting);
+            // A task of its own, so that the other requests of this turn add their lines.
+            worker.handle.spawn(call(Arc::clone(&self.queue), worker.handle.clone()));
+        }
+    }
+}
+
+/// Gives the job to the pool. A full pool is asked again.
+async fn call(queue: Arc<Queue>, handle: weir_engine::Handle) {
+    loop {
+        let job = Arc::clone(&queue);
+        let offload = handle.files().run(move || job.write());
+        // The answer is of no interest; that the job was refused is known at once.
+        let refused = {
+            let mut context = Context::from_waker(Waker::noop());
+            matches!(pin!(offload).poll(&mut context), Poll::Ready(Err(_)))
+        };
+        if !refused {
+            return;
+        }
+        handle.sleep(AGAIN).await;
+    }
+}
+
+fn flush_later(lane: Rc<Lane>, worker: &Worker, time: Duration) {
+    let handle = worker.handle.clone();
+    worker.handle.spawn(async move {
+        handle.sleep(time).await;
+        lane.timed.set(false);
+        if let Some(worker) = Worker::current() {
+            lane.flush(&worker);
+        }
+    });
+}
+
+impl Queue {
+    /// Writes until nothing waits. Blocks.
+    fn write(&self) {
+        let mut files = lock(&self.writing);
+        loop {
+            let (lines, named) = {
+                let mut waiting = lock(&self.waiting);
+                if waiting.lines.is_empty() && waiting.named.is_empty() {
+                    waiting.called = false;
+                    return;
+                }
+                (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.named))
+            };
+            if !named.is_empty() {
+                files.write(named, &self.log);
+            }
+            if !lines.is_empty() {
+                self.write_lines(lines);
+            }
+        }
+    }
+
+    fn write_lines(&self, lines: Vec<u8>) {
+        let Some(file) = &self.target.file else { return };
+        let bytes = match self.target.buffer.and_then(|buffer| buffer.gzip) {
+            Some(level) => compressed(&lines, level),
+            None => lines,
+        };
+        if let Err(error) = file.write_lines(&bytes) {
+            let (path, cause) = (self.target.path.display(), Cause(&error));
+            let text = format!("write() to \"{path}\" failed {cause}");
+            self.complain(&mut lock(&self.waiting), &text);
+        }
+    }
+
+    fn complain(&self, waiting: &mut Waiting, text: &str) {
+        let now = std::time::Instant::now();
+        if waiting.complained.is_none_or(|at| now.saturating_duration_since(at) >= QUIET) {
+            waiting.complained = Some(now);
+            self.log.write(Level::Alert, None, format_args!("{text}"));
+        }
+    }
+}
+
+/// A member of its own: members of one file are read one after another.
+fn compressed(lines: &[u8], level: u32) -> Vec<u8> {
+    use std::io::Write;
+    let room = Vec::with_capacity(lines.len() / 4);
+    let mut encoder = flate2::write::GzEncoder::new(room, flate2::Compression::new(level));
+    // Writing to memory cannot fail.
+    let _ = encoder.write_all(lines);
+    encoder.finish().unwrap_or_default()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
