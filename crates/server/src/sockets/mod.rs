@@ -1,0 +1,199 @@
+//! The listening sockets: opened by the master, kept across reloads.
+//!
+//! A socket belongs to its address. A new configuration that listens on the same address goes
+//! on with the same socket, so its accept queue survives; what changed of its options is set
+//! anew.
+
+mod open;
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::Timespec;
+use weir_http::{Address, Listen};
+use weir_log::{Log, log};
+
+use self::open::{open, unlink};
+use self::options::{configure, share_ports, steer_to};
+use crate::listen::Load;
+
+/// How often a bind to a busy address is tried, and how long after one another.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A listening address with its open sockets.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    /// What the configuration says about it.
+    pub listen: Listen,
+    /// One socket for all loops, or one for each loop, in their order.
+    pub copies: Vec<Arc<OwnedFd>>,
+    /// The loop that the first copy is for, when each has its own.
+    first: Option<usize>,
+}
+
+/// Every listening address of a configuration, in the order of the site's list.
+#[derive(Clone, Debug, Default)]
+pub struct Sockets {
+    list: Vec<Socket>,
+}
+
+/// Sockets could not be opened; the log has the reason.
+#[derive(Debug)]
+pub struct Failed;
+
+/// Whether sockets are opened to serve, or to see whether they could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To serve.
+    Serve,
+    /// `-t`: a busy address is fine, and nothing is left behind.
+    Test,
+}
+
+impl Socket {
+    fn new(listen: Listen, copies: Vec<Arc<OwnedFd>>, wanted: usize) -> Socket {
+        Socket { listen, copies, first: (wanted > 1).then_some(0) }
+    }
+
+    /// Whether every loop has a socket of its own here.
+    pub fn is_each_loops_own(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// The socket that a loop accepts from.
+    pub fn copy(&self, row: usize) -> Option<&Arc<OwnedFd>> {
+        match self.first {
+            Some(first) => self.copies.get(row.checked_sub(first)?),
+            None => self.copies.first(),
+        }
+    }
+}
+
+impl Sockets {
+    /// Opens what `listens` ask for; `copies` says how many sockets an address needs. What
+    /// `old` has open is taken from there.
+    pub fn open(
+        listens: &[Listen],
+        copies: impl Fn(&Listen) -> usize,
+        old: &Sockets,
+        purpose: Purpose,
+        log: &Log,
+    ) -> Result<Sockets, Failed> {
+        let mut list: Vec<Socket> = Vec::with_capacity(listens.len());
+        for listen in listens {
+            let before = old.list.iter().find(|socket| socket.listen.address == listen.address);
+            let mut kept = before.map(|socket| socket.copies.clone()).unwrap_or_default();
+            let wanted = copies(listen).max(1);
+            if wanted > 1 && kept.len() < wanted {
+                share_ports(listen, &kept, log);
+            }
+            kept.truncate(wanted);
+            list.push(Socket::new(listen.clone(), kept, wanted));
+        }
+        let mut sockets = Sockets { list };
+        sockets.complete(&copies, purpose, log)?;
+        if purpose == Purpose::Serve {
+            sockets.configure(old, log);
+        }
+        Ok(sockets)
+    }
+
+    /// Every socket, in the order of the site's list.
+    pub fn iter(&self) -> impl Iterator<Item = &Socket> {
+        self.list.iter()
+    }
+
+    /// Closes the sockets that are for loops of other processes: a queue must not outlive the one
+    /// who accepts from it.
+    pub fn keep_own(&mut self, rows: Range<usize>) {
+        for socket in self.list.iter_mut().filter(|socket| socket.first == Some(0)) {
+            socket.copies.truncate(rows.end);
+            socket.copies.drain(..rows.start.min(socket.copies.len()));
+            socket.first = Some(rows.start);
+        }
+    }
+
+    /// Removes the files of unix sockets that `new` does not listen on any more; their
+    /// descriptors close with this value. Where `new` has fewer sockets for an address, nothing
+    /// more arrives at the others, and `load` tells their loops to take what is there.
+    pub fn leave_to(&self, new: &Sockets, load: &Load, log: &Log) {
+        for (number, socket) in self.list.iter().enumerate() {
+            let next = new.list.iter().find(|s| s.listen.address == socket.listen.address);
+            let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
+            if kept < socket.copies.len() {
+                load.leave(number, kept);
+            }
+            match (next, &socket.listen.address) {
+                (None, Address::Unix(path)) => {
+                    log!(log, Warn, None, "deleting socket {}", path.display());
+                    unlink(path, log);
+                }
+                (Some(next), _) if kept < socket.copies.len() => steer_to(next, kept, log),
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes the files of all unix sockets, as the server ends.
+    pub fn unlink(&self, log: &Log) {
+        for socket in &self.list {
+            if let Address::Unix(path) = &socket.listen.address {
+                unlink(path, log);
+            }
+        }
+    }
+
+    /// Opens what is missing, in rounds, since a predecessor may still be closing.
+    fn complete(
+        &mut self,
+        copies: &impl Fn(&Listen) -> usize,
+        purpose: Purpose,
+        log: &Log,
+    ) -> Result<(), Failed> {
+        for _ in 0..TRIES {
+            let mut busy = false;
+            for socket in &mut self.list {
+                let wanted = copies(&socket.listen).max(1);
+                while socket.copies.len() < wanted {
+                    match open(&socket.listen, wanted > 1, purpose, log)? {
+                        Some(fd) => socket.copies.push(Arc::new(fd)),
+                        None => {
+                            busy |= purpose == Purpose::Serve;
+                            break;
+                        }
+                    }
+                }
+            }
+            if !busy {
+                return Ok(());
+            }
+            log!(log, Notice, None, "try again to bind() after 500ms");
+            pause();
+        }
+        log!(log, Emerg, None, "still could not bind()");
+        Err(Failed)
+    }
+
+    /// Sets the options that may change; failures are logged and the socket serves without.
+    fn configure(&self, old: &Sockets, log: &Log) {
+        for socket in &self.list {
+            let before = old.list.iter().find(|s| s.listen.address == socket.listen.address);
+            let before = before.map(|s| &s.listen);
+            for fd in &socket.copies {
+                configure(fd.as_fd(), &socket.listen, before, log);
+            }
+        }
+    }
+}
+
+/// The master serves nobody, so it may sleep.
+fn pause() {
+    let time = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
+    let _ = rustix::thread::nanosleep(&time);
+}

@@ -1,0 +1,101 @@
+//! Making one listening socket. nginx: ngx_open_listening_sockets().
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use weir_http::{Address, Listen};
+use weir_log::{Cause, Log, log};
+
+use super::{Failed, Purpose};
+
+/// One socket, listening; nothing when the address is busy.
+pub fn open(
+    listen: &Listen,
+    share: bool,
+    purpose: Purpose,
+    log: &Log,
+) -> Result<Option<OwnedFd>, Failed> {
+    let address = &listen.address;
+    let fail = |what: fmt::Arguments<'_>, e: Errno| {
+        log!(log, Emerg, None, "{what} failed {}", Cause(&e.into()));
+        Failed
+    };
+    let fd = socket(listen).map_err(|e| fail(format_args!("socket() {address}"), e))?;
+    sockopt::set_socket_reuseaddr(&fd, true)
+        .map_err(|e| fail(format_args!("setsockopt(SO_REUSEADDR) {address}"), e))?;
+    if share && purpose == Purpose::Serve {
+        sockopt::set_socket_reuseport(&fd, true)
+            .map_err(|e| fail(format_args!("setsockopt(SO_REUSEPORT) {address}"), e))?;
+    }
+    if let Address::Inet(std::net::SocketAddr::V6(_)) = address
+        && let Err(e) = sockopt::set_ipv6_v6only(&fd, listen.ipv6only)
+    {
+        let e = io::Error::from(e);
+        log!(log, Emerg, None, "setsockopt(IPV6_V6ONLY) {address} failed, ignored {}", Cause(&e));
+    }
+    let quiet = |e| e == Errno::ADDRINUSE && purpose == Purpose::Test;
+    if let Err(e) = bind(&fd, address) {
+        if !quiet(e) {
+            fail(format_args!("bind() to {address}"), e);
+        }
+        return if e == Errno::ADDRINUSE { Ok(None) } else { Err(Failed) };
+    }
+    if let Address::Unix(path) = address {
+        settle(path, purpose, log);
+    }
+    let backlog = backlog(listen);
+    if let Err(e) = rustix::net::listen(&fd, backlog) {
+        if !quiet(e) {
+            fail(format_args!("listen() to {address}, backlog {backlog}"), e);
+        }
+        return if e == Errno::ADDRINUSE { Ok(None) } else { Err(Failed) };
+    }
+    Ok(Some(fd))
+}
+
+fn socket(listen: &Listen) -> rustix::io::Result<OwnedFd> {
+    let family = match &listen.address {
+        Address::Inet(std::net::SocketAddr::V4(_)) => AddressFamily::INET,
+        Address::Inet(std::net::SocketAddr::V6(_)) => AddressFamily::INET6,
+        Address::Unix(_) | Address::Unknown => AddressFamily::UNIX,
+    };
+    let protocol: Option<Protocol> = listen.multipath.then_some(rustix::net::ipproto::MPTCP);
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, protocol)
+}
+
+fn bind(fd: &OwnedFd, address: &Address) -> rustix::io::Result<()> {
+    match address {
+        Address::Inet(inet) => rustix::net::bind(fd, inet),
+        Address::Unix(path) => rustix::net::bind(fd, &SocketAddrUnix::new(path.as_path())?),
+        Address::Unknown => Err(Errno::INVAL),
+    }
+}
+
+/// A unix socket's file is open to all, as nginx leaves it; a test leaves none.
+fn settle(path: &Path, purpose: Purpose, log: &Log) {
+    if let Err(e) = rustix::fs::chmod(path, Mode::from_raw_mode(0o666)) {
+        let e = io::Error::from(e);
+        log!(log, Emerg, None, "chmod() \"{}\" failed {}", path.display(), Cause(&e));
+    }
+    if purpose == Purpose::Test {
+        unlink(path, log);
+    }
+}
+
+/// Removes a unix socket's file.
+pub fn unlink(path: &Path, log: &Log) {
+    if let Err(e) = std::fs::remove_file(path) {
+        log!(log, Emerg, None, "unlink() {} failed {}", path.display(), Cause(&e));
+    }
+}
+
+/// The length of the accept queue as the kernel takes it.
+pub fn backlog(listen: &Listen) -> i32 {
+    i32::try_from(listen.backlog).unwrap_or(i32::MAX)
+}

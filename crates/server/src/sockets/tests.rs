@@ -1,0 +1,130 @@
+use super::*;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::slice::from_ref;
+
+use weir_balance::Shape;
+use weir_log::{Level, OpenLogs, Sink};
+
+fn any_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn listen(address: Address) -> Listen {
+    Listen {
+        address,
+        backlog: 16,
+        reuseport: false,
+        ipv6only: true,
+        deferred: false,
+        rcvbuf: None,
+        sndbuf: None,
+        fastopen: None,
+        so_keepalive: None,
+        multipath: false,
+        bind: false,
+    }
+}
+
+fn fds(sockets: &Sockets) -> Vec<Vec<i32>> {
+    sockets.iter().map(|s| s.copies.iter().map(|fd| fd.as_raw_fd()).collect()).collect()
+}
+
+#[test]
+fn an_address_keeps_its_socket() {
+    let (a, b) = (listen(Address::Inet(any_port())), listen(Address::Inet(any_port())));
+    let log = Log::default();
+    let none = Sockets::default();
+    let open = |listens: &[Listen], copies: usize, old: &Sockets| {
+        Sockets::open(listens, |_| copies, old, Purpose::Serve, &log).unwrap()
+    };
+    let first = open(from_ref(&a), 1, &none);
+    let second = open(&[b, a.clone()], 1, &first);
+    assert_eq!(fds(&first)[0], fds(&second)[1]);
+
+    let more = open(from_ref(&a), 3, &second);
+    assert_eq!(fds(&more)[0].len(), 3);
+    assert_eq!(fds(&more)[0][0], fds(&first)[0][0]);
+    let fewer = open(&[a], 1, &more);
+    assert_eq!(fds(&fewer)[0], fds(&first)[0]);
+}
+
+#[test]
+fn a_process_keeps_the_sockets_of_its_loops() {
+    let a = listen(Address::Inet(any_port()));
+    let log = Log::default();
+    let all = Sockets::open(&[a], |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
+    let mut own = all.clone();
+    own.keep_own(1..3);
+    let raw = |sockets: &Sockets, row| sockets.list[0].copy(row).map(|fd| fd.as_raw_fd());
+    assert_eq!(fds(&own)[0], fds(&all)[0][1..3]);
+    assert_eq!((raw(&own, 1), raw(&own, 2)), (raw(&all, 1), raw(&all, 2)));
+    assert_eq!((raw(&own, 0), raw(&own, 3)), (None, None));
+}
+
+/// Fewer loops: what waits in the queues that go is not lost, and nothing more comes to them.
+#[test]
+fn connections_go_to_the_sockets_that_stay() {
+    let at = any_port();
+    let one = [listen(Address::Inet(at))];
+    let log = Log::default();
+    let old = Sockets::open(&one, |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
+    let load = Load::new(4, Shape::SocketEach, &old).unwrap();
+    let new = Sockets::open(&one, |_| 2, &old, Purpose::Serve, &log).unwrap();
+    old.leave_to(&new, &load, &log);
+    let accept = |i: usize| rustix::net::accept(&old.list[0].copies[i]).is_ok();
+    for _ in 0..20 {
+        let _client = TcpStream::connect(at).unwrap();
+        assert!(accept(0) || accept(1));
+        assert!(!accept(2) && !accept(3));
+    }
+    let more = Sockets::open(&one, |_| 4, &new, Purpose::Serve, &log).unwrap();
+    drop(old);
+    let clients: Vec<_> = (0..16).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let late = (2..4)
+        .map(|i| std::iter::from_fn(|| rustix::net::accept(&more.list[0].copies[i]).ok()).count());
+    assert!(late.sum::<usize>() > 0, "{} clients", clients.len());
+}
+
+#[test]
+fn they_listen() {
+    let at = any_port();
+    let one = [listen(Address::Inet(at))];
+    let none = Sockets::default();
+    let _open = Sockets::open(&one, |_| 2, &none, Purpose::Serve, &Log::default()).unwrap();
+    TcpStream::connect(at).unwrap();
+}
+
+#[test]
+fn a_test_minds_no_busy_address_and_leaves_no_file() {
+    let dir = std::env::temp_dir().join(format!("weir-sockets-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = dir.join("s");
+    let listens =
+        [listen(Address::Inet(busy.local_addr().unwrap())), listen(Address::Unix(path.clone()))];
+    let logs = OpenLogs::new();
+    let file = Sink::File(logs.open(&dir.join("log")).unwrap());
+    let log = Log::new(vec![(Level::Debug, file)]);
+    let none = Sockets::default();
+
+    Sockets::open(&listens, |_| 1, &none, Purpose::Test, &log).unwrap();
+    assert!(!path.exists());
+    assert_eq!(std::fs::read_to_string(dir.join("log")).unwrap(), "");
+
+    let open = Sockets::open(&listens[1..], |_| 1, &none, Purpose::Serve, &log).unwrap();
+    assert!(path.exists());
+    let load = Load::new(1, Shape::SocketEach, &open).unwrap();
+    open.leave_to(&open, &load, &log);
+    assert!(path.exists());
+    open.leave_to(&none, &load, &log);
+    assert!(!path.exists());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_refused_at_once() {
+    let far = [listen(Address::Inet("192.0.2.1:80".parse().unwrap()))];
+    let none = Sockets::default();
+    assert!(Sockets::open(&far, |_| 1, &none, Purpose::Serve, &Log::default()).is_err());
+}
