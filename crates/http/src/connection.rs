@@ -49,6 +49,13 @@ struct Resting {
 }
 
 impl Conn {
+    /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
+    pub fn timed_out(&self, core: &crate::modules::core::Conf) {
+        if core.reset_timedout_connection {
+            let _ = self.stream.reset_on_close();
+        }
+    }
+
     /// The address that the client connected to.
     pub fn local(&self) -> &Address {
         self.local.get_or_init(|| Address::local_of(&self.stream).unwrap_or(Address::Unknown))

@@ -1,0 +1,122 @@
+//! The client's body: how it is framed, how much of it was read, and where that is.
+
+use bytes::Bytes;
+use weir_engine::{Chain, Segment};
+use weir_proto::http1::BodyDecoder;
+
+use crate::temp_file::TempFile;
+
+mod read;
+mod whole;
+
+/// How much of the client's body was read, and what was kept of it.
+#[derive(Default)]
+pub struct Body {
+    decoder: Option<BodyDecoder>,
+    /// `Content-Length`, if it was given.
+    pub length: Option<u64>,
+    /// `Transfer-Encoding: chunked`
+    pub chunked: bool,
+    /// The client waits for `100 Continue`.
+    pub expects_continue: bool,
+    /// Where in the request's buffer the unread bytes begin.
+    at: usize,
+    /// The last byte of it was read.
+    done: bool,
+    /// What was read so far, without framing.
+    pub received: u64,
+    /// The whole body, once [`crate::request::Request::read_body`] has read it into memory.
+    pub memory: Vec<Bytes>,
+    /// The same in a file, if it was too large or a file was asked for.
+    pub file: Option<BodyFile>,
+    /// [`crate::request::Request::read_body`] has read it.
+    whole: bool,
+    /// What is read is thrown away.
+    discarding: bool,
+    /// The connection broke inside the body, or the client is not worth waiting for.
+    broken: bool,
+}
+
+/// A body in a file.
+pub struct BodyFile {
+    /// The file.
+    pub file: TempFile,
+    /// The body's length.
+    pub len: u64,
+}
+
+/// `lingering_close`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Linger {
+    /// Never.
+    Off,
+    /// Where the client may still be sending.
+    #[default]
+    On,
+    /// Always.
+    Always,
+}
+
+impl Body {
+    /// The head ends here; what follows is the body, or the next request.
+    pub fn starts_at(&mut self, at: usize) {
+        (self.at, self.done) = (at, true);
+    }
+
+    /// The head was refused: nothing behind it is read, or all of it until the client stops.
+    pub fn refused(&mut self, at: usize, linger: bool) {
+        (self.at, self.done) = (at, !linger);
+    }
+
+    /// A body of this framing follows.
+    pub fn expect(&mut self, decoder: BodyDecoder) {
+        (self.decoder, self.done) = (Some(decoder), false);
+    }
+
+    /// How many bytes of the request's buffer belong to this request.
+    pub fn read_to(&self) -> usize {
+        self.at
+    }
+
+    /// True when no byte of the body is left unread.
+    pub fn is_read(&self) -> bool {
+        self.done
+    }
+
+    /// The whole body was read, and is in memory or in a file.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// The length of the whole body.
+    pub fn len(&self) -> u64 {
+        match &self.file {
+            Some(file) => file.len,
+            None => self.memory.iter().map(|piece| piece.len() as u64).sum(),
+        }
+    }
+
+    /// Appends the whole body. It stays, too, for another attempt.
+    pub fn append_to(&self, chain: &mut Chain) {
+        match &self.file {
+            Some(BodyFile { file, len }) => {
+                chain.push(Segment::File { file: file.file.clone(), offset: 0, len: *len });
+            }
+            None => self.memory.iter().for_each(|piece| chain.push(piece.clone())),
+        }
+    }
+
+    /// The client is not worth waiting for: its request was no request.
+    pub fn never_linger(&mut self) {
+        self.broken = true;
+    }
+
+    /// Whether to read on before closing.
+    pub fn should_linger(&self, linger: Linger) -> bool {
+        match linger {
+            Linger::Off => false,
+            Linger::On => !self.done && !self.broken,
+            Linger::Always => !self.broken,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Reading a body piece by piece, and throwing away what nobody asked for.
+
+use std::io;
+use std::ops::Range;
+use std::time::Instant;
+
+use bytes::Bytes;
+use weir_engine::{Chain, Segment};
+use weir_log::Level;
+use weir_proto::http1::Version;
+
+use crate::request::Request;
+
+/// Room for one read of a body.
+const PIECE: usize = 16 * 1024;
+
+impl Request {
+    /// True if the next piece of the body is not there yet.
+    pub fn body_needs_bytes(&self) -> bool {
+        !self.body.done && self.body.at >= self.buf.len()
+    }
+
+    /// The next piece of the client's body, `None` at its end. The error is the status to answer with.
+    pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, u16> {
+        let piece = self.next_body_span().await?;
+        let bytes = |span| Bytes::copy_from_slice(self.buf.get(span).unwrap_or_default());
+        Ok(piece.map(bytes))
+    }
+
+    /// Where in the buffer the next piece of the body stands, until the next read.
+    pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
+        if self.body.done {
+            return Ok(None);
+        }
+        self.send_continue().await;
+        loop {
+            if self.body.at < self.buf.len() {
+                match self.decode()? {
+                    piece if !piece.is_empty() => return Ok(Some(piece)),
+                    _ if self.body.done => return Ok(None),
+                    _ => {}
+                }
+            }
+            if self.body.at >= self.buf.len() {
+                self.read_body_bytes(None).await?;
+            }
+        }
+    }
+
+    /// Reads what is left of the body and forgets it. False if the connection is of no more use.
+    pub async fn discard_body(&mut self) -> bool {
+        if self.body.done {
+            return true;
+        }
+        (self.body.expects_continue, self.body.discarding) = (false, true);
+        let end = self.worker.handle.now() + self.conf().core.lingering_time;
+        while !self.body.done {
+            if self.body.at < self.buf.len() && self.decode().is_err() {
+                return false;
+            }
+            let more = !self.body.done && self.body.at >= self.buf.len();
+            if more && self.read_body_bytes(Some(end)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Looks at what was read; the answer is where data stands, if any.
+    fn decode(&mut self) -> Result<Range<usize>, u16> {
+        let Some(decoder) = &mut self.body.decoder else {
+            self.body.done = true;
+            return Ok(0..0);
+        };
+        let at = self.body.at;
+        let Ok(step) = decoder.decode(self.buf.get(at..).unwrap_or_default()) else {
+            self.log(Level::Error, format_args!("client sent invalid chunked body"));
+            return Err(self.give_up(400));
+        };
+        self.body.at += step.consumed;
+        self.body.done = step.done;
+        self.body.received += step.data.len() as u64;
+        let limit = self.conf().core.client_max_body_size;
+        let received = self.body.received;
+        if self.body.chunked && limit > 0 && received > limit && !self.body.discarding {
+            self.log(
+                Level::Error,
+                format_args!("client intended to send too large chunked body: {received} bytes"),
+            );
+            return Err(413);
+        }
+        Ok(at + step.data.start..at + step.data.end)
+    }
+
+    /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
+    async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), u16> {
+        let (conn, core, now) = (self.conn.clone(), &self.conf().core, self.worker.handle.now());
+        let mut buf = std::mem::take(&mut self.buf);
+        buf.truncate(self.parser.head().end as usize);
+        self.body.at = buf.len();
+        buf.reserve(PIECE);
+        let deadline = match end {
+            Some(end) => end.min(now + core.lingering_timeout),
+            None => now + core.client_body_timeout,
+        };
+        conn.stream.set_deadline(Some(deadline));
+        let (result, buf) = conn.stream.recv(buf).await;
+        conn.stream.set_deadline(None);
+        self.buf = buf;
+        match result {
+            Ok(0) => {
+                self.log(Level::Info, format_args!("client prematurely closed connection"));
+                Err(self.give_up(400))
+            }
+            Ok(n) => {
+                self.request_length += n as u64;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                self.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                self.conn.timed_out(core);
+                Err(self.give_up(408))
+            }
+            Err(_) => Err(self.give_up(400)),
+        }
+    }
+
+    fn give_up(&mut self, status: u16) -> u16 {
+        (self.body.done, self.body.broken, self.keepalive) = (true, true, false);
+        status
+    }
+
+    /// Tells a client that asked (`Expect: 100-continue`) to send its body.
+    async fn send_continue(&mut self) {
+        let asked = std::mem::take(&mut self.body.expects_continue);
+        if asked && self.version == Version::Http11 && !self.response.sent {
+            let conn = self.conn.clone();
+            let mut chain = Chain::default();
+            chain.push(Segment::Bytes(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n")));
+            let _ = conn.stream.send(&mut chain).await;
+        }
+    }
+}

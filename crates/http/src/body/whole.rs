@@ -1,0 +1,87 @@
+//! Reading the whole body: into memory as far as `client_body_buffer_size` goes, into a file beyond.
+
+use bytes::Bytes;
+use weir_log::{Cause, Level};
+
+use super::BodyFile;
+use crate::modules::core::BodyInFile;
+use crate::request::Request;
+use crate::temp_file::{Keep, TempFile};
+
+impl Request {
+    /// Reads all of the body, within the limits that the location sets. It stays for who asks again.
+    pub async fn read_body(&mut self) -> Result<(), u16> {
+        if self.body.whole {
+            return Ok(());
+        }
+        let core = &self.conf().core;
+        let in_file = core.client_body_in_file_only != BodyInFile::Off;
+        let room = usize::try_from(core.client_body_buffer_size).unwrap_or(usize::MAX);
+        let known = self.body.length.and_then(|n| usize::try_from(n).ok());
+        let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
+        // A body that misses the buffer by a little is not worth a file.
+        let limit = room + room / 4;
+        let fits = !in_file && known.is_some_and(|length| length <= limit);
+        let room = if fits { limit } else { room };
+        while let Some(piece) = self.next_body_span().await? {
+            gathered.extend_from_slice(self.buf.get(piece).unwrap_or_default());
+            if gathered.len() >= room && !(fits || self.body.done) {
+                gathered = self.write_body(gathered).await?;
+            }
+        }
+        if self.body.file.is_some() || (in_file && self.has_body()) {
+            self.write_body(gathered).await?;
+        } else if !gathered.is_empty() {
+            self.body.memory.push(Bytes::from(gathered));
+        }
+        self.body.whole = true;
+        Ok(())
+    }
+
+    /// The request has a body, even if it is empty.
+    fn has_body(&self) -> bool {
+        self.body.chunked || self.body.length.is_some()
+    }
+
+    /// Appends to the body's file; the buffer comes back empty.
+    async fn write_body(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, u16> {
+        if self.body.file.is_none() {
+            let file = self.create_body_file().await?;
+            self.body.file = Some(BodyFile { file, len: 0 });
+        }
+        let Some(BodyFile { file, len }) = &mut self.body.file else { return Err(500) };
+        let (open, offset) = (file.file.clone(), *len);
+        *len += bytes.len() as u64;
+        let handle = self.worker.handle.clone();
+        let (result, mut bytes) = handle.files().write_at(&open, bytes, offset).await;
+        if let Err(error) = result {
+            let path = self.body.file.as_ref().map(|f| f.file.path.display().to_string());
+            let path = path.unwrap_or_default();
+            self.log(Level::Crit, format_args!("pwrite() \"{path}\" failed {}", Cause(&error)));
+            return Err(500);
+        }
+        bytes.clear();
+        Ok(bytes)
+    }
+
+    async fn create_body_file(&mut self) -> Result<TempFile, u16> {
+        let core = &self.conf().core;
+        let (keep, level) = match core.client_body_in_file_only {
+            BodyInFile::Off => (Keep::Nameless, Level::Warn),
+            BodyInFile::On => (Keep::Forever, Level::Notice),
+            BodyInFile::Clean => (Keep::WhileUsed, Level::Notice),
+        };
+        match core.client_body_temp_path.create(&self.worker.handle, keep).await {
+            Ok(file) => {
+                let text = "a client request body is buffered to a temporary file";
+                self.log(level, format_args!("{text} {}", file.path.display()));
+                Ok(file)
+            }
+            Err(failed) => {
+                let (path, cause) = (failed.path.display(), Cause(&failed.error));
+                self.log(Level::Crit, format_args!("open() \"{path}\" failed {cause}"));
+                Err(500)
+            }
+        }
+    }
+}
