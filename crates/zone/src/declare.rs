@@ -1,0 +1,179 @@
+//! What a configuration wants, and how it passes to the next one. nginx: ngx_shared_memory_add().
+
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
+
+use crate::Zone;
+
+/// What a zone is for. Two that differ in it do not share memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Use {
+    /// Whose it is, as messages name it: `limit_req`.
+    pub tag: &'static str,
+    /// Words of value for each key; up to 5.
+    pub values: usize,
+    /// What its keys are made of, as written; empty where the configuration does not say.
+    pub key: String,
+}
+
+/// A zone that is open once the configuration is in use.
+#[derive(Debug, Clone)]
+pub struct ZoneRef(Arc<Slot>);
+
+#[derive(Debug)]
+struct Slot {
+    name: String,
+    size: u64,
+    purpose: Use,
+    zone: OnceLock<Arc<Zone>>,
+}
+
+/// The zones that are open.
+#[derive(Debug, Clone, Default)]
+pub struct Zones(Vec<Arc<Zone>>);
+
+/// The zones that a configuration names.
+#[derive(Debug, Default)]
+pub struct Declarations(RefCell<Vec<ZoneRef>>);
+
+impl ZoneRef {
+    /// The zone; none before the configuration is in use.
+    pub fn get(&self) -> Option<&Zone> {
+        self.0.zone.get().map(|zone| &**zone)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl Declarations {
+    /// Declares a zone. Several may declare the same one, if they agree.
+    ///
+    /// # Errors
+    ///
+    /// nginx's text, where they do not.
+    pub fn declare(&self, name: &str, size: u64, purpose: Use) -> Result<ZoneRef, String> {
+        let mut list = self.0.borrow_mut();
+        let Some(known) = list.iter().find(|z| z.0.name == name) else {
+            let slot = Slot { name: name.to_owned(), size, purpose, zone: OnceLock::new() };
+            let zone = ZoneRef(Arc::new(slot));
+            list.push(zone.clone());
+            return Ok(zone);
+        };
+        differs(known, purpose.tag)?;
+        if known.0.size != size {
+            return Err(format!(
+                "the size {size} of shared memory zone \"{name}\" conflicts with already declared size {}",
+                known.0.size
+            ));
+        }
+        Ok(known.clone())
+    }
+
+    /// The zone of this name, for one who only uses it.
+    ///
+    /// # Errors
+    ///
+    /// nginx's text, where there is none or it is another's.
+    pub fn find(&self, name: &str, tag: &str) -> Result<ZoneRef, String> {
+        let list = self.0.borrow();
+        let known = list.iter().find(|z| z.0.name == name);
+        let known = known.ok_or_else(|| format!("zero size shared memory zone \"{name}\""))?;
+        differs(known, tag).map(|()| known.clone())
+    }
+
+    /// Opens all of them, before workers are forked: the memory of `old` ones where they are the same in name,
+    /// size and use, and new memory for the others.
+    ///
+    /// # Errors
+    ///
+    /// nginx's text, where a zone is to be used with other keys, or there is no memory.
+    pub fn open(&self, old: &Zones) -> Result<Zones, String> {
+        let list = self.0.borrow();
+        let open: Result<Vec<_>, _> = list.iter().map(|z| z.0.open(old)).collect();
+        open.map(Zones)
+    }
+}
+
+impl Slot {
+    fn open(&self, old: &Zones) -> Result<Arc<Zone>, String> {
+        let zone =
+            match old.0.iter().find(|z| self.is(z)) {
+                Some(old) if old.purpose.key != self.purpose.key => {
+                    return Err(format!(
+                        "{} \"{}\" uses the \"{}\" key while previously it used the \"{}\" key",
+                        self.purpose.tag, self.name, self.purpose.key, old.purpose.key
+                    ));
+                }
+                Some(old) => old.clone(),
+                None => Arc::new(Zone::new(&self.name, self.size, self.purpose.clone()).map_err(
+                    |e| format!("mmap({}) of zone \"{}\" failed: {e}", self.size, self.name),
+                )?),
+            };
+        Ok(self.zone.get_or_init(|| zone).clone())
+    }
+
+    fn is(&self, zone: &Zone) -> bool {
+        let (mine, theirs) = (&self.purpose, &zone.purpose);
+        zone.name == self.name
+            && zone.size == self.size
+            && (theirs.tag, theirs.values) == (mine.tag, mine.values)
+    }
+}
+
+fn differs(known: &ZoneRef, tag: &str) -> Result<(), String> {
+    if known.0.purpose.tag == tag {
+        return Ok(());
+    }
+    let name = known.name();
+    Err(format!("the shared memory zone \"{name}\" is already declared for a different use"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn purpose(tag: &'static str, key: &str) -> Use {
+        Use { tag, values: 1, key: key.to_owned() }
+    }
+
+    #[test]
+    fn says_what_does_not_agree() {
+        let all = Declarations::default();
+        all.declare("one", 65536, purpose("a", "$x")).unwrap();
+        assert_eq!(
+            all.declare("one", 32768, purpose("a", "$x")).unwrap_err(),
+            "the size 32768 of shared memory zone \"one\" conflicts with already declared size 65536"
+        );
+        let other = "the shared memory zone \"one\" is already declared for a different use";
+        assert_eq!(all.declare("one", 65536, purpose("b", "$x")).unwrap_err(), other);
+        assert_eq!(all.find("one", "b").unwrap_err(), other);
+        assert_eq!(all.find("two", "b").unwrap_err(), "zero size shared memory zone \"two\"");
+        assert!(all.find("one", "a").is_ok_and(|z| z.get().is_none()));
+    }
+
+    #[test]
+    fn memory_passes_on_where_all_is_the_same() {
+        let open = |size, tag, key, old: &Zones| {
+            let all = Declarations::default();
+            let zone = all.declare("one", size, purpose(tag, key)).unwrap();
+            all.open(old).map(|open| (zone, open))
+        };
+        let (first, zones) = open(65536, "a", "$x", &Zones::default()).unwrap();
+        first.get().unwrap().lock().add(b"mine").unwrap();
+        let has = |zone: &ZoneRef| zone.get().unwrap().lock().find(b"mine").is_some();
+
+        let (same, _) = open(65536, "a", "$x", &zones).unwrap();
+        assert!(has(&same));
+        let (larger, _) = open(131_072, "a", "$x", &zones).unwrap();
+        assert!(!has(&larger));
+        let (other, _) = open(65536, "b", "$x", &zones).unwrap();
+        assert!(!has(&other));
+        assert_eq!(
+            open(65536, "a", "$y", &zones).unwrap_err(),
+            "a \"one\" uses the \"$y\" key while previously it used the \"$x\" key"
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Shared-memory zones: named regions of a fixed size that all loops and workers share, and that pass from
+//! one configuration to the next.
+//!
+//! A configuration [declares](Declarations::declare) what it wants; the master [opens](Declarations::open) the
+//! zones before it forks, taking over those of the configuration before. A zone holds one [`table`]: keys of
+//! any length, a few words of value each, in the order of their last use. Who works on it [locks](Zone::lock)
+//! it. A holder that is killed leaves the lock to the next one, who first undoes what was half done.
+
+mod declare;
+mod journal;
+mod lock;
+mod owner;
+mod table;
+
+pub use declare::{Declarations, Use, ZoneRef, Zones};
+pub use table::{Entry, Locked};
+
+use weir_sys::shared::SharedWords;
+
+/// A named region of shared memory with its table.
+#[derive(Debug)]
+pub struct Zone {
+    name: String,
+    size: u64,
+    purpose: Use,
+    shape: table::Shape,
+    words: SharedWords,
+}
+
+impl Zone {
+    /// A zone of `size` bytes, empty.
+    ///
+    /// # Errors
+    ///
+    /// What mmap(2) answers; `InvalidInput` for a size that has no room for anything.
+    pub fn new(name: &str, size: u64, purpose: Use) -> std::io::Result<Zone> {
+        let words = usize::try_from(size / 8).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+        let shape = table::Shape::new(words, purpose.values);
+        let shape = shape.ok_or(std::io::ErrorKind::InvalidInput)?;
+        let words = SharedWords::new(words)?;
+        Ok(Zone { name: name.to_owned(), size, purpose, shape, words })
+    }
+
+    /// Its name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The table, for this thread alone until the guard is dropped. Waits where another has it.
+    pub fn lock(&self) -> Locked<'_> {
+        Locked::new(&self.words, &self.shape)
+    }
+}

@@ -1,0 +1,80 @@
+//! Who holds a lock: a process, told from later ones with the same id by the time it started.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// This process as [`this`] last found it.
+static THIS: AtomicU64 = AtomicU64::new(0);
+
+/// This process: its id above, the low half of its start time below. Never 0.
+pub fn this() -> u64 {
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let known = THIS.load(Ordering::Relaxed);
+    // A fork copies what its parent knew of itself.
+    if (known >> 32) as u32 == pid {
+        return known;
+    }
+    let start = started(pid).unwrap_or(0);
+    let this = u64::from(pid) << 32 | u64::from(start);
+    THIS.store(this, Ordering::Relaxed);
+    this
+}
+
+/// Whether the process still runs. In doubt, it does.
+pub fn is_alive(owner: u64) -> bool {
+    let pid = (owner >> 32) as u32;
+    match started(pid) {
+        Some(start) => start == owner as u32 || owner as u32 == 0,
+        None => exists(pid),
+    }
+}
+
+/// Without /proc: whether any process has the id.
+fn exists(pid: u32) -> bool {
+    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return false };
+    !std::path::Path::new("/proc/self/stat").exists()
+        && rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+}
+
+/// When the process started, in clock ticks since boot; `None` for one that has ended. proc(5).
+fn started(pid: u32) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may itself hold any byte.
+    let after = stat.iter().rposition(|b| *b == b')')?;
+    let mut fields = stat.get(after + 1..)?.split(|b| *b == b' ').filter(|f| !f.is_empty());
+    // A zombie runs no more.
+    let state = fields.next()?;
+    if matches!(state, b"Z" | b"X") {
+        return None;
+    }
+    let start = std::str::from_utf8(fields.nth(18)?).ok()?;
+    start.trim().parse::<u64>().ok().map(|ticks| ticks as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives() {
+        assert_ne!(this(), 0);
+        assert_eq!(this(), this());
+        assert!(is_alive(this()));
+        // The same id with another start is a process that ended.
+        assert!(!is_alive(this() ^ 1));
+    }
+
+    #[test]
+    fn a_killed_child_is_gone_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let owner = u64::from(child.id()) << 32 | u64::from(started(child.id()).unwrap());
+        assert!(is_alive(owner));
+        child.kill().unwrap();
+        // WNOWAIT: it has ended, and still is there as a zombie.
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        let how = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        rustix::process::waitid(rustix::process::WaitId::Pid(pid), how).unwrap();
+        assert!(!is_alive(owner));
+        child.wait().unwrap();
+        assert!(!is_alive(owner));
+    }
+}
