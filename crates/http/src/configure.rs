@@ -29,6 +29,8 @@ pub struct Inputs<'a> {
     pub access_log: &'a Path,
     /// The main context's error log, in force where `http` says nothing.
     pub error_log: &'a Arc<Log>,
+    /// Shared memory that is asked for here and elsewhere.
+    pub zones: &'a weir_zone::Declarations,
 }
 
 /// What the whole block shares while it is read.

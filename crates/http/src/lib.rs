@@ -31,6 +31,7 @@ mod trial;
 mod user_agent;
 mod variables;
 mod worker;
+mod zones;
 
 pub use address::Address;
 pub use configure::{Inputs, configure};

@@ -17,12 +17,14 @@ pub fn site(http: &str) -> Result<Site, String> {
     let block = tree.main.iter().find(|d| d.name.is("http")).ok_or("no http block")?;
     let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
     let root = Path::new("/nowhere");
+    let zones = weir_zone::Declarations::default();
     let inputs = Inputs {
         prefix: root,
         conf_prefix: root,
         logs: &logs,
         access_log: Path::new("/dev/null"),
         error_log: &log,
+        zones: &zones,
     };
     configure(block, inputs).map(|(site, _)| site).map_err(|error| error.message)
 }

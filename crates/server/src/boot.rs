@@ -15,7 +15,7 @@ use crate::cycle::{Cycle, Origin, dump, say};
 use crate::daemon::Side;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
-use crate::sockets::{Failed, Purpose, Sockets};
+use crate::sockets::{Failed, Purpose};
 use crate::{daemon, embedded, pidfile, signals, single, version, worker};
 
 /// Runs the server as the command line says; returns the exit code.
@@ -85,7 +85,7 @@ fn try_out(origin: &Origin, options: &Options, log: &Log) -> Result<Sources, Fai
         pidfile::check(path).map_err(|e| cannot_open(path, &e, log))?;
     }
     let sources = plan.sources.clone();
-    plan.open(&Sockets::default(), Purpose::Test, log)?;
+    plan.open(None, Purpose::Test, log)?;
     Ok(sources)
 }
 
@@ -117,7 +117,7 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> 
 
 /// Starts the server; returns when this process has done its part.
 fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
-    let cycle = origin.read(&first)?.open(&Sockets::default(), Purpose::Serve, &first)?;
+    let cycle = origin.read(&first)?.open(None, Purpose::Serve, &first)?;
     describe(&cycle, &cycle.log);
     if origin.paths.conf.is_none() {
         let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());

@@ -14,6 +14,7 @@ use crate::listen::Load;
 use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
 use weir_http::{Address, Inputs, Listen, Site};
+use weir_zone::{Declarations, Zones};
 
 /// What configurations are read from; the same at every reload.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Plan {
     pub site: Option<Arc<Site>>,
     /// Where the configuration logs to.
     pub log: Arc<Log>,
+    /// The shared memory that it wants.
+    pub zones: Declarations,
     /// The texts, for `-T`.
     pub sources: Sources,
 }
@@ -52,6 +55,8 @@ pub struct Cycle {
     pub log: Arc<Log>,
     /// What it listens on, in the order of the site's list.
     pub sockets: Sockets,
+    /// Its shared memory.
+    pub zones: Zones,
     /// A row for each loop, where they tell each other their load.
     pub load: Arc<Load>,
 }
@@ -75,6 +80,7 @@ impl Origin {
             Config::read(&tree.main, &self.paths, &self.machine).map_err(refuse)?;
         warnings.iter().for_each(tell);
         let configured = Arc::new(self.error_log(&config).map_err(refuse)?);
+        let zones = Declarations::default();
         let site = match &config.http {
             Some(block) => {
                 let inputs = Inputs {
@@ -83,6 +89,7 @@ impl Origin {
                     logs: &self.logs,
                     access_log: &self.paths.access_log,
                     error_log: &configured,
+                    zones: &zones,
                 };
                 let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
                 warnings.iter().for_each(tell);
@@ -90,7 +97,7 @@ impl Origin {
             }
             None => None,
         };
-        Ok(Plan { config, site, log: configured, sources: tree.sources })
+        Ok(Plan { config, site, log: configured, zones, sources: tree.sources })
     }
 
     /// Opens the `error_log` lines of `main`; when none of them is a file, the default one is
@@ -139,8 +146,16 @@ impl Origin {
 }
 
 impl Plan {
-    /// Opens what the configuration listens on, taking over what `old` has open.
-    pub fn open(self, old: &Sockets, purpose: Purpose, log: &Log) -> Result<Cycle, Failed> {
+    /// Opens what the configuration listens on and its shared memory, taking over what `old` has
+    /// open.
+    pub fn open(self, old: Option<&Cycle>, purpose: Purpose, log: &Log) -> Result<Cycle, Failed> {
+        let none = (Sockets::default(), Zones::default());
+        let (old_sockets, old_zones) =
+            old.map_or((&none.0, &none.1), |old| (&old.sockets, &old.zones));
+        let zones = self.zones.open(old_zones).map_err(|text| {
+            log!(log, Emerg, None, "{text}");
+            Failed
+        })?;
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
         let each = |listen: &Listen| {
@@ -148,7 +163,7 @@ impl Plan {
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
         let listens = self.site.as_ref().map(|site| site.listens()).unwrap_or_default();
-        let sockets = Sockets::open(listens, copies, old, purpose, log)?;
+        let sockets = Sockets::open(listens, copies, old_sockets, purpose, log)?;
         let shape = self.config.events.balance.shape();
         let load = Load::new(loops, shape, &sockets).map_err(|e| {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
@@ -159,6 +174,7 @@ impl Plan {
             site: self.site,
             log: self.log,
             sockets,
+            zones,
             load: Arc::new(load),
         })
     }

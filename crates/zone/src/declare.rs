@@ -42,6 +42,11 @@ impl ZoneRef {
         self.0.zone.get().map(|zone| &**zone)
     }
 
+    /// What it is for.
+    pub fn purpose(&self) -> &Use {
+        &self.0.purpose
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.0.name

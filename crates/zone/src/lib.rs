@@ -15,7 +15,12 @@ mod table;
 pub use declare::{Declarations, Use, ZoneRef, Zones};
 pub use table::{Entry, Locked};
 
+use std::time::{Duration, Instant};
+
 use weir_sys::shared::SharedWords;
+
+/// A zone's clock starts here, so that times before its beginning are times, too.
+const BEGIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A named region of shared memory with its table.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub struct Zone {
     purpose: Use,
     shape: table::Shape,
     words: SharedWords,
+    made: Instant,
 }
 
 impl Zone {
@@ -38,12 +44,17 @@ impl Zone {
         let shape = table::Shape::new(words, purpose.values);
         let shape = shape.ok_or(std::io::ErrorKind::InvalidInput)?;
         let words = SharedWords::new(words)?;
-        Ok(Zone { name: name.to_owned(), size, purpose, shape, words })
+        Ok(Zone { name: name.to_owned(), size, purpose, shape, words, made: Instant::now() })
     }
 
     /// Its name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// An instant in milliseconds, the same for all who share the zone. It begins with a day.
+    pub fn msec(&self, at: Instant) -> u64 {
+        (at.saturating_duration_since(self.made) + BEGIN).as_millis() as u64
     }
 
     /// The table, for this thread alone until the guard is dropped. Waits where another has it.

@@ -9,6 +9,8 @@ use crate::scope::{Directive, Scope};
 
 pub mod core;
 pub mod index;
+pub mod limit_conn;
+pub mod limit_req;
 pub mod log;
 pub mod not_modified_filter;
 pub mod range_filter;
@@ -66,19 +68,34 @@ pub trait Settings: Clone + Default {
     }
 }
 
-modules! { core, index, log, rewrite, work }
+modules! {
+    core,
+    index,
+    limit_conn,
+    limit_req,
+    log,
+    rewrite,
+    work,
+}
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
 #[derive(Default)]
 pub struct Contexts {
     /// The client's address where another one than the connection's counts.
     pub realip: Option<Box<crate::address::Address>>,
+    /// What `limit_req` came to.
+    pub limit_req: Option<limit_req::Status>,
+    /// What `limit_conn` came to, and the places that the request takes.
+    pub limit_conn: limit_conn::Held,
 }
 
 impl Contexts {
-    /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays.
+    /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays,
+    /// and limits count a request once.
     pub fn redirected(&mut self) {
-        *self = Contexts { realip: self.realip.take() };
+        let old = std::mem::take(self);
+        *self =
+            Contexts { realip: old.realip, limit_req: old.limit_req, limit_conn: old.limit_conn };
     }
 }
 
@@ -107,7 +124,7 @@ pub static PHASES: Phases = Phases {
     post_read: &[],
     server_rewrite: &[Handler::Either(rewrite::server)],
     rewrite: &[Handler::Now(work::handler), Handler::Either(rewrite::location)],
-    preaccess: &[],
+    preaccess: &[Handler::Either(limit_req::handler), Handler::Now(limit_conn::handler)],
     access: &[],
     precontent: &[Handler::Either(core::try_files)],
     content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],

@@ -1,0 +1,227 @@
+//! The leaky bucket, in thousandths of a request and milliseconds, as nginx counts.
+//!
+//! A key's state is when it was last seen, and how far it was above its rate then. The state is pinned while
+//! a request that met it waits for the other limits of its location.
+
+use weir_zone::{Entry, Locked};
+
+/// Words of value for each key.
+pub const VALUES: usize = 2;
+/// Jumps of the clock: a state so far in the future is one of the past.
+const FUTURE: i64 = -60_000;
+/// A state that nobody asked for so long may go if nothing is left in its bucket.
+const OLD: u64 = 60_000;
+
+/// What a limit allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// Thousandths of a request a second.
+    pub rate: u64,
+    /// How far above the rate a key may be, in thousandths of a request.
+    pub burst: u64,
+    /// From where on requests are delayed.
+    pub delay: u64,
+}
+
+/// What a key's bucket says to one more request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is counted; the excess.
+    Counted(u64),
+    /// It may, and waits to be counted with [`count`]; the state is pinned.
+    Pinned(Entry),
+    /// Too much; the excess.
+    Refused(u64),
+    /// There is no room for the key's state.
+    NoRoom,
+}
+
+/// Asks a key's bucket; `last`: no other limit follows, so that the request is counted at once.
+pub fn ask(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> Verdict {
+    let Some(entry) = t.find(key) else { return first(t, key, allow, now, last) };
+    t.touch(entry);
+    let state = State::of(t, entry);
+    let (excess, elapsed) = state.excess(allow.rate, now);
+    if excess > allow.burst {
+        return Verdict::Refused(excess);
+    }
+    if last {
+        state.counted(excess, elapsed, now).put(t, entry);
+        return Verdict::Counted(excess);
+    }
+    State { pins: state.pins + 1, ..state }.put(t, entry);
+    Verdict::Pinned(entry)
+}
+
+fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> Verdict {
+    expire(t, allow.rate, now, false);
+    let mut added = t.add(key);
+    if added.is_none() {
+        expire(t, allow.rate, now, true);
+        added = t.add(key);
+    }
+    let Some(entry) = added else { return Verdict::NoRoom };
+    if last {
+        State { last: now, excess: 0, pins: 0 }.put(t, entry);
+        return Verdict::Counted(0);
+    }
+    State { last: 0, excess: 0, pins: 1 }.put(t, entry);
+    Verdict::Pinned(entry)
+}
+
+/// Counts the request at a pinned state; the excess.
+pub fn count(t: &mut Locked<'_>, entry: Entry, rate: u64, now: u64) -> u64 {
+    let state = State::of(t, entry);
+    let (excess, elapsed) = state.excess(rate, now);
+    State { pins: state.pins.saturating_sub(1), ..state.counted(excess, elapsed, now) }
+        .put(t, entry);
+    excess
+}
+
+/// Lets go of a pinned state without counting.
+pub fn unpin(t: &mut Locked<'_>, entry: Entry) {
+    let state = State::of(t, entry);
+    State { pins: state.pins.saturating_sub(1), ..state }.put(t, entry);
+}
+
+/// How long a request with this excess waits, in milliseconds.
+pub fn delay(allow: &Allowance, excess: u64) -> u64 {
+    excess.saturating_sub(allow.delay).saturating_mul(1000) / allow.rate.max(1)
+}
+
+/// Removes one or two states that nothing is left of; before, the oldest by force.
+fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
+    for _ in 0..if force { 3 } else { 2 } {
+        let Some(entry) = t.oldest() else { return };
+        let state = State::of(t, entry);
+        // Each lookup makes its state the newest: what is pinned has only pinned ones before it.
+        if state.pins > 0 {
+            return;
+        }
+        if !std::mem::take(&mut force) {
+            let elapsed = now.abs_diff(state.last);
+            let leaked = rate.saturating_mul(elapsed) / 1000;
+            if elapsed < OLD || state.excess > leaked {
+                return;
+            }
+        }
+        t.remove(entry);
+    }
+}
+
+/// A key's state, as the table's two words hold it.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    last: u64,
+    excess: u64,
+    pins: u32,
+}
+
+impl State {
+    fn of(t: &Locked<'_>, entry: Entry) -> State {
+        let packed = t.value(entry, 1);
+        State { last: t.value(entry, 0), excess: packed >> 16, pins: (packed & 0xffff) as u32 }
+    }
+
+    fn put(self, t: &mut Locked<'_>, entry: Entry) {
+        let excess = self.excess.min(u64::MAX >> 16);
+        t.set_values(entry, [self.last, excess << 16 | u64::from(self.pins.min(0xffff))]);
+    }
+
+    /// What is in the bucket with one more request, and the time since the last.
+    fn excess(&self, rate: u64, now: u64) -> (u64, u64) {
+        let elapsed = match (now as i64).saturating_sub(self.last as i64) {
+            ms if ms < FUTURE => 1,
+            ms => ms.max(0) as u64,
+        };
+        let leaked = rate.saturating_mul(elapsed) / 1000;
+        (self.excess.saturating_add(1000).saturating_sub(leaked), elapsed)
+    }
+
+    fn counted(self, excess: u64, elapsed: u64, now: u64) -> State {
+        State { excess, last: if elapsed > 0 { now } else { self.last }, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_zone::{Use, Zone};
+
+    use super::*;
+
+    fn zone() -> Zone {
+        let purpose = Use { tag: "limit_req", values: VALUES, key: String::new() };
+        Zone::new("one", 32768, purpose).unwrap()
+    }
+
+    fn allow(rate: u64, burst: u64) -> Allowance {
+        Allowance { rate: rate * 1000, burst: burst * 1000, delay: 0 }
+    }
+
+    #[test]
+    fn a_bucket_leaks_to_the_millisecond() {
+        let zone = zone();
+        let mut t = zone.lock();
+        let limit = allow(2, 1);
+        let mut ask = |now| ask(&mut t, b"k", &limit, now, true);
+        assert_eq!(ask(1_000_000), Verdict::Counted(0));
+        assert_eq!(ask(1_000_000), Verdict::Counted(1000));
+        assert_eq!(ask(1_000_000), Verdict::Refused(2000));
+        // 2 requests a second: 499 ms leak 0.998 of one.
+        assert_eq!(ask(1_000_499), Verdict::Refused(1002));
+        assert_eq!(ask(1_000_500), Verdict::Counted(1000));
+        assert_eq!(ask(2_000_000), Verdict::Counted(0));
+    }
+
+    #[test]
+    fn delays_are_what_is_above_the_free_part() {
+        let limit = Allowance { rate: 2000, burst: 5000, delay: 1000 };
+        assert_eq!(delay(&limit, 1000), 0);
+        assert_eq!(delay(&limit, 2500), 750);
+    }
+
+    #[test]
+    fn pinned_states_stay_and_are_counted_later() {
+        let zone = zone();
+        let mut t = zone.lock();
+        let limit = allow(1, 0);
+        let Verdict::Pinned(entry) = ask(&mut t, b"k", &limit, 90_000_000, false) else { panic!() };
+        while t.add(&t.len().to_be_bytes()).is_some() {}
+        // The oldest is pinned: nothing makes room.
+        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), Verdict::NoRoom);
+        assert_eq!(count(&mut t, entry, limit.rate, 99_000_000), 0);
+        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), Verdict::Counted(0));
+        assert_eq!(t.find(b"k"), None);
+    }
+
+    #[test]
+    fn old_empty_states_make_room_and_others_stay() {
+        let zone = zone();
+        let mut t = zone.lock();
+        let limit = allow(1, 5);
+        ask(&mut t, b"a", &limit, 1_000_000, true);
+        ask(&mut t, b"b", &limit, 1_030_000, true);
+        ask(&mut t, b"c", &limit, 1_060_000, true);
+        assert_eq!(t.find(b"a"), None);
+        assert!(t.find(b"b").is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_rate_and_burst(
+            rate in 1u64..50, burst in 0u64..10, gaps in proptest::collection::vec(0u64..400, 1..80),
+        ) {
+            let zone = zone();
+            let mut t = zone.lock();
+            let limit = allow(rate, burst);
+            let (mut now, mut passed) = (1_000_000u64, 0u64);
+            for gap in &gaps {
+                now += gap;
+                passed += u64::from(matches!(ask(&mut t, b"k", &limit, now, true), Verdict::Counted(_)));
+                let elapsed = now - 1_000_000 - gaps[0];
+                prop_assert!(passed * 1000 <= 1000 + burst * 1000 + rate * elapsed);
+            }
+        }
+    }
+}

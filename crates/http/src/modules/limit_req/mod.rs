@@ -1,0 +1,389 @@
+//! Limits the rate of requests for each key. nginx: ngx_http_limit_req_module.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error, values};
+use weir_engine::{Either, either};
+use weir_log::Level;
+use weir_zone::Entry;
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+use crate::zones::Keyed;
+
+mod bucket;
+
+use bucket::{Allowance, Verdict};
+
+/// What its zones are declared as.
+const TAG: &str = "limit_req";
+/// The longest key that is counted.
+const LONGEST_KEY: usize = 65535;
+/// `nodelay`: whatever is above the rate, it is not delayed.
+const NEVER: u64 = u64::MAX / 1000;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    zones: Vec<Arc<Zone>>,
+    /// `limit_req` of this block, until all zones are known.
+    lines: Vec<LimitLine>,
+    limits: Vec<Limit>,
+    log_level: Level,
+    status: u16,
+    dry_run: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            zones: Vec::new(),
+            lines: Vec::new(),
+            limits: Vec::new(),
+            log_level: Level::Error,
+            status: 503,
+            dry_run: false,
+        }
+    }
+}
+
+/// `limit_req_zone`
+#[derive(Debug)]
+struct Zone {
+    keyed: Keyed,
+    /// Thousandths of a request a second.
+    rate: u64,
+}
+
+/// `limit_req` as written.
+#[derive(Debug, Clone)]
+struct LimitLine {
+    zone: String,
+    burst: u64,
+    delay: u64,
+}
+
+/// `limit_req`
+#[derive(Debug, Clone)]
+struct Limit {
+    zone: Arc<Zone>,
+    allow: Allowance,
+}
+
+/// `$limit_req_status`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Within all limits.
+    Passed,
+    /// Had to wait.
+    Delayed,
+    /// Above a limit.
+    Rejected,
+    /// Would have had to wait.
+    DelayedDryRun,
+    /// Would have been rejected.
+    RejectedDryRun,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Status::Passed => "PASSED",
+            Status::Delayed => "DELAYED",
+            Status::Rejected => "REJECTED",
+            Status::DelayedDryRun => "DELAYED_DRY_RUN",
+            Status::RejectedDryRun => "REJECTED_DRY_RUN",
+        }
+    }
+}
+
+impl Settings for Conf {
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        if s.location.limit_req.lines.is_empty() {
+            return Ok(());
+        }
+        let all = s.setup.inputs.zones;
+        let conf = Scope::change(&mut s.location.limit_req);
+        let lines = std::mem::take(&mut conf.lines);
+        conf.limits.clear();
+        for line in lines {
+            let declared = all.find(&line.zone, TAG).map_err(Error::emerg)?;
+            let zone = conf.zones.iter().find(|z| z.keyed.name() == declared.name());
+            if let Some(zone) = zone {
+                let allow = Allowance { rate: zone.rate, burst: line.burst, delay: line.delay };
+                conf.limits.push(Limit { zone: zone.clone(), allow });
+            }
+        }
+        Ok(())
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "limit_req_zone",
+        help: "Shared memory for the states of keys, and the rate that each may have.",
+        set: Set::Simple(zone),
+    },
+    Directive {
+        name: "limit_req",
+        help: "A limit by the rate of a zone, with how many requests may be above it.",
+        set: Set::Simple(limit),
+    },
+    setting!(
+        "limit_req_log_level",
+        limit_req.log_level,
+        crate::modules::limit_conn::log_level,
+        "The level at which rejected requests are logged; delayed ones are one below."
+    ),
+    setting!(
+        "limit_req_status",
+        limit_req.status,
+        crate::modules::limit_conn::status,
+        "The status of rejected requests."
+    ),
+    setting!("limit_req_dry_run", limit_req.dry_run, Line::flag, "Counts, but limits nothing."),
+];
+
+/// The module.
+pub const MODULE: Module = Module {
+    name: "http_limit_req",
+    directives: DIRECTIVES,
+    init: |setup| {
+        setup.variables.define("limit_req_status", |r, out| {
+            let name = r.contexts.limit_req.map(Status::name);
+            out.extend_from_slice(name.unwrap_or_default().as_bytes());
+            name.is_some()
+        });
+    },
+};
+
+/// Asks the limits of the location.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let conf = &r.conf().limit_req;
+    if conf.limits.is_empty() || r.contexts.limit_req.is_some() {
+        return Answer::Now(Step::Next);
+    }
+    let mut pins = Pins { limits: &conf.limits, entries: Vec::new() };
+    let outcome = pins.ask(r);
+    let (excess, limit) = match outcome {
+        Outcome::Free => return Answer::Now(Step::Next),
+        Outcome::Refused(refused) => {
+            pins.let_go();
+            return Answer::Now(reject(r, conf, refused));
+        }
+        Outcome::Allowed(excess, limit) => (excess, limit),
+    };
+    let (delay, excess, limit) = pins.count(r, excess, limit);
+    if delay == 0 {
+        r.contexts.limit_req = Some(Status::Passed);
+        return Answer::Now(Step::Next);
+    }
+    let dry = if conf.dry_run { ", dry run" } else { "" };
+    let (whole, part, name) = (excess / 1000, excess % 1000, limit.zone.keyed.name());
+    r.log(
+        one_below(conf.log_level),
+        format_args!("delaying request{dry}, excess: {whole}.{part:03}, by zone \"{name}\""),
+    );
+    if conf.dry_run {
+        r.contexts.limit_req = Some(Status::DelayedDryRun);
+        return Answer::Now(Step::Next);
+    }
+    r.contexts.limit_req = Some(Status::Delayed);
+    Answer::Later(Box::pin(wait(r, Duration::from_millis(delay))))
+}
+
+fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step {
+    if let Some((excess, limit)) = refused {
+        let dry = if conf.dry_run { ", dry run" } else { "" };
+        let (whole, part, name) = (excess / 1000, excess % 1000, limit.zone.keyed.name());
+        r.log(
+            conf.log_level,
+            format_args!("limiting requests{dry}, excess: {whole}.{part:03} by zone \"{name}\""),
+        );
+    }
+    if conf.dry_run {
+        r.contexts.limit_req = Some(Status::RejectedDryRun);
+        return Step::Next;
+    }
+    r.contexts.limit_req = Some(Status::Rejected);
+    Step::Status(conf.status)
+}
+
+/// Holds the request back; a client that goes meanwhile ends it.
+async fn wait(r: &mut Request, delay: Duration) -> Step {
+    let conn = r.conn.clone();
+    conn.stream.set_deadline(None);
+    let sleep = r.worker.handle.sleep(delay);
+    match either(sleep, conn.stream.closed()).await {
+        Either::Left(()) => Step::Next,
+        Either::Right(_) => {
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
+            Step::Status(499)
+        }
+    }
+}
+
+enum Outcome {
+    /// No limit has a key for the request.
+    Free,
+    /// All allow it; the excess at the last one if that has counted it.
+    Allowed(u64, &'static Limit),
+    /// One does not; without an excess where its zone is full.
+    Refused(Option<(u64, &'static Limit)>),
+}
+
+/// States that wait for the verdict of the limits behind theirs.
+struct Pins {
+    limits: &'static [Limit],
+    entries: Vec<(&'static Limit, Entry)>,
+}
+
+impl Pins {
+    fn ask(&mut self, r: &mut Request) -> Outcome {
+        let mut outcome = Outcome::Free;
+        for (i, limit) in self.limits.iter().enumerate() {
+            let keyed = &limit.zone.keyed;
+            let Some(key) = keyed.key(r, LONGEST_KEY) else { continue };
+            let Some(mut table) = keyed.lock() else { continue };
+            let last = i + 1 == self.limits.len();
+            match bucket::ask(&mut table, &key, &limit.allow, keyed.now(r), last) {
+                Verdict::Counted(excess) => outcome = Outcome::Allowed(excess, limit),
+                Verdict::Pinned(entry) => {
+                    self.entries.push((limit, entry));
+                    outcome = Outcome::Allowed(0, limit);
+                }
+                Verdict::Refused(excess) => return Outcome::Refused(Some((excess, limit))),
+                Verdict::NoRoom => {
+                    drop(table);
+                    let name = keyed.name();
+                    let text = format_args!("could not allocate node in limit_req zone \"{name}\"");
+                    r.log(Level::Alert, text);
+                    return Outcome::Refused(None);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Counts the request everywhere: the longest delay, in milliseconds, with the excess and limit it is due to.
+    fn count(self, r: &Request, excess: u64, limit: &'static Limit) -> (u64, u64, &'static Limit) {
+        let mut worst = (bucket::delay(&limit.allow, excess), excess, limit);
+        for (limit, entry) in self.entries.into_iter().rev() {
+            let keyed = &limit.zone.keyed;
+            let now = keyed.now(r);
+            let Some(mut table) = keyed.lock() else { continue };
+            let excess = bucket::count(&mut table, entry, limit.zone.rate, now);
+            let delay = bucket::delay(&limit.allow, excess);
+            if delay > worst.0 {
+                worst = (delay, excess, limit);
+            }
+        }
+        worst
+    }
+
+    fn let_go(self) {
+        for (limit, entry) in self.entries {
+            if let Some(mut table) = limit.zone.keyed.lock() {
+                bucket::unpin(&mut table, entry);
+            }
+        }
+    }
+}
+
+fn one_below(level: Level) -> Level {
+    match level {
+        Level::Error => Level::Warn,
+        Level::Warn => Level::Notice,
+        _ => Level::Info,
+    }
+}
+
+fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut rate = 1000;
+    let keyed = Keyed::read(s, d, (TAG, bucket::VALUES), |word| {
+        let Some(value) = word.bytes.strip_prefix(b"rate=") else { return Ok(false) };
+        let (number, scale) = match value.len().checked_sub(3).map(|at| value.split_at(at)) {
+            Some((number, b"r/s")) => (number, 1),
+            Some((number, b"r/m")) => (number, 60),
+            _ => (value, 1),
+        };
+        let number = values::number(number).filter(|n| *n > 0);
+        let number =
+            number.ok_or_else(|| d.error_at(word, format!("invalid rate \"{}\"", word.lossy())))?;
+        rate = number.saturating_mul(1000) / scale;
+        Ok(true)
+    })?;
+    Scope::change(&mut s.location.limit_req).zones.push(Arc::new(Zone { keyed, rate }));
+    Ok(())
+}
+
+fn limit(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let (mut zone, mut burst, mut delay) = (None, 0, 0);
+    for word in &d.args {
+        let number = |value: &[u8], what: &str| {
+            let number = values::number(value).filter(|n| *n > 0);
+            number.ok_or_else(|| {
+                d.error_at(word, format!("invalid {what} value \"{}\"", word.lossy()))
+            })
+        };
+        if let Some(name) = word.bytes.strip_prefix(b"zone=") {
+            zone = Some(String::from_utf8_lossy(name).into_owned());
+        } else if let Some(value) = word.bytes.strip_prefix(b"burst=") {
+            burst = number(value, "burst")?;
+        } else if let Some(value) = word.bytes.strip_prefix(b"delay=") {
+            delay = number(value, "delay")?;
+        } else if word.bytes == b"nodelay" {
+            delay = NEVER;
+        } else {
+            return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+        }
+    }
+    let name = d.name.lossy();
+    let zone = zone.ok_or_else(|| d.error(format!("\"{name}\" must have \"zone\" parameter")))?;
+    let conf = Scope::change(&mut s.location.limit_req);
+    if conf.lines.iter().any(|line| line.zone == zone) {
+        return Err(d.problem("is duplicate"));
+    }
+    let thousandths = |n: u64| n.saturating_mul(1000);
+    conf.lines.push(LimitLine { zone, burst: thousandths(burst), delay: thousandths(delay) });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::{complaint, site};
+
+    #[test]
+    fn says_what_is_wrong() {
+        let in_http = |lines: &str| site(lines).err().unwrap_or_default();
+        let one = "limit_req_zone $uri zone=one:64k rate=1r/s;";
+        assert_eq!(in_http(one), "");
+        assert_eq!(in_http(&format!("limit_req zone=one; {one}")), "");
+        for (lines, text) in [
+            ("limit_req_zone $uri zone=one rate=1r/s;", "invalid zone size \"zone=one\""),
+            ("limit_req_zone $uri zone=one:1k rate=1r/s;", "zone \"zone=one:1k\" is too small"),
+            ("limit_req_zone $uri zone=one:64k rate=x;", "invalid rate \"rate=x\""),
+            ("limit_req_zone $uri zone=one:64k rate=0r/s;", "invalid rate \"rate=0r/s\""),
+            ("limit_req_zone $uri zone=one:64k x=1;", "invalid parameter \"x=1\""),
+            ("limit_req_zone $uri rate=1r/s;", "\"limit_req_zone\" must have \"zone\" parameter"),
+        ] {
+            assert_eq!(in_http(lines), text, "{lines}");
+        }
+        assert_eq!(
+            in_http(&format!("{one} limit_req_zone $args zone=one:64k rate=1r/s;")),
+            "limit_req_zone \"one\" is already bound to key \"$uri\""
+        );
+        assert_eq!(
+            in_http("limit_conn_zone $uri zone=one:64k; limit_req zone=one;"),
+            "the shared memory zone \"one\" is already declared for a different use"
+        );
+        assert_eq!(complaint("limit_req zone=x;"), "zero size shared memory zone \"x\"");
+        assert_eq!(complaint("limit_req burst=1;"), "\"limit_req\" must have \"zone\" parameter");
+        assert_eq!(complaint("limit_req zone=x burst=0;"), "invalid burst value \"burst=0\"");
+        let twice = complaint("limit_req zone=x; limit_req zone=x;");
+        assert!(twice.ends_with("is duplicate"), "{twice}");
+    }
+}

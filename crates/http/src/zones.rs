@@ -1,0 +1,99 @@
+//! Zones whose keys are values of requests: what `limit_req_zone` and `limit_conn_zone` have in common.
+
+use weir_conf::{Directive, Error, Word, values};
+use weir_log::Level;
+use weir_zone::{Locked, Use, ZoneRef};
+
+use crate::request::Request;
+use crate::scope::Scope;
+use crate::template::Template;
+
+/// nginx's slab allocator takes no less: eight pages.
+const SMALLEST: u64 = 8 * 4096;
+
+/// A zone with what its keys are made of.
+#[derive(Debug, Clone)]
+pub struct Keyed {
+    zone: ZoneRef,
+    key: Template,
+}
+
+impl Keyed {
+    /// Reads `KEY zone=NAME:SIZE ...`; words that are neither go to `other`, which says whether it knows them.
+    pub fn read(
+        s: &mut Scope<'_, '_>,
+        d: &Directive,
+        (tag, values): (&'static str, usize),
+        mut other: impl FnMut(&Word) -> Result<bool, Error>,
+    ) -> Result<Keyed, Error> {
+        let mut named = None;
+        for word in d.args.iter().skip(1) {
+            if let Some(value) = word.bytes.strip_prefix(b"zone=") {
+                named = Some(name_and_size(d, word, value)?);
+            } else if !other(word)? {
+                return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+            }
+        }
+        let directive = d.name.lossy();
+        let (Some((name, size)), Some(key)) = (named, d.arg(0)) else {
+            return Err(d.error(format!("\"{directive}\" must have \"zone\" parameter")));
+        };
+        let zones = s.setup.inputs.zones;
+        if let Ok(known) = zones.find(&name, tag) {
+            let bound = &known.purpose().key;
+            let text = format!("{directive} \"{name}\" is already bound to key \"{bound}\"");
+            return Err(d.error(text));
+        }
+        let purpose = Use { tag, values, key: key.lossy().into_owned() };
+        let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
+        let key = Template::new(&mut s.setup.variables, &key.bytes)
+            .map_err(|text| d.error_at(key, text))?;
+        Ok(Keyed { zone, key })
+    }
+
+    /// The zone's name.
+    pub fn name(&self) -> &str {
+        self.zone.name()
+    }
+
+    /// The key's value for a request; `None` where the request does not count: it is empty, or too long.
+    pub fn key(&self, r: &mut Request, longest: usize) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        self.key.eval_into(r, &mut value);
+        if value.len() > longest {
+            let (key, text) = (&self.zone.purpose().key, String::from_utf8_lossy(&value));
+            r.log(
+                Level::Error,
+                format_args!(
+                    "the value of the \"{key}\" key is more than {longest} bytes: \"{text}\""
+                ),
+            );
+            return None;
+        }
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// The table.
+    pub fn lock(&self) -> Option<Locked<'_>> {
+        self.zone.get().map(weir_zone::Zone::lock)
+    }
+
+    /// This turn's time in the zone's milliseconds.
+    pub fn now(&self, r: &Request) -> u64 {
+        self.zone.get().map_or(0, |zone| zone.msec(r.worker.handle.now()))
+    }
+}
+
+fn name_and_size(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
+    let invalid = || d.error_at(word, format!("invalid zone size \"{}\"", word.lossy()));
+    let colon = value.iter().position(|b| *b == b':').ok_or_else(invalid)?;
+    let (name, size) = value.split_at(colon);
+    let size = size.get(1..).and_then(values::size).ok_or_else(invalid)?;
+    if size < SMALLEST {
+        return Err(d.error_at(word, format!("zone \"{}\" is too small", word.lossy())));
+    }
+    if name.is_empty() {
+        return Err(d.error(format!("\"{}\" must have \"zone\" parameter", d.name.lossy())));
+    }
+    Ok((String::from_utf8_lossy(name).into_owned(), size))
+}
