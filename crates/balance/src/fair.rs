@@ -44,8 +44,13 @@ pub(crate) struct Fair {
     slack: u64,
     armed: bool,
     accepted: bool,
+    /// When it last compared, and its connections and requests then.
     seen: Option<(Instant, u64, u64)>,
+    /// Since when this disarmed loop has seen no armed sleeper.
     alone: Option<Instant>,
+    /// How long it stands in before it looks again, while it does.
+    stood: Duration,
+    /// When it next tries an accept, and how long it waits for that.
     probe_at: Option<Instant>,
     pause: Duration,
     /// A probe found a connection beside armed sleepers.
@@ -61,6 +66,7 @@ impl Fair {
             accepted: false,
             seen: None,
             alone: None,
+            stood: Duration::ZERO,
             probe_at: None,
             pause: PROBE_FIRST,
             doubt: false,
@@ -69,7 +75,7 @@ impl Fair {
 
     fn arm(&mut self) -> Wait {
         self.armed = true;
-        self.alone = None;
+        self.stood = Duration::ZERO;
         self.probe_at = None;
         self.pause = PROBE_FIRST;
         let last = std::mem::take(&mut self.accepted);
@@ -86,12 +92,20 @@ impl Fair {
             loops.unmark_disarmed(self.me); // it knows, and needs nobody to wake it
             let until = *self.alone.get_or_insert(now) + PATIENCE;
             if now >= until {
-                return self.arm();
+                return self.stand_in();
             }
             return self.sleep_disarmed(until - now);
         }
         let probe_at = *self.probe_at.get_or_insert(now + self.pause);
         self.sleep_disarmed(probe_at.saturating_duration_since(now).max(Duration::from_millis(1)))
+    }
+
+    /// Armed although it carries more: until others are back, so it looks again, soon at first.
+    fn stand_in(&mut self) -> Wait {
+        let pause = (self.stood * 2).clamp(PATIENCE, PROBE_FIRST);
+        let wait = self.arm();
+        self.stood = pause;
+        Wait { at_most: Some(pause), ..wait }
     }
 
     fn sleep_disarmed(&mut self, at_most: Duration) -> Wait {
@@ -118,11 +132,13 @@ impl Policy for Fair {
             return self.disarm(now, loops);
         }
         self.seen = Some((now, own.open, own.inflight));
-        self.arm()
+        self.alone = None;
+        let at_most = has_absent(now, loops).then_some(PROBE_LAST);
+        Wait { at_most, ..self.arm() }
     }
 
     fn after_wait(&mut self, now: Instant, _loops: &LoadTable<'_>) -> Probe {
-        if self.alone.is_some_and(|since| now < since + PATIENCE) {
+        if !self.armed && self.alone.is_some_and(|since| now < since + PATIENCE) {
             self.alone = None; // its own work woke it: it was not idle beside a waiting connection
         }
         match self.probe_at {
@@ -181,6 +197,13 @@ fn is_above_mean(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> 
     }
     let peers = others().filter(|&(theirs, _)| open.admits(theirs, slack));
     !Mean::of(peers.map(|(_, inflight)| inflight).chain([own.inflight])).admits(own.inflight, slack)
+}
+
+/// Whether some loop does not count now, and will when it is back.
+fn has_absent(now: Instant, loops: &LoadTable<'_>) -> bool {
+    let stamp = loops.stamp(now);
+    let there = |state| matches!(state, State::Awake | State::Armed | State::Disarmed);
+    loops.rows().any(|(_, row)| there(row.state()) && !loops.counts(row, stamp))
 }
 
 struct Mean {

@@ -300,9 +300,8 @@ fn the_others_pay_as_measured() {
     assert_eq!(kept.iter().max(), Some(&36), "{kept:?}");
 }
 
-/// Two loops, of which the first holds some idle connections. The second is given long work, and
-/// then a connection comes: how long does it take?
-fn beside_a_sleeper_with(idle: usize) -> Duration {
+/// Two loops, of which the first holds some idle connections.
+fn uneven(idle: usize) -> World {
     let mut world = World::new(Kind::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 1);
     for _ in 0..idle {
@@ -312,6 +311,13 @@ fn beside_a_sleeper_with(idle: usize) -> Duration {
     world.cont(MS * 200, 1);
     world.run(MS * 300);
     assert_eq!(world.open(), [idle, 0]);
+    world
+}
+
+/// The second of two uneven loops is given long work, and then a connection comes: how long does
+/// it take?
+fn beside_a_sleeper_with(idle: usize) -> Duration {
+    let mut world = uneven(idle);
     world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 100) });
     world.client(MS * 302, Client::once(Duration::ZERO));
     let answers = &world.run(MS * 350).latencies;
@@ -345,4 +351,16 @@ fn fair_forgets_a_stopped_loop() {
     assert!(answered > 0.95 * full_rate, "{answered} of {full_rate}");
     assert!(w.quantile(0.99) < MS * 20);
     assert_eq!(w.answered[1], 0);
+}
+
+/// When the one that carries less is back, the place is its own again.
+#[test]
+fn fair_steps_back_after_standing_in() {
+    let mut world = uneven(3);
+    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 100) });
+    world.run(MS * 420);
+    for i in 0..4 {
+        world.client(MS * (450 + 5 * i), Client::once(Duration::ZERO));
+    }
+    assert_eq!(world.run(MS * 500).accepted, [3, 5]);
 }

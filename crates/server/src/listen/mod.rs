@@ -156,6 +156,9 @@ impl Listening {
     /// Accepts what one door has, at most one connection unless `multi_accept` is on.
     fn accept(&mut self, h: &Handle, door: Door) {
         let mut accepted = 0;
+        if !self.has_room() {
+            self.make_room(h);
+        }
         while self.has_room() && self.paused.is_none() && self.accept_from(h, door.key, door.number)
         {
             accepted += 1;
@@ -254,13 +257,15 @@ impl Listening {
         h.unpark_oldest(evicted, Wake::Evicted);
     }
 
-    /// What the loop can take: nothing while descriptors or connections have run out.
+    /// Whether the loop can take something: not while descriptors have run out, nor without room
+    /// and without idle connections that would make some.
     fn is_able(&mut self, h: &Handle, now: Instant) -> bool {
         self.paused = self.paused.filter(|until| now < *until);
-        if self.paused.is_none() && !self.has_room() {
+        let room = self.has_room() || h.parked() > 0;
+        if !room {
             self.make_room(h);
         }
-        self.paused.is_none() && self.has_room()
+        self.paused.is_none() && room
     }
 }
 

@@ -1,0 +1,246 @@
+//! How connections are spread over the loops, seen from outside: each answer names its loop.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+use weir_testkit::{Client, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Processes and loops of each.
+type Layout = (usize, usize);
+
+const PROCESSES: Layout = (3, 1);
+const THREADS: Layout = (1, 3);
+
+fn conf(policy: &str, (processes, threads): Layout) -> String {
+    format!(
+        "worker_processes {processes}; worker_threads {threads};
+        events {{ accept_balance {policy}; }}
+        http {{ server {{
+            listen 127.0.0.1:%%PORT%%;
+            location / {{ return 200 $pid-$loop; }}
+            location /slow {{ work sleep 400ms; return 200 $pid-$loop; }}
+        }} }}"
+    )
+}
+
+/// Starts a server and waits until all its loops wait for connections.
+fn start(policy: &str, layout: Layout) -> Server {
+    let server = Server::start(WEIR, &conf(policy, layout));
+    wait_idle(&server, policy, layout);
+    server
+}
+
+/// Waits until every loop, and every thread that accepts, sleeps in its epoll_wait.
+fn wait_idle(server: &Server, policy: &str, (processes, threads): Layout) {
+    let acceptors = match policy {
+        "blocking" => processes * threads,
+        "dispatch" => 1,
+        _ => 0,
+    };
+    let end = std::time::Instant::now() + weir_testkit::PATIENCE;
+    while sleepers(server) != processes * threads + acceptors {
+        assert!(std::time::Instant::now() < end, "the loops do not come to rest");
+        std::thread::yield_now();
+    }
+}
+
+/// Threads of the workers that are in epoll_wait(2), by whatever name.
+fn sleepers(server: &Server) -> usize {
+    threads_in(server, &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2])
+}
+
+fn threads_in(server: &Server, calls: &[i64]) -> usize {
+    let tasks = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let threads = server.workers().into_iter().flat_map(tasks).flatten();
+    let lines = threads.filter_map(|task| fs::read_to_string(task.path().join("syscall")).ok());
+    lines
+        .filter_map(|line| line.split(' ').next()?.parse().ok())
+        .filter(|number| calls.contains(number))
+        .count()
+}
+
+/// How many answers each loop gave, most first; a loop that gave none is not there.
+fn spread(answers: impl IntoIterator<Item = String>) -> Vec<usize> {
+    let mut counts = BTreeMap::new();
+    for loop_ in answers {
+        *counts.entry(loop_).or_insert(0) += 1;
+    }
+    let mut counts: Vec<usize> = counts.into_values().collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts
+}
+
+fn six(policy: &str, layout: Layout) -> Vec<usize> {
+    let server = start(policy, layout);
+    let answers = (0..6).map(|_| {
+        wait_idle(&server, policy, layout);
+        server.get("/").body()
+    });
+    spread(answers)
+}
+
+#[test]
+fn exclusive_gives_six_connections_to_one_loop() {
+    for layout in [PROCESSES, THREADS] {
+        assert_eq!(six("exclusive", layout), [6], "{layout:?}");
+    }
+}
+
+#[test]
+fn rotate_leaves_the_first_loop_after_its_first() {
+    for layout in [PROCESSES, THREADS] {
+        assert_eq!(six("rotate", layout), [4, 1, 1], "{layout:?}");
+        assert_eq!(six("rotate=1", layout), [2, 2, 2], "{layout:?}");
+    }
+}
+
+#[test]
+fn blocking_gives_two_to_each() {
+    for layout in [PROCESSES, THREADS] {
+        assert_eq!(six("blocking", layout), [2, 2, 2], "{layout:?}");
+    }
+}
+
+#[test]
+fn dispatch_gives_two_to_each() {
+    for layout in [PROCESSES, THREADS] {
+        assert_eq!(six("dispatch", layout), [2, 2, 2], "{layout:?}");
+    }
+}
+
+#[test]
+fn fair_gives_two_to_each() {
+    for layout in [PROCESSES, THREADS] {
+        assert_eq!(six("fair", layout), [2, 2, 2], "{layout:?}");
+    }
+}
+
+#[test]
+fn the_others_serve_all_six() {
+    for policy in ["single", "herd", "shared_epoll", "mutex", "reuseport"] {
+        for layout in [PROCESSES, THREADS] {
+            assert_eq!(six(policy, layout).iter().sum::<usize>(), 6, "{policy} {layout:?}");
+        }
+    }
+}
+
+#[test]
+fn kept_connections_are_three_each_give_or_take_one() {
+    for policy in ["fair", "dispatch"] {
+        for layout in [(4, 1), (1, 4), (2, 2)] {
+            let server = start(policy, layout);
+            let mut clients: Vec<Client> = Vec::new();
+            let answers: Vec<String> = (0..12)
+                .map(|_| {
+                    wait_idle(&server, policy, layout);
+                    clients.push(server.connect());
+                    clients.last_mut().map(|c| c.get("/").body()).unwrap_or_default()
+                })
+                .collect();
+            // A loop that the machine gives no processor for a millisecond is stood in for.
+            let spread = spread(answers);
+            assert!(spread.len() == 4 && spread[0] <= 4, "{policy} {layout:?}: {spread:?}");
+        }
+    }
+}
+
+/// A loop that is stopped gets nothing, and nobody waits for it.
+#[test]
+fn a_stopped_worker_is_left_out() {
+    for policy in ["fair", "exclusive", "rotate", "herd"] {
+        let server = start(policy, (4, 1));
+        let stopped = server.workers()[1];
+        server.signal_worker(stopped, Signal::STOP);
+        let answers: Vec<String> = std::thread::scope(|scope| {
+            let clients = (0..20).map(|_| {
+                scope.spawn(|| (0..10).map(|_| server.get("/").body()).collect::<Vec<_>>())
+            });
+            let clients: Vec<_> = clients.collect();
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        });
+        assert_eq!(answers.len(), 200);
+        let own = format!("{stopped}-");
+        assert!(!answers.iter().any(|answer| answer.starts_with(&own)), "{policy}");
+        server.signal_worker(stopped, Signal::CONT);
+    }
+}
+
+/// The connection that the worker was at is gone, those that wait are not.
+#[test]
+fn who_waits_survives_a_killed_worker() {
+    for policy in ["fair", "exclusive", "rotate", "mutex", "shared_epoll", "reuseport", "dispatch"]
+    {
+        let server = start(policy, (1, 1));
+        let killed = server.workers()[0];
+        let mut at_work = server.connect();
+        at_work.send("GET /slow HTTP/1.0\r\n\r\n");
+        while threads_in(&server, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]) == 0 {
+            std::thread::yield_now();
+        }
+        let mut waiting: Vec<Client> = (0..5).map(|_| server.connect()).collect();
+        for client in &mut waiting {
+            client.send("GET / HTTP/1.0\r\n\r\n");
+        }
+        server.signal_worker(killed, Signal::KILL);
+        assert!(at_work.try_response().is_err(), "{policy}");
+        for client in &mut waiting {
+            let answer = client.response().body();
+            assert!(!answer.starts_with(&format!("{killed}-")), "{policy}: {answer}");
+        }
+    }
+}
+
+/// Sockets come and go with the number of loops; no request is refused, reset or lost.
+#[test]
+fn a_reload_with_other_numbers_of_loops_loses_nothing() {
+    for policy in ["reuseport", "fair", "dispatch", "blocking", "shared_epoll"] {
+        let server = start(policy, (4, 1));
+        let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        assert_eq!(server.get("/").status, 200, "{policy}");
+                        served.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for layout in [(2, 1), (1, 3), (1, 1), (3, 1)] {
+                let old = server.workers();
+                server.configure(&conf(policy, layout));
+                server.reload();
+                old.into_iter().for_each(|pid| server.wait_gone(pid));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(served.into_inner() > 0);
+    }
+}
+
+#[test]
+fn a_loop_without_room_closes_idle_connections() {
+    let text = conf("fair", (1, 1)).replace("events {", "events { worker_connections 8;");
+    let server = Server::start(WEIR, &text);
+    let mut idle: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/").status, 200);
+    }
+    assert_eq!(server.get("/").status, 200);
+    server.wait_log("8 worker_connections are not enough, reusing connections", 1);
+    assert!(idle[0].is_closed(), "the one that was idle longest");
+    assert_eq!(idle[7].get("/").status, 200);
+}
+
+#[test]
+fn a_loop_without_descriptors_pauses_and_goes_on() {
+    let text = conf("fair", (1, 1)).replace("events {", "worker_rlimit_nofile 48; events {");
+    let server = Server::start(WEIR, &text);
+    let crowd: Vec<Client> = (0..60).map(|_| server.connect()).collect();
+    server.wait_log("accept4() failed (24: Too many open files)", 1);
+    drop(crowd);
+    assert_eq!(server.get("/").status, 200);
+}
