@@ -9,6 +9,7 @@ use weir_log::{Log, OpenLogs};
 use crate::listen::ListenLine;
 use crate::location::{Kind, Location, LocationId, Place};
 use crate::modules::core::{Root, ServerConf};
+use crate::modules::upstream::{Block, Drafts};
 use crate::modules::{LocationConf, MODULES};
 use crate::scope::Scope;
 use crate::site::{Server, Site};
@@ -46,6 +47,10 @@ pub struct Setup<'a> {
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
     locations: Vec<Option<Location>>,
+    /// Groups of upstream servers.
+    pub upstreams: Drafts,
+    /// The `upstream { }` that is being read.
+    pub upstream: Option<Block>,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
 }
@@ -113,6 +118,8 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         log_targets: Vec::new(),
         warnings: Vec::new(),
         locations: Vec::new(),
+        upstreams: Drafts::default(),
+        upstream: None,
         temp_paths: Vec::new(),
         file_caches: 0,
     };
@@ -128,12 +135,23 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     scope.read(lines)?;
     let main = scope.location;
     setup.variables.check().map_err(Error::emerg)?;
-    let Setup { servers, locations, variables, mut warnings, temp_paths, log_targets, .. } = setup;
+    let Setup {
+        servers,
+        locations,
+        variables,
+        mut warnings,
+        temp_paths,
+        log_targets,
+        upstreams,
+        ..
+    } = setup;
+    let upstreams = upstreams.finish()?;
     let prefix = inputs.prefix.as_os_str().as_encoded_bytes().to_vec();
     let locations: Option<Vec<Location>> = locations.into_iter().collect();
     let locations = locations.ok_or_else(|| block.error("a location was left unread"))?;
     let mut site =
         Site::new(servers, locations, variables, main, temp_paths, prefix, &mut warnings)?;
     site.log_targets = log_targets;
+    site.upstreams = upstreams;
     Ok((site, warnings))
 }

@@ -191,6 +191,22 @@ impl Request {
         self.contexts.realip.as_deref().unwrap_or(&self.conn.peer)
     }
 
+    /// The method's name: as sent, or GET where a page from within is asked for.
+    pub fn method_name(&self) -> &[u8] {
+        let head = self.head();
+        match self.method.name() {
+            Some(name) if self.method != head.method => name.as_bytes(),
+            _ => head.method_name.of(&self.buf),
+        }
+    }
+
+    /// A page from within is asked for with GET, whatever the client's method was.
+    pub fn ask_with_get(&mut self) {
+        if self.method != Method::Head {
+            self.method = Method::Get;
+        }
+    }
+
     /// The request line without its end; of a refused one, what was read of it.
     pub fn request_line(&self) -> &[u8] {
         let line = self.text(self.head().line);
@@ -236,6 +252,7 @@ impl Request {
             let _ =
                 write!(line, ", request: \"{}\"", String::from_utf8_lossy(request.trim_ascii()));
         }
+        self.contexts.upstream.describe(line);
         if let Some(host) = self.header(HeaderId::Host) {
             let _ = write!(line, ", host: \"{}\"", String::from_utf8_lossy(host));
         }

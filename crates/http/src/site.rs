@@ -47,6 +47,8 @@ pub struct Site {
     locations: Vec<Location>,
     /// All variables.
     pub variables: Variables,
+    /// Groups of upstream servers.
+    pub upstreams: crate::modules::upstream::Upstreams,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
     temp_paths: Vec<Arc<TempPath>>,
@@ -95,6 +97,7 @@ impl Site {
             servers: list,
             locations,
             variables,
+            upstreams: Default::default(),
             main,
             temp_paths,
             prefix,

@@ -13,6 +13,7 @@ use crate::address::Address;
 use crate::connection;
 use crate::files::{Caches, TurnFiles};
 use crate::modules::log::Writers;
+use crate::modules::upstream::Pools;
 use crate::request::Scratch;
 use crate::site::Site;
 
@@ -60,6 +61,8 @@ pub struct Worker {
     pub registry: weir_metrics::Registry,
     /// Lines of access logs on their way.
     pub(crate) logs: Writers,
+    /// Idle connections to upstream servers.
+    pub upstreams: Pools,
     connections: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -111,6 +114,7 @@ impl Worker {
             metrics,
             registry,
             logs: Writers::new(site),
+            upstreams: Pools::default(),
             connections: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),
@@ -143,6 +147,7 @@ impl Worker {
     /// Begins the end: no new requests on connections that rest.
     pub fn retire(&self, how: Retire) {
         self.retiring.set(Some(how));
+        self.upstreams.clear();
         if how == Retire::Quit {
             self.handle.unpark_all(weir_engine::Wake::Shutdown);
         }

@@ -20,6 +20,11 @@ impl Request {
         !self.body.done && self.body.at >= self.buf.len()
     }
 
+    /// Takes what was read behind the request, for another protocol that both sides agreed to.
+    pub fn take_unread(&mut self) -> Vec<u8> {
+        self.buf.split_off(self.body.at.min(self.buf.len()))
+    }
+
     /// The next piece of the client's body, `None` at its end. The error is the status to answer with.
     pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, u16> {
         let piece = self.next_body_span().await?;

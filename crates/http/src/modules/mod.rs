@@ -13,9 +13,11 @@ pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
 pub mod not_modified_filter;
+pub mod proxy;
 pub mod range_filter;
 pub mod rewrite;
 pub mod static_;
+pub mod upstream;
 pub mod work;
 
 /// What a module is to the rest of the house.
@@ -74,7 +76,9 @@ modules! {
     limit_conn,
     limit_req,
     log,
+    proxy,
     rewrite,
+    upstream,
     work,
 }
 
@@ -87,6 +91,8 @@ pub struct Contexts {
     pub limit_req: Option<limit_req::Status>,
     /// What `limit_conn` came to, and the places that the request takes.
     pub limit_conn: limit_conn::Held,
+    /// What is known of the servers that the request was passed to.
+    pub upstream: upstream::Context,
 }
 
 impl Contexts {
@@ -94,8 +100,12 @@ impl Contexts {
     /// and limits count a request once.
     pub fn redirected(&mut self) {
         let old = std::mem::take(self);
-        *self =
-            Contexts { realip: old.realip, limit_req: old.limit_req, limit_conn: old.limit_conn };
+        *self = Contexts {
+            realip: old.realip,
+            limit_req: old.limit_req,
+            limit_conn: old.limit_conn,
+            upstream: old.upstream,
+        };
     }
 }
 

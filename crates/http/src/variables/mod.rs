@@ -7,6 +7,8 @@ use crate::request::Request;
 mod builtin;
 mod prefixed;
 
+pub use prefixed::{joined, same_name};
+
 /// A variable's place in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VariableId(u32);

@@ -11,12 +11,13 @@ type Read = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
 
 /// The variable of this name, if its prefix is one of these.
 pub fn getter(name: &[u8]) -> Option<Get> {
-    let families: [(&[u8], Read); 6] = [
+    let families: [(&[u8], Read); 7] = [
         (b"arg_", argument),
         (b"http_", request_header),
         (b"sent_http_", response_header),
         (b"sent_trailer_", trailer),
         (b"cookie_", cookie),
+        (b"upstream_", crate::modules::upstream::prefixed),
         (b"proxy_protocol_tlv_", |_, _, _| false),
     ];
     let (rest, get) =

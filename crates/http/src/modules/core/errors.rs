@@ -94,6 +94,11 @@ pub fn error_page(r: &mut Request, status: u16) -> Option<Step> {
     })
 }
 
+/// Whether the location names a page for this status.
+pub fn has_error_page(r: &Request, status: u16) -> bool {
+    r.conf().core.error_pages.iter().any(|p| p.status == status)
+}
+
 /// A page elsewhere: the client is sent there.
 fn elsewhere(r: &mut Request, tell: Tell, target: Vec<u8>) -> Step {
     let code = match tell {

@@ -26,7 +26,7 @@ mod types;
 
 pub use blocks::open_reserved;
 pub use conf::{BodyInFile, Conf, FileCache, OpenFiles, Root, Tokens};
-pub use errors::error_page;
+pub use errors::{error_page, has_error_page};
 pub use rate::{rate, send_limited};
 pub use resolver::Resolver;
 pub use server_conf::ServerConf;

@@ -1,0 +1,182 @@
+//! Settings of `proxy`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_conf::Error;
+use weir_proto::http1::Version;
+
+use super::rewriting::{CookieFlags, Rewrite};
+use crate::location::Kind;
+use crate::modules::Settings;
+use crate::modules::upstream::passing::Names;
+use crate::modules::upstream::{GroupId, Passing};
+use crate::phases::Handler;
+use crate::scope::Scope;
+use crate::temp_file::TempPath;
+use crate::template::Template;
+
+/// Settings of a location.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// `proxy_pass`
+    pub pass: Option<Pass>,
+    /// The same of the block around, which `if` and `limit_except` take over.
+    pub outer: Option<Pass>,
+    /// What all protocols have.
+    pub passing: Passing,
+    /// `proxy_http_version`
+    pub version: Version,
+    /// `proxy_method`
+    pub method: Option<Template>,
+    /// `proxy_set_body`
+    pub body: Option<Template>,
+    /// `proxy_set_header`, as written.
+    pub set_headers: Vec<(Bytes, Template)>,
+    /// What that amounts to.
+    pub headers: Arc<SetHeaders>,
+    /// `proxy_redirect`; `None`: `default`.
+    pub redirects: Option<Vec<Rewrite>>,
+    /// `proxy_cookie_domain`
+    pub cookie_domains: Vec<Rewrite>,
+    /// `proxy_cookie_path`
+    pub cookie_paths: Vec<Rewrite>,
+    /// `proxy_cookie_flags`
+    pub cookie_flags: Vec<CookieFlags>,
+}
+
+/// Where `proxy_pass` leads.
+#[derive(Debug, Clone)]
+pub struct Pass {
+    /// A group that is known from the start, or a value that tells.
+    pub to: To,
+    /// The location's name, which a URI takes the place of; empty where there is none.
+    pub location: Vec<u8>,
+    /// The URL as written.
+    pub url: Vec<u8>,
+}
+
+/// See [`Pass`].
+#[derive(Debug, Clone)]
+pub enum To {
+    /// A group.
+    Group(GroupId, Vars),
+    /// A URL with variables in it.
+    Computed(Template),
+}
+
+/// What a URL says of the request.
+#[derive(Debug, Clone, Default)]
+pub struct Vars {
+    /// `Host` for the server: `$proxy_host`.
+    pub host: Vec<u8>,
+    /// `$proxy_port`
+    pub port: Vec<u8>,
+    /// The URI, if there is one.
+    pub uri: Vec<u8>,
+}
+
+/// The headers of a request to a server.
+#[derive(Debug, Clone, Default)]
+pub struct SetHeaders {
+    /// `Host`, where it is set.
+    pub host: Option<Template>,
+    /// The others, in order.
+    pub lines: Vec<(Bytes, Template)>,
+    /// `Content-Length` is computed.
+    pub length: bool,
+    /// `Transfer-Encoding` is computed.
+    pub chunked: bool,
+    /// The client's own that are not passed.
+    pub dropped: Names,
+}
+
+/// Headers of the client that are never passed as they are.
+const NOT_PASSED: [&str; 9] = [
+    "Host",
+    "Connection",
+    "Proxy-Connection",
+    "Content-Length",
+    "Transfer-Encoding",
+    "TE",
+    "Keep-Alive",
+    "Expect",
+    "Upgrade",
+];
+
+/// Headers of answers that clients do not see unless `proxy_pass_header` says so.
+const HIDDEN: [&str; 8] = [
+    "Date",
+    "Server",
+    "X-Pad",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            pass: None,
+            outer: None,
+            passing: Passing::default(),
+            version: Version::Http11,
+            method: None,
+            body: None,
+            set_headers: Vec::new(),
+            headers: Arc::default(),
+            redirects: None,
+            cookie_domains: Vec::new(),
+            cookie_paths: Vec::new(),
+            cookie_flags: Vec::new(),
+        }
+    }
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if conf.pass.is_some() || conf.outer.is_some() {
+            let this = Arc::make_mut(conf);
+            this.outer = this.pass.take();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let temporary = TempPath::default_in(s.setup, "proxy_temp");
+        let inherits = matches!(s.place.kind, Kind::If | Kind::LimitExcept);
+        let conf = Arc::make_mut(&mut s.location.proxy);
+        if inherits && conf.pass.is_none() && conf.outer.is_some() {
+            conf.pass = conf.outer.clone();
+            let core = Scope::change(&mut s.location.core);
+            core.handler.get_or_insert(Handler::Later(super::handler));
+        }
+        conf.passing.finish("proxy", &HIDDEN)?;
+        if conf.passing.temp_path.directory.as_os_str().is_empty() {
+            conf.passing.temp_path = temporary;
+        }
+        conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
+        Ok(())
+    }
+}
+
+impl SetHeaders {
+    fn new(set: &[(Bytes, Template)]) -> SetHeaders {
+        let mut this = SetHeaders { length: true, chunked: true, ..SetHeaders::default() };
+        for name in NOT_PASSED {
+            this.dropped.insert(name.as_bytes());
+        }
+        for (name, value) in set {
+            this.dropped.insert(name);
+            this.length &= !name.eq_ignore_ascii_case(b"content-length");
+            this.chunked &= !name.eq_ignore_ascii_case(b"transfer-encoding");
+            if name.eq_ignore_ascii_case(b"host") {
+                this.host = Some(value.clone());
+            } else if value.constant() != Some(b"") {
+                this.lines.push((name.clone(), value.clone()));
+            }
+        }
+        this
+    }
+}

@@ -1,0 +1,270 @@
+//! The directives of `proxy`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error, Word};
+use weir_proto::http1::Version;
+
+use super::conf::{Conf, To};
+use super::pass;
+use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
+use crate::modules::upstream::passing::{passing_directives, together};
+use crate::regex::Regex;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+
+const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
+
+/// All of them.
+pub const DIRECTIVES: [Directive; OWN.len() + PASSING.len()] = together(OWN, PASSING);
+
+const OWN: &[Directive] = &[
+    Directive {
+        name: "proxy_pass",
+        help: "The server, or group of servers, that requests are passed to.",
+        set: Set::Simple(pass::set),
+    },
+    Directive {
+        name: "proxy_http_version",
+        help: "The version that servers are spoken to in.",
+        set: Set::Simple(http_version),
+    },
+    Directive {
+        name: "proxy_method",
+        help: "The method, in place of the client's.",
+        set: Set::Simple(method),
+    },
+    Directive {
+        name: "proxy_set_body",
+        help: "The body, in place of the client's.",
+        set: Set::Simple(set_body),
+    },
+    Directive {
+        name: "proxy_set_header",
+        help: "A header of requests to servers; an empty value leaves it out.",
+        set: Set::Simple(set_header),
+    },
+    Directive {
+        name: "proxy_pass_trailers",
+        help: "Whether trailers of answers are passed.",
+        set: Set::Simple(pass_trailers),
+    },
+    Directive {
+        name: "proxy_redirect",
+        help: "How Location and Refresh change on their way to the client.",
+        set: Set::Simple(redirect),
+    },
+    Directive {
+        name: "proxy_cookie_domain",
+        help: "How the domain of cookies changes on its way to the client.",
+        set: Set::Simple(cookie_domain),
+    },
+    Directive {
+        name: "proxy_cookie_path",
+        help: "How the path of cookies changes on its way to the client.",
+        set: Set::Simple(cookie_path),
+    },
+    Directive {
+        name: "proxy_cookie_flags",
+        help: "Flags that are added to cookies, or taken from them.",
+        set: Set::Simple(cookie_flags),
+    },
+    Directive {
+        name: "proxy_headers_hash_max_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(accepted),
+    },
+    Directive {
+        name: "proxy_headers_hash_bucket_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(accepted),
+    },
+];
+
+/// The value was judged by the tables of conf; there is nothing to set.
+fn accepted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)
+}
+
+fn conf<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
+    Arc::make_mut(&mut s.location.proxy)
+}
+
+fn template(s: &mut Scope<'_, '_>, d: &Line, word: &Word, text: &[u8]) -> Result<Template, Error> {
+    Template::new(&mut s.setup.variables, text).map_err(|e| d.error_at(word, e))
+}
+
+fn http_version(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let version =
+        d.choice(&[("1.0", Some(Version::Http10)), ("1.1", Some(Version::Http11)), ("2", None)])?;
+    conf(s).version = version.ok_or_else(|| {
+        d.problem(
+            "does not take \"2\" yet: HTTP/2 to upstream servers is known but not built into weir",
+        )
+    })?;
+    Ok(())
+}
+
+fn method(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    conf(s).method = Some(template(s, d, word, &word.bytes)?);
+    Ok(())
+}
+
+fn set_body(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    conf(s).body = Some(template(s, d, word, &word.bytes)?);
+    Ok(())
+}
+
+fn set_header(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let [name, value] = d.args.as_slice() else { return Ok(()) };
+    let value = template(s, d, value, &value.bytes)?;
+    if s.first(d) {
+        conf(s).set_headers.clear();
+    }
+    conf(s).set_headers.push((Bytes::copy_from_slice(&name.bytes), value));
+    Ok(())
+}
+
+fn pass_trailers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    conf(s).passing.pass_trailers = d.flag()?;
+    Ok(())
+}
+
+/// `proxy_redirect off | default | PATTERN REPLACEMENT`
+fn redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    if !first && conf(s).redirects.as_ref().is_some_and(Vec::is_empty) {
+        return Err(d.problem("is duplicate"));
+    }
+    let inherited = if first { Vec::new() } else { conf(s).redirects.take().unwrap_or_default() };
+    let mut rules = inherited;
+    match d.args.as_slice() {
+        [word] if word.is("off") && first => {}
+        [word] if word.is("off") => return Err(d.problem("is duplicate")),
+        [word] if word.is("default") => rules.push(default_redirect(s, d)?),
+        [word] => return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))),
+        [pattern, replacement] => {
+            let pattern = prefix_or_regex(s, d, pattern)?;
+            let replacement = template(s, d, replacement, &replacement.bytes)?;
+            rules.push(Rewrite { pattern, replacement });
+        }
+        _ => {}
+    }
+    conf(s).redirects = Some(rules);
+    Ok(())
+}
+
+fn default_redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<Rewrite, Error> {
+    let Some(pass) = &conf(s).pass else {
+        return Err(d.error(
+            "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
+        ));
+    };
+    let To::Group(_, vars) = &pass.to else {
+        return Err(d.error(
+            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+        ));
+    };
+    let (pattern, replacement) = match vars.uri.is_empty() {
+        true => ([pass.url.as_slice(), b"/"].concat(), b"/".as_slice()),
+        false => (pass.url.clone(), pass.location.as_slice()),
+    };
+    Ok(Rewrite {
+        pattern: Pattern::Prefix(Template::text(&pattern)),
+        replacement: Template::text(replacement),
+    })
+}
+
+fn prefix_or_regex(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Pattern, Error> {
+    let (pattern, caseless) = match word.bytes.as_slice() {
+        [b'~', b'*', pattern @ ..] => (pattern, true),
+        [b'~', pattern @ ..] => (pattern, false),
+        text => return Ok(Pattern::Prefix(template(s, d, word, text)?)),
+    };
+    regex(s, d, word, pattern, caseless).map(Pattern::Regex)
+}
+
+fn regex(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    word: &Word,
+    pattern: &[u8],
+    caseless: bool,
+) -> Result<Regex, Error> {
+    Regex::new(&mut s.setup.variables, pattern, caseless).map_err(|e| d.error_at(word, e))
+}
+
+/// `off` alone empties a list; another single word is an error.
+fn off(d: &Line, first: bool) -> Result<bool, Error> {
+    match d.args.as_slice() {
+        [word] if word.is("off") && first => Ok(true),
+        [word] if word.is("off") => Err(d.problem("is duplicate")),
+        [word] => Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))),
+        _ => Ok(false),
+    }
+}
+
+fn cookie_domain(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    if first {
+        conf(s).cookie_domains.clear();
+    }
+    if off(d, first)? {
+        return Ok(());
+    }
+    let [pattern, replacement] = d.args.as_slice() else { return Ok(()) };
+    let undotted = |text: &[u8]| text.strip_prefix(b".").unwrap_or(text).to_vec();
+    let rule = match pattern.bytes.strip_prefix(b"~") {
+        Some(text) => Rewrite {
+            pattern: Pattern::Regex(regex(s, d, pattern, text, true)?),
+            replacement: template(s, d, replacement, &replacement.bytes)?,
+        },
+        None => Rewrite {
+            pattern: Pattern::Domain(template(s, d, pattern, &undotted(&pattern.bytes))?),
+            replacement: template(s, d, replacement, &undotted(&replacement.bytes))?,
+        },
+    };
+    conf(s).cookie_domains.push(rule);
+    Ok(())
+}
+
+fn cookie_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    if first {
+        conf(s).cookie_paths.clear();
+    }
+    if off(d, first)? {
+        return Ok(());
+    }
+    let [pattern, replacement] = d.args.as_slice() else { return Ok(()) };
+    let pattern = prefix_or_regex(s, d, pattern)?;
+    let replacement = template(s, d, replacement, &replacement.bytes)?;
+    conf(s).cookie_paths.push(Rewrite { pattern, replacement });
+    Ok(())
+}
+
+fn cookie_flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    if first {
+        conf(s).cookie_flags.clear();
+    }
+    if off(d, first)? {
+        return Ok(());
+    }
+    let Some((name, flags)) = d.args.split_first() else { return Ok(()) };
+    let name = match name.bytes.strip_prefix(b"~") {
+        Some(text) => CookieName::Regex(regex(s, d, name, text, true)?),
+        None => CookieName::Is(template(s, d, name, &name.bytes)?),
+    };
+    let flags: Result<Vec<Template>, Error> =
+        flags.iter().map(|w| template(s, d, w, &w.bytes)).collect();
+    conf(s).cookie_flags.push(CookieFlags { name, flags: flags? });
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! HTTP/1 as the protocol that a request is passed on in.
+
+use bytes::Bytes;
+use weir_engine::Chain;
+use weir_proto::http1::{
+    BodyDecoder, BodyError, Header, HeaderId, Progress, ResponseError, ResponseHead,
+    ResponseParser, Version, chunk_end, chunk_head, last_chunk,
+};
+
+use super::conf::{Conf, Pass};
+use super::outgoing::{self, Length};
+use super::rewriting;
+use crate::headers::Headers;
+use crate::modules::upstream::{Answer, Found, Outgoing, Protocol, Taken};
+use crate::request::Request;
+
+/// A request on its way to an HTTP server.
+pub struct Http {
+    conf: &'static Conf,
+    pass: &'static Pass,
+    parser: ResponseParser,
+    body: Body,
+    /// HEAD was asked for: no body follows, whatever the head says.
+    head: bool,
+    /// The request's body goes out in chunks.
+    chunked: bool,
+    /// The answer's body comes in chunks.
+    framed_in_chunks: bool,
+    until_close: bool,
+}
+
+/// What is left of the body.
+enum Body {
+    /// It is over.
+    Over,
+    /// It is being read.
+    Coming(BodyDecoder),
+}
+
+/// The most that is kept of trailers.
+const TRAILERS: usize = 16 * 1024;
+
+impl Http {
+    /// Nothing was asked yet.
+    pub fn new(conf: &'static Conf, pass: &'static Pass) -> Http {
+        Http {
+            conf,
+            pass,
+            parser: ResponseParser::new(),
+            body: Body::Over,
+            head: false,
+            chunked: false,
+            framed_in_chunks: false,
+            until_close: false,
+        }
+    }
+}
+
+impl Protocol for Http {
+    fn scheme(&self) -> &'static str {
+        "http://"
+    }
+
+    fn streams(&self, r: &Request) -> bool {
+        let passing = &self.conf.passing;
+        !passing.request_buffering
+            && self.sends_body()
+            && (!r.body.chunked || self.conf.version == Version::Http11)
+    }
+
+    fn sends_body(&self) -> bool {
+        self.conf.body.is_none() && self.conf.passing.pass_request_body
+    }
+
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+        let streamed = self.streams(r) && r.body.chunked;
+        let length = match (streamed, r.body.length) {
+            (true, _) => Length::Chunked,
+            (false, Some(n)) => Length::Known(n),
+            (false, None) if r.body.chunked => Length::Known(r.body.len()),
+            (false, None) => Length::None,
+        };
+        self.chunked = streamed;
+        let outgoing = outgoing::write(r, self.conf, self.pass, length)?;
+        self.head = outgoing.bytes.get(..5).is_some_and(|m| m.eq_ignore_ascii_case(b"HEAD "));
+        Ok(outgoing)
+    }
+
+    fn frame(&self, piece: Bytes, out: &mut Chain) {
+        if !self.chunked {
+            out.push(piece);
+            return;
+        }
+        let mut head = Vec::with_capacity(16);
+        chunk_head(piece.len() as u64, &mut head);
+        out.push(Bytes::from(head));
+        out.push(piece);
+        let mut end = Vec::with_capacity(2);
+        chunk_end(&mut end);
+        out.push(Bytes::from(end));
+    }
+
+    fn end_frame(&self, out: &mut Chain) {
+        if self.chunked {
+            let mut end = Vec::with_capacity(5);
+            last_chunk([], &mut end);
+            out.push(Bytes::from(end));
+        }
+    }
+
+    fn restart(&mut self) {
+        self.parser.reset();
+        (self.body, self.until_close) = (Body::Over, false);
+    }
+
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+        match self.parser.parse(buf) {
+            Ok(Progress::Done) => {}
+            Ok(_) => return Ok(Found::More),
+            Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
+            Err(error) => return Err(error.reason(buf).into_owned()),
+        }
+        let head = self.parser.take_head();
+        let end = head.end as usize;
+        if head.status < 200 && head.status != 101 {
+            if head.version < Version::Http11 && head.status == 103 {
+                return Err("upstream sent HTTP/1.0 response with early hints".to_owned());
+            }
+            self.parser.reset();
+            let headers = if head.status == 103 { head.headers } else { Vec::new() };
+            return Ok(Found::Hints(headers, end));
+        }
+        self.understand(head, buf)
+    }
+
+    fn has_body(&mut self, _r: &Request, _answer: &Answer) -> bool {
+        matches!(self.body, Body::Coming(_))
+    }
+
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+        let (mut at, mut kept, mut taken) = (0, 0, Taken::default());
+        let chunked = self.framed_in_chunks;
+        let Body::Coming(decoder) = &mut self.body else {
+            buf.clear();
+            return Ok(Taken { done: true, extra: Some(TOO_MUCH) });
+        };
+        while at < buf.len() && !taken.done {
+            let step = decoder.decode(&buf[at..]).map_err(reason)?;
+            let data = at + step.data.start..at + step.data.end;
+            let len = data.len();
+            if data.start != kept {
+                buf.copy_within(data, kept);
+            }
+            kept += len;
+            at += step.consumed;
+            taken.done = step.done;
+            if step.consumed == 0 {
+                break;
+            }
+        }
+        if taken.done && at < buf.len() {
+            taken.extra = Some(if chunked { AFTER_CHUNKS } else { TOO_MUCH });
+        }
+        buf.truncate(kept);
+        Ok(taken)
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        self.until_close
+    }
+
+    fn trailers(&self, out: &mut Headers) {
+        let Body::Coming(decoder) = &self.body else { return };
+        let Some(trailers) = decoder.trailers() else { return };
+        let (bytes, headers) = trailers.headers();
+        for header in headers {
+            out.add(header.name.of(bytes), header.value.of(bytes));
+        }
+    }
+
+    fn redirect(&self, r: &mut Request, value: &[u8], prefix: usize) -> Option<Vec<u8>> {
+        rewriting::redirect(r, self.conf, self.pass, value, prefix)
+    }
+
+    fn cookie(&self, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
+        rewriting::cookie(r, self.conf, value)
+    }
+}
+
+const TOO_MUCH: &str = "upstream sent more data than specified in \"Content-Length\" header";
+const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
+
+fn reason(error: BodyError) -> String {
+    match error {
+        BodyError::InvalidChunk => "upstream sent invalid chunked response".to_owned(),
+        BodyError::TrailersTooBig => "upstream sent too big trailers".to_owned(),
+        BodyError::InvalidTrailer { line, byte } => {
+            format!("upstream sent invalid trailer: \"{line}\\x{byte:02x}...\"")
+        }
+    }
+}
+
+impl Http {
+    /// Something that is no HTTP/1 answer is a body of HTTP/0.9.
+    fn old_answer(&mut self, r: &Request) -> Found {
+        let text = "upstream sent no valid HTTP/1.0 header";
+        r.log(
+            weir_log::Level::Error,
+            format_args!("{text} while reading response header from upstream"),
+        );
+        (self.body, self.until_close) = (Body::Coming(BodyDecoder::until_close()), true);
+        Found::Head(Answer { status: 200, ..Answer::default() })
+    }
+
+    fn understand(&mut self, mut head: ResponseHead, buf: &[u8]) -> Result<Found, String> {
+        let framing = Framing::of(&head, buf)?;
+        let length = if framing.chunked { None } else { framing.length };
+        let bodiless = self.head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
+        self.framed_in_chunks = framing.chunked;
+        self.until_close = !bodiless && !framing.chunked && length.is_none();
+        self.body = match length {
+            _ if bodiless => Body::Over,
+            _ if framing.chunked && self.conf.passing.pass_trailers => {
+                Body::Coming(BodyDecoder::chunked_with_trailers(TRAILERS))
+            }
+            _ if framing.chunked => Body::Coming(BodyDecoder::chunked()),
+            Some(n) => Body::Coming(BodyDecoder::length(n)),
+            None => Body::Coming(BodyDecoder::until_close()),
+        };
+        Ok(Found::Head(Answer {
+            status: head.status,
+            status_line: Some(head.status_line),
+            end: head.end as usize,
+            length,
+            keepalive: head.version >= Version::Http11 && !framing.close && head.status != 101,
+            headers: std::mem::take(&mut head.headers),
+        }))
+    }
+}
+
+/// What the headers say of the body and the connection.
+#[derive(Default)]
+struct Framing {
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+}
+
+impl Framing {
+    fn of(head: &ResponseHead, buf: &[u8]) -> Result<Framing, String> {
+        let mut this = Framing::default();
+        let (mut length, mut encoding) = (None::<&Header>, None::<&Header>);
+        for header in &head.headers {
+            let value = header.value.of(buf);
+            let text = || String::from_utf8_lossy(value);
+            match header.id {
+                HeaderId::Connection => {
+                    this.close |= value.windows(5).any(|w| w.eq_ignore_ascii_case(b"close"));
+                }
+                HeaderId::ContentLength | HeaderId::TransferEncoding => {
+                    let is_length = header.id == HeaderId::ContentLength;
+                    let (own, other) = match is_length {
+                        true => (&mut length, encoding),
+                        false => (&mut encoding, length),
+                    };
+                    if let Some(first) = own {
+                        return Err(duplicate(header, first, buf));
+                    }
+                    if other.is_some() {
+                        return Err(BOTH.to_owned());
+                    }
+                    *own = Some(header);
+                    if is_length {
+                        let n = weir_conf::values::number(value).ok_or_else(|| {
+                            let name = header.name.of(buf);
+                            let name = String::from_utf8_lossy(name);
+                            format!(
+                                "upstream sent invalid \"Content-Length\" header: \"{name}: {}\"",
+                                text()
+                            )
+                        })?;
+                        this.length = Some(n);
+                    } else if value.eq_ignore_ascii_case(b"chunked") {
+                        this.chunked = true;
+                    } else {
+                        return Err(format!(
+                            "upstream sent unknown \"Transfer-Encoding\": \"{}\"",
+                            text()
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(this)
+    }
+}
+
+const BOTH: &str =
+    "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time";
+
+fn duplicate(header: &Header, first: &Header, buf: &[u8]) -> String {
+    let text = |span: weir_proto::Span| String::from_utf8_lossy(span.of(buf)).into_owned();
+    format!(
+        "upstream sent duplicate header line: \"{}: {}\", previous value: \"{}: {}\"",
+        text(header.name),
+        text(header.value),
+        text(first.name),
+        text(first.value)
+    )
+}

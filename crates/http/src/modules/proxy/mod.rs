@@ -1,0 +1,118 @@
+//! Passes requests to other HTTP servers. nginx: ngx_http_proxy_module.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use weir_log::Level;
+use weir_upstream::balance::RoundRobin;
+use weir_upstream::{Group, Options, Peer};
+
+use crate::configure::Setup;
+use crate::modules::Module;
+use crate::modules::upstream::driver::{self, Target};
+use crate::modules::upstream::url::Url;
+use crate::phases::{Later, Step};
+use crate::request::Request;
+
+mod conf;
+mod directives;
+mod http;
+mod outgoing;
+mod pass;
+mod rewriting;
+#[cfg(test)]
+mod tests;
+mod uri;
+
+pub use conf::{Conf, Vars};
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_proxy", directives: &directives::DIRECTIVES, init: define };
+
+fn define(setup: &mut Setup<'_>) {
+    let variables = &mut setup.variables;
+    variables.define("proxy_host", |r, out| of_vars(r, out, |v| &v.host));
+    variables.define("proxy_port", |r, out| of_vars(r, out, |v| &v.port));
+    variables.define("proxy_add_x_forwarded_for", |r, out| {
+        let name = b"x-forwarded-for".as_slice();
+        let given = r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);
+        if crate::variables::joined(given, b", ", out) {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(r.conn.peer.host().as_bytes());
+        true
+    });
+}
+
+fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> bool {
+    match &r.contexts.upstream.vars {
+        Some(vars) => {
+            out.extend_from_slice(field(vars));
+            true
+        }
+        None => false,
+    }
+}
+
+/// The content handler of a location with `proxy_pass`.
+pub fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        let conf = &*r.conf().proxy;
+        let Some(pass) = &conf.pass else { return Step::Next };
+        let found = match &pass.to {
+            conf::To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
+            conf::To::Computed(url) => compute(r, url),
+        };
+        let (wanted, vars) = match found {
+            Ok(found) => found,
+            Err(step) => return step,
+        };
+        r.contexts.upstream.vars = Some(vars);
+        let mut protocol = http::Http::new(conf, pass);
+        if let Err(step) = driver::read_body(r, &protocol).await {
+            return step;
+        }
+        driver::serve(r, &conf.passing, wanted, &mut protocol).await
+    })
+}
+
+/// Where a URL leads that is known only now.
+fn compute(
+    r: &mut Request,
+    url: &crate::template::Template,
+) -> Result<(Target, Cow<'static, Vars>), Step> {
+    let text = url.eval(r).into_owned();
+    let shown = String::from_utf8_lossy(&text).into_owned();
+    let fail = |r: &mut Request, text: std::fmt::Arguments<'_>, status| {
+        r.log(Level::Error, text);
+        Step::Status(status)
+    };
+    let Some((scheme, port)) = pass::scheme(&text).filter(|(scheme, _)| *scheme == "http://")
+    else {
+        return Err(fail(r, format_args!("invalid URL prefix in \"{shown}\""), 500));
+    };
+    let rest = text.get(scheme.len()..).unwrap_or_default();
+    let url = match Url::parse(rest, true) {
+        Ok(url) => url,
+        Err(e) => {
+            let rest = String::from_utf8_lossy(rest).into_owned();
+            return Err(fail(r, format_args!("{e} in upstream \"{rest}\""), 500));
+        }
+    };
+    let mut vars = pass::vars(&url, port);
+    if vars.uri.first() == Some(&b'?') {
+        vars.uri.insert(0, b'/');
+    }
+    if let Some(id) = r.site.upstreams.find(&url.host, url.port, port) {
+        return Ok((Target::Configured(id), Cow::Owned(vars)));
+    }
+    let host = String::from_utf8_lossy(&url.host).into_owned();
+    let Some(address) = &url.address else {
+        return Err(fail(r, format_args!("no resolver defined to resolve {host}"), 502));
+    };
+    let endpoint = address.endpoint(url.port.unwrap_or(port));
+    let peer = Arc::new(Peer::new(endpoint, host.clone(), Options::default()));
+    let group = Group::new(host, vec![peer], Box::new(RoundRobin), 1);
+    Ok((Target::Found(Arc::new(group)), Cow::Owned(vars)))
+}

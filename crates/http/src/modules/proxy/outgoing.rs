@@ -1,0 +1,143 @@
+//! The request as the server gets it.
+
+use bytes::Bytes;
+use weir_log::Level;
+use weir_proto::http1::Version;
+
+use super::conf::{Conf, Pass, To};
+use super::uri;
+use crate::modules::upstream::Outgoing;
+use crate::output::write_number;
+use crate::request::Request;
+
+/// How the body's length is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// There is no body.
+    None,
+    /// So many bytes.
+    Known(u64),
+    /// In chunks.
+    Chunked,
+}
+
+/// Writes the request line, the headers, and a body that the configuration gives.
+pub fn write(
+    r: &mut Request,
+    conf: &'static Conf,
+    pass: &'static Pass,
+    length: Length,
+) -> Result<Outgoing, u16> {
+    let body = conf.body.as_ref().map(|t| t.eval(r).into_owned());
+    let length = match &body {
+        Some(body) => Length::Known(body.len() as u64),
+        None => length,
+    };
+    let mut out = Vec::with_capacity(ROOM);
+    match &conf.method {
+        Some(method) => method.eval_into(r, &mut out),
+        None => out.extend_from_slice(r.method_name()),
+    }
+    out.push(b' ');
+    let start = out.len();
+    write_uri(r, pass, &mut out);
+    let uri = start..out.len();
+    if uri.is_empty() {
+        r.log(Level::Error, format_args!("zero length URI to proxy"));
+        return Err(500);
+    }
+    out.extend_from_slice(match conf.version {
+        Version::Http11 => b" HTTP/1.1\r\n",
+        _ => b" HTTP/1.0\r\n",
+    });
+    write_host(r, conf, &mut out);
+    write_set(r, conf, length, &mut out);
+    if conf.passing.pass_request_headers {
+        let dropped = &conf.headers.dropped;
+        for header in &r.head().headers {
+            let name = header.name.of(&r.buf);
+            if !dropped.contains(header.id, name) {
+                line(name, header.value.of(&r.buf), &mut out);
+            }
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if let Some(body) = body {
+        out.extend_from_slice(&body);
+    }
+    Ok(Outgoing { bytes: Bytes::from(out), uri })
+}
+
+fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+    let vars = r.contexts.upstream.vars.as_deref();
+    let head = r.head();
+    uri::write(
+        &uri::Parts {
+            own: vars.map_or(b"", |v| &v.uri),
+            computed: matches!(pass.to, To::Computed(_)),
+            location: &pass.location,
+            location_holds: !r.rewritten_in_place,
+            as_sent: r.unchanged_path.then(|| head.target.of(&r.buf)),
+            path: &r.path,
+            escapes: head.quoted || r.internal,
+            args: &r.args,
+        },
+        out,
+    );
+}
+
+fn write_host(r: &mut Request, conf: &Conf, out: &mut Vec<u8>) {
+    let mark = out.len();
+    out.extend_from_slice(b"Host: ");
+    let start = out.len();
+    if let Some(host) = &conf.headers.host {
+        host.eval_into(r, out);
+    }
+    // HTTP/1.1 asks for a host, so an empty one is not an answer there.
+    let computed = conf.headers.host.is_none() || conf.version == Version::Http11;
+    if out.len() == start && computed {
+        out.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
+    }
+    if out.len() == start {
+        out.truncate(mark);
+    } else {
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// `proxy_set_header`, and what tells the body's length.
+fn write_set(r: &mut Request, conf: &Conf, length: Length, out: &mut Vec<u8>) {
+    for (name, value) in &conf.headers.lines {
+        let mark = out.len();
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        let start = out.len();
+        value.eval_into(r, out);
+        if out.len() == start {
+            out.truncate(mark);
+        } else {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    match length {
+        Length::Known(n) if conf.headers.length => {
+            out.extend_from_slice(b"Content-Length: ");
+            write_number(n, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        Length::Chunked if conf.headers.chunked => {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        _ => {}
+    }
+}
+
+fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Most requests fit.
+const ROOM: usize = 1024;

@@ -1,0 +1,79 @@
+//! `proxy_pass`: reads the URL.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive, Error};
+
+use super::conf::{Pass, To, Vars};
+use crate::location::Kind;
+use crate::modules::upstream::url::{Host, Url};
+use crate::phases::Handler;
+use crate::scope::Scope;
+use crate::template::Template;
+
+/// `proxy_pass URL`
+pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let core = Scope::change(&mut s.location.core);
+    core.handler = Some(Handler::Later(super::handler));
+    s.place.auto_redirect |= s.place.name.ends_with(b"/");
+    let value =
+        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;
+    let mut location = s.place.name.clone();
+    let nameless = !matches!(s.place.kind, Kind::Prefix { .. } | Kind::Exact);
+    if nameless {
+        location.clear();
+    }
+    let to = if value.constant().is_none() {
+        To::Computed(value)
+    } else {
+        let (scheme, port) =
+            scheme(&word.bytes).ok_or_else(|| d.error_at(word, "invalid URL prefix"))?;
+        if scheme != "http://" {
+            return Err(d.error_at(
+                word,
+                "the \"https\" scheme of \"proxy_pass\" is known but not built into weir yet",
+            ));
+        }
+        let rest = word.bytes.get(scheme.len()..).unwrap_or_default();
+        let url = Url::parse(rest, true).map_err(|e| {
+            let rest = String::from_utf8_lossy(rest);
+            d.error_at(word, format!("{e} in upstream \"{rest}\""))
+        })?;
+        let vars = vars(&url, port);
+        if nameless && !vars.uri.is_empty() {
+            return Err(d.error_at(
+                word,
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, \
+                 or inside named location, or inside \"if\" statement, or inside \"limit_except\" \
+                 block",
+            ));
+        }
+        To::Group(s.setup.upstreams.refer(d, word, url, port)?, vars)
+    };
+    let conf = Arc::make_mut(&mut s.location.proxy);
+    conf.pass = Some(Pass { to, location, url: word.bytes.clone() });
+    Ok(())
+}
+
+/// The scheme and its port.
+pub fn scheme(url: &[u8]) -> Option<(&'static str, u16)> {
+    [("http://", 80), ("https://", 443)].into_iter().find(|(scheme, _)| {
+        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+    })
+}
+
+/// What a URL says of the request.
+pub fn vars(url: &Url, default_port: u16) -> Vars {
+    let uri = url.uri.clone();
+    if matches!(url.address, Some(Host::Unix(_))) {
+        return Vars { host: b"localhost".to_vec(), port: Vec::new(), uri };
+    }
+    let port = url.port.unwrap_or(default_port).to_string().into_bytes();
+    let host = match url.port.filter(|p| *p != default_port) {
+        Some(_) => [url.host.as_slice(), b":", &port].concat(),
+        None => url.host.clone(),
+    };
+    Vars { host, port, uri }
+}

@@ -1,0 +1,52 @@
+//! Which URI a server is asked for. nginx: ngx_http_proxy_create_request.
+
+use weir_proto::uri::{Escape, escape};
+
+/// What the URI depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    /// The URI in `proxy_pass`.
+    pub own: &'a [u8],
+    /// It was computed for this request, and is complete.
+    pub computed: bool,
+    /// The location's name, which `own` takes the place of.
+    pub location: &'a [u8],
+    /// The request's path still begins with the location's name: no `rewrite ... break` changed it.
+    pub location_holds: bool,
+    /// Path and query as the client sent them, if nothing has changed them.
+    pub as_sent: Option<&'a [u8]>,
+    /// The request's path, decoded.
+    pub path: &'a [u8],
+    /// The path held escapes, or comes from within: it must be escaped again.
+    pub escapes: bool,
+    /// The query.
+    pub args: &'a [u8],
+}
+
+/// Appends the URI.
+pub fn write(parts: &Parts<'_>, out: &mut Vec<u8>) {
+    if parts.computed && !parts.own.is_empty() {
+        out.extend_from_slice(parts.own);
+        return;
+    }
+    if let Some(target) = parts.as_sent.filter(|_| parts.own.is_empty()) {
+        out.extend_from_slice(target);
+        return;
+    }
+    let mut rest = parts.path;
+    if parts.location_holds {
+        out.extend_from_slice(parts.own);
+        if !parts.own.is_empty() {
+            rest = rest.get(parts.location.len().min(rest.len())..).unwrap_or_default();
+        }
+    }
+    if parts.escapes {
+        escape(Escape::Uri, rest, out);
+    } else {
+        out.extend_from_slice(rest);
+    }
+    if !parts.args.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(parts.args);
+    }
+}

@@ -1,0 +1,126 @@
+//! What is remembered of a request's attempts, for variables and log lines.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use weir_proto::http1::Header;
+use weir_upstream::{Group, Peer};
+
+use crate::headers::Headers;
+use crate::modules::proxy::Vars;
+
+/// Who was asked.
+#[derive(Debug, Clone)]
+pub enum Who {
+    /// A server.
+    Peer(Arc<Peer>),
+    /// Nobody of the group was available.
+    Group(Arc<Group>),
+}
+
+impl Who {
+    /// As log lines and `$upstream_addr` show it.
+    pub fn name(&self) -> &str {
+        match self {
+            Who::Peer(peer) => &peer.name,
+            Who::Group(group) => &group.name,
+        }
+    }
+}
+
+/// One attempt to get an answer.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// Who was asked; `None` stands between the attempts of two locations that a request went through.
+    pub who: Option<Who>,
+    /// When it began.
+    pub started: Instant,
+    /// The answer's status, or what the failure amounts to.
+    pub status: u16,
+    /// How long until there was a connection.
+    pub connect: Option<Duration>,
+    /// How long until the head of the answer.
+    pub header: Option<Duration>,
+    /// How long in all.
+    pub response: Option<Duration>,
+    /// Bytes sent.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes of the body.
+    pub length: u64,
+}
+
+impl Attempt {
+    /// An attempt that begins now.
+    pub fn new(who: Option<Who>, started: Instant) -> Attempt {
+        Attempt {
+            who,
+            started,
+            status: 0,
+            connect: None,
+            header: None,
+            response: None,
+            sent: 0,
+            received: 0,
+            length: 0,
+        }
+    }
+}
+
+/// What a request remembers of being passed on.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// The attempts, in order.
+    pub attempts: Vec<Attempt>,
+    /// The bytes of the last head.
+    pub head: Vec<u8>,
+    /// Its header lines, in these bytes.
+    pub headers: Vec<Header>,
+    /// Trailers of the answer.
+    pub trailers: Headers,
+    /// What log lines say of the upstream.
+    pub current: Option<Current>,
+    /// `$proxy_host` and kin.
+    pub vars: Option<std::borrow::Cow<'static, Vars>>,
+}
+
+/// Whom a request is being passed to.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// `http://` and kin.
+    pub scheme: &'static str,
+    /// The request that goes out.
+    pub request: Bytes,
+    /// Its path.
+    pub uri: Range<usize>,
+}
+
+impl Context {
+    /// The attempt under way.
+    pub fn attempt(&mut self) -> Option<&mut Attempt> {
+        self.attempts.last_mut()
+    }
+
+    /// `, upstream: "..."` for a log line, if the request is being passed on.
+    pub fn describe(&self, line: &mut String) {
+        use std::fmt::Write;
+        let (Some(current), Some(attempt)) = (&self.current, self.attempts.last()) else { return };
+        let Some(who) = &attempt.who else { return };
+        let uri = current.request.get(current.uri.clone()).unwrap_or_default();
+        let name = who.name();
+        let separator = if name.starts_with("unix:") { ":" } else { "" };
+        let uri = String::from_utf8_lossy(uri);
+        let _ = write!(line, ", upstream: \"{}{name}{separator}{uri}\"", current.scheme);
+    }
+
+    /// Values of a header of the last answer, by the name that a variable spells.
+    pub fn header_values(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
+        self.headers
+            .iter()
+            .filter(move |h| crate::variables::same_name(h.name.of(&self.head), name))
+            .map(|h| h.value.of(&self.head))
+    }
+}

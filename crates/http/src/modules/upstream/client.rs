@@ -1,0 +1,46 @@
+//! The client while it waits: it may leave.
+
+use std::future::Future;
+
+use weir_engine::{Either, either};
+use weir_log::Level;
+
+use super::passing::Passing;
+use crate::request::Request;
+
+/// What came first.
+pub enum Waited<T> {
+    /// What was waited for.
+    For(T),
+    /// The client closed its connection.
+    Gone,
+}
+
+/// Waits for something, and for the client to leave, unless that makes no difference.
+pub async fn wait<T>(
+    r: &Request,
+    passing: &Passing,
+    what: impl Future<Output = T>,
+    connected: bool,
+) -> Waited<T> {
+    if passing.ignore_client_abort {
+        return Waited::For(what.await);
+    }
+    // A deadline of an earlier send would end this wait.
+    r.conn.stream.set_deadline(None);
+    match either(what, r.conn.stream.closed()).await {
+        Either::Left(out) => Waited::For(out),
+        Either::Right(_) => {
+            gone(r, connected);
+            Waited::Gone
+        }
+    }
+}
+
+fn gone(r: &Request, connected: bool) {
+    let too = if connected { ", so upstream connection is closed too" } else { "" };
+    r.log(
+        Level::Info,
+        format_args!("epoll_wait() reported that client prematurely closed connection{too}"),
+    );
+}

@@ -1,0 +1,87 @@
+//! Opens a connection to a server.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_engine::ConnectOptions;
+use weir_log::{Cause, Level};
+use weir_upstream::{Connection, Failure, Peer};
+
+use super::client::{Waited, wait};
+use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::passing::Passing;
+use crate::request::Request;
+
+/// The kernel's codes that say that nobody answers, and no more: ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED,
+/// ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, and EAGAIN of a Unix socket whose queue is full.
+const USUAL: [i32; 9] = [104, 107, 110, 111, 100, 101, 112, 113, 11];
+
+/// Connects to a peer.
+pub async fn connect(
+    r: &mut Request,
+    passing: &Passing,
+    peer: &Arc<Peer>,
+) -> Result<Connection, Fault> {
+    let now = r.worker.handle.now();
+    let options = options(r, passing, now);
+    let handle = r.worker.handle.clone();
+    let connecting = async {
+        let to = peer.endpoint.to_any()?;
+        handle.connect(&to, &options).await
+    };
+    match wait(r, passing, connecting, true).await {
+        Waited::Gone => Err(CLIENT_GONE),
+        Waited::For(Err(error)) => Err(Fault::Peer(refused(r, peer, &error))),
+        Waited::For(Ok(stream)) => {
+            Ok(Connection { stream, peer: peer.clone(), requests: 1, started: now })
+        }
+    }
+}
+
+fn options(r: &mut Request, passing: &Passing, now: Instant) -> ConnectOptions {
+    let mut options = ConnectOptions {
+        deadline: Some(now + passing.connect_timeout),
+        keepalive: passing.socket_keepalive,
+        rcvbuf: passing.socket_rcvbuf.and_then(|n| usize::try_from(n).ok()),
+        ..ConnectOptions::default()
+    };
+    if let Some((address, transparent)) = &passing.bind {
+        let text = address.eval(r).into_owned();
+        if !text.is_empty() {
+            match local(&text) {
+                Some(address) => options.bind = Some(address.into()),
+                None => r.log(
+                    Level::Error,
+                    format_args!("invalid local address \"{}\"", String::from_utf8_lossy(&text)),
+                ),
+            }
+        }
+        options.freebind = *transparent;
+    }
+    options
+}
+
+/// A local address, with or without a port.
+pub fn local(text: &[u8]) -> Option<SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address);
+    }
+    let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    plain.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 0))
+}
+
+fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Failure {
+    let Some(code) = error.raw_os_error() else {
+        return fault::operation(r, "connect()", error, Doing::Connecting);
+    };
+    // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
+    let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
+    let level = if USUAL.contains(&code) { Level::Error } else { Level::Crit };
+    let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
+    let doing = Doing::Connecting.text();
+    r.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
+    Failure::Error
+}

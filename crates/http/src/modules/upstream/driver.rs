@@ -1,0 +1,419 @@
+//! One request's way through servers: who is asked, what is sent, what comes back, and whether another is
+//! asked instead.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_engine::Chain;
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_upstream::{Choice, Connection, Ended, Failure, Group, Limits, Picked, Pool, Sent};
+
+use super::attempt::{Attempt, Current, Who};
+use super::fault::{Doing, Fault};
+use super::groups::{GroupId, Key};
+use super::passing::Passing;
+use super::protocol::{Answer, Outgoing, Protocol};
+use super::{body, connect, head, relay, response, tunnel};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// Where a request is passed to.
+pub enum Target {
+    /// A group of the configuration.
+    Configured(GroupId),
+    /// Addresses that were found out for this request.
+    Found(Arc<Group>),
+}
+
+/// Passes a request on, and its answer to the client.
+pub async fn serve<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    target: Target,
+    protocol: &mut P,
+) -> Step {
+    let streams = protocol.streams(r);
+    let outgoing = match protocol.request(r) {
+        Ok(outgoing) => outgoing,
+        Err(status) => return Step::Status(status),
+    };
+    let (scheme, request, uri) = (protocol.scheme(), outgoing.bytes.clone(), outgoing.uri.clone());
+    r.contexts.upstream.current = Some(Current { scheme, request, uri });
+    let mut run = match Run::new(r, passing, target, outgoing, streams) {
+        Ok(run) => run,
+        Err(step) => return step,
+    };
+    let step = loop {
+        let fault = match run.attempt(r, protocol).await {
+            Ok((talk, answer)) => match run.judge(r, &answer) {
+                None => break run.answer(r, protocol, talk, answer).await,
+                Some(fault) => {
+                    run.leave(r, talk, &answer, protocol);
+                    fault
+                }
+            },
+            Err(fault) => fault,
+        };
+        if let Some(step) = run.settle(r, fault) {
+            break step;
+        }
+        protocol.restart();
+    };
+    if !r.response.sent {
+        r.contexts.upstream.current = None;
+    }
+    step
+}
+
+/// A connection to a server that was sent the request.
+struct Talk {
+    connection: Connection,
+    /// All of the request went out.
+    complete: bool,
+}
+
+struct Run {
+    passing: &'static Passing,
+    group: Arc<Group>,
+    pool: Option<(std::rc::Rc<Pool>, Limits)>,
+    choice: Choice,
+    outgoing: Outgoing,
+    streams: bool,
+    /// Attempts left, this one not counted.
+    left: u32,
+    began: Instant,
+    picked: Option<Picked>,
+    /// Something of the request went out.
+    started: bool,
+    pooled: bool,
+}
+
+impl Run {
+    fn new(
+        r: &mut Request,
+        passing: &'static Passing,
+        target: Target,
+        outgoing: Outgoing,
+        streams: bool,
+    ) -> Result<Run, Step> {
+        let (group, pool, key) = match target {
+            Target::Found(group) => (group, None, Vec::new()),
+            Target::Configured(id) => {
+                let Some(upstream) = r.site.upstreams.get(id) else {
+                    r.log(Level::Alert, format_args!("no upstream configuration"));
+                    return Err(Step::Status(500));
+                };
+                let pool = upstream.keepalive.clone().map(|l| (r.worker.upstreams.of(id), l));
+                (upstream.group.clone(), pool, key(r, &upstream.key))
+            }
+        };
+        let left = passing.retry.attempts(group.tries());
+        if !r.contexts.upstream.attempts.is_empty() {
+            // Another location passed the request on before.
+            let between = Attempt::new(None, r.worker.handle.now());
+            r.contexts.upstream.attempts.push(between);
+        }
+        Ok(Run {
+            passing,
+            group,
+            pool,
+            choice: Choice::new(key),
+            outgoing,
+            streams,
+            left,
+            began: r.worker.handle.now(),
+            picked: None,
+            started: false,
+            pooled: false,
+        })
+    }
+
+    /// Asks one server; its answer's head, if it comes to that.
+    async fn attempt<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+    ) -> Result<(Talk, Answer), Fault> {
+        let mut connection = self.open(r).await?;
+        let now = r.worker.handle.now();
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.connect = Some(now.saturating_duration_since(attempt.started));
+        }
+        let complete = self.send(r, protocol, &mut connection).await?;
+        let mut buf = std::mem::take(&mut r.contexts.upstream.head);
+        if buf.capacity() > 0 {
+            r.worker.handle.give_buf(std::mem::take(&mut buf));
+        }
+        let answer = head::read(r, self.passing, &connection, protocol, &mut buf).await;
+        r.contexts.upstream.head = buf;
+        let mut answer = answer?;
+        r.contexts.upstream.headers = std::mem::take(&mut answer.headers);
+        let now = r.worker.handle.now();
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.header = Some(now.saturating_duration_since(attempt.started));
+            attempt.status = answer.status;
+        }
+        Ok((Talk { connection, complete }, answer))
+    }
+
+    async fn open(&mut self, r: &mut Request) -> Result<Connection, Fault> {
+        let now = r.worker.handle.now();
+        (self.started, self.pooled) = (false, false);
+        let Some(picked) = self.group.pick(&mut self.choice, now) else {
+            let who = Who::Group(self.group.clone());
+            let mut attempt = Attempt::new(Some(who), now);
+            attempt.status = 502;
+            r.contexts.upstream.attempts.push(attempt);
+            super::fault::complain(r, "no live upstreams", Doing::Connecting);
+            return Err(Fault::Final(502));
+        };
+        let peer = picked.peer.clone();
+        self.picked = Some(picked);
+        self.left = self.left.saturating_sub(1);
+        r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
+        if let Some(connection) = self.pool.as_ref().and_then(|(pool, _)| pool.take(&peer)) {
+            self.pooled = true;
+            return Ok(connection);
+        }
+        connect::connect(r, self.passing, &peer).await
+    }
+
+    /// Sends the request. True if all of it went out.
+    async fn send<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+        connection: &mut Connection,
+    ) -> Result<bool, Fault> {
+        let mut chain = Chain::new();
+        chain.push(self.outgoing.bytes.clone());
+        if !self.streams && protocol.sends_body() {
+            r.body.append_to(&mut chain);
+        }
+        self.started = true;
+        let complete = body::send(r, self.passing, connection, chain).await?;
+        if complete && self.streams {
+            let _ = connection.stream.nodelay(true);
+            return body::stream(r, self.passing, connection, protocol).await;
+        }
+        Ok(complete)
+    }
+
+    /// Whether the answer's status is a failure after which another server is asked.
+    fn judge(&self, r: &Request, answer: &Answer) -> Option<Fault> {
+        if answer.status < 300 {
+            return None;
+        }
+        let failure = Failure::Status(answer.status);
+        let again = self.passing.retry.again(failure, self.sent(r, self.left));
+        again.then_some(Fault::Peer(failure))
+    }
+
+    fn sent(&self, r: &Request, left: u32) -> Sent {
+        Sent {
+            started: self.started,
+            non_idempotent: matches!(r.method, Method::Post | Method::Lock | Method::Patch),
+            streamed: self.streams,
+            left,
+            elapsed: r.worker.handle.now().saturating_duration_since(self.began),
+        }
+    }
+
+    /// An attempt came to nothing: the request's end, or `None` for another attempt.
+    fn settle(&mut self, r: &mut Request, fault: Fault) -> Option<Step> {
+        let now = r.worker.handle.now();
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.response = Some(now.saturating_duration_since(attempt.started));
+        }
+        let failure = match fault {
+            Fault::Final(status) => {
+                self.end(r, Ended::Next);
+                return Some(Step::Status(status));
+            }
+            Fault::Peer(failure) => failure,
+        };
+        let how = if failure.counts() { Ended::Failed } else { Ended::Next };
+        self.end(r, how);
+        if self.pooled && failure == Failure::Error {
+            // A kept connection may have closed at any time: that is not an attempt.
+            self.left += 1;
+        }
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.status = failure.response();
+        }
+        if self.passing.retry.again(failure, self.sent(r, self.left)) {
+            return None;
+        }
+        Some(Step::Status(failure.response()))
+    }
+
+    /// Gives the peer back.
+    fn end(&mut self, r: &mut Request, how: Ended) {
+        let Some(picked) = self.picked.take() else { return };
+        if self.group.ended(&picked, how, r.worker.handle.now()) {
+            r.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+        }
+    }
+
+    /// Leaves a server whose answer is not wanted; its connection may be good for another request.
+    fn leave<P: Protocol>(&self, r: &Request, talk: Talk, answer: &Answer, protocol: &mut P) {
+        let head = &r.contexts.upstream.head;
+        let empty = answer.length == Some(0) || !protocol.has_body(r, answer);
+        if empty && head.len() == answer.end && talk.complete && answer.keepalive {
+            self.keep(r, talk.connection);
+        }
+    }
+
+    fn keep(&self, r: &Request, connection: Connection) {
+        if let Some((pool, limits)) = &self.pool
+            && !r.worker.retiring()
+        {
+            pool.give(&r.worker.handle, connection, limits);
+        }
+    }
+
+    /// Passes the answer to the client.
+    async fn answer<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+        talk: Talk,
+        answer: Answer,
+    ) -> Step {
+        let passing = self.passing;
+        if passing.intercept_errors
+            && answer.status >= 300
+            && crate::modules::core::has_error_page(r, answer.status)
+        {
+            self.authenticate(r, answer.status);
+            self.leave(r, talk, &answer, protocol);
+            return self.over(r, Step::Status(answer.status));
+        }
+        let wishes = response::wishes(r, passing);
+        if let Some(target) = wishes.redirect {
+            self.leave(r, talk, &answer, protocol);
+            self.over(r, Step::Done);
+            return response::redirect(r, passing, protocol, &target);
+        }
+        response::fill(r, passing, protocol, &answer);
+        if answer.status == 101 {
+            return self.tunnel(r, talk, &answer).await;
+        }
+        let buffering = wishes.buffering.unwrap_or(passing.buffering);
+        if !protocol.has_body(r, &answer) {
+            return self.bodiless(r, talk, &answer).await;
+        }
+        let head = std::mem::take(&mut r.contexts.upstream.head);
+        let begun = head.get(answer.end..).unwrap_or_default();
+        let complete = talk.complete;
+        let relayed = relay::relay(r, passing, buffering, talk.connection, protocol, begun).await;
+        r.contexts.upstream.head = head;
+        if let Some(connection) = relayed.connection
+            && answer.keepalive
+            && complete
+        {
+            self.keep(r, connection);
+        }
+        self.over(r, relayed.step)
+    }
+
+    /// An answer without a body: the connection is free before the client has its head.
+    async fn bodiless(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
+        let clean = r.contexts.upstream.head.len() == answer.end;
+        if clean && talk.complete && answer.keepalive {
+            self.keep(r, talk.connection);
+        }
+        if let Err(step) = r.send_head() {
+            return self.over(r, step);
+        }
+        let step = match r.send_body(Chain::new(), true).await {
+            Ok(()) => Step::Sent,
+            Err(_) => Step::Abort,
+        };
+        self.over(r, step)
+    }
+
+    /// 401 that is answered by a page of this server still says how to log in.
+    fn authenticate(&self, r: &mut Request, status: u16) {
+        if status != 401 {
+            return;
+        }
+        let context = &r.contexts.upstream;
+        for value in context.header_values(b"www_authenticate") {
+            r.response.headers.add(b"WWW-Authenticate", value);
+        }
+    }
+
+    async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
+        r.keepalive = false;
+        let client = r.conn.clone();
+        if let Err(step) = r.send_head() {
+            return self.over(r, step);
+        }
+        if r.flush().await.is_err() {
+            return self.over(r, Step::Abort);
+        }
+        let server = &talk.connection.stream;
+        let (mut down, mut up) = (Chain::new(), Chain::new());
+        let early = r.contexts.upstream.head.get(answer.end..).unwrap_or_default().to_vec();
+        let early_len = early.len() as u64;
+        down.push(early);
+        up.push(r.take_unread());
+        let _ = client.stream.nodelay(true);
+        let _ = server.nodelay(true);
+        let begun = async {
+            client.stream.send(&mut down).await?;
+            server.send(&mut up).await
+        };
+        let handle = r.worker.handle.clone();
+        if begun.await.is_ok() {
+            let timeout = self.passing.read_timeout;
+            let (passed, result) = tunnel::run(&handle, &client.stream, server, timeout).await;
+            if let Err(error) = result {
+                super::fault::operation(r, "recv()", &error, Doing::Upgraded);
+            }
+            r.output.sent += passed.down;
+            if let Some(attempt) = r.contexts.upstream.attempt() {
+                attempt.received += passed.down;
+                attempt.length = passed.down;
+                attempt.sent += passed.up;
+            }
+        }
+        r.output.sent += early_len;
+        self.over(r, Step::Sent)
+    }
+
+    /// The last attempt is over.
+    fn over(&mut self, r: &mut Request, step: Step) -> Step {
+        let now = r.worker.handle.now();
+        let mut how = Ended::Well { header: None, response: None };
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.response = Some(now.saturating_duration_since(attempt.started));
+            how = Ended::Well { header: attempt.header, response: attempt.response };
+        }
+        self.end(r, how);
+        step
+    }
+}
+
+/// What the method hashes of this request.
+fn key(r: &mut Request, key: &Key) -> Vec<u8> {
+    match key {
+        Key::Nothing => Vec::new(),
+        Key::Value(template) => template.eval(r).into_owned(),
+        Key::Address => match r.conn.peer.ip() {
+            Some(std::net::IpAddr::V4(ip)) => ip.octets()[..3].to_vec(),
+            Some(std::net::IpAddr::V6(ip)) => ip.octets().to_vec(),
+            None => vec![0; 3],
+        },
+    }
+}
+
+/// Reads the client's body before anybody is asked. The error is the request's end.
+pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
+    if protocol.streams(r) {
+        return Ok(());
+    }
+    r.read_body().await.map_err(Step::Status)
+}

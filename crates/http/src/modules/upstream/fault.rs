@@ -1,0 +1,68 @@
+//! How an attempt ends without an answer, and what the log says of it.
+
+use std::io;
+
+use weir_log::{Cause, Level};
+use weir_upstream::Failure;
+
+use crate::request::Request;
+
+/// An attempt that came to nothing.
+#[derive(Debug)]
+pub enum Fault {
+    /// The server's: another one may be tried.
+    Peer(Failure),
+    /// Nobody else can help: this status is the answer.
+    Final(u16),
+}
+
+/// The client went away.
+pub const CLIENT_GONE: Fault = Fault::Final(499);
+
+/// What was being done, for log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// Before there is a connection.
+    Connecting,
+    /// While the request goes out.
+    Sending,
+    /// Until the head is complete.
+    ReadingHead,
+    /// Behind the head.
+    ReadingBody,
+    /// After both sides agreed to another protocol.
+    Upgraded,
+}
+
+impl Doing {
+    /// nginx's words for it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Doing::Connecting => "while connecting to upstream",
+            Doing::Sending => "while sending request to upstream",
+            Doing::ReadingHead => "while reading response header from upstream",
+            Doing::ReadingBody => "while reading upstream",
+            Doing::Upgraded => "while proxying upgraded connection",
+        }
+    }
+}
+
+/// Logs what the server did.
+pub fn complain(r: &Request, what: &str, doing: Doing) {
+    r.log(Level::Error, format_args!("{what} {}", doing.text()));
+}
+
+/// Logs an error of an operation, or that it took too long, and says how the attempt failed.
+pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Failure {
+    if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
+        let cause = io::Error::from_raw_os_error(TIMED_OUT);
+        let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
+        r.log(Level::Error, text);
+        return Failure::Timeout;
+    }
+    r.log(Level::Error, format_args!("{call} failed {} {}", Cause(error), doing.text()));
+    Failure::Error
+}
+
+/// ETIMEDOUT: nginx shows it with time-outs of its own.
+const TIMED_OUT: i32 = 110;

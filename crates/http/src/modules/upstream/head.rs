@@ -1,0 +1,97 @@
+//! Reads the head of an answer.
+
+use weir_log::Level;
+use weir_upstream::{Connection, Failure};
+
+use super::client::{Waited, wait};
+use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::passing::Passing;
+use super::protocol::{Answer, Found, Protocol};
+use crate::request::Request;
+
+/// Reads until the head is complete; `buf` then holds it, and behind it what came of the body.
+pub async fn read<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    protocol: &mut P,
+    buf: &mut Vec<u8>,
+) -> Result<Answer, Fault> {
+    let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
+    let mut hints = 0;
+    loop {
+        receive(r, passing, connection, buf, limit).await?;
+        loop {
+            match protocol.head(r, buf) {
+                Err(text) => {
+                    fault::complain(r, &text, Doing::ReadingHead);
+                    return Err(Fault::Peer(Failure::InvalidHeader));
+                }
+                Ok(Found::Head(answer)) if answer.end <= limit => return Ok(answer),
+                Ok(Found::More) if buf.len() < limit => break,
+                Ok(Found::Head(_) | Found::More) => {
+                    fault::complain(r, "upstream sent too big header", Doing::ReadingHead);
+                    return Err(Fault::Peer(Failure::InvalidHeader));
+                }
+                Ok(Found::Hints(headers, end)) => {
+                    hints += end;
+                    if hints <= limit {
+                        super::response::hints(r, passing, &headers, buf).await?;
+                    } else {
+                        r.log(Level::Info, format_args!("upstream sent too big early hints"));
+                    }
+                    buf.drain(..end.min(buf.len()));
+                    if buf.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits for bytes and appends them. While nothing comes, no buffer is held.
+async fn receive(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    buf: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), Fault> {
+    let stream = &connection.stream;
+    stream.set_deadline(Some(r.worker.handle.now() + passing.read_timeout));
+    loop {
+        let ready = match wait(r, passing, stream.readable(), true).await {
+            Waited::Gone => return Err(CLIENT_GONE),
+            Waited::For(ready) => ready,
+        };
+        if buf.capacity() == 0 {
+            *buf = r.worker.handle.take_buf(limit.clamp(FIRST, LARGEST));
+        } else if buf.capacity() == buf.len() {
+            buf.reserve(limit.clamp(FIRST, LARGEST));
+        }
+        let received = ready.and_then(|()| stream.try_recv(buf));
+        match received {
+            Ok(None) => {}
+            Ok(Some(0)) => {
+                fault::complain(r, "upstream prematurely closed connection", Doing::ReadingHead);
+                return Err(Fault::Peer(Failure::Error));
+            }
+            Ok(Some(n)) => {
+                if let Some(attempt) = r.contexts.upstream.attempt() {
+                    attempt.received += n as u64;
+                }
+                return Ok(());
+            }
+            Err(error) => {
+                let failure = fault::operation(r, "recv()", &error, Doing::ReadingHead);
+                return Err(Fault::Peer(failure));
+            }
+        }
+    }
+}
+
+/// A head and a small body fit in one read.
+const FIRST: usize = 8192;
+/// No more is taken at once, however large the longest head may be.
+const LARGEST: usize = 65536;

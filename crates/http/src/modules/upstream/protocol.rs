@@ -1,0 +1,113 @@
+//! What differs between the protocols that requests are passed on in.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_engine::Chain;
+use weir_proto::Span;
+use weir_proto::http1::Header;
+
+use crate::headers::Headers;
+use crate::request::Request;
+
+/// A request as it goes out.
+#[derive(Debug, Clone, Default)]
+pub struct Outgoing {
+    /// All of it but the client's body.
+    pub bytes: Bytes,
+    /// Where its path stands in them, for log lines.
+    pub uri: Range<usize>,
+}
+
+/// The head of an answer. Spans point into the buffer that [`Protocol::head`] was given.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Status and reason as sent; `None` for the usual ones.
+    pub status_line: Option<Span>,
+    /// The header lines, in order.
+    pub headers: Vec<Header>,
+    /// Where the body begins.
+    pub end: usize,
+    /// The length of the body, if it is told.
+    pub length: Option<u64>,
+    /// The connection may serve another request when the body is complete.
+    pub keepalive: bool,
+}
+
+/// What [`Protocol::head`] found.
+#[derive(Debug)]
+pub enum Found {
+    /// The head is not complete.
+    More,
+    /// A head that is only a hint (103), or of no interest: its header lines, and where what follows begins.
+    Hints(Vec<Header>, usize),
+    /// The head.
+    Head(Answer),
+}
+
+/// What [`Protocol::body`] found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The body is complete.
+    pub done: bool,
+    /// More came than belongs to the answer: the connection is of no more use.
+    pub extra: Option<&'static str>,
+}
+
+/// A protocol in which a request is passed to a server, and its answer understood.
+pub trait Protocol {
+    /// What log lines write before the server's name.
+    fn scheme(&self) -> &'static str;
+
+    /// The client's body goes out as it comes in, and is not read beforehand.
+    fn streams(&self, _r: &Request) -> bool {
+        false
+    }
+
+    /// The client's body goes out behind the request.
+    fn sends_body(&self) -> bool {
+        true
+    }
+
+    /// Writes the request, once. The error is the status to answer with.
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16>;
+
+    /// Frames a piece of a body that goes out as it comes in.
+    fn frame(&self, piece: Bytes, out: &mut Chain) {
+        out.push(piece);
+    }
+
+    /// Ends such a body.
+    fn end_frame(&self, _out: &mut Chain) {}
+
+    /// Another server is about to be asked: forgets what the last one said.
+    fn restart(&mut self);
+
+    /// Reads the head of an answer. A protocol with records takes its own framing out of `buf`. The error is
+    /// for the log.
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String>;
+
+    /// The head was understood: what of the answer is its body? False if there is none.
+    fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
+
+    /// Takes the framing out of `buf`, all of which was received behind the head.
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
+
+    /// The server closed the connection: was that the end of the body?
+    fn ends_with_connection(&self) -> bool;
+
+    /// Trailers behind the body.
+    fn trailers(&self, _out: &mut Headers) {}
+
+    /// `Location`, `Refresh` from `prefix` on, as the client is to see it; `None` leaves it.
+    fn redirect(&self, _r: &mut Request, _value: &[u8], _prefix: usize) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// `Set-Cookie` as the client is to see it; `None` leaves it.
+    fn cookie(&self, _r: &mut Request, _value: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}

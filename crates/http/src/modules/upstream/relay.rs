@@ -1,0 +1,147 @@
+//! Passes the body of an answer to the client.
+
+use weir_engine::Chain;
+use weir_log::{Cause, Level};
+use weir_upstream::Connection;
+
+use super::client::{Waited, wait};
+use super::fault::{self, Doing};
+use super::passing::Passing;
+use super::protocol::Protocol;
+use super::source::{Ahead, Broken, Source};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// How the body went.
+pub struct Relayed {
+    /// How the request ends.
+    pub step: Step,
+    /// The connection, if it is good for another request.
+    pub connection: Option<Connection>,
+}
+
+/// Sends the head, which is filled in, and the body behind it. `begun` is what came with the head.
+pub async fn relay<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    buffering: bool,
+    connection: Connection,
+    protocol: &mut P,
+    begun: &[u8],
+) -> Relayed {
+    let rate = match (&passing.limit_rate, buffering) {
+        (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
+        _ => None,
+    };
+    let handle = r.worker.handle.clone();
+    let ahead = Ahead { file: buffering, rate };
+    let mut source = Source::new(connection, protocol, handle, passing, ahead);
+    source.begin(begun);
+    let mut step = r.send_head().err();
+    if step.is_none() && !buffering && !source.done && source.is_empty() && r.flush().await.is_err()
+    {
+        step = Some(Step::Abort);
+    }
+    while step.is_none() {
+        step = turn(r, passing, buffering, &mut source).await;
+    }
+    let mut step = step.unwrap_or(Step::Abort);
+    if matches!(step, Step::Abort) && passing.ignore_client_abort {
+        drain(&mut source).await;
+        step = Step::Abort;
+    }
+    finish(r, source, step)
+}
+
+/// Reads and sends once; a step when it is over.
+async fn turn<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    buffering: bool,
+    source: &mut Source<'_, P>,
+) -> Option<Step> {
+    source.read_now();
+    if source.is_empty() && !source.done {
+        return match wait(r, passing, source.wait(), true).await {
+            Waited::For(()) => None,
+            Waited::Gone => Some(gone(r)),
+        };
+    }
+    let chain = source.take();
+    if source.done {
+        if let Some(broken) = source.broken.take() {
+            return Some(broke(r, chain, &broken).await);
+        }
+        source.protocol().trailers(&mut r.contexts.upstream.trailers);
+        if passing.pass_trailers {
+            r.response.trailers = r.contexts.upstream.trailers.clone();
+        }
+        return Some(match r.send_body(chain, true).await {
+            Ok(()) => Step::Sent,
+            Err(_) => Step::Abort,
+        });
+    }
+    let sent = if buffering {
+        source.ahead_of(r.send_body(chain, false)).await
+    } else {
+        match r.send_body(chain, false).await {
+            Ok(()) => r.flush().await,
+            failed => failed,
+        }
+    };
+    sent.err().map(|_| Step::Abort)
+}
+
+fn gone(r: &mut Request) -> Step {
+    r.keepalive = false;
+    Step::Abort
+}
+
+/// The server failed behind the head: what came of the body is sent, and the connection closed, which is all
+/// that tells the client.
+async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
+    match broken {
+        Broken::Closed => {
+            fault::complain(r, "upstream prematurely closed connection", Doing::ReadingBody);
+        }
+        Broken::Io(error) => {
+            fault::operation(r, "recv()", error, Doing::ReadingBody);
+        }
+        Broken::Invalid(text) => fault::complain(r, text, Doing::ReadingBody),
+        Broken::File(error) => {
+            r.log(
+                Level::Crit,
+                format_args!("temporary file failed {} while reading upstream", Cause(error)),
+            );
+        }
+    }
+    r.keepalive = false;
+    if r.send_body(chain, false).await.is_ok() {
+        let _ = r.flush().await;
+    }
+    Step::Abort
+}
+
+/// Reads the rest for nobody, so that the server is not disturbed.
+async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
+    while !source.done {
+        source.read_now();
+        drop(source.take());
+        if !source.done {
+            source.wait().await;
+        }
+    }
+}
+
+fn finish<P: Protocol>(r: &mut Request, source: Source<'_, P>, step: Step) -> Relayed {
+    if let Some(attempt) = r.contexts.upstream.attempt() {
+        attempt.received += source.received;
+        attempt.length = source.length;
+    }
+    if let Some(text) = source.extra {
+        r.log(Level::Warn, format_args!("{text} while reading upstream"));
+    }
+    let whole = source.done && source.broken.is_none() && source.extra.is_none();
+    let whole = whole && !source.protocol().ends_with_connection();
+    Relayed { step, connection: whole.then_some(source.connection) }
+}

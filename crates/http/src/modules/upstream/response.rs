@@ -1,0 +1,252 @@
+//! From the header lines of a server's answer to the head that the client sees.
+
+use weir_engine::Chain;
+use weir_log::Level;
+use weir_proto::http1::{Header, HeaderId, Version};
+
+use super::fault::{CLIENT_GONE, Fault};
+use super::passing::Passing;
+use super::protocol::{Answer, Protocol};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// What an answer asks of this server, apart from its head.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// `X-Accel-Redirect`
+    pub redirect: Option<Vec<u8>>,
+    /// `X-Accel-Buffering`
+    pub buffering: Option<bool>,
+}
+
+/// A header line taken out of its buffer.
+struct Line<'a> {
+    id: HeaderId,
+    name: &'a [u8],
+    value: &'a [u8],
+}
+
+/// What the `X-Accel-` headers of the answer ask for.
+pub fn wishes(r: &mut Request, passing: &Passing) -> Wishes {
+    let mut wishes = Wishes::default();
+    let context = &r.contexts.upstream;
+    let mut rate = None;
+    for header in &context.headers {
+        if passing.ignored.has(header.id) && header.id != HeaderId::Other {
+            continue;
+        }
+        let value = header.value.of(&context.head);
+        match header.id {
+            HeaderId::XAccelRedirect if !value.is_empty() => {
+                wishes.redirect.get_or_insert_with(|| value.to_vec());
+            }
+            HeaderId::XAccelBuffering if value.eq_ignore_ascii_case(b"yes") => {
+                wishes.buffering = Some(true);
+            }
+            HeaderId::XAccelBuffering if value.eq_ignore_ascii_case(b"no") => {
+                wishes.buffering = Some(false);
+            }
+            HeaderId::XAccelLimitRate => rate = rate.or(weir_conf::values::number(value)),
+            _ => {}
+        }
+    }
+    if let Some(rate) = rate {
+        r.limit_rate = Some(rate);
+    }
+    wishes
+}
+
+/// `X-Accel-Redirect`: goes on inside, with the few headers that stay in force.
+pub fn redirect<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    protocol: &P,
+    target: &[u8],
+) -> Step {
+    let stays = |id| {
+        use HeaderId::*;
+        matches!(
+            id,
+            ContentType | SetCookie | ContentDisposition | CacheControl | Expires | AcceptRanges
+        )
+    };
+    each(r, |r, line| {
+        if stays(line.id) {
+            copy(r, passing, protocol, line);
+        }
+    });
+    if target.first() == Some(&b'@') {
+        return r.redirect_to_named(target);
+    }
+    let Ok(uri) = weir_proto::uri::is_unsafe(target) else {
+        let target = String::from_utf8_lossy(target).into_owned();
+        r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
+        return Step::Status(404);
+    };
+    r.ask_with_get();
+    r.redirect_to_parts(&uri.path, uri.args.unwrap_or_default())
+}
+
+/// Fills in the head that the client is to see.
+pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answer: &Answer) {
+    r.response.status = answer.status;
+    if let Some(line) = answer.status_line {
+        let line = line.of(&r.contexts.upstream.head).to_vec();
+        r.response.status_line = Some(line);
+    }
+    let mut seen = 0u64;
+    each(r, |r, line| {
+        if passing.hidden.contains(line.id, line.name) {
+            return;
+        }
+        if is_single(line.id) {
+            let bit = 1u64.checked_shl(line.id as u32).unwrap_or(0);
+            if seen & bit != 0 {
+                duplicate(r, line);
+                return;
+            }
+            seen |= bit;
+        }
+        copy(r, passing, protocol, line);
+    });
+    r.response.content_length = answer.length;
+    if passing.force_ranges {
+        r.response.allow_ranges = true;
+    }
+}
+
+fn is_single(id: HeaderId) -> bool {
+    use HeaderId::*;
+    matches!(id, ContentType | Date | ETag | Server | Location | Refresh | LastModified | Expires)
+}
+
+fn duplicate(r: &Request, line: &Line<'_>) {
+    let text = |bytes| String::from_utf8_lossy(bytes);
+    let first = r.contexts.upstream.headers.iter().find(|h| h.id == line.id);
+    let head = &r.contexts.upstream.head;
+    let before = first.map_or(b"".as_slice(), |h| h.value.of(head));
+    let (name, value, before) = (text(line.name), text(line.value), text(before));
+    r.log(
+        Level::Warn,
+        format_args!(
+            "upstream sent duplicate header line: \"{name}: {value}\", \
+             previous value: \"{name}: {before}\", ignored while reading response header from upstream"
+        ),
+    );
+}
+
+/// Calls `f` with each header line, while the request itself stays free to be changed.
+fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &Line<'_>)) {
+    let head = std::mem::take(&mut r.contexts.upstream.head);
+    let headers = std::mem::take(&mut r.contexts.upstream.headers);
+    for header in &headers {
+        let (name, value) = (header.name.of(&head), header.value.of(&head));
+        f(r, &Line { id: header.id, name, value });
+    }
+    (r.contexts.upstream.head, r.contexts.upstream.headers) = (head, headers);
+}
+
+fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Line<'_>) {
+    let value = line.value;
+    match line.id {
+        HeaderId::Connection
+        | HeaderId::KeepAlive
+        | HeaderId::TransferEncoding
+        | HeaderId::ContentLength => {}
+        HeaderId::ContentType => content_type(r, value),
+        HeaderId::Date => r.response.date = Some(value.to_vec()),
+        HeaderId::Server => r.response.server = Some(value.to_vec()),
+        HeaderId::ETag => r.response.etag = Some(value.to_vec()),
+        HeaderId::ContentEncoding => r.response.content_encoding = Some(value.to_vec()),
+        HeaderId::LastModified => last_modified(r, line),
+        HeaderId::AcceptRanges if passing.force_ranges => {}
+        HeaderId::Location => match protocol.redirect(r, value, 0) {
+            Some(new) => r.response.location = Some(new),
+            None if value.first() == Some(&b'/') => r.response.headers.add(line.name, value),
+            None => r.response.location = Some(value.to_vec()),
+        },
+        HeaderId::Refresh => {
+            let new = find_url(value).and_then(|at| protocol.redirect(r, value, at));
+            r.response.headers.add(line.name, new.as_deref().unwrap_or(value));
+        }
+        HeaderId::SetCookie => {
+            let new = protocol.cookie(r, value);
+            r.response.headers.add(line.name, new.as_deref().unwrap_or(value));
+        }
+        _ => r.response.headers.add(line.name, value),
+    }
+}
+
+/// Where the URL of a `Refresh` header begins.
+fn find_url(value: &[u8]) -> Option<usize> {
+    value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url=")).map(|at| at + 4)
+}
+
+/// Type and charset apart, where putting them together again gives what the server wrote.
+fn content_type(r: &mut Request, value: &[u8]) {
+    let separator = b"; charset=";
+    let at = value.windows(separator.len()).position(|w| w == separator);
+    let plain = at.filter(|at| {
+        let charset = value.get(at + separator.len()..).unwrap_or_default();
+        !charset.is_empty() && !charset.iter().any(|b| matches!(b, b';' | b'"' | b' '))
+    });
+    let (kind, charset) = match plain {
+        Some(at) => (&value[..at], value.get(at + separator.len()..).unwrap_or_default()),
+        None => (value, b"".as_slice()),
+    };
+    r.response.content_type.clear();
+    r.response.content_type.extend_from_slice(kind);
+    r.response.charset.clear();
+    r.response.charset.extend_from_slice(charset);
+}
+
+/// As a time, where writing the time gives what the server wrote; else as it is.
+fn last_modified(r: &mut Request, line: &Line<'_>) {
+    let time = weir_proto::date::parse(line.value);
+    match time.filter(|t| weir_proto::date::imf_fixdate(*t) == line.value) {
+        Some(time) => r.response.last_modified = Some(time),
+        None => r.response.headers.add(line.name, line.value),
+    }
+}
+
+/// Hints (103) for a client that may have them.
+pub async fn hints(
+    r: &mut Request,
+    passing: &Passing,
+    headers: &[Header],
+    buf: &[u8],
+) -> Result<(), Fault> {
+    if !wants_hints(r) {
+        return Ok(());
+    }
+    let mut text = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+    let line = text.len();
+    for header in headers {
+        let (name, value) = (header.name.of(buf), header.value.of(buf));
+        if !passing.hidden.contains(header.id, name) && !is_hop_by_hop(header.id) {
+            text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+        }
+    }
+    if text.len() == line {
+        return Ok(());
+    }
+    text.extend_from_slice(b"\r\n");
+    r.output.sent += text.len() as u64;
+    let mut chain = Chain::new();
+    chain.push(text);
+    let conn = r.conn.clone();
+    conn.stream.set_deadline(Some(r.worker.handle.now() + r.conf().core.send_timeout));
+    conn.stream.send(&mut chain).await.map_err(|_| CLIENT_GONE)
+}
+
+/// `early_hints`: one of its values is neither empty nor `0`.
+fn wants_hints(r: &mut Request) -> bool {
+    let conf = r.conf();
+    r.version >= Version::Http11
+        && conf.core.early_hints.iter().any(|t| !matches!(&*t.eval(r), b"" | b"0"))
+}
+
+fn is_hop_by_hop(id: HeaderId) -> bool {
+    use HeaderId::*;
+    matches!(id, Connection | KeepAlive | TransferEncoding | ContentLength)
+}

@@ -1,0 +1,296 @@
+//! The body of an answer on its way from the server: read, taken out of its framing, kept in memory, and in a
+//! file when the client is slower than the server.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use weir_engine::{Chain, Handle, Segment};
+use weir_upstream::Connection;
+
+use super::passing::Passing;
+use super::protocol::Protocol;
+use crate::temp_file::Keep;
+
+/// One read; whole answers of usual sizes fit.
+const READ: usize = 32 * 1024;
+
+/// Why the rest of a body will not come.
+#[derive(Debug)]
+pub enum Broken {
+    /// The connection failed, or nothing came in time.
+    Io(io::Error),
+    /// It was closed before the end.
+    Closed,
+    /// What came is no body.
+    Invalid(String),
+    /// A temporary file could not be written.
+    File(io::Error),
+}
+
+/// A file that has no name any more, so that it ends with its last user.
+struct Temp {
+    file: Arc<File>,
+    /// Where the next bytes go.
+    end: u64,
+}
+
+/// A body that is being read.
+pub struct Source<'p, P> {
+    /// Where it comes from.
+    pub connection: Connection,
+    protocol: &'p mut P,
+    handle: Handle,
+    passing: &'static Passing,
+    queue: Chain,
+    in_memory: usize,
+    temp: Option<Temp>,
+    /// Pieces of the file are queued or under way.
+    file_in_use: bool,
+    /// Nothing more comes.
+    pub done: bool,
+    /// It ended too early.
+    pub broken: Option<Broken>,
+    /// What came behind its end.
+    pub extra: Option<&'static str>,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes of the body.
+    pub length: u64,
+    rate: Option<(u64, Instant)>,
+    spills: bool,
+}
+
+/// How a body is read ahead.
+pub struct Ahead {
+    /// A file may hold what does not fit into memory.
+    pub file: bool,
+    /// Bytes a second.
+    pub rate: Option<u64>,
+}
+
+impl<'p, P: Protocol> Source<'p, P> {
+    /// Nothing was read yet.
+    pub fn new(
+        connection: Connection,
+        protocol: &'p mut P,
+        handle: Handle,
+        passing: &'static Passing,
+        ahead: Ahead,
+    ) -> Self {
+        let rate = ahead.rate.map(|rate| (rate, handle.now()));
+        Source {
+            connection,
+            protocol,
+            handle,
+            passing,
+            queue: Chain::new(),
+            in_memory: 0,
+            temp: None,
+            file_in_use: false,
+            done: false,
+            broken: None,
+            extra: None,
+            received: 0,
+            length: 0,
+            rate,
+            spills: ahead.file,
+        }
+    }
+
+    /// The protocol, for what it knows at the end.
+    pub fn protocol(&self) -> &P {
+        self.protocol
+    }
+
+    /// Takes bytes that were received with the head.
+    pub fn begin(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let mut buf = self.handle.take_buf(bytes.len());
+            buf.extend_from_slice(bytes);
+            self.absorb(buf);
+        }
+    }
+
+    /// What was read so far.
+    pub fn take(&mut self) -> Chain {
+        self.in_memory = 0;
+        self.file_in_use = self.queue.segments().any(|s| s.memory().is_none());
+        std::mem::take(&mut self.queue)
+    }
+
+    /// Nothing waits to be taken.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Reads what is there without waiting, up to the room in memory.
+    pub fn read_now(&mut self) {
+        while !self.done && self.in_memory < self.passing.memory() && self.allowed().is_none() {
+            let mut buf = self.handle.take_buf(READ);
+            match self.receive(&mut buf) {
+                Some(true) => self.absorb(buf),
+                Some(false) => return,
+                None => {
+                    self.handle.give_buf(buf);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to read, or until the rate allows it.
+    pub async fn wait(&mut self) {
+        if let Some(pause) = self.allowed() {
+            self.handle.sleep(pause).await;
+            return;
+        }
+        let stream = &self.connection.stream;
+        stream.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
+        if let Err(error) = stream.readable().await {
+            self.fail(Broken::Io(error));
+        }
+    }
+
+    /// Runs `sending`, and reads ahead while it waits for the client.
+    pub async fn ahead_of<T>(&mut self, sending: impl Future<Output = T>) -> T {
+        let (stop, writing) = (Cell::new(false), Cell::new(false));
+        let mut sending = pin!(sending);
+        let mut filling = pin!(self.fill(&stop, &writing));
+        let mut filled = false;
+        let out = std::future::poll_fn(|cx| {
+            if let Poll::Ready(out) = sending.as_mut().poll(cx) {
+                return Poll::Ready(out);
+            }
+            filled = filled || filling.as_mut().poll(cx).is_ready();
+            Poll::Pending
+        })
+        .await;
+        stop.set(true);
+        if !filled && writing.get() {
+            // What was read is on its way into the file: it must not be forgotten there.
+            filling.await;
+        }
+        out
+    }
+
+    async fn fill(&mut self, stop: &Cell<bool>, writing: &Cell<bool>) {
+        while !self.done && !stop.get() {
+            if self.in_memory < self.passing.memory() {
+                self.wait().await;
+                self.read_now();
+                continue;
+            }
+            let used = self.temp.as_ref().map_or(0, |t| t.end);
+            if !self.spills || used >= self.passing.file() {
+                return;
+            }
+            writing.set(true);
+            if let Err(error) = self.spill().await {
+                self.fail(Broken::File(error));
+            }
+            writing.set(false);
+        }
+    }
+
+    /// Moves what is queued into the file.
+    async fn spill(&mut self) -> io::Result<()> {
+        let temp = match &mut self.temp {
+            Some(temp) => temp,
+            none => {
+                let made = self.passing.temp_path.create(&self.handle, Keep::Nameless).await;
+                let file = made.map_err(|failed| failed.error)?.file.clone();
+                none.insert(Temp { file, end: 0 })
+            }
+        };
+        if !self.file_in_use && self.queue.segments().all(|s| s.memory().is_some()) {
+            temp.end = 0;
+        }
+        let mut moved = Chain::new();
+        while let Some(segment) = self.queue.pop() {
+            let Some(memory) = segment.memory() else {
+                moved.push(segment);
+                continue;
+            };
+            let (offset, len) = (temp.end, memory.len() as u64);
+            let buf = match segment {
+                Segment::Buf { buf, start: 0 } => buf,
+                other => other.memory().unwrap_or_default().to_vec(),
+            };
+            let (written, buf) = self.handle.files().write_at(&temp.file, buf, offset).await;
+            self.handle.give_buf(buf);
+            written?;
+            temp.end += len;
+            moved.push(Segment::File { file: temp.file.clone(), offset, len });
+        }
+        self.queue = moved;
+        self.in_memory = 0;
+        Ok(())
+    }
+
+    /// How long the rate forbids to read.
+    fn allowed(&self) -> Option<Duration> {
+        let (rate, since) = self.rate?;
+        let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
+        let allowed = rate.saturating_mul(elapsed + 1);
+        let over = self.received.checked_sub(allowed)?;
+        Some(Duration::from_millis(over.saturating_mul(1000) / rate.max(1) + 1))
+    }
+
+    /// One read. `None`: nothing is there now; false: nothing will be.
+    fn receive(&mut self, buf: &mut Vec<u8>) -> Option<bool> {
+        match self.connection.stream.try_recv(buf) {
+            Ok(None) => None,
+            Ok(Some(0)) => {
+                match self.protocol.ends_with_connection() {
+                    true => self.done = true,
+                    false => self.fail(Broken::Closed),
+                }
+                Some(false)
+            }
+            Ok(Some(n)) => {
+                self.received += n as u64;
+                Some(true)
+            }
+            Err(error) => {
+                self.fail(Broken::Io(error));
+                Some(false)
+            }
+        }
+    }
+
+    fn absorb(&mut self, mut buf: Vec<u8>) {
+        match self.protocol.body(&mut buf) {
+            Ok(taken) => {
+                self.done |= taken.done;
+                self.extra = self.extra.or(taken.extra);
+            }
+            Err(text) => self.fail(Broken::Invalid(text)),
+        }
+        self.length += buf.len() as u64;
+        self.in_memory += buf.len();
+        if buf.len() * 4 < buf.capacity() && buf.len() > SMALL {
+            // A slow server must not fill memory with buffers that are nearly empty.
+            self.queue.push(Bytes::copy_from_slice(&buf));
+            self.handle.give_buf(buf);
+        } else if buf.is_empty() {
+            self.handle.give_buf(buf);
+        } else {
+            self.queue.push(buf);
+        }
+    }
+
+    fn fail(&mut self, why: Broken) {
+        self.done = true;
+        self.broken.get_or_insert(why);
+    }
+}
+
+/// Pieces up to this size are copied behind the head anyway.
+const SMALL: usize = 4096;

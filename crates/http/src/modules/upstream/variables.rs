@@ -1,0 +1,93 @@
+//! `$upstream_addr` and kin: a value for each attempt, joined.
+
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use crate::configure::Setup;
+use crate::output::write_number;
+use crate::request::Request;
+use crate::variables::joined;
+
+type One = fn(&Attempt, &mut Vec<u8>);
+
+/// Names, and what they show of an attempt.
+const TABLE: &[(&str, One)] = &[
+    ("upstream_status", |a, out| match a.status {
+        0 => out.push(b'-'),
+        status => write_number(status.into(), out),
+    }),
+    ("upstream_connect_time", |a, out| time(a.connect, out)),
+    ("upstream_header_time", |a, out| time(a.header, out)),
+    ("upstream_response_time", |a, out| time(a.response, out)),
+    ("upstream_response_length", |a, out| write_number(a.length, out)),
+    ("upstream_bytes_received", |a, out| write_number(a.received, out)),
+    ("upstream_bytes_sent", |a, out| write_number(a.sent, out)),
+];
+
+/// Defines them.
+pub fn define(setup: &mut Setup<'_>) {
+    for (name, one) in TABLE {
+        let one = *one;
+        setup.variables.define(name, move |r, out| join(r, out, one));
+    }
+    setup.variables.define("upstream_addr", |r, out| {
+        join(r, out, |a, out| {
+            if let Some(who) = &a.who {
+                out.extend_from_slice(who.name().as_bytes());
+            }
+        })
+    });
+}
+
+/// Attempts are joined by a comma; those of different locations by a colon.
+fn join(r: &mut Request, out: &mut Vec<u8>, one: One) -> bool {
+    let attempts = &r.contexts.upstream.attempts;
+    let mut separator: &[u8] = b"";
+    for attempt in attempts {
+        if attempt.who.is_none() {
+            separator = b" : ";
+            continue;
+        }
+        out.extend_from_slice(separator);
+        one(attempt, out);
+        separator = b", ";
+    }
+    !attempts.is_empty()
+}
+
+fn time(time: Option<Duration>, out: &mut Vec<u8>) {
+    match time {
+        None => out.push(b'-'),
+        Some(time) => {
+            let ms = time.as_millis() as u64;
+            write_number(ms / 1000, out);
+            out.push(b'.');
+            let digits = |n: u64| b'0' + (n % 10) as u8;
+            out.extend_from_slice(&[digits(ms / 100), digits(ms / 10), digits(ms)]);
+        }
+    }
+}
+
+/// `$upstream_http_*`, `$upstream_trailer_*`, `$upstream_cookie_*`.
+pub fn prefixed(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let context = &r.contexts.upstream;
+    if let Some(header) = name.strip_prefix(b"http_") {
+        return joined(context.header_values(header), b", ", out);
+    }
+    if let Some(trailer) = name.strip_prefix(b"trailer_") {
+        let named =
+            context.trailers.iter().filter(|(n, _)| crate::variables::same_name(n, trailer));
+        return joined(named.map(|(_, v)| v), b", ", out);
+    }
+    let Some(cookie) = name.strip_prefix(b"cookie_") else { return false };
+    let found = context
+        .header_values(b"set_cookie")
+        .find_map(|line| weir_proto::uri::set_cookie_value(line, cookie));
+    match found {
+        Some(value) => {
+            out.extend_from_slice(value);
+            true
+        }
+        None => false,
+    }
+}
