@@ -19,6 +19,8 @@ use crate::worker::Worker;
 
 /// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
 const FIRST_READ: usize = 4096;
+/// A connection that has been idle for so long is parked.
+const PAUSE: Duration = Duration::from_secs(1);
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
 
@@ -138,9 +140,23 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>) {
         if scratch.is_drained() {
             worker.give_scratch(scratch);
             worker.idle();
-            return park(conn, &worker, timeout);
+            match pause(&conn, &worker, timeout).await {
+                Wake::Ready => {}
+                Wake::Deadline if timeout > PAUSE => return park(conn, &worker, timeout - PAUSE),
+                _ => return worker.ended(false),
+            }
+            worker.busy();
+            scratch = worker.take_scratch();
         }
     }
+}
+
+/// The pause between two requests of a busy connection: too short to give up the task for.
+async fn pause(conn: &Conn, worker: &Worker, timeout: Duration) -> Wake {
+    worker.metrics.add(Metric::Waiting, 1);
+    let why = conn.stream.rest(timeout.min(PAUSE)).await;
+    worker.metrics.sub(Metric::Waiting, 1);
+    why
 }
 
 fn park(conn: Rc<Conn>, worker: &Rc<Worker>, timeout: Duration) {
