@@ -7,6 +7,7 @@
 
 mod address;
 mod body;
+mod cidr;
 mod configure;
 mod connection;
 mod files;

@@ -136,10 +136,12 @@ impl Request {
             (response.content_length, response.last_modified) = (None, None);
             response.content_type.clear();
         }
-        if response.content_length.is_none() && !bodiless {
+        let unknown = response.content_length.is_none() || response.expects_trailers;
+        if unknown && !bodiless && self.method != Method::Head {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {
+                response.content_length = None;
                 response.chunked = true;
-            } else if !response.header_only {
+            } else if response.content_length.is_none() {
                 self.keepalive = false;
             }
         }
@@ -303,6 +305,9 @@ impl Request {
             };
             chain = filtered?;
             self.output.filters[i] = Some(filter);
+        }
+        if last && self.response.expects_trailers && self.response.chunked {
+            crate::modules::headers_filter::add_trailers(self);
         }
         if self.response.header_only {
             chain = Chain::default();

@@ -41,6 +41,8 @@ pub struct Response {
     pub chunked: bool,
     /// Bytes of the head as written.
     pub head_bytes: u64,
+    /// Trailers will follow: the body is sent in chunks if the client takes them.
+    pub expects_trailers: bool,
     /// Trailers behind a chunked body.
     pub trailers: Headers,
 }

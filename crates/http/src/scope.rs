@@ -88,6 +88,11 @@ impl<'s, 'a> Scope<'s, 'a> {
         find(d).is_none_or(|known| self.seen.insert(known.name))
     }
 
+    /// The same for several directives that make one list.
+    pub fn first_of(&mut self, names: &'static str) -> bool {
+        self.seen.insert(names)
+    }
+
     /// For directives that may stand once in a block: nginx's `is duplicate`.
     pub fn once(&mut self, d: &weir_conf::Directive) -> Result<(), Error> {
         if self.first(d) {

@@ -7,7 +7,9 @@ use crate::phases::{Handler, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope};
 
+pub mod access;
 pub mod core;
+pub mod headers_filter;
 pub mod index;
 pub mod limit_conn;
 pub mod limit_req;
@@ -17,6 +19,7 @@ pub mod proxy;
 pub mod range_filter;
 pub mod rewrite;
 pub mod static_;
+pub mod stub_status;
 pub mod upstream;
 pub mod work;
 
@@ -72,12 +75,15 @@ pub trait Settings: Clone + Default {
 
 modules! {
     core,
+    access,
+    headers_filter,
     index,
     limit_conn,
     limit_req,
     log,
     proxy,
     rewrite,
+    stub_status,
     upstream,
     work,
 }
@@ -135,7 +141,7 @@ pub static PHASES: Phases = Phases {
     server_rewrite: &[Handler::Either(rewrite::server)],
     rewrite: &[Handler::Now(work::handler), Handler::Either(rewrite::location)],
     preaccess: &[Handler::Either(limit_req::handler), Handler::Now(limit_conn::handler)],
-    access: &[],
+    access: &[Handler::Now(access::handler)],
     precontent: &[Handler::Either(core::try_files)],
     content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],
     log: &[log::handler],
@@ -145,8 +151,11 @@ pub static PHASES: Phases = Phases {
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
 /// Header filters in nginx's order (its module list from the end).
-pub static HEADER_FILTERS: &[HeaderFilter] =
-    &[not_modified_filter::header_filter, range_filter::header_filter];
+pub static HEADER_FILTERS: &[HeaderFilter] = &[
+    not_modified_filter::header_filter,
+    headers_filter::header_filter,
+    range_filter::header_filter,
+];
 
 /// Whether weir has built this directive for this context of the `http` family.
 pub fn built(name: &str) -> bool {

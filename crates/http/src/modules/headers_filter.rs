@@ -1,0 +1,267 @@
+//! Adds headers and trailers, and says how long an answer stays fresh. nginx: ngx_http_headers_filter_module.
+
+use std::sync::Arc;
+
+use weir_conf::{Error, Word};
+use weir_proto::date;
+
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+
+mod expires;
+
+use expires::Expires;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    expires: Option<Expires>,
+    headers: List,
+    trailers: List,
+}
+
+/// The lines of `add_header` or `add_trailer`.
+#[derive(Debug, Clone, Default)]
+struct List {
+    /// Those in force.
+    lines: Vec<Line>,
+    /// Those of the blocks around this one.
+    outer: Vec<Line>,
+    inherit: Inherit,
+}
+
+/// `add_header_inherit`, `add_trailer_inherit`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Inherit {
+    /// Where the block has none of its own.
+    #[default]
+    On,
+    /// Never.
+    Off,
+    /// Behind the block's own.
+    Merge,
+}
+
+/// One header or trailer.
+#[derive(Debug, Clone)]
+struct Line {
+    name: Vec<u8>,
+    value: Template,
+    kind: Kind,
+    /// Whatever the status is.
+    always: bool,
+}
+
+/// Headers that are more than a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    LastModified,
+    ETag,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if conf.headers.is_empty() && conf.trailers.is_empty() {
+            return;
+        }
+        let conf = Arc::make_mut(conf);
+        conf.headers.enter();
+        conf.trailers.enter();
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = &s.location.headers_filter;
+        if conf.headers.outer.is_empty() && conf.trailers.outer.is_empty() {
+            return Ok(());
+        }
+        let conf = Scope::change(&mut s.location.headers_filter);
+        conf.headers.finish();
+        conf.trailers.finish();
+        Ok(())
+    }
+}
+
+impl List {
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.outer.is_empty()
+    }
+
+    fn enter(&mut self) {
+        self.outer = std::mem::take(&mut self.lines);
+    }
+
+    fn finish(&mut self) {
+        let outer = std::mem::take(&mut self.outer);
+        let takes = match self.inherit {
+            Inherit::On => self.lines.is_empty(),
+            Inherit::Off => false,
+            Inherit::Merge => true,
+        };
+        if takes {
+            self.lines.extend(outer);
+        }
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "expires",
+        help: "How long answers stay fresh: `Expires` and `Cache-Control`.",
+        set: Set::Simple(expires::set),
+    },
+    Directive { name: "add_header", help: "Adds a header to answers.", set: Set::Simple(add) },
+    Directive {
+        name: "add_trailer",
+        help: "Adds a field behind the body of answers.",
+        set: Set::Simple(add),
+    },
+    Directive {
+        name: "add_header_inherit",
+        help: "Whether headers of the blocks around are added, too.",
+        set: Set::Simple(inherit),
+    },
+    Directive {
+        name: "add_trailer_inherit",
+        help: "Whether trailers of the blocks around are added, too.",
+        set: Set::Simple(inherit),
+    },
+];
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_headers_filter", directives: DIRECTIVES, init: |_| {} };
+
+/// Adds what is to be added to this answer's head, and announces trailers.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().headers_filter;
+    let safe = is_safe(r.response.status);
+    if let Some(expires) = conf.expires.as_ref().filter(|_| safe) {
+        expires.apply(r);
+    }
+    for line in conf.headers.lines.iter().filter(|line| safe || line.always) {
+        let value = line.value.eval(r).into_owned();
+        line.add(r, &value);
+    }
+    if conf.trailers.lines.iter().any(|line| safe || line.always) {
+        r.response.expects_trailers = true;
+    }
+    Ok(())
+}
+
+/// Adds the trailers: their values are known when the last of the body is.
+pub fn add_trailers(r: &mut Request) {
+    let conf = &r.conf().headers_filter;
+    let safe = is_safe(r.response.status);
+    for line in conf.trailers.lines.iter().filter(|line| safe || line.always) {
+        let value = line.value.eval(r).into_owned();
+        if !value.is_empty() {
+            r.response.trailers.add(&line.name, &value);
+        }
+    }
+}
+
+/// Without `always`, only answers that went well get headers.
+fn is_safe(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
+}
+
+impl Line {
+    fn add(&self, r: &mut Request, value: &[u8]) {
+        match self.kind {
+            Kind::Plain if value.is_empty() => {}
+            Kind::Plain => r.response.headers.add(&self.name, value),
+            Kind::ETag => r.response.etag = (!value.is_empty()).then(|| value.to_vec()),
+            Kind::LastModified => {
+                let time = date::parse(value);
+                // A date in another form stays as it was written.
+                let plain = time.is_some_and(|time| date::imf_fixdate(time).as_slice() == value);
+                r.response.last_modified = time.filter(|_| plain);
+                r.response.headers.set(&self.name, if plain { b"" } else { value });
+            }
+        }
+    }
+}
+
+/// `add_header name value [always]`, `add_trailer ...`
+fn add(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    let (Some(name), Some(value)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
+    let always = match d.arg(2) {
+        None => false,
+        Some(word) if word.is("always") => true,
+        Some(word) => {
+            return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+        }
+    };
+    let template = Template::new(&mut s.setup.variables, &value.bytes);
+    let value = template.map_err(|text| d.error_at(value, text))?;
+    let trailer = d.name.is("add_trailer");
+    let kind = if trailer { Kind::Plain } else { kind(name) };
+    let conf = Scope::change(&mut s.location.headers_filter);
+    let list = if trailer { &mut conf.trailers } else { &mut conf.headers };
+    list.lines.push(Line { name: name.bytes.clone(), value, kind, always });
+    Ok(())
+}
+
+fn kind(name: &Word) -> Kind {
+    if name.bytes.eq_ignore_ascii_case(b"last-modified") {
+        Kind::LastModified
+    } else if name.bytes.eq_ignore_ascii_case(b"etag") {
+        Kind::ETag
+    } else {
+        Kind::Plain
+    }
+}
+
+fn inherit(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let how = d.choice(&[("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)])?;
+    let conf = Scope::change(&mut s.location.headers_filter);
+    if d.name.is("add_trailer_inherit") {
+        conf.trailers.inherit = how;
+    } else {
+        conf.headers.inherit = how;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::{complaint, site};
+
+    /// The header names of the innermost location.
+    fn names(http: &str) -> Vec<String> {
+        let site = site(http).unwrap();
+        let inner = site.locations().iter().find(|l| l.name == b"/x").unwrap();
+        let lines = inner.conf.headers_filter.headers.lines.iter();
+        lines.map(|line| String::from_utf8_lossy(&line.name).into_owned()).collect()
+    }
+
+    #[test]
+    fn one_of_its_own_replaces_those_around() {
+        let around = "add_header A 1; server { add_header B 1;";
+        assert_eq!(names(&format!("{around} location /x {{ }} }}")), ["B"]);
+        assert_eq!(names(&format!("{around} location /x {{ add_header C 1; }} }}")), ["C"]);
+    }
+
+    #[test]
+    fn inheritance_may_be_chosen() {
+        let around = "add_header A 1; server {";
+        let with = |inside: &str| names(&format!("{around} location /x {{ {inside} }} }}"));
+        assert_eq!(with("add_header_inherit off;"), [""; 0]);
+        assert_eq!(with("add_header C 1; add_header_inherit merge;"), ["C", "A"]);
+        assert_eq!(with("add_header_inherit merge;"), ["A"]);
+        let nested = "add_header_inherit merge; add_header A 1; server { add_header B 1; \
+                      location /x { add_header C 1; } }";
+        assert_eq!(names(nested), ["C", "B", "A"]);
+    }
+
+    #[test]
+    fn complaints_are_those_of_nginx() {
+        assert_eq!(complaint("add_header a b never;"), "invalid parameter \"never\"");
+        assert_eq!(complaint("add_header a $;"), "invalid variable name");
+    }
+}

@@ -1,0 +1,103 @@
+//! Counters of connections and requests, as nginx shows them and as monitors read them.
+//! nginx: ngx_http_stub_status_module.
+
+use bytes::Bytes;
+use weir_conf::Error;
+use weir_metrics::Metric;
+use weir_proto::http1::Method;
+
+use crate::configure::Setup;
+use crate::modules::{Module, Settings};
+use crate::output::write_number;
+use crate::phases::{Handler, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+
+/// Settings: none, the directives name handlers.
+#[derive(Debug, Clone, Default)]
+pub struct Conf;
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "stub_status",
+        help: "Answers with nginx's counters as text.",
+        set: Set::Simple(|s, _| answer_with(s, stub)),
+    },
+    Directive {
+        name: "weir_status",
+        help: "Answers with all counters: `prometheus` (the default) or `json`.",
+        set: Set::Simple(set_status),
+    },
+];
+
+const VARIABLES: &[(&str, Metric)] = &[
+    ("connections_active", Metric::Active),
+    ("connections_reading", Metric::Reading),
+    ("connections_writing", Metric::Writing),
+    ("connections_waiting", Metric::Waiting),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_stub_status", directives: DIRECTIVES, init };
+
+fn init(setup: &mut Setup<'_>) {
+    for (name, metric) in VARIABLES {
+        setup.variables.define(name, |r, out| {
+            write_number(r.worker.registry.sum(*metric), out);
+            true
+        });
+    }
+}
+
+fn stub(r: &mut Request) -> Step {
+    let sum = |metric| r.worker.registry.sum(metric);
+    let text = format!(
+        "Active connections: {} \nserver accepts handled requests\n {} {} {} \n\
+         Reading: {} Writing: {} Waiting: {} \n",
+        sum(Metric::Active),
+        sum(Metric::Accepted),
+        sum(Metric::Handled),
+        sum(Metric::Requests),
+        sum(Metric::Reading),
+        sum(Metric::Writing),
+        sum(Metric::Waiting)
+    );
+    answer(r, b"text/plain", text)
+}
+
+fn prometheus(r: &mut Request) -> Step {
+    let text = r.worker.registry.prometheus();
+    answer(r, b"text/plain; version=0.0.4", text)
+}
+
+fn json(r: &mut Request) -> Step {
+    let text = r.worker.registry.json();
+    answer(r, b"application/json", text)
+}
+
+fn answer(r: &mut Request, kind: &[u8], text: String) -> Step {
+    if !matches!(r.method, Method::Get | Method::Head) {
+        return Step::Status(405);
+    }
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(kind);
+    Step::Respond(Bytes::from(text))
+}
+
+fn answer_with(s: &mut Scope<'_, '_>, handler: fn(&mut Request) -> Step) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).handler = Some(Handler::Now(handler));
+    Ok(())
+}
+
+/// `weir_status [prometheus|json]`
+fn set_status(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let handler = match d.arg(0).map(|word| word.bytes.as_slice()) {
+        None | Some(b"prometheus") => prometheus,
+        Some(b"json") => json,
+        Some(_) => return Err(d.problem("invalid value").hint("it may be: prometheus, json")),
+    };
+    answer_with(s, handler)
+}
