@@ -19,7 +19,7 @@ fn conf(policy: &str, (processes, threads): Layout) -> String {
     format!(
         "worker_processes {processes}; worker_threads {threads};
         events {{ accept_balance {policy}; }}
-        http {{ server {{
+        http {{ access_log off; server {{
             listen 127.0.0.1:%%PORT%%;
             location / {{ return 200 $pid-$loop; }}
             location /slow {{ work sleep 400ms; return 200 $pid-$loop; }}
