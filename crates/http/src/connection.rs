@@ -12,6 +12,7 @@ use weir_metrics::Metric;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 
 use crate::address::Address;
+use crate::modules::core::Conf;
 use crate::phases;
 use crate::request::Request;
 use crate::request_head;
@@ -19,8 +20,8 @@ use crate::worker::Worker;
 
 /// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
 const FIRST_READ: usize = 4096;
-/// A connection that has been idle for so long is parked.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A connection that is silent for longer than this gives up its task.
+const GRACE: Duration = Duration::from_secs(1);
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
 
@@ -38,6 +39,8 @@ pub struct Conn {
     pub requests: Cell<u64>,
     /// When it was accepted: `$connection_time`.
     pub started: Instant,
+    /// `tcp_nodelay` was asked for.
+    nodelay: Cell<bool>,
     local: OnceCell<Address>,
 }
 
@@ -48,13 +51,24 @@ struct Resting {
     number: u64,
     requests: u64,
     started: Instant,
+    nodelay: bool,
+    /// `keepalive_min_timeout`: until then it stays, even if the worker ends.
+    stays: Instant,
 }
 
 impl Conn {
     /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
-    pub fn timed_out(&self, core: &crate::modules::core::Conf) {
+    pub fn timed_out(&self, core: &Conf) {
         if core.reset_timedout_connection {
             let _ = self.stream.reset_on_close();
+        }
+    }
+
+    /// From now on small pieces leave at once: another answer may follow before the last was acknowledged.
+    pub fn set_nodelay(&self, core: &Conf) {
+        if core.tcp_nodelay && !self.nodelay.replace(true) {
+            // Unix sockets have no such thing, and no delay.
+            let _ = self.stream.nodelay(true);
         }
     }
 
@@ -69,7 +83,8 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
     let now = worker.handle.now();
     let number = worker.next_connection();
     let timeout = worker.site.first_timeout(listen);
-    let resting = Resting { peer, listen, number, requests: 0, started: now };
+    let resting =
+        Resting { peer, listen, number, requests: 0, started: now, nodelay: false, stays: now };
     worker.began();
     rest(worker, stream, resting, now + timeout);
 }
@@ -84,6 +99,11 @@ impl Idle for Resting {
         let Some(worker) = Worker::current() else { return };
         worker.metrics.sub(Metric::Waiting, 1);
         let first = self.requests == 0;
+        let now = handle.now();
+        if why == Wake::Shutdown && now < self.stays {
+            let stays = self.stays;
+            return rest(&worker, stream, *self, stays);
+        }
         if why != Wake::Ready {
             worker.ended(first);
             return;
@@ -96,6 +116,7 @@ impl Idle for Resting {
             number: self.number,
             requests: Cell::new(self.requests),
             started: self.started,
+            nodelay: Cell::new(self.nodelay),
             local: OnceCell::new(),
         });
         handle.spawn(run(conn, worker));
@@ -128,7 +149,7 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>) {
     loop {
         let mut r = Request::new(conn.clone(), worker.clone(), scratch);
         let after = request(&mut r).await;
-        let timeout = r.conf().core.keepalive_timeout;
+        let core = &r.conf().core;
         let rest_of = r.body.read_to();
         scratch = r.into_scratch();
         scratch.drain(rest_of);
@@ -140,35 +161,41 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>) {
         if scratch.is_drained() {
             worker.give_scratch(scratch);
             worker.idle();
-            match pause(&conn, &worker, timeout).await {
-                Wake::Ready => {}
-                Wake::Deadline if timeout > PAUSE => return park(conn, &worker, timeout - PAUSE),
-                _ => return worker.ended(false),
+            conn.set_nodelay(core);
+            match pause(&conn, &worker, core).await {
+                Wake::Ready => worker.busy(),
+                why => return park(conn, &worker, core, why),
             }
-            worker.busy();
             scratch = worker.take_scratch();
         }
     }
 }
 
-/// The pause between two requests of a busy connection: too short to give up the task for.
-async fn pause(conn: &Conn, worker: &Worker, timeout: Duration) -> Wake {
+/// Waits for the next request of a client that has just been answered: mostly it comes at once.
+async fn pause(conn: &Conn, worker: &Worker, core: &Conf) -> Wake {
     worker.metrics.add(Metric::Waiting, 1);
-    let why = conn.stream.rest(timeout.min(PAUSE)).await;
+    let why = conn.stream.rest(core.keepalive_timeout.min(GRACE)).await;
     worker.metrics.sub(Metric::Waiting, 1);
     why
 }
 
-fn park(conn: Rc<Conn>, worker: &Rc<Worker>, timeout: Duration) {
-    match Rc::try_unwrap(conn) {
-        Ok(conn) => {
-            let Conn { stream, peer, listen, number, requests, started, .. } = conn;
-            let resting = Resting { peer, listen, number, requests: requests.get(), started };
-            rest(worker, stream, resting, worker.handle.now() + timeout);
-        }
-        // Something of the last request still holds the connection; it closes when that ends.
-        Err(_) => worker.ended(false),
-    }
+/// A pause was long, or ended otherwise: the connection becomes a small value, or closes.
+fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake) {
+    let now = worker.handle.now();
+    let stays = now + core.keepalive_min_timeout;
+    let until = match why {
+        Wake::Deadline => now + core.keepalive_timeout.saturating_sub(GRACE),
+        Wake::Shutdown => stays,
+        Wake::Ready | Wake::Evicted => now,
+    };
+    // Something of the last request may still hold the connection; it closes when that ends.
+    let Some(conn) = Rc::try_unwrap(conn).ok().filter(|_| until > now) else {
+        return worker.ended(false);
+    };
+    let Conn { stream, peer, listen, number, requests, started, nodelay, .. } = conn;
+    let (requests, nodelay) = (requests.get(), nodelay.get());
+    let resting = Resting { peer, listen, number, requests, started, nodelay, stays };
+    rest(worker, stream, resting, until);
 }
 
 /// One request from its head's first byte to its log line.

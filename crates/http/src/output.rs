@@ -317,7 +317,11 @@ impl Request {
         }
         drop(chain);
         let waiting = self.output.head.len() as u64 + self.output.chain.len();
-        if last || waiting >= self.conf().core.postpone_output {
+        let core = &self.conf().core;
+        if last || waiting >= core.postpone_output {
+            if !last {
+                self.conn.set_nodelay(core);
+            }
             self.flush().await?;
         }
         self.output.complete = last;

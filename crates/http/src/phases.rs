@@ -10,6 +10,7 @@ use crate::location::{self, Found, LocationId};
 use crate::modules::PHASES;
 use crate::request::Request;
 use crate::special;
+use crate::template::Template;
 use weir_proto::uri::Escape;
 
 /// What a handler answers.
@@ -88,11 +89,29 @@ impl std::fmt::Debug for Handler {
 
 /// Serves a request whose head was read, up to the last byte of its answer. True if it ended in order.
 pub async fn serve(r: &mut Request) -> bool {
-    let step = match each(r, PHASES.post_read).await {
+    let early = match r.server.conf.early_read.is_empty() {
+        true => None,
+        false => read_early(r).await,
+    };
+    let step = match early {
         Some(end) => end,
-        None => run(r, From::Server).await,
+        None => match each(r, PHASES.post_read).await {
+            Some(end) => end,
+            None => run(r, From::Server).await,
+        },
     };
     settle(r, step).await
+}
+
+/// `client_body_early_read`
+async fn read_early(r: &mut Request) -> Option<Step> {
+    if !Template::any_is_true(&r.server.conf.early_read, r) {
+        return None;
+    }
+    if let Some(end) = crate::modules::core::check_body_size(r) {
+        return Some(end);
+    }
+    r.read_body().await.err().map(Step::Status)
 }
 
 /// Ends a request whose head was refused: straight to the page for the status.

@@ -93,6 +93,16 @@ impl Template {
         Cow::Owned(out)
     }
 
+    /// Whether one of these has a value that is neither empty nor `0`: nginx's predicates.
+    pub fn any_is_true(list: &[Template], r: &mut Request) -> bool {
+        let mut value = Vec::new();
+        list.iter().any(|template| {
+            value.clear();
+            template.eval_into(r, &mut value);
+            !matches!(value.as_slice(), b"" | b"0")
+        })
+    }
+
     /// Appends the value for this request.
     pub fn eval_into(&self, r: &mut Request, out: &mut Vec<u8>) {
         self.eval_escaping(r, false, out);

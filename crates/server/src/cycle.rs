@@ -9,6 +9,7 @@ use weir_conf::{Context, Error, Known, Level as Severity, Sources};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
 
 use crate::config::{self, Config, Machine};
+use crate::directories;
 use crate::embedded;
 use crate::listen::Load;
 use crate::paths::Paths;
@@ -156,6 +157,9 @@ impl Plan {
             log!(log, Emerg, None, "{text}");
             Failed
         })?;
+        let temporary = self.site.iter().flat_map(|site| site.temp_paths());
+        let temporary = temporary.map(|path| path.directory.as_path());
+        directories::create(temporary, self.config.user.as_ref(), log)?;
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
         let each = |listen: &Listen| {

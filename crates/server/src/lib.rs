@@ -10,6 +10,7 @@ mod cli;
 mod config;
 mod cycle;
 mod daemon;
+mod directories;
 mod embedded;
 mod listen;
 mod master;

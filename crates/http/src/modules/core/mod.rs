@@ -44,6 +44,11 @@ pub fn enter_location(r: &mut Request) -> Option<Step> {
     }
     limit_except::enter(r);
     settings_changed(r);
+    check_body_size(r)
+}
+
+/// `client_max_body_size`, as far as the head tells the size.
+pub fn check_body_size(r: &mut Request) -> Option<Step> {
     let limit = r.conf().core.client_max_body_size;
     let length = r.body.length.filter(|length| limit > 0 && *length > limit)?;
     if r.body.is_read() {
