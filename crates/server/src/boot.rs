@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use rustix::process::{Signal, kill_process};
 use weir_conf::Sources;
+
 use weir_log::{Cause, Level, Log, OpenLogs, Sink, log};
+use weir_zone::Zones;
 
 use crate::cli::{self, Options};
 use crate::config::Machine;
@@ -15,8 +17,8 @@ use crate::cycle::{Cycle, Origin, dump, say};
 use crate::daemon::Side;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
-use crate::sockets::{Failed, Purpose};
-use crate::{daemon, embedded, pidfile, signals, single, version, worker};
+use crate::sockets::{Failed, Purpose, Sockets};
+use crate::{daemon, embedded, inherit, pidfile, signals, single, version, worker};
 
 /// Runs the server as the command line says; returns the exit code.
 pub fn run(args: Vec<OsString>) -> i32 {
@@ -42,7 +44,7 @@ pub fn run(args: Vec<OsString>) -> i32 {
     let done = match (options.test, options.signal) {
         (true, _) => test(&origin, &options, &log),
         (false, Some(signal)) => tell(&origin, signal, &log),
-        (false, None) => serve(origin, log, &args),
+        (false, None) => serve(origin, log, args),
     };
     done.unwrap_or(1)
 }
@@ -85,7 +87,7 @@ fn try_out(origin: &Origin, options: &Options, log: &Log) -> Result<Sources, Fai
         pidfile::check(path).map_err(|e| cannot_open(path, &e, log))?;
     }
     let sources = plan.sources.clone();
-    plan.open(None, Purpose::Test, log)?;
+    plan.open(&Sockets::default(), &Zones::default(), Purpose::Test, log)?;
     Ok(sources)
 }
 
@@ -116,8 +118,12 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> 
 }
 
 /// Starts the server; returns when this process has done its part.
-fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
-    let cycle = origin.read(&first)?.open(None, Purpose::Serve, &first)?;
+fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed> {
+    let left = inherit::take(&first);
+    let inherited = left.is_some();
+    let left = left.unwrap_or_default();
+    let cycle = origin.read(&first)?.open(&left, &Zones::default(), Purpose::Serve, &first)?;
+    drop(left);
     describe(&cycle, &cycle.log);
     if origin.paths.conf.is_none() {
         let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());
@@ -128,7 +134,8 @@ fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
         Failed
     })?;
     let mut starter = None;
-    if cycle.config.daemon {
+    // A successor is in the background where its predecessor is.
+    if cycle.config.daemon && !inherited {
         match daemon::detach() {
             Ok(Side::Foreground(code)) => return Ok(code),
             Ok(Side::Background(waiting)) => starter = Some(waiting),
@@ -143,7 +150,7 @@ fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
     }
     redirect_stderr(&cycle.log);
     drop(first);
-    play(origin, cycle, args, || {
+    play(origin, cycle, inherited, args, || {
         if let Some(starter) = starter {
             starter.release();
         }
@@ -154,7 +161,8 @@ fn serve(origin: Origin, first: Log, args: &[OsString]) -> Result<i32, Failed> {
 fn play(
     origin: Origin,
     cycle: Cycle,
-    args: &[OsString],
+    inherited: bool,
+    args: Vec<OsString>,
     started: impl FnOnce(),
 ) -> Result<i32, Failed> {
     if !cycle.config.master {
@@ -162,7 +170,7 @@ fn play(
         return Ok(single::run(cycle, &origin));
     }
     let log = Arc::clone(&cycle.log);
-    let master = Master::new(origin, cycle, args).map_err(|e| {
+    let master = Master::new(origin, cycle, args, inherited).map_err(|e| {
         log!(log, Emerg, None, "the master cannot start {}", Cause(&e));
         Failed
     })?;

@@ -147,12 +147,15 @@ impl Origin {
 }
 
 impl Plan {
-    /// Opens what the configuration listens on and its shared memory, taking over what `old` has
-    /// open.
-    pub fn open(self, old: Option<&Cycle>, purpose: Purpose, log: &Log) -> Result<Cycle, Failed> {
-        let none = (Sockets::default(), Zones::default());
-        let (old_sockets, old_zones) =
-            old.map_or((&none.0, &none.1), |old| (&old.sockets, &old.zones));
+    /// Opens what the configuration listens on and its shared memory, taking over what is open
+    /// already.
+    pub fn open(
+        self,
+        old_sockets: &Sockets,
+        old_zones: &Zones,
+        purpose: Purpose,
+        log: &Log,
+    ) -> Result<Cycle, Failed> {
         let zones = self.zones.open(old_zones).map_err(|text| {
             log!(log, Emerg, None, "{text}");
             Failed

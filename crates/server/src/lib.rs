@@ -12,6 +12,7 @@ mod cycle;
 mod daemon;
 mod directories;
 mod embedded;
+mod inherit;
 mod listen;
 mod master;
 mod paths;

@@ -1,7 +1,39 @@
-//! Replacing the file behind a descriptor number that others hold. Kernel: dup3(2).
+//! Descriptor numbers: exchanging the file behind one that others hold, and owning those that
+//! another program left open for this one. dup3(2), execve(2).
 
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt;
+
+/// Takes over the listening sockets that the program before this one left open at `execve`,
+/// each with close-on-exec; numbers that are no listening socket are passed by.
+///
+/// To be called once, before this program listens anywhere itself; later calls find nothing.
+pub fn inherited_listeners(numbers: &BTreeSet<i32>) -> Vec<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::SeqCst) {
+        return Vec::new();
+    }
+    numbers.iter().filter(|n| **n > 2).filter_map(|n| adopt(*n).ok()).collect()
+}
+
+/// Owns a listening socket by its number.
+fn adopt(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the number is borrowed for two questions to the kernel, which refuses one that is
+    // not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    if !sockopt::socket_acceptconn(borrowed)? {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+    // SAFETY: it is a listening socket, and this program has not made any yet, so nobody else in
+    // it owns the number; each number is taken once, since the caller gives a set, once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
 
 /// Puts `with`'s open file behind `target`'s number and closes `with`.
 ///
@@ -26,6 +58,18 @@ pub fn replace(target: BorrowedFd<'_>, with: OwnedFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_listening_sockets_are_taken_and_only_once() {
+        let left_open = |fd: OwnedFd| std::os::fd::IntoRawFd::into_raw_fd(fd);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = left_open(listener.into());
+        let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let numbers = [0, listener, other.as_raw_fd(), 100_000, -1].into();
+        let taken = inherited_listeners(&numbers);
+        assert_eq!(taken.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(), [listener]);
+        assert!(inherited_listeners(&numbers).is_empty());
+    }
     use std::io::{Read, Seek, Write};
     use std::os::fd::AsFd;
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Dir(PathBuf);
 
 impl Dir {
-    /// Makes one. Workers that are nobody may read it, too.
+    /// Makes one, with the directory `logs` in it that a prefix has. Workers that are nobody may
+    /// read it, too.
     #[expect(clippy::new_without_default, reason = "it makes something on disk")]
     pub fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -18,7 +19,7 @@ impl Dir {
         let path = std::env::temp_dir().join(format!("weir-test-{}-{n}", std::process::id()));
         // Left over from a test that failed in a process of the same number.
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a directory for the test");
+        fs::create_dir_all(path.join("logs")).expect("a directory for the test");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
         Dir(path)
     }

@@ -18,6 +18,6 @@ mod wait;
 
 pub use dir::Dir;
 pub use http::{Client, Response};
-pub use process::{Process, children, run};
+pub use process::{Process, children, run, wait_end};
 pub use server::{Server, free_port};
 pub use wait::{PATIENCE, until};

@@ -75,7 +75,7 @@ pub(crate) fn signal_pid(pid: i32, signal: Signal) {
 }
 
 /// Waits for the end of a process, which need not be a child.
-pub(crate) fn wait_end(pid: i32) {
+pub fn wait_end(pid: i32) {
     assert!(ends(pid), "process {pid} does not end");
 }
 

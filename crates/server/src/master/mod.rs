@@ -7,6 +7,7 @@
 mod children;
 mod reload;
 mod rows;
+mod upgrade;
 
 pub use children::FATAL;
 
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitStatus};
 use weir_log::{Cause, OpenLogs, log};
 use weir_metrics::{Metric, Registry, Row};
 use weir_sys::process::{Fork, fork};
@@ -30,6 +31,7 @@ use weir_sys::title::Title;
 
 use self::children::{Child, Restarts};
 use self::rows::Rows;
+use self::upgrade::Kin;
 use crate::channel::{self, End, Heard, Order};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
@@ -84,6 +86,9 @@ pub struct Master {
     ending: Option<Ending>,
     /// Workers of older cycles are to be told to finish when the new ones run.
     replacing: bool,
+    kin: Kin,
+    /// The command line, to start a successor by.
+    args: Vec<OsString>,
 }
 
 /// How the server ends.
@@ -103,9 +108,14 @@ pub fn registry() -> io::Result<Registry> {
 }
 
 impl Master {
-    /// A master for a cycle whose sockets are open; `args` is the command line. The signals of
-    /// [`signals::prepare`] are blocked.
-    pub fn new(origin: Origin, cycle: Cycle, args: &[OsString]) -> io::Result<Master> {
+    /// A master for a cycle whose sockets are open, inherited from a predecessor or not; `args` is
+    /// the command line. [`signals::prepare`] was called.
+    pub fn new(
+        origin: Origin,
+        cycle: Cycle,
+        args: Vec<OsString>,
+        inherited: bool,
+    ) -> io::Result<Master> {
         let registry = registry()?;
         let counters = registry.row(OWN_ROW).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut title = Title::take()
@@ -127,6 +137,8 @@ impl Master {
             title,
             ending: None,
             replacing: false,
+            kin: Kin::new(inherited),
+            args,
         })
     }
 
@@ -247,15 +259,12 @@ impl Master {
                 Wish::Quit => self.quit(),
                 Wish::Terminate => self.terminate(),
                 Wish::Reopen => self.reopen(),
-                Wish::Reconfigure if self.ending.is_none() => self.reconfigure()?,
-                Wish::StopAccepting if self.cycle.config.daemon => self.stop_accepting(),
-                Wish::ChangeBinary => log!(
-                    self.cycle.log,
-                    Notice,
-                    None,
-                    "changing the binary is not built into weir yet, the signal is ignored"
-                ),
-                Wish::Reconfigure | Wish::StopAccepting => {}
+                Wish::Reconfigure if self.ending.is_some() => {}
+                Wish::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
+                Wish::Reconfigure => self.reconfigure()?,
+                Wish::StopAccepting if self.is_daemon() => self.stop_accepting(),
+                Wish::ChangeBinary => self.change_binary(),
+                Wish::StopAccepting => {}
             }
         }
         ControlFlow::Continue(())
@@ -267,7 +276,8 @@ impl Master {
             Wish::Terminate => ", exiting",
             Wish::Reopen => ", reopening logs",
             Wish::Reconfigure => ", reconfiguring",
-            Wish::StopAccepting if self.cycle.config.daemon => ", stop accepting connections",
+            Wish::StopAccepting if self.is_daemon() => ", stop accepting connections",
+            Wish::ChangeBinary if self.may_change_binary() => ", changing binary",
             Wish::ChangeBinary => ", ignoring",
             Wish::StopAccepting | Wish::Reap => "",
         }
@@ -278,7 +288,7 @@ impl Master {
         while let Some((pid, status)) = children::ended(&self.cycle.log) {
             let at = self.children.iter().position(|child| child.pid == pid);
             let Some(child) = at.map(|at| self.children.swap_remove(at)) else {
-                children::tell_end("unknown process", pid, status, &self.cycle.log);
+                self.reap_other(pid, status);
                 continue;
             };
             let fatal = children::tell_end("worker process", pid, status, &self.cycle.log);
@@ -296,6 +306,16 @@ impl Master {
             }
         }
         self.retire_replaced();
+    }
+
+    /// A process that is no worker has ended: the successor, or one that nobody knows.
+    fn reap_other(&mut self, pid: Pid, status: WaitStatus) {
+        let is_successor = self.kin.successor == Some(pid);
+        let name = if is_successor { "new binary process" } else { "unknown process" };
+        children::tell_end(name, pid, status, &self.cycle.log);
+        if is_successor {
+            self.lose_successor();
+        }
     }
 
     /// Frees what a dead worker held.
@@ -354,7 +374,13 @@ impl Master {
         }
     }
 
+    /// Whether this runs in the background; a successor does as its predecessor.
+    fn is_daemon(&self) -> bool {
+        self.cycle.config.daemon || self.kin.predecessor.is_some()
+    }
+
     fn stop_accepting(&mut self) {
+        self.kin.resting = true;
         self.restarts.clear();
         for child in &mut self.children {
             child.order(Order::Quit, &self.cycle.log);
@@ -375,14 +401,16 @@ impl Master {
     }
 
     fn close_sockets(&mut self) {
-        self.cycle.sockets.unlink(&self.cycle.log);
+        if !self.kin.shares_sockets() {
+            self.cycle.sockets.unlink(&self.cycle.log);
+        }
         self.cycle.sockets = Sockets::default();
     }
 
     fn end(&mut self) -> Role {
         let log = Arc::clone(&self.cycle.log);
-        if let Some(path) = &self.cycle.config.pid
-            && let Err(e) = std::fs::remove_file(path)
+        if let Some(path) = self.own_pid_file()
+            && let Err(e) = std::fs::remove_file(&path)
         {
             log!(log, Alert, None, "unlink() \"{}\" failed {}", path.display(), Cause(&e));
         }

@@ -30,7 +30,7 @@ impl Master {
     fn next_cycle(&self) -> Result<Cycle, Failed> {
         let log = &self.cycle.log;
         let plan = self.origin.read(log)?;
-        let cycle = plan.open(Some(&self.cycle), Purpose::Serve, log)?;
+        let cycle = plan.open(&self.cycle.sockets, &self.cycle.zones, Purpose::Serve, log)?;
         if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
             pidfile::write(path).map_err(|e| {
                 log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));

@@ -10,13 +10,13 @@ mod options;
 mod tests;
 
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Timespec;
 use weir_http::{Address, Listen};
-use weir_log::{Log, log};
+use weir_log::{Cause, Log, log};
 
 use self::open::{open, unlink};
 use self::options::{configure, share_ports, steer_to};
@@ -102,6 +102,36 @@ impl Sockets {
             sockets.configure(old, log);
         }
         Ok(sockets)
+    }
+
+    /// Sockets that another program left, by their addresses; their options are not known.
+    pub fn inherited(left: Vec<OwnedFd>, log: &Log) -> Sockets {
+        let mut sockets = Sockets::default();
+        for fd in left {
+            match rustix::net::getsockname(&fd) {
+                Ok(name) => sockets.add(Address::from_any(Some(name)), fd),
+                Err(e) => {
+                    let cause = Cause(&e.into()).to_string();
+                    log!(
+                        log,
+                        Crit,
+                        None,
+                        "getsockname() of the inherited socket #{} failed {cause}",
+                        fd.as_raw_fd()
+                    );
+                }
+            }
+        }
+        sockets
+    }
+
+    fn add(&mut self, address: Address, fd: OwnedFd) {
+        match self.list.iter_mut().find(|socket| socket.listen.address == address) {
+            Some(socket) => socket.copies.push(Arc::new(fd)),
+            None => {
+                self.list.push(Socket::new(open::unknown(address), vec![Arc::new(fd)], 1));
+            }
+        }
     }
 
     /// Every socket, in the order of the site's list.

@@ -95,6 +95,23 @@ pub fn unlink(path: &Path, log: &Log) {
     }
 }
 
+/// What is assumed of a socket that was not opened here: nothing but its address.
+pub fn unknown(address: Address) -> Listen {
+    Listen {
+        address,
+        backlog: 0,
+        reuseport: false,
+        ipv6only: true,
+        deferred: false,
+        rcvbuf: None,
+        sndbuf: None,
+        fastopen: None,
+        so_keepalive: None,
+        multipath: false,
+        bind: false,
+    }
+}
+
 /// The length of the accept queue as the kernel takes it.
 pub fn backlog(listen: &Listen) -> i32 {
     i32::try_from(listen.backlog).unwrap_or(i32::MAX)

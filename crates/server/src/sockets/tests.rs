@@ -11,19 +11,7 @@ fn any_port() -> SocketAddr {
 }
 
 fn listen(address: Address) -> Listen {
-    Listen {
-        address,
-        backlog: 16,
-        reuseport: false,
-        ipv6only: true,
-        deferred: false,
-        rcvbuf: None,
-        sndbuf: None,
-        fastopen: None,
-        so_keepalive: None,
-        multipath: false,
-        bind: false,
-    }
+    Listen { backlog: 16, ..open::unknown(address) }
 }
 
 fn fds(sockets: &Sockets) -> Vec<Vec<i32>> {

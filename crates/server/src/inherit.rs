@@ -1,0 +1,84 @@
+//! Listening sockets from one program to the next: a binary upgrade.
+//!
+//! The old master leaves its sockets open over `execve` and names them in an environment
+//! variable; the new one takes them over. Name and form of the variable are nginx's, so that an
+//! nginx can hand over to weir, and the other way round.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use weir_log::{Cause, Log, log};
+use weir_sys::{descriptor, environment};
+
+use crate::sockets::Sockets;
+
+/// The variable: the numbers of the sockets, each with a semicolon behind it.
+pub const VARIABLE: &str = "NGINX";
+
+/// Takes over what a predecessor left; nothing when there is none.
+pub fn take(log: &Log) -> Option<Sockets> {
+    let text = std::env::var(VARIABLE).ok()?;
+    log!(log, Notice, None, "using inherited sockets from \"{text}\"");
+    forget(log);
+    let (numbers, wrong) = parse(&text);
+    if let Some(wrong) = wrong {
+        log!(
+            log,
+            Emerg,
+            None,
+            "invalid socket number \"{wrong}\" in {VARIABLE} environment variable, ignoring the \
+             rest of the variable"
+        );
+    }
+    Some(Sockets::inherited(descriptor::inherited_listeners(&numbers), log))
+}
+
+/// Takes the variable out of the environment: the sockets are ours now.
+fn forget(log: &Log) {
+    let rest: Vec<(OsString, OsString)> =
+        std::env::vars_os().filter(|(name, _)| name != VARIABLE).collect();
+    if let Err(e) = environment::replace(&rest) {
+        log!(log, Alert, None, "the environment could not be set {}", Cause(&e));
+    }
+}
+
+/// The numbers before the first one that is wrong, and that one.
+fn parse(text: &str) -> (BTreeSet<i32>, Option<&str>) {
+    let mut numbers = BTreeSet::new();
+    for word in text.split_terminator([';', ':']) {
+        match word.parse() {
+            Ok(number) if number >= 0 => numbers.insert(number),
+            _ => return (numbers, Some(word)),
+        };
+    }
+    (numbers, None)
+}
+
+/// Runs `start` while the sockets stay open over `execve`, with the value of [`VARIABLE`] that
+/// names them.
+pub fn leave<T>(sockets: &Sockets, start: impl FnOnce(String) -> io::Result<T>) -> io::Result<T> {
+    let all = || sockets.iter().flat_map(|socket| &socket.copies);
+    let keep = |flags| all().try_for_each(|fd| fcntl_setfd(fd.as_fd(), flags));
+    let text: String = all().map(|fd| format!("{};", fd.as_raw_fd())).collect();
+    let started = keep(FdFlags::empty()).map_err(Into::into).and_then(|()| start(text));
+    keep(FdFlags::CLOEXEC)?;
+    started
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_end_with_semicolons() {
+        assert_eq!(parse("6;7;"), ([6, 7].into(), None));
+        assert_eq!(parse("6:7"), ([6, 7].into(), None));
+        assert_eq!(parse(""), (BTreeSet::new(), None));
+        assert_eq!(parse("6;x;7;"), ([6].into(), Some("x")));
+        assert_eq!(parse("-1;"), (BTreeSet::new(), Some("-1")));
+        assert_eq!(parse("6;99999999999;"), ([6].into(), Some("99999999999")));
+    }
+}

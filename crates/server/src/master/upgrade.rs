@@ -1,0 +1,146 @@
+//! Starting a new program on the same sockets, and getting rid of the old one or of the new one.
+//!
+//! nginx: ngx_exec_new_binary(). USR2 starts the successor, WINCH finishes the old workers, QUIT
+//! ends the old master; HUP brings the old workers back, QUIT to the successor ends it.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, getppid};
+use weir_log::{Cause, log};
+
+use super::{Master, Role};
+use crate::inherit::{self, VARIABLE};
+
+/// Added to the pid file's name while a successor has that name.
+const OLD: &str = ".oldbin";
+
+/// How this master is related to others.
+#[derive(Debug, Default)]
+pub(super) struct Kin {
+    /// The program that took over, or is about to.
+    pub(super) successor: Option<Pid>,
+    /// The master that started this one by USR2.
+    pub(super) predecessor: Option<Pid>,
+    /// WINCH has finished the workers.
+    pub(super) resting: bool,
+}
+
+impl Kin {
+    /// The relations of a new master; one that inherited its sockets has a predecessor.
+    pub(super) fn new(inherited: bool) -> Kin {
+        Kin { predecessor: getppid().filter(|_| inherited), ..Kin::default() }
+    }
+
+    /// Whether the predecessor still runs.
+    fn has_predecessor(&self) -> bool {
+        self.predecessor.is_some() && self.predecessor == getppid()
+    }
+
+    /// Whether another master uses the same sockets and their files.
+    pub(super) fn shares_sockets(&self) -> bool {
+        self.successor.is_some() || self.has_predecessor()
+    }
+}
+
+impl Master {
+    /// Whether USR2 has a meaning now: two programs at a time are enough.
+    pub(super) fn may_change_binary(&self) -> bool {
+        !self.kin.shares_sockets()
+    }
+
+    pub(super) fn change_binary(&mut self) {
+        let log = &self.cycle.log;
+        if !self.may_change_binary() {
+            log!(
+                log,
+                Crit,
+                None,
+                "the changing binary signal is ignored: you should shutdown or terminate before \
+                 either old or new binary's process"
+            );
+            return;
+        }
+        log!(log, Notice, None, "changing binary");
+        let Some((program, args)) = self.args.split_first() else { return };
+        if let Err(e) = self.step_aside() {
+            log!(log, Alert, None, "rename() of the pid file failed {}", Cause(&e));
+            return;
+        }
+        let started = inherit::leave(&self.cycle.sockets, |sockets| {
+            Command::new(program).args(args).env(VARIABLE, sockets).spawn()
+        });
+        match started {
+            Ok(child) => {
+                log!(log, Notice, None, "start new binary process {}", child.id());
+                self.kin.successor = Pid::from_raw(child.id() as i32);
+            }
+            Err(e) => {
+                let program = program.to_string_lossy();
+                log!(
+                    log,
+                    Alert,
+                    None,
+                    "execve() failed while executing new binary process \"{program}\" {}",
+                    Cause(&e)
+                );
+                self.step_back();
+            }
+        }
+    }
+
+    /// The successor has ended: this master is the only one again.
+    pub(super) fn lose_successor(&mut self) {
+        self.kin.successor = None;
+        self.step_back();
+        if self.kin.resting && self.ending.is_none() {
+            self.kin.resting = false;
+            (0..self.cycle.config.processes)
+                .for_each(|index| self.restarts.plan(index, true, std::time::Instant::now()));
+        }
+    }
+
+    /// HUP while there is a successor: the workers come back with the configuration they had.
+    pub(super) fn bring_back(&mut self) -> ControlFlow<Role> {
+        if std::mem::take(&mut self.kin.resting) {
+            return self.start_workers();
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The pid file that is this master's now.
+    pub(super) fn own_pid_file(&self) -> Option<PathBuf> {
+        let path = self.cycle.config.pid.as_deref()?;
+        Some(if self.kin.successor.is_some() { old_name(path) } else { path.to_owned() })
+    }
+
+    /// Leaves the pid file's name to the successor.
+    fn step_aside(&self) -> std::io::Result<()> {
+        match &self.cycle.config.pid {
+            Some(path) => std::fs::rename(path, old_name(path)),
+            None => Ok(()),
+        }
+    }
+
+    fn step_back(&self) {
+        let Some(path) = &self.cycle.config.pid else { return };
+        if let Err(e) = std::fs::rename(old_name(path), path) {
+            log!(
+                self.cycle.log,
+                Alert,
+                None,
+                "rename() {} back to {} failed {}",
+                old_name(path).display(),
+                path.display(),
+                Cause(&e)
+            );
+        }
+    }
+}
+
+fn old_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(OLD);
+    name.into()
+}

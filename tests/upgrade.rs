@@ -1,0 +1,154 @@
+//! Binary upgrade: USR2 starts a successor on the same sockets, and either of the two may go.
+
+use rustix::process::{Pid, Signal, kill_process};
+use weir_testkit::{Client, Dir, free_port, run, until, wait_end};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server in the background, where WINCH means something.
+struct Daemon {
+    dir: Dir,
+    port: u16,
+    args: Vec<String>,
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        let (dir, port) = (Dir::new(), free_port());
+        dir.write(
+            "nginx.conf",
+            format!(
+                "error_log error.log info; pid nginx.pid; worker_processes 2; events {{ }}
+                 http {{ server {{
+                     listen 127.0.0.1:{port}; listen unix:{}/sock; return 200 $pid;
+                 }} }}",
+                dir.path().display()
+            ),
+        );
+        let prefix = format!("{}/", dir.path().display());
+        let args = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"].map(str::to_owned);
+        assert!(run(WEIR, &args).status.success(), "{}", dir.read("error.log"));
+        Daemon { dir, port, args: args.to_vec() }
+    }
+
+    fn pid(&self, file: &str) -> i32 {
+        self.dir.read(file).trim().parse().unwrap_or(0)
+    }
+
+    fn signal(&self, pid: i32, signal: Signal) {
+        kill_process(Pid::from_raw(pid).expect("a process id"), signal).expect("a signal");
+    }
+
+    fn wait(&self, what: &str, done: impl FnMut() -> bool) {
+        assert!(until(self.dir.path(), done), "{what}:\n{}", self.dir.read("error.log"));
+    }
+
+    /// Starts a successor and waits until it serves, too; the process ids of both.
+    fn upgrade(&self) -> (i32, i32) {
+        let old = self.pid("nginx.pid");
+        self.signal(old, Signal::USR2);
+        self.wait("no successor", || {
+            let pid = self.pid("nginx.pid");
+            pid != 0 && pid != old && self.dir.read("nginx.pid").ends_with('\n')
+        });
+        let new = self.pid("nginx.pid");
+        let ready = format!("{new}#{new}: start worker process ");
+        self.wait("no workers", || self.dir.read("error.log").matches(&ready).count() == 2);
+        assert_eq!(self.pid("nginx.pid.oldbin"), old);
+        (old, new)
+    }
+
+    fn answers(&self) -> bool {
+        Client::connect(self.port).get("/").status == 200
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for file in ["nginx.pid", "nginx.pid.oldbin"] {
+            if let Some(pid) = Pid::from_raw(self.pid(file)) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_successor_takes_over() {
+    let daemon = Daemon::start();
+    let (old, new) = daemon.upgrade();
+    assert!(daemon.dir.read("error.log").contains("using inherited sockets from \""));
+    daemon.signal(old, Signal::WINCH);
+    let told = |pid: i32| format!("{pid}#{pid}: gracefully shutting down");
+    let shut = |log: &str| log.matches(": gracefully shutting down").count();
+    daemon.wait("old workers stay", || shut(&daemon.dir.read("error.log")) == 2);
+    assert!(daemon.answers());
+    daemon.signal(old, Signal::QUIT);
+    wait_end(old);
+    assert!(!daemon.dir.file("nginx.pid.oldbin").exists());
+    assert_eq!(daemon.pid("nginx.pid"), new);
+    // The socket's file is the successor's now.
+    assert!(daemon.dir.file("sock").exists());
+    assert!(daemon.answers());
+    assert!(!daemon.dir.read("error.log").contains("[alert]"));
+    assert!(!daemon.dir.read("error.log").contains(&told(new)));
+
+    // And it can be followed in turn.
+    let (old, next) = daemon.upgrade();
+    assert_eq!(old, new);
+    daemon.signal(old, Signal::QUIT);
+    wait_end(old);
+    assert!(daemon.answers());
+    let stop = daemon.args.iter().map(String::as_str).chain(["-s", "stop"]);
+    assert!(run(WEIR, stop).status.success());
+    wait_end(next);
+    assert!(!daemon.dir.file("sock").exists() && !daemon.dir.file("nginx.pid").exists());
+}
+
+#[test]
+fn a_successor_that_goes_leaves_everything_as_it_was() {
+    let daemon = Daemon::start();
+    let (old, new) = daemon.upgrade();
+    daemon.signal(old, Signal::WINCH);
+    let shut = |log: &str| log.matches(": gracefully shutting down").count();
+    daemon.wait("old workers stay", || shut(&daemon.dir.read("error.log")) == 2);
+    daemon.signal(new, Signal::QUIT);
+    let line = format!("new binary process {new} exited with code 0");
+    daemon.wait("the successor stays", || daemon.dir.read("error.log").contains(&line));
+    daemon.wait("the pid file", || daemon.pid("nginx.pid") == old);
+    assert!(daemon.answers() && daemon.dir.file("sock").exists());
+    // A second successor may come.
+    daemon.upgrade();
+}
+
+#[test]
+fn old_workers_come_back_when_they_are_called() {
+    let daemon = Daemon::start();
+    let (old, new) = daemon.upgrade();
+    daemon.signal(old, Signal::WINCH);
+    let shut = |log: &str| log.matches(": gracefully shutting down").count();
+    daemon.wait("old workers stay", || shut(&daemon.dir.read("error.log")) == 2);
+    daemon.signal(old, Signal::HUP);
+    let line = format!("{old}#{old}: start worker process ");
+    daemon.wait("no workers", || daemon.dir.read("error.log").matches(&line).count() == 4);
+    // Two programs are enough.
+    for pid in [old, new] {
+        daemon.signal(pid, Signal::USR2);
+        let refused = format!("{pid}#{pid}: the changing binary signal is ignored");
+        daemon.wait("a third program", || daemon.dir.read("error.log").contains(&refused));
+    }
+    assert!(daemon.answers());
+}
+
+#[test]
+fn a_successor_that_cannot_start_changes_nothing() {
+    let daemon = Daemon::start();
+    let old = daemon.pid("nginx.pid");
+    daemon.dir.write("nginx.conf", "error_log error.log info; pid nginx.pid; events { } htp { }");
+    daemon.signal(old, Signal::USR2);
+    daemon.wait("the successor starts", || {
+        let log = daemon.dir.read("error.log");
+        log.contains("exited with code 1") && daemon.pid("nginx.pid") == old
+    });
+    assert!(daemon.answers());
+}
