@@ -127,13 +127,14 @@ impl Policy for Fair {
             return self.arm();
         }
         let slack = if self.armed { self.slack } else { 0 };
-        if is_above_mean(now, loops, self.me, slack) {
+        let Standing { above, absent } = standing(now, loops, self.me, slack);
+        if above {
             self.seen = None;
             return self.disarm(now, loops);
         }
         self.seen = Some((now, own.open, own.inflight));
         self.alone = None;
-        let at_most = has_absent(now, loops).then_some(PROBE_LAST);
+        let at_most = absent.then_some(PROBE_LAST);
         Wait { at_most, ..self.arm() }
     }
 
@@ -180,30 +181,38 @@ impl Policy for Fair {
     }
 }
 
-/// Whether loop `me` carries more than the mean of the loops that count.
-fn is_above_mean(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> bool {
-    let stamp = loops.stamp(now);
-    let own = loops.row(me).load();
-    let others = || {
-        let counting = loops.rows().filter(|&(i, row)| i != me && loops.counts(row, stamp));
-        counting.map(|(_, row)| {
-            let busy = u64::from(row.state() == State::Awake);
-            (row.load().open, row.load().inflight.max(busy))
-        })
-    };
-    let open = Mean::of(others().map(|(open, _)| open).chain([own.open]));
-    if !open.admits(own.open, slack) {
-        return true;
-    }
-    let peers = others().filter(|&(theirs, _)| open.admits(theirs, slack));
-    !Mean::of(peers.map(|(_, inflight)| inflight).chain([own.inflight])).admits(own.inflight, slack)
+/// How a loop stands among those that count.
+struct Standing {
+    /// It carries more than the mean.
+    above: bool,
+    /// Some loop does not count now, and will when it is back.
+    absent: bool,
 }
 
-/// Whether some loop does not count now, and will when it is back.
-fn has_absent(now: Instant, loops: &LoadTable<'_>) -> bool {
+/// Compares loop `me` with the mean, open connections first.
+fn standing(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> Standing {
     let stamp = loops.stamp(now);
-    let there = |state| matches!(state, State::Awake | State::Armed | State::Disarmed);
-    loops.rows().any(|(_, row)| there(row.state()) && !loops.counts(row, stamp))
+    let own = loops.row(me).load();
+    let others = || loops.rows().filter(|&(i, _)| i != me);
+    let counting = || others().filter(|&(_, row)| loops.counts(row, stamp));
+    let mut open = Mean { sum: own.open, n: 1 };
+    let mut absent = false;
+    for (_, row) in others() {
+        if loops.counts(row, stamp) {
+            open.add(row.load().open);
+        } else {
+            absent |= matches!(row.state(), State::Awake | State::Armed | State::Disarmed);
+        }
+    }
+    if !open.admits(own.open, slack) || own.inflight == 0 {
+        return Standing { above: !open.admits(own.open, slack), absent };
+    }
+    let mut inflight = Mean { sum: own.inflight, n: 1 };
+    for (_, row) in counting().filter(|(_, row)| open.admits(row.load().open, slack)) {
+        let busy = u64::from(row.state() == State::Awake);
+        inflight.add(row.load().inflight.max(busy));
+    }
+    Standing { above: !inflight.admits(own.inflight, slack), absent }
 }
 
 struct Mean {
@@ -212,15 +221,15 @@ struct Mean {
 }
 
 impl Mean {
-    fn of(values: impl Iterator<Item = u64>) -> Mean {
-        let (sum, n) = values.fold((0, 0), |(sum, n), v| (sum + v, n + 1));
-        Mean { sum, n }
+    fn add(&mut self, value: u64) {
+        self.sum += value;
+        self.n += 1;
     }
 
     /// Not above the mean. It is taken exactly below 16, where one connection is a lot; beyond, a
     /// sixteenth more does not matter and would make loops come and go.
     fn admits(&self, value: u64, slack: u64) -> bool {
-        let mean = self.sum / self.n.max(1);
+        let mean = self.sum / self.n;
         value.saturating_mul(self.n) <= self.sum || value <= mean + (mean / 16).max(slack)
     }
 }

@@ -170,6 +170,7 @@ macro_rules! laws {
 
             proptest! {
                 #![proptest_config(ProptestConfig {
+                    cases: ProptestConfig::default().cases / 4,
                     failure_persistence: None,
                     ..ProptestConfig::default()
                 })]

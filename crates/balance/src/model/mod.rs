@@ -8,6 +8,7 @@
 
 mod clients;
 mod queue;
+mod witness;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 pub use self::clients::Client;
 use self::clients::Clients;
 use self::queue::Socket;
+pub use self::witness::Witness;
 use crate::{After, Arm, Kind, Load, LoadTable, Probe, Seat, Setup, Shape};
 
 /// From the wake-up to the first line of a turn.
@@ -36,27 +38,6 @@ pub struct World {
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     serial: u64,
     witness: Witness,
-}
-
-/// What was observed from outside.
-#[derive(Debug, Default)]
-pub struct Witness {
-    /// From the connect (or, on a kept connection, the request) to the answer.
-    pub latencies: Vec<Duration>,
-    /// Answered requests, by loop.
-    pub answered: Vec<u64>,
-    /// Accepted connections, by loop.
-    pub accepted: Vec<u64>,
-    /// Wake-ups that found no connection in the queue they were for.
-    pub empty: u64,
-    /// Connections that a killed loop held.
-    pub lost: u64,
-    /// The longest time for which one connection waited in a shared queue while one loop, alive
-    /// and not stopped, slept on.
-    pub waited_beside_sleeper: Duration,
-    /// The longest time for which every loop that lives slept, and none was armed.
-    pub nobody_armed: Duration,
-    unarmed_since: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -539,25 +520,5 @@ impl Loop {
 
     fn load(&self) -> Load {
         Load { inflight: self.inflight, open: self.connections.len() as u64 }
-    }
-}
-
-impl Witness {
-    /// The latency that this share (0 to 1) of the requests did not exceed.
-    #[must_use]
-    pub fn quantile(&self, share: f64) -> Duration {
-        let mut sorted = self.latencies.clone();
-        sorted.sort_unstable();
-        let rank = (sorted.len() as f64 * share) as usize;
-        sorted.get(rank.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
-    }
-
-    /// The coefficient of variation of the answered requests over the loops.
-    #[must_use]
-    pub fn variation(&self) -> f64 {
-        let n = self.answered.len().max(1) as f64;
-        let mean = self.answered.iter().sum::<u64>() as f64 / n;
-        let square = |&a: &u64| (a as f64 - mean).powi(2);
-        (self.answered.iter().map(square).sum::<f64>() / n).sqrt() / mean
     }
 }
