@@ -127,6 +127,11 @@ pub fn server(text: &str, default_port: u16) -> Result<Vec<Address>, &'static st
     Ok(ips.into_iter().map(|ip| Address::Inet(SocketAddr::new(ip, port))).collect())
 }
 
+/// The addresses of a name alone, without port.
+pub fn named(host: &str) -> Result<Vec<IpAddr>, &'static str> {
+    if host.is_empty() { Err("no host") } else { resolve(Host::Name(host)) }
+}
+
 enum Host<'a> {
     Ip(IpAddr),
     Name(&'a str),

@@ -10,6 +10,7 @@ use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
+use weir_proto::proxy_protocol;
 
 use crate::address::Address;
 use crate::modules::core::Conf;
@@ -41,6 +42,8 @@ pub struct Conn {
     pub started: Instant,
     /// `tcp_nodelay` was asked for.
     nodelay: Cell<bool>,
+    /// What a balancer in front said of the client.
+    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
     local: OnceCell<Address>,
 }
 
@@ -54,6 +57,7 @@ struct Resting {
     nodelay: bool,
     /// `keepalive_min_timeout`: until then it stays, even if the worker ends.
     stays: Instant,
+    proxy: OnceCell<Box<proxy_protocol::Header>>,
 }
 
 impl Conn {
@@ -83,8 +87,16 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
     let now = worker.handle.now();
     let number = worker.next_connection();
     let timeout = worker.site.first_timeout(listen);
-    let resting =
-        Resting { peer, listen, number, requests: 0, started: now, nodelay: false, stays: now };
+    let resting = Resting {
+        peer,
+        listen,
+        number,
+        requests: 0,
+        started: now,
+        nodelay: false,
+        stays: now,
+        proxy: OnceCell::new(),
+    };
     worker.began();
     rest(worker, stream, resting, now + timeout);
 }
@@ -117,6 +129,7 @@ impl Idle for Resting {
             requests: Cell::new(self.requests),
             started: self.started,
             nodelay: Cell::new(self.nodelay),
+            proxy: self.proxy,
             local: OnceCell::new(),
         });
         handle.spawn(run(conn, worker));
@@ -192,9 +205,9 @@ fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake) {
     let Some(conn) = Rc::try_unwrap(conn).ok().filter(|_| until > now) else {
         return worker.ended(false);
     };
-    let Conn { stream, peer, listen, number, requests, started, nodelay, .. } = conn;
+    let Conn { stream, peer, listen, number, requests, started, nodelay, proxy, .. } = conn;
     let (requests, nodelay) = (requests.get(), nodelay.get());
-    let resting = Resting { peer, listen, number, requests, started, nodelay, stays };
+    let resting = Resting { peer, listen, number, requests, started, nodelay, stays, proxy };
     rest(worker, stream, resting, until);
 }
 
@@ -246,6 +259,12 @@ async fn read_head(r: &mut Request) -> Head {
     let conn = r.conn.clone();
     let several = !r.site.is_single(&conn);
     let mut deadline = None;
+    if conn.requests.get() == 0
+        && r.site.protocols(&conn).proxy_protocol
+        && !read_proxy_header(r, &conn, &mut deadline).await
+    {
+        return Head::Over(0);
+    }
     loop {
         if !r.buf.is_empty() {
             let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
@@ -280,6 +299,30 @@ async fn read_head(r: &mut Request) -> Head {
             }
             Err(_) if r.buf.is_empty() => return Head::Over(0),
             Err(_) => return Head::Over(400),
+        }
+    }
+}
+
+/// Takes the header that a balancer puts before the first request. False if the connection is of no use.
+async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
+    loop {
+        match proxy_protocol::parse(&r.buf) {
+            Ok(proxy_protocol::Progress::Done { header, len }) => {
+                if let Some(header) = header {
+                    // Nobody else sets it, and only once.
+                    let _ = conn.proxy.set(header);
+                }
+                r.buf.drain(..len);
+                return true;
+            }
+            Ok(proxy_protocol::Progress::More) => {}
+            Err(error) => {
+                r.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+                return false;
+            }
+        }
+        if !matches!(read_more(r, conn, deadline).await, Ok(n) if n > 0) {
+            return false;
         }
     }
 }

@@ -47,6 +47,20 @@ pub struct Keepalive {
     pub count: Option<u32>,
 }
 
+/// What is spoken on an address before and below HTTP/1: parameters of `listen` that any line may add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Protocols {
+    /// `proxy_protocol`: each connection begins with a balancer's header.
+    pub proxy_protocol: bool,
+}
+
+impl Protocols {
+    /// What either of two lines asks for.
+    pub fn or(self, other: Protocols) -> Protocols {
+        Protocols { proxy_protocol: self.proxy_protocol | other.proxy_protocol }
+    }
+}
+
 /// One use of `listen`: an address and what it says about it.
 #[derive(Debug, Clone)]
 pub struct ListenLine {
@@ -56,6 +70,8 @@ pub struct ListenLine {
     pub default_server: bool,
     /// Says more of the socket than its address: only one line for an address may.
     pub options: bool,
+    /// What is spoken before and below HTTP/1.
+    pub protocols: Protocols,
     /// For error messages.
     pub at: Spot,
 }
@@ -83,6 +99,7 @@ pub fn parse(d: &Directive, warnings: &mut Vec<Error>) -> Result<Vec<ListenLine>
         },
         default_server: false,
         options: false,
+        protocols: Protocols::default(),
         at: Spot::new(d, first),
     };
     for word in d.args.iter().skip(1) {
@@ -122,7 +139,11 @@ fn parameter(
             warnings.push(d.warning(format!("accept filters \"{}\" {text}", word.lossy())));
             return Ok(());
         }
-        ("ssl" | "http2" | "quic" | "proxy_protocol", None) => {
+        ("proxy_protocol", None) => {
+            line.protocols.proxy_protocol = true;
+            return Ok(());
+        }
+        ("ssl" | "http2" | "quic", None) => {
             let known = "parameter of \"listen\" is known but not built into weir yet";
             return Err(d.error_at(word, format!("the \"{name}\" {known}")));
         }

@@ -130,6 +130,11 @@ impl Spot {
     pub fn error(&self, message: impl Into<String>) -> Error {
         Error::emerg(message).at(self.end).mark(self.word)
     }
+
+    /// A warning about it.
+    pub fn warning(&self, message: impl Into<String>) -> Error {
+        Error::warn(message).at(self.end).mark(self.word)
+    }
 }
 
 /// A directive that stands once in a block and sets one field of a module's settings.

@@ -9,7 +9,7 @@ use weir_conf::Error;
 
 use crate::address::Address;
 use crate::connection::Conn;
-use crate::listen::{Listen, ListenLine};
+use crate::listen::{Listen, ListenLine, Protocols};
 use crate::location::{Location, LocationId};
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
@@ -62,9 +62,16 @@ pub struct Site {
 #[derive(Debug)]
 struct Bound {
     /// Where other addresses of the port share a wildcard's socket: told apart by the local address.
-    addresses: HashMap<IpAddr, Hosts>,
+    addresses: HashMap<IpAddr, Endpoint>,
     /// The socket's own address.
-    own: Hosts,
+    own: Endpoint,
+}
+
+/// What one address leads to.
+#[derive(Debug)]
+struct Endpoint {
+    hosts: Hosts,
+    protocols: Protocols,
 }
 
 impl Site {
@@ -84,12 +91,14 @@ impl Site {
             lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
             list.push(server);
         }
-        let addresses = gather(&lines)?;
-        let mut hosts: Vec<(Listen, Hosts)> = Vec::new();
+        let addresses = gather(&lines, warnings)?;
+        let mut endpoints: Vec<(Listen, Endpoint)> = Vec::new();
         for group in addresses {
-            hosts.push((group.listen.clone(), group.hosts(&list, warnings)?));
+            let (listen, protocols) = (group.listen.clone(), group.protocols.all);
+            let hosts = group.hosts(&list, warnings)?;
+            endpoints.push((listen, Endpoint { hosts, protocols }));
         }
-        let (sockets, bound) = bind(hosts);
+        let (sockets, bound) = bind(endpoints);
         let log_targets = Vec::new();
         Ok(Site {
             sockets,
@@ -149,12 +158,21 @@ impl Site {
     /// How long a new connection of a socket may stay silent.
     pub fn first_timeout(&self, listen: usize) -> Duration {
         match self.bound.get(listen) {
-            Some(bound) => self.server(bound.own.default).conf.client_header_timeout,
+            Some(bound) => self.server(bound.own.hosts.default).conf.client_header_timeout,
             None => Duration::from_secs(60),
         }
     }
 
+    /// What is spoken on a connection's address before and below HTTP/1.
+    pub fn protocols(&self, conn: &Conn) -> Protocols {
+        self.endpoint(conn).protocols
+    }
+
     fn hosts(&self, conn: &Conn) -> &Hosts {
+        &self.endpoint(conn).hosts
+    }
+
+    fn endpoint(&self, conn: &Conn) -> &Endpoint {
         let bound = &self.bound[conn.listen];
         if bound.addresses.is_empty() {
             return &bound.own;
@@ -169,11 +187,49 @@ struct Group<'a> {
     listen: Listen,
     options_at: Option<&'a ListenLine>,
     default: Option<ServerId>,
+    protocols: Gathered,
     servers: Vec<ServerId>,
 }
 
+/// The protocols of an address as its lines add up.
+struct Gathered {
+    /// What any line asks for.
+    all: Protocols,
+    /// What later lines are compared with, once a second one was there.
+    expected: Option<Protocols>,
+    changed: bool,
+}
+
+impl Gathered {
+    fn new(first: Protocols) -> Self {
+        Gathered { all: first, expected: None, changed: false }
+    }
+
+    /// Adds a further line's; true where the lines contradict each other. nginx: ngx_http_add_addresses.
+    fn add(&mut self, line: &ListenLine, options_before: bool) -> bool {
+        let (before, these) = (self.all, line.protocols);
+        self.all = before.or(these);
+        let differs = self.expected.is_some_and(|expected| expected != these);
+        let (odd, expected) = if self.all != before {
+            let removes = self.all != these;
+            let late = options_before && !line.options;
+            (late || self.changed || removes, before)
+        } else if self.all != these {
+            (line.options || differs, these)
+        } else {
+            ((line.options && self.changed) || differs, these)
+        };
+        self.changed |= before != these;
+        self.expected = Some(expected);
+        odd
+    }
+}
+
 /// Collects the lines of each address; complains about contradictions in nginx's words.
-fn gather(lines: &[(ServerId, ListenLine)]) -> Result<Vec<Group<'_>>, Error> {
+fn gather<'a>(
+    lines: &'a [(ServerId, ListenLine)],
+    warnings: &mut Vec<Error>,
+) -> Result<Vec<Group<'a>>, Error> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut index: HashMap<&Address, usize> = HashMap::new();
     for (server, line) in lines {
@@ -183,6 +239,7 @@ fn gather(lines: &[(ServerId, ListenLine)]) -> Result<Vec<Group<'_>>, Error> {
                 listen: line.listen.clone(),
                 options_at: None,
                 default: None,
+                protocols: Gathered::new(line.protocols),
                 servers: Vec::new(),
             });
             groups.len() - 1
@@ -190,6 +247,10 @@ fn gather(lines: &[(ServerId, ListenLine)]) -> Result<Vec<Group<'_>>, Error> {
         let group = &mut groups[at];
         if group.servers.contains(server) {
             return Err(line.at.error(format!("a duplicate listen {address}")));
+        }
+        if !group.servers.is_empty() && group.protocols.add(line, group.options_at.is_some()) {
+            let text = format!("protocol options redefined for {address}");
+            warnings.push(line.at.warning(text));
         }
         group.servers.push(*server);
         if line.options {
@@ -236,16 +297,16 @@ impl Group<'_> {
 }
 
 /// Lets addresses share a wildcard's socket of the same port, unless they are bound on their own.
-fn bind(hosts: Vec<(Listen, Hosts)>) -> (Vec<Listen>, Vec<Bound>) {
+fn bind(endpoints: Vec<(Listen, Endpoint)>) -> (Vec<Listen>, Vec<Bound>) {
     let shares = |a: &Address, b: &Address| match (a, b) {
         (Address::Inet(a), Address::Inet(b)) => a.port() == b.port() && a.is_ipv4() == b.is_ipv4(),
         _ => false,
     };
     let wildcards: Vec<Address> =
-        hosts.iter().map(|(l, _)| &l.address).filter(|a| a.is_wildcard()).cloned().collect();
+        endpoints.iter().map(|(l, _)| &l.address).filter(|a| a.is_wildcard()).cloned().collect();
     let (mut sockets, mut bound) = (Vec::<Listen>::new(), Vec::<Bound>::new());
     let mut guests = Vec::new();
-    for (listen, own) in hosts {
+    for (listen, own) in endpoints {
         let wildcard = wildcards.iter().find(|w| shares(w, &listen.address));
         match wildcard {
             Some(host) if !listen.address.is_wildcard() && !listen.bind => {
@@ -257,10 +318,10 @@ fn bind(hosts: Vec<(Listen, Hosts)>) -> (Vec<Listen>, Vec<Bound>) {
             }
         }
     }
-    for (host, address, hosts) in guests {
+    for (host, address, endpoint) in guests {
         let at = sockets.iter().position(|l| l.address == host);
         if let (Some(at), Some(ip)) = (at, address.ip()) {
-            bound[at].addresses.insert(ip, hosts);
+            bound[at].addresses.insert(ip, endpoint);
         }
     }
     (sockets, bound)

@@ -7,6 +7,7 @@ pub mod base64;
 pub mod conditional;
 pub mod date;
 pub mod http1;
+pub mod proxy_protocol;
 pub mod range;
 mod span;
 pub mod uri;

@@ -17,6 +17,7 @@ pub mod log;
 pub mod not_modified_filter;
 pub mod proxy;
 pub mod range_filter;
+pub mod realip;
 pub mod rewrite;
 pub mod static_;
 pub mod stub_status;
@@ -82,6 +83,7 @@ modules! {
     limit_req,
     log,
     proxy,
+    realip,
     rewrite,
     stub_status,
     upstream,
@@ -137,10 +139,14 @@ pub struct Phases {
 
 /// One request's way through the modules.
 pub static PHASES: Phases = Phases {
-    post_read: &[],
+    post_read: &[Handler::Now(realip::handler)],
     server_rewrite: &[Handler::Either(rewrite::server)],
     rewrite: &[Handler::Now(work::handler), Handler::Either(rewrite::location)],
-    preaccess: &[Handler::Either(limit_req::handler), Handler::Now(limit_conn::handler)],
+    preaccess: &[
+        Handler::Now(realip::handler),
+        Handler::Either(limit_req::handler),
+        Handler::Now(limit_conn::handler),
+    ],
     access: &[Handler::Now(access::handler)],
     precontent: &[Handler::Either(core::try_files)],
     content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],

@@ -1,6 +1,7 @@
 //! Variables whose name says what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
 
 use weir_proto::http1::HeaderId;
+use weir_proto::proxy_protocol::TlvError;
 use weir_proto::uri;
 
 use super::Get;
@@ -18,7 +19,7 @@ pub fn getter(name: &[u8]) -> Option<Get> {
         (b"sent_trailer_", trailer),
         (b"cookie_", cookie),
         (b"upstream_", crate::modules::upstream::prefixed),
-        (b"proxy_protocol_tlv_", |_, _, _| false),
+        (b"proxy_protocol_tlv_", tlv),
     ];
     let (rest, get) =
         families.into_iter().find_map(|(prefix, get)| Some((name.strip_prefix(prefix)?, get)))?;
@@ -54,6 +55,21 @@ pub fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool 
         b", ",
         out,
     )
+}
+
+/// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
+fn tlv(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let Some(header) = r.conn.proxy.get() else { return false };
+    let (what, named) = match header.tlv(name) {
+        Ok(value) => return put_some(out, value.as_deref()),
+        Err(TlvError::Invalid) => ("invalid", true),
+        Err(TlvError::Unknown) => ("unknown", true),
+        Err(TlvError::Broken) => ("broken", false),
+    };
+    let shown =
+        if named { format!(" \"{}\"", String::from_utf8_lossy(name)) } else { String::new() };
+    r.log(weir_log::Level::Error, format_args!("{what} PROXY protocol TLV{shown}"));
+    false
 }
 
 fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
+use weir_proto::proxy_protocol::Header;
 use weir_sys::tcpinfo::{TcpInfo, tcp_info};
 
 use super::{Read, number, put};
@@ -34,11 +35,12 @@ pub const TABLE: &[(&str, Read)] = &[
     ("connection_requests", |r, out| number(out, r.conn.requests.get())),
     ("pid", |r, out| number(out, u64::from(r.worker.identity.pid))),
     ("loop", |r, out| number(out, u64::from(r.worker.identity.index))),
-    // Filled in where `listen ... proxy_protocol` is understood.
-    ("proxy_protocol_addr", |_, _| false),
-    ("proxy_protocol_port", |_, _| false),
-    ("proxy_protocol_server_addr", |_, _| false),
-    ("proxy_protocol_server_port", |_, _| false),
+    ("proxy_protocol_addr", |r, out| proxy(r, |header| put(out, &header.source))),
+    ("proxy_protocol_port", |r, out| proxy(r, |header| port(out, Some(header.source_port)))),
+    ("proxy_protocol_server_addr", |r, out| proxy(r, |header| put(out, &header.destination))),
+    ("proxy_protocol_server_port", |r, out| {
+        proxy(r, |header| port(out, Some(header.destination_port)))
+    }),
     ("tcpinfo_rtt", |r, out| tcp(r, out, |info| info.rtt)),
     ("tcpinfo_rttvar", |r, out| tcp(r, out, |info| info.rttvar)),
     ("tcpinfo_snd_cwnd", |r, out| tcp(r, out, |info| info.snd_cwnd)),
@@ -50,6 +52,10 @@ fn port(out: &mut Vec<u8>, port: Option<u16>) -> bool {
         0 => put(out, b""),
         port => number(out, u64::from(port)),
     }
+}
+
+fn proxy(r: &Request, read: impl FnOnce(&Header) -> bool) -> bool {
+    r.conn.proxy.get().is_some_and(|header| read(header))
 }
 
 fn tcp(r: &Request, out: &mut Vec<u8>, field: fn(TcpInfo) -> u32) -> bool {

@@ -1,0 +1,241 @@
+//! The PROXY protocol, versions 1 and 2: what a balancer says before a client's own bytes, about the client.
+//!
+//! Source: haproxy's doc/proxy-protocol.txt; what is taken and refused is what nginx takes and refuses
+//! (core/ngx_proxy_protocol.c), but that a header may arrive in pieces.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Version 1 is one line, no longer than this.
+const LINE: usize = 107;
+/// The fixed part of version 2.
+const FIXED: usize = 16;
+/// A header of version 2 with all of its extras is refused when longer: it has to be kept while it is read.
+const MOST: usize = 4096;
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// What a header said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Who connected to the balancer, as text: of version 1, as it was sent.
+    pub source: Vec<u8>,
+    /// From which port.
+    pub source_port: u16,
+    /// What it connected to.
+    pub destination: Vec<u8>,
+    /// To which port.
+    pub destination_port: u16,
+    /// What version 2 adds: type, length in two bytes, value, one after another.
+    tlvs: Vec<u8>,
+}
+
+/// What the bytes received so far come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More must come.
+    More,
+    /// The header ends after `len` bytes. It names nobody if the balancer speaks for itself, or of something that
+    /// is not TCP over IP.
+    Done {
+        /// Who, and to whom.
+        header: Option<Box<Header>>,
+        /// Length of the header.
+        len: usize,
+    },
+}
+
+/// Why the connection is to be closed; shown, it is nginx's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// This is no header: its first line.
+    Broken(Vec<u8>),
+    /// Another version than 2 behind the signature of 2.
+    Version(u8),
+    /// Longer than anything sensible.
+    TooLarge,
+    /// Shorter than its addresses.
+    TooShort,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::Broken(line) => {
+                write!(f, "broken header: \"{}\"", String::from_utf8_lossy(line))
+            }
+            HeaderError::Version(version) => {
+                write!(f, "unknown PROXY protocol version: {version}")
+            }
+            HeaderError::TooLarge => f.write_str("header is too large"),
+            HeaderError::TooShort => f.write_str("header is too short"),
+        }
+    }
+}
+
+/// Reads a header at the start of what was received.
+///
+/// # Errors
+///
+/// It is none; nothing that could follow makes it one.
+pub fn parse(input: &[u8]) -> Result<Progress, HeaderError> {
+    let common = input.len().min(SIGNATURE.len());
+    if input[..common] == SIGNATURE[..common] {
+        return if input.len() < FIXED { Ok(Progress::More) } else { version_2(input) };
+    }
+    version_1(input).map_err(|NoLine| {
+        let end = input.iter().position(|b| matches!(b, b'\r' | b'\n'));
+        HeaderError::Broken(input[..end.unwrap_or(input.len())].to_vec())
+    })
+}
+
+struct NoLine;
+
+fn version_1(input: &[u8]) -> Result<Progress, NoLine> {
+    let start = b"PROXY ";
+    let common = input.len().min(start.len());
+    if input[..common] != start[..common] {
+        return Err(NoLine);
+    }
+    let line = &input[..input.len().min(LINE)];
+    let Some(end) = line.windows(2).position(|pair| pair == b"\r\n") else {
+        return if input.len() < LINE { Ok(Progress::More) } else { Err(NoLine) };
+    };
+    let len = end + 2;
+    let rest = input.get(start.len()..end).ok_or(NoLine)?;
+    if rest.starts_with(b"UNKNOWN") {
+        return Ok(Progress::Done { header: None, len });
+    }
+    let rest = rest.strip_prefix(b"TCP4 ").or_else(|| rest.strip_prefix(b"TCP6 "));
+    let mut words = rest.ok_or(NoLine)?.split(|b| *b == b' ');
+    let mut address = || {
+        let word = words.next().ok_or(NoLine)?;
+        let valid = word.iter().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.'));
+        if valid { Ok(word.to_vec()) } else { Err(NoLine) }
+    };
+    let (source, destination) = (address()?, address()?);
+    let mut port = || words.next().and_then(number).ok_or(NoLine);
+    let (source_port, destination_port) = (port()?, port()?);
+    if words.next().is_some() {
+        return Err(NoLine);
+    }
+    let header = Header { source, source_port, destination, destination_port, tlvs: Vec::new() };
+    Ok(Progress::Done { header: Some(Box::new(header)), len })
+}
+
+fn number(digits: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(digits).ok()?;
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn version_2(input: &[u8]) -> Result<Progress, HeaderError> {
+    let (fixed, rest) = input.split_at(FIXED);
+    let [command, family, high, low] = fixed[12..] else { return Ok(Progress::More) };
+    if command >> 4 != 2 {
+        return Err(HeaderError::Version(command >> 4));
+    }
+    let size = usize::from(u16::from_be_bytes([high, low]));
+    if size > MOST {
+        return Err(HeaderError::TooLarge);
+    }
+    let Some(body) = rest.get(..size) else { return Ok(Progress::More) };
+    let header = match (command & 0xf, family) {
+        (1, 0x11) => Some(addresses::<4>(body, |ip| Ipv4Addr::from(ip).to_string())?),
+        (1, 0x21) => Some(addresses::<16>(body, |ip| Ipv6Addr::from(ip).to_string())?),
+        _ => None,
+    };
+    Ok(Progress::Done { header: header.map(Box::new), len: FIXED + size })
+}
+
+/// Two addresses of `N` bytes, two ports, and extras.
+fn addresses<const N: usize>(
+    body: &[u8],
+    show: impl Fn([u8; N]) -> String,
+) -> Result<Header, HeaderError> {
+    let short = HeaderError::TooShort;
+    let (source, rest) = body.split_first_chunk::<N>().ok_or(short.clone())?;
+    let (destination, rest) = rest.split_first_chunk::<N>().ok_or(short.clone())?;
+    let (ports, tlvs) = rest.split_first_chunk::<4>().ok_or(short)?;
+    Ok(Header {
+        source: show(*source).into_bytes(),
+        source_port: u16::from_be_bytes([ports[0], ports[1]]),
+        destination: show(*destination).into_bytes(),
+        destination_port: u16::from_be_bytes([ports[2], ports[3]]),
+        tlvs: tlvs.to_vec(),
+    })
+}
+
+/// What is wrong with an extra that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlvError {
+    /// The name is a number that is none.
+    Invalid,
+    /// Nothing has this name.
+    Unknown,
+    /// The extras do not add up.
+    Broken,
+}
+
+/// Bytes in front of what the extra `ssl` holds: what the client used, and how its certificate was judged.
+const SSL_FIXED: usize = 5;
+const SSL: u64 = 0x20;
+
+impl Header {
+    /// The extra of this name, as `$proxy_protocol_tlv_NAME` asks for it: a word, a number `0x..`, and both of
+    /// what `ssl` holds with `ssl_` in front.
+    ///
+    /// # Errors
+    ///
+    /// The name or the extras are no good.
+    pub fn tlv(&self, name: &[u8]) -> Result<Option<Vec<u8>>, TlvError> {
+        let Some(name) = name.strip_prefix(b"ssl_") else {
+            let number = match name {
+                b"alpn" => 0x01,
+                b"authority" => 0x02,
+                b"unique_id" => 0x05,
+                b"ssl" => SSL,
+                b"netns" => 0x30,
+                name => hexadecimal(name)?,
+            };
+            return Ok(find(&self.tlvs, number)?.map(<[u8]>::to_vec));
+        };
+        let Some(ssl) = find(&self.tlvs, SSL)? else { return Ok(None) };
+        let (fixed, rest) = ssl.split_first_chunk::<SSL_FIXED>().ok_or(TlvError::Broken)?;
+        let number = match name {
+            b"verify" => {
+                let [_, verify @ ..] = *fixed;
+                return Ok(Some(u32::from_be_bytes(verify).to_string().into_bytes()));
+            }
+            b"version" => 0x21,
+            b"cn" => 0x22,
+            b"cipher" => 0x23,
+            b"sig_alg" => 0x24,
+            b"key_alg" => 0x25,
+            name => hexadecimal(name)?,
+        };
+        Ok(find(rest, number)?.map(<[u8]>::to_vec))
+    }
+}
+
+fn hexadecimal(name: &[u8]) -> Result<u64, TlvError> {
+    let digits = name.strip_prefix(b"0x").ok_or(TlvError::Unknown)?;
+    let text = std::str::from_utf8(digits).map_err(|_| TlvError::Invalid)?;
+    if text.starts_with('+') {
+        return Err(TlvError::Invalid);
+    }
+    u64::from_str_radix(text, 16).map_err(|_| TlvError::Invalid)
+}
+
+fn find(mut tlvs: &[u8], wanted: u64) -> Result<Option<&[u8]>, TlvError> {
+    while let Some((head, rest)) = tlvs.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_be_bytes([head[1], head[2]]));
+        let (value, behind) = rest.split_at_checked(len).ok_or(TlvError::Broken)?;
+        if u64::from(head[0]) == wanted {
+            return Ok(Some(value));
+        }
+        tlvs = behind;
+    }
+    if tlvs.is_empty() { Ok(None) } else { Err(TlvError::Broken) }
+}
+
+#[cfg(test)]
+mod tests;
