@@ -65,10 +65,10 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        for file in ["nginx.pid", "nginx.pid.oldbin"] {
-            if let Some(pid) = Pid::from_raw(self.pid(file)) {
-                let _ = kill_process(pid, Signal::TERM);
-            }
+        // Both are read before one of them ends and the other renames its file.
+        let masters = ["nginx.pid.oldbin", "nginx.pid"].map(|file| self.pid(file));
+        for pid in masters.into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
         }
     }
 }

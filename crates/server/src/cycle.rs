@@ -236,3 +236,22 @@ fn tell(log: &Log, sources: &Sources, error: &Error) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+
+    #[test]
+    fn the_built_in_configuration_is_right_and_writes_nothing() {
+        let paths = Paths::new(&cli::Options::default(), |_| false);
+        let (globals, machine) = (None, Machine::here());
+        let origin = Origin { paths, globals, logs: Arc::new(OpenLogs::new()), machine };
+        let plan = origin.read(&origin.first_log(Level::Notice)).unwrap();
+        assert!(!plan.config.daemon && plan.config.pid.is_none());
+        assert!(plan.log.is_on_terminal());
+        let listens = plan.site.as_ref().map(|site| site.listens()).unwrap_or_default();
+        assert_eq!(listens.len(), 1);
+        assert!(listens[0].address.ip().is_some_and(|ip| ip.is_loopback()));
+    }
+}
