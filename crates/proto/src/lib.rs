@@ -6,6 +6,7 @@
 pub mod base64;
 pub mod conditional;
 pub mod date;
+pub mod dns;
 pub mod http1;
 pub mod proxy_protocol;
 pub mod range;

@@ -163,6 +163,12 @@ pub static HEADER_FILTERS: &[HeaderFilter] = &[
     range_filter::header_filter,
 ];
 
+/// nginx's names of the modules that weir has.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let names = MODULES.iter().map(|m| m.name);
+    names.chain(upstream::ALSO.iter().copied())
+}
+
 /// Whether weir has built this directive for this context of the `http` family.
 pub fn built(name: &str) -> bool {
     directive(name).is_some()

@@ -84,3 +84,14 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_upstream", directives: DIRECTIVES, init: variables::define };
+
+/// nginx counts each way of balancing as a module of its own.
+pub const ALSO: &[&str] = &[
+    "http_upstream_hash",
+    "http_upstream_ip_hash",
+    "http_upstream_keepalive",
+    "http_upstream_least_conn",
+    "http_upstream_least_time",
+    "http_upstream_random",
+    "http_upstream_zone",
+];
