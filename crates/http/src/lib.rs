@@ -21,6 +21,7 @@ mod phases;
 mod regex;
 mod request;
 mod request_head;
+mod resolver;
 mod response;
 mod scope;
 mod site;

@@ -15,6 +15,7 @@ use crate::files::{Caches, TurnFiles};
 use crate::modules::log::Writers;
 use crate::modules::upstream::Pools;
 use crate::request::Scratch;
+use crate::resolver::Resolvers;
 use crate::site::Site;
 
 /// Rooms of ended requests that are kept for new ones.
@@ -63,6 +64,8 @@ pub struct Worker {
     pub(crate) logs: Writers,
     /// Idle connections to upstream servers.
     pub upstreams: Pools,
+    /// What name servers have told.
+    pub resolvers: Resolvers,
     connections: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -115,6 +118,7 @@ impl Worker {
             registry,
             logs: Writers::new(site),
             upstreams: Pools::default(),
+            resolvers: Resolvers::default(),
             connections: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),

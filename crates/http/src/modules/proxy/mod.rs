@@ -1,16 +1,14 @@
 //! Passes requests to other HTTP servers. nginx: ngx_http_proxy_module.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use weir_log::Level;
-use weir_upstream::balance::RoundRobin;
-use weir_upstream::{Group, Options, Peer};
 
 use crate::configure::Setup;
 use crate::modules::Module;
 use crate::modules::upstream::driver::{self, Target};
 use crate::modules::upstream::url::Url;
+use crate::modules::upstream::{Passing, lookup};
 use crate::phases::{Later, Step};
 use crate::request::Request;
 
@@ -62,7 +60,7 @@ pub fn handler(r: &mut Request) -> Later<'_> {
         let Some(pass) = &conf.pass else { return Step::Next };
         let found = match &pass.to {
             conf::To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
-            conf::To::Computed(url) => compute(r, url),
+            conf::To::Computed(url) => compute(r, &conf.passing, url).await,
         };
         let (wanted, vars) = match found {
             Ok(found) => found,
@@ -78,41 +76,28 @@ pub fn handler(r: &mut Request) -> Later<'_> {
 }
 
 /// Where a URL leads that is known only now.
-fn compute(
+async fn compute(
     r: &mut Request,
+    passing: &Passing,
     url: &crate::template::Template,
 ) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
-    let shown = String::from_utf8_lossy(&text).into_owned();
-    let fail = |r: &mut Request, text: std::fmt::Arguments<'_>, status| {
-        r.log(Level::Error, text);
-        Step::Status(status)
-    };
     let Some((scheme, port)) = pass::scheme(&text).filter(|(scheme, _)| *scheme == "http://")
     else {
-        return Err(fail(r, format_args!("invalid URL prefix in \"{shown}\""), 500));
+        let text = String::from_utf8_lossy(&text);
+        r.log(Level::Error, format_args!("invalid URL prefix in \"{text}\""));
+        return Err(Step::Status(500));
     };
     let rest = text.get(scheme.len()..).unwrap_or_default();
-    let url = match Url::parse(rest, true) {
-        Ok(url) => url,
-        Err(e) => {
-            let rest = String::from_utf8_lossy(rest).into_owned();
-            return Err(fail(r, format_args!("{e} in upstream \"{rest}\""), 500));
-        }
-    };
+    let url = Url::parse(rest, true).map_err(|e| {
+        let rest = String::from_utf8_lossy(rest);
+        r.log(Level::Error, format_args!("{e} in upstream \"{rest}\""));
+        Step::Status(500)
+    })?;
     let mut vars = pass::vars(&url, port);
     if vars.uri.first() == Some(&b'?') {
         vars.uri.insert(0, b'/');
     }
-    if let Some(id) = r.site.upstreams.find(&url.host, url.port, port) {
-        return Ok((Target::Configured(id), Cow::Owned(vars)));
-    }
-    let host = String::from_utf8_lossy(&url.host).into_owned();
-    let Some(address) = &url.address else {
-        return Err(fail(r, format_args!("no resolver defined to resolve {host}"), 502));
-    };
-    let endpoint = address.endpoint(url.port.unwrap_or(port));
-    let peer = Arc::new(Peer::new(endpoint, host.clone(), Options::default()));
-    let group = Group::new(host, vec![peer], Box::new(RoundRobin), 1);
-    Ok((Target::Found(Arc::new(group)), Cow::Owned(vars)))
+    let target = lookup::target(r, passing, &url, port).await?;
+    Ok((target, Cow::Owned(vars)))
 }

@@ -15,6 +15,7 @@ pub mod driver;
 mod fault;
 mod groups;
 mod head;
+pub mod lookup;
 pub mod passing;
 mod pools;
 mod protocol;

@@ -1,0 +1,62 @@
+//! Servers that only a request tells: a group of the configuration, an address, or a name to be resolved.
+
+use std::sync::Arc;
+
+use weir_log::Level;
+use weir_upstream::balance::RoundRobin;
+use weir_upstream::{Endpoint, Group, Options, Peer};
+
+use super::client::{Waited, wait};
+use super::driver::Target;
+use super::passing::Passing;
+use super::url::{Host, Url};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// Where a URL leads.
+pub async fn target(
+    r: &mut Request,
+    passing: &Passing,
+    url: &Url,
+    default_port: u16,
+) -> Result<Target, Step> {
+    if let Some(id) = r.site.upstreams.find(&url.host, url.port, default_port) {
+        return Ok(Target::Configured(id));
+    }
+    let host = String::from_utf8_lossy(&url.host).into_owned();
+    let port = url.port.unwrap_or(default_port);
+    let endpoints = match &url.address {
+        Some(address) => vec![address.endpoint(port)],
+        None => resolve(r, passing, &host, port).await?,
+    };
+    let each = |e| Arc::new(Peer::new(e, host.clone(), Options::default()));
+    let peers = endpoints.into_iter().map(each).collect();
+    let group = Group::new(host.clone(), peers, Box::new(RoundRobin), 1);
+    Ok(Target::Found(Arc::new(group)))
+}
+
+async fn resolve(
+    r: &mut Request,
+    passing: &Passing,
+    host: &str,
+    port: u16,
+) -> Result<Vec<Endpoint>, Step> {
+    let core = &r.conf().core;
+    let Some(conf) = &core.resolver else {
+        r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
+        return Err(Step::Status(502));
+    };
+    let resolver = r.worker.resolvers.of(conf);
+    let handle = r.worker.handle.clone();
+    let resolving = resolver.resolve(&handle, host, core.resolver_timeout);
+    match wait(r, passing, resolving, false).await {
+        Waited::Gone => Err(Step::Status(499)),
+        Waited::For(Ok(found)) => {
+            Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())
+        }
+        Waited::For(Err(why)) => {
+            r.log(Level::Error, format_args!("{host} could not be resolved ({why})"));
+            Err(Step::Status(502))
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Finds the addresses of names while requests are served, without blocking the loop. nginx: ngx_resolver.c.
+//!
+//! Each loop keeps what it was told, for as long as the answers say or `valid=` does, and asks once for all
+//! requests that wait for a name.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use weir_engine::{Either, Handle, either};
+
+use crate::modules::core::Resolver as Conf;
+
+mod ask;
+
+/// Names kept at most; beyond that, those whose time is over make room.
+const NAMES: usize = 4096;
+
+/// Why a name has no addresses: a code of DNS, or that nobody answered in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unresolved {
+    /// A name server's answer.
+    Code(u8),
+    /// No answer in time.
+    TimedOut,
+}
+
+impl Unresolved {
+    /// There is no such name.
+    pub const NO_SUCH_NAME: Unresolved = Unresolved::Code(3);
+}
+
+impl fmt::Display for Unresolved {
+    /// `3: Host not found`, as log lines of nginx have it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (code, text) = match self {
+            Unresolved::TimedOut => (110, "Operation timed out"),
+            Unresolved::Code(1) => (1, "Format error"),
+            Unresolved::Code(2) => (2, "Server failure"),
+            Unresolved::Code(3) => (3, "Host not found"),
+            Unresolved::Code(4) => (4, "Unimplemented"),
+            Unresolved::Code(5) => (5, "Operation refused"),
+            Unresolved::Code(code) => (u16::from(*code), "Unknown error"),
+        };
+        write!(f, "{code}: {text}")
+    }
+}
+
+/// Addresses, and how long they hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The addresses, in an order that changes from answer to answer.
+    pub addresses: Vec<IpAddr>,
+    /// Until when.
+    pub until: Instant,
+}
+
+type Outcome = Result<Found, Unresolved>;
+
+/// The resolvers of a loop, one for each `resolver` line in use.
+#[derive(Default)]
+pub struct Resolvers(RefCell<Vec<Rc<Resolver>>>);
+
+impl Resolvers {
+    /// The loop's state for a `resolver` line.
+    pub fn of(&self, conf: &Arc<Conf>) -> Rc<Resolver> {
+        let mut list = self.0.borrow_mut();
+        if let Some(known) = list.iter().find(|r| Arc::ptr_eq(&r.conf, conf) || r.conf == *conf) {
+            return known.clone();
+        }
+        let new = Rc::new(Resolver::new(conf.clone()));
+        list.push(new.clone());
+        new
+    }
+}
+
+/// What one `resolver` line knows.
+pub struct Resolver {
+    conf: Arc<Conf>,
+    names: RefCell<HashMap<String, Name>>,
+    /// Which server is asked next, so that all of them are in turn.
+    next: Cell<usize>,
+    rotation: Cell<usize>,
+}
+
+enum Name {
+    Known(Found),
+    Asked(Rc<Question>),
+}
+
+/// A name that is being asked for, and who waits for the answer.
+#[derive(Default)]
+struct Question {
+    outcome: RefCell<Option<Outcome>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Resolver {
+    fn new(conf: Arc<Conf>) -> Resolver {
+        Resolver { conf, names: RefCell::default(), next: Cell::new(0), rotation: Cell::new(0) }
+    }
+
+    /// The addresses of a name.
+    pub async fn resolve(
+        self: &Rc<Self>,
+        handle: &Handle,
+        name: &str,
+        timeout: Duration,
+    ) -> Outcome {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        if let Some(found) = self.known(&name, handle.now()) {
+            return Ok(self.rotated(found));
+        }
+        let question = self.question(handle, name);
+        let answered = std::future::poll_fn(|cx| {
+            if let Some(outcome) = &*question.outcome.borrow() {
+                return Poll::Ready(outcome.clone());
+            }
+            let mut waiting = question.waiting.borrow_mut();
+            if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        });
+        match either(answered, handle.sleep(timeout)).await {
+            Either::Left(outcome) => outcome.map(|found| self.rotated(found)),
+            Either::Right(()) => Err(Unresolved::TimedOut),
+        }
+    }
+
+    fn known(&self, name: &str, now: Instant) -> Option<Found> {
+        match self.names.borrow().get(name)? {
+            Name::Known(found) if found.until > now => Some(found.clone()),
+            _ => None,
+        }
+    }
+
+    /// Connections spread over the addresses of a name.
+    fn rotated(&self, mut found: Found) -> Found {
+        let n = self.rotation.get();
+        self.rotation.set(n.wrapping_add(1));
+        let len = found.addresses.len().max(1);
+        found.addresses.rotate_left(n % len);
+        found
+    }
+
+    fn question(self: &Rc<Self>, handle: &Handle, name: String) -> Rc<Question> {
+        if let Some(Name::Asked(question)) = self.names.borrow().get(&name) {
+            return question.clone();
+        }
+        self.make_room(handle.now());
+        let question = Rc::new(Question::default());
+        self.names.borrow_mut().insert(name.clone(), Name::Asked(question.clone()));
+        let (this, asked, loop_handle) = (self.clone(), question.clone(), handle.clone());
+        handle.spawn(async move {
+            let outcome = ask::ask(&this, &loop_handle, &name, &asked).await;
+            this.answered(name, outcome, &asked);
+        });
+        question
+    }
+
+    fn answered(&self, name: String, outcome: Outcome, question: &Question) {
+        let mut names = self.names.borrow_mut();
+        match &outcome {
+            Ok(found) => drop(names.insert(name, Name::Known(found.clone()))),
+            // Failures are not kept: the next request asks again.
+            Err(_) => drop(names.remove(&name)),
+        }
+        drop(names);
+        *question.outcome.borrow_mut() = Some(outcome);
+        for waker in question.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    fn make_room(&self, now: Instant) {
+        let mut names = self.names.borrow_mut();
+        if names.len() >= NAMES {
+            names.retain(|_, name| match name {
+                Name::Known(found) => found.until > now,
+                Name::Asked(_) => true,
+            });
+        }
+        if names.len() >= NAMES {
+            names.retain(|_, name| matches!(name, Name::Asked(_)));
+        }
+    }
+}
