@@ -269,6 +269,11 @@ impl Scratch {
         }
     }
 
+    /// Forgets what was read and not used.
+    pub fn forget(&mut self) {
+        self.buf.clear();
+    }
+
     /// True when nothing of a next request was read yet.
     pub fn is_drained(&self) -> bool {
         self.buf.is_empty()

@@ -242,7 +242,9 @@ impl Worker {
         self.scratches.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(crate) fn give_scratch(&self, scratch: Scratch) {
+    /// Keeps a room for the next connection, which must not see what was read of this one.
+    pub(crate) fn give_scratch(&self, mut scratch: Scratch) {
+        scratch.forget();
         let mut kept = self.scratches.borrow_mut();
         if kept.len() < SCRATCHES {
             kept.push(scratch);

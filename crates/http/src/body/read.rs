@@ -34,10 +34,11 @@ impl Request {
 
     /// Where in the buffer the next piece of the body stands, until the next read.
     pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
+        // Even an empty body may have been announced.
+        self.send_continue().await;
         if self.body.done {
             return Ok(None);
         }
-        self.send_continue().await;
         loop {
             if self.body.at < self.buf.len() {
                 match self.decode()? {

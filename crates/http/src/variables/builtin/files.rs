@@ -22,8 +22,14 @@ pub const TABLE: &[(&str, Read)] = &[
         true
     }),
     ("realpath_root", realpath_root),
-    ("request_body_file", |_, _| false),
+    ("request_body_file", request_body_file),
 ];
+
+fn request_body_file(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let Some(file) = &r.body.file else { return false };
+    out.extend_from_slice(file.file.path.as_os_str().as_encoded_bytes());
+    true
+}
 
 /// The root without symbolic links in it. The kernel is asked for what it has in memory, which after the first
 /// request is the way to the root; only a way that it does not know is walked on the loop.
