@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Segment};
 use weir_proto::http1::{Method, Version};
 
+use crate::filters::Filters;
 use crate::modules::HEADER_FILTERS;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
@@ -17,9 +17,6 @@ use crate::response::reason;
 
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
-
-/// Read of a file at once, where its bytes are needed in memory.
-const READ: usize = 32 * 1024;
 
 /// Room for a head, and what may travel with it.
 const HEAD: usize = 1024;
@@ -31,11 +28,10 @@ pub struct Output {
     head: Vec<u8>,
     /// Behind it.
     chain: Chain,
-    filters: Vec<Option<Box<dyn BodyFilter>>>,
+    /// What the body passes before it is framed.
+    pub filters: Filters,
     /// Ranges that were asked for.
-    cutter: Option<Cutter>,
-    /// A filter wants to see the bytes of files.
-    reads_files: bool,
+    pub cutter: Option<Cutter>,
     /// Bytes sent, head and all: `$bytes_sent`.
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
@@ -44,30 +40,11 @@ pub struct Output {
     left: Option<u64>,
 }
 
-/// A body filter's answer.
-pub enum Filtered<'a> {
-    /// At once.
-    Now(io::Result<Chain>),
-    /// After waiting: for a subrequest, a pool.
-    Later(Pin<Box<dyn Future<Output = io::Result<Chain>> + 'a>>),
-}
-
-/// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
-pub trait BodyFilter {
-    /// Takes the next piece; `last` marks the body's end.
-    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a>;
-
-    /// True if pieces of files may stay what they are. Otherwise they are read into memory first.
-    fn takes_files(&self) -> bool {
-        false
-    }
-}
-
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
         let mut filters = std::mem::take(&mut self.filters);
-        filters.clear();
+        filters.reset();
         *self = Output { filters, ..Output::default() };
     }
 
@@ -96,12 +73,6 @@ impl Request {
         }
     }
 
-    /// Puts a filter behind those that are there.
-    pub fn add_body_filter(&mut self, filter: Box<dyn BodyFilter>) {
-        self.output.reads_files |= !filter.takes_files();
-        self.output.filters.push(Some(filter));
-    }
-
     /// Runs the header filters and writes the head into the output. It leaves with the first of the body.
     pub fn send_head(&mut self) -> Result<(), Step> {
         if self.error_status > 0 {
@@ -110,6 +81,11 @@ impl Request {
         }
         for filter in HEADER_FILTERS {
             filter(self)?;
+        }
+        if !self.is_main() {
+            // Its body becomes a part of another answer, which has a head of its own.
+            self.response.sent = true;
+            return Ok(());
         }
         self.frame();
         let mut head = self.worker.handle.take_buf(HEAD);
@@ -257,65 +233,14 @@ impl Request {
         self.send_body(chain, last).await
     }
 
-    /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
-    pub async fn send_body(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
-        if let Some(cutter) = &mut self.output.cutter {
-            chain = cutter.cut(chain)?;
-        }
-        let read = self.output.reads_files || !self.conf().core.sendfile;
-        if read && !self.response.header_only && chain.segments().any(|s| s.memory().is_none()) {
-            return self.send_read(chain, last).await;
-        }
-        self.filter_and_send(chain, last).await
-    }
-
-    /// Files become memory, a piece at a time.
-    async fn send_read(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
-        while let Some(segment) = chain.pop() {
-            let mut piece = Chain::new();
-            match segment {
-                Segment::File { file, offset, len } => {
-                    let handle = self.worker.handle.clone();
-                    let buf = handle.take_buf(READ);
-                    let (result, mut buf) = handle.files().read_at(&file, buf, offset).await;
-                    let read = result? as u64;
-                    if read == 0 {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                    buf.truncate(usize::try_from(len).unwrap_or(usize::MAX));
-                    let read = buf.len() as u64;
-                    piece.push(buf);
-                    let (offset, len) = (offset + read, len - read);
-                    chain.push_front(Segment::File { file, offset, len });
-                }
-                memory => piece.push(memory),
-            }
-            let last = last && chain.is_empty();
-            self.filter_and_send(piece, last).await?;
-        }
-        Ok(())
-    }
-
-    async fn filter_and_send(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
-        for i in 0..self.output.filters.len() {
-            let Some(mut filter) = self.output.filters[i].take() else { continue };
-            let filtered = match filter.filter(self, chain, last) {
-                Filtered::Now(result) => result,
-                Filtered::Later(future) => future.await,
-            };
-            chain = filtered?;
-            self.output.filters[i] = Some(filter);
-        }
+    /// Frames a piece that has passed all filters. Waits while the client is slow.
+    pub async fn finish(&mut self, chain: Chain, last: bool) -> io::Result<()> {
         if last && self.response.expects_trailers && self.response.chunked {
             crate::modules::headers_filter::add_trailers(self);
         }
-        if self.response.header_only {
-            chain = Chain::default();
-        } else {
+        if !self.response.header_only {
             self.enqueue(chain, last);
-            chain = Chain::default();
         }
-        drop(chain);
         let waiting = self.output.head.len() as u64 + self.output.chain.len();
         let core = &self.conf().core;
         if last || waiting >= core.postpone_output {

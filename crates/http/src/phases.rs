@@ -100,6 +100,16 @@ pub async fn serve(r: &mut Request) -> bool {
             None => run(r, From::Server).await,
         },
     };
+    let in_order = settle(r, step).await;
+    if !r.background.is_empty() {
+        r.join_background().await;
+    }
+    in_order
+}
+
+/// Serves a request that was made for another one: access rules were that one's matter.
+pub async fn serve_subrequest(r: &mut Request) -> bool {
+    let step = run(r, From::Server).await;
     settle(r, step).await
 }
 
@@ -122,7 +132,7 @@ pub async fn refuse(r: &mut Request, status: u16) -> bool {
 /// Follows a step to the end of the answer.
 async fn settle(r: &mut Request, mut step: Step) -> bool {
     loop {
-        step = match step {
+        step = match r.stub_for(step) {
             Step::Redirect(from) => run(r, from).await,
             Step::Status(status) => special::finalize(r, status),
             Step::Respond(body) => r.respond(body).await,
@@ -220,12 +230,19 @@ fn find_location(r: &mut Request) -> Option<Step> {
 
 /// The access phase: `satisfy all` needs every handler's consent, `satisfy any` one handler's.
 async fn access(r: &mut Request) -> Option<Step> {
+    if !r.is_main() {
+        return None;
+    }
     let any = r.conf().core.satisfy_any;
     let mut denied = None;
     for handler in PHASES.access {
         match handler.call(r).await {
             Step::Next => {}
-            Step::Done if any => return None,
+            Step::Done if any => {
+                // What other handlers would have asked the client for is of no matter now.
+                r.response.headers.remove(b"WWW-Authenticate");
+                return None;
+            }
             Step::Done => {}
             Step::Status(status @ (401 | 403)) if any => {
                 // 401 tells the client what it may try, so it wins over 403.

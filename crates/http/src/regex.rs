@@ -47,30 +47,31 @@ impl Captures {
     }
 }
 
+/// Compiles a pattern and gives its text back. Errors carry nginx's words.
+pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), String> {
+    let text = std::str::from_utf8(pattern)
+        .map_err(|_| format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern)))?;
+    let pcre = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(text);
+    let pcre = pcre.map_err(|e| {
+        let place = e.offset().map(|at| format!(" at \"{}\"", text.get(at..).unwrap_or("")));
+        let what = e.to_string();
+        let what = what.rsplit(": ").next().unwrap_or(&what).to_owned();
+        format!("pcre2_compile() failed: {what} in \"{text}\"{}", place.unwrap_or_default())
+    })?;
+    Ok((pcre, text.to_owned()))
+}
+
 impl Regex {
     /// Compiles a pattern; named groups become variables. Errors carry nginx's words.
     pub fn new(variables: &mut Variables, pattern: &[u8], caseless: bool) -> Result<Regex, String> {
-        let text = std::str::from_utf8(pattern).map_err(|_| {
-            format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern))
-        })?;
-        let pcre = RegexBuilder::new()
-            .caseless(caseless)
-            .jit_if_available(true)
-            .build(text)
-            .map_err(|e| {
-                let place =
-                    e.offset().map(|at| format!(" at \"{}\"", text.get(at..).unwrap_or("")));
-                let what = e.to_string();
-                let what = what.rsplit(": ").next().unwrap_or(&what).to_owned();
-                format!("pcre2_compile() failed: {what} in \"{text}\"{}", place.unwrap_or_default())
-            })?;
+        let (pcre, text) = compile(pattern, caseless)?;
         let mut named = Vec::new();
         for (group, name) in pcre.capture_names().iter().enumerate() {
             if let Some(name) = name {
                 named.push((group, variables.stored(name.as_bytes())));
             }
         }
-        Ok(Regex { pcre, text: text.to_owned(), named })
+        Ok(Regex { pcre, text, named })
     }
 
     /// Number of groups, without the whole match.

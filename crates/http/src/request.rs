@@ -15,6 +15,7 @@ use crate::output::Output;
 use crate::regex::Captures;
 use crate::response::Response;
 use crate::site::{Server, Site};
+use crate::subrequest::{Family, Sub, Subrequest};
 use crate::variables::Values;
 use crate::worker::Worker;
 
@@ -85,6 +86,12 @@ pub struct Request {
     pub pipelined: bool,
     /// `set $limit_rate`: bytes a second, instead of the location's; 0 is no limit.
     pub limit_rate: Option<u64>,
+    /// What makes it a subrequest; `None` for a client's own request.
+    pub sub: Option<Box<Sub>>,
+    /// What it shares with its subrequests, once it has or may have some.
+    pub family: Option<Rc<Family>>,
+    /// Subrequests that nobody reads, but that must end before this request does (`mirror`).
+    pub background: Vec<Subrequest>,
 }
 
 /// The room of an ended request, for the next one: buffers keep their capacity.
@@ -139,6 +146,9 @@ impl Request {
             request_length: 0,
             pipelined,
             limit_rate: None,
+            sub: None,
+            family: None,
+            background: Vec::new(),
         }
     }
 
@@ -169,6 +179,11 @@ impl Request {
     pub fn set_path(&mut self, path: &[u8]) {
         self.path.clear();
         self.path.extend_from_slice(path);
+    }
+
+    /// A client's own request, not one that was made for another one.
+    pub fn is_main(&self) -> bool {
+        self.sub.is_none()
     }
 
     /// Settings of the location.
@@ -251,6 +266,9 @@ impl Request {
             let request = self.buf.get(..head.line_end as usize).unwrap_or_default();
             let _ =
                 write!(line, ", request: \"{}\"", String::from_utf8_lossy(request.trim_ascii()));
+        }
+        if !self.is_main() {
+            let _ = write!(line, ", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
         }
         self.contexts.upstream.describe(line);
         if let Some(host) = self.header(HeaderId::Host) {

@@ -73,6 +73,24 @@ impl Response {
         self.headers.remove(b"Accept-Ranges");
     }
 
+    /// The body will be changed: its length is not known, and its ranges cannot be had.
+    pub fn expect_changes(&mut self) {
+        self.content_length = None;
+        self.allow_ranges = false;
+        self.headers.remove(b"Accept-Ranges");
+    }
+
+    /// The body means the same as before, but its bytes are others: RFC 9110 section 8.8.3.
+    pub fn weaken_etag(&mut self) {
+        if let Some(etag) = self.etag.take() {
+            self.etag = match etag.first() {
+                Some(b'W') => Some(etag),
+                Some(b'"') => Some([b"W/", etag.as_slice()].concat()),
+                _ => None,
+            };
+        }
+    }
+
     /// `$sent_http_*` for the headers that have a field of their own; false if `name` is another one.
     pub fn special_header(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
         match name {

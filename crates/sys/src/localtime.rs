@@ -54,6 +54,21 @@ pub fn local(unix: i64) -> Local {
     }
 }
 
+/// The abbreviation of the time zone in force at `unix`, such as `CET`.
+pub fn zone(unix: i64) -> String {
+    // SAFETY: `tm` is plain old data for which all zeroes are a valid value.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: as in `local`.
+    let done = unsafe { libc::localtime_r(&unix, &mut tm) };
+    if done.is_null() || tm.tm_zone.is_null() {
+        return "UTC".to_owned();
+    }
+    // SAFETY: the C library set it to a string of its own that lasts at least until the zone changes,
+    // which the server's threads never do.
+    let name = unsafe { std::ffi::CStr::from_ptr(tm.tm_zone) };
+    name.to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::local;

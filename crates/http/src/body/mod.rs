@@ -1,5 +1,7 @@
 //! The client's body: how it is framed, how much of it was read, and where that is.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use weir_engine::{Chain, Segment};
 use weir_proto::http1::BodyDecoder;
@@ -38,9 +40,10 @@ pub struct Body {
 }
 
 /// A body in a file.
+#[derive(Clone)]
 pub struct BodyFile {
-    /// The file.
-    pub file: TempFile,
+    /// The file; subrequests share it.
+    pub file: Rc<TempFile>,
     /// The body's length.
     pub len: u64,
 }
@@ -58,6 +61,21 @@ pub enum Linger {
 }
 
 impl Body {
+    /// No body.
+    pub fn none() -> Body {
+        Body { done: true, whole: true, ..Body::default() }
+    }
+
+    /// The body as a subrequest sees it: all of it if it was read, and nothing more to come.
+    pub fn for_subrequest(&self) -> Body {
+        if !self.whole {
+            return Body::none();
+        }
+        let (memory, file) = (self.memory.clone(), self.file.clone());
+        let length = Some(self.received);
+        Body { length, received: self.received, memory, file, ..Body::none() }
+    }
+
     /// The head ends here; what follows is the body, or the next request.
     pub fn starts_at(&mut self, at: usize) {
         (self.at, self.done) = (at, true);

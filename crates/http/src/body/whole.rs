@@ -47,7 +47,7 @@ impl Request {
     async fn write_body(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, u16> {
         if self.body.file.is_none() {
             let file = self.create_body_file().await?;
-            self.body.file = Some(BodyFile { file, len: 0 });
+            self.body.file = Some(BodyFile { file: file.into(), len: 0 });
         }
         let Some(BodyFile { file, len }) = &mut self.body.file else { return Err(500) };
         let (open, offset) = (file.file.clone(), *len);

@@ -137,6 +137,9 @@ pub const MODULE: Module =
 
 /// Adds what is to be added to this answer's head, and announces trailers.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    if !r.is_main() {
+        return Ok(());
+    }
     let conf = &r.conf().headers_filter;
     let safe = is_safe(r.response.status);
     if let Some(expires) = conf.expires.as_ref().filter(|_| safe) {

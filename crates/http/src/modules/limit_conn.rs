@@ -126,6 +126,13 @@ pub struct Held {
     places: Vec<Place>,
 }
 
+impl Held {
+    /// The same for a subrequest, which takes no places of its own.
+    pub fn counted(&self) -> Held {
+        Held { status: self.status, places: Vec::new() }
+    }
+}
+
 /// One place of a key's; given back when dropped.
 struct Place {
     zone: &'static Keyed,

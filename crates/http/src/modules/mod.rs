@@ -8,17 +8,21 @@ use crate::request::Request;
 use crate::scope::{Directive, Scope};
 
 pub mod access;
+pub mod addition_filter;
+pub mod auth_request;
 pub mod core;
 pub mod headers_filter;
 pub mod index;
 pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
+pub mod mirror;
 pub mod not_modified_filter;
 pub mod proxy;
 pub mod range_filter;
 pub mod realip;
 pub mod rewrite;
+pub mod ssi_filter;
 pub mod static_;
 pub mod stub_status;
 pub mod upstream;
@@ -75,6 +79,8 @@ pub trait Settings: Clone + Default {
 }
 
 modules! {
+    addition_filter,
+    auth_request,
     core,
     access,
     headers_filter,
@@ -87,6 +93,8 @@ modules! {
     rewrite,
     stub_status,
     upstream,
+    mirror,
+    ssi_filter,
     work,
 }
 
@@ -95,6 +103,8 @@ modules! {
 pub struct Contexts {
     /// The client's address where another one than the connection's counts.
     pub realip: Option<Box<crate::address::Address>>,
+    /// `timefmt` of the page.
+    pub ssi_filter: Option<ssi_filter::TimeFormat>,
     /// What `limit_req` came to.
     pub limit_req: Option<limit_req::Status>,
     /// What `limit_conn` came to, and the places that the request takes.
@@ -104,16 +114,22 @@ pub struct Contexts {
 }
 
 impl Contexts {
+    /// What a subrequest begins with: it is the same client's, and limits count a client's request once.
+    pub fn for_subrequest(&self) -> Self {
+        Contexts {
+            realip: self.realip.clone(),
+            limit_req: self.limit_req,
+            limit_conn: self.limit_conn.counted(),
+            ..Contexts::default()
+        }
+    }
+
     /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays,
     /// and limits count a request once.
     pub fn redirected(&mut self) {
         let old = std::mem::take(self);
-        *self = Contexts {
-            realip: old.realip,
-            limit_req: old.limit_req,
-            limit_conn: old.limit_conn,
-            upstream: old.upstream,
-        };
+        let Contexts { realip, limit_req, limit_conn, upstream, .. } = old;
+        *self = Contexts { realip, limit_req, limit_conn, upstream, ..Contexts::default() };
     }
 }
 
@@ -147,8 +163,8 @@ pub static PHASES: Phases = Phases {
         Handler::Either(limit_req::handler),
         Handler::Now(limit_conn::handler),
     ],
-    access: &[Handler::Now(access::handler)],
-    precontent: &[Handler::Either(core::try_files)],
+    access: &[Handler::Now(access::handler), Handler::Either(auth_request::handler)],
+    precontent: &[Handler::Either(core::try_files), Handler::Either(mirror::handler)],
     content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],
     log: &[log::handler],
 };
@@ -160,6 +176,9 @@ pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 pub static HEADER_FILTERS: &[HeaderFilter] = &[
     not_modified_filter::header_filter,
     headers_filter::header_filter,
+    addition_filter::header_filter,
+    ssi_filter::header_filter,
+    crate::filters::postpone,
     range_filter::header_filter,
 ];
 

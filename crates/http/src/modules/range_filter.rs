@@ -35,7 +35,11 @@ struct Multipart {
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let response = &r.response;
     let Some(length) = response.content_length else { return Ok(()) };
-    if !response.allow_ranges || response.status != 200 || r.version < Version::Http10 {
+    if !r.is_main()
+        || !response.allow_ranges
+        || response.status != 200
+        || r.version < Version::Http10
+    {
         return Ok(());
     }
     let max = r.conf().core.max_ranges;

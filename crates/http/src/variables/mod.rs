@@ -1,6 +1,8 @@
 //! Variables: by what name a configuration refers to what is known of a request.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::request::Request;
 
@@ -35,9 +37,12 @@ struct Variable {
     changeable: bool,
 }
 
-/// A request's kept values.
+/// A request's kept values. Subrequests share those of the request that they are made for.
 #[derive(Debug, Default)]
-pub struct Values(Vec<Kept>);
+pub struct Values {
+    own: Vec<Kept>,
+    shared: Option<Rc<RefCell<Vec<Kept>>>>,
+}
 
 #[derive(Debug, Default, Clone)]
 enum Kept {
@@ -50,7 +55,50 @@ enum Kept {
 impl Values {
     /// Forgets all values, keeps the room.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.own.clear();
+        self.shared = None;
+    }
+
+    /// The same values for another request: what one stores, the other one sees.
+    pub fn share(&mut self) -> Values {
+        let own = std::mem::take(&mut self.own);
+        let shared = self.shared.get_or_insert_with(|| Rc::new(RefCell::new(own))).clone();
+        Values { own: Vec::new(), shared: Some(shared) }
+    }
+
+    /// Appends a kept value; `None` where nothing is known of it yet.
+    fn read(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        match &self.shared {
+            None => read(&self.own, slot, out),
+            Some(shared) => read(&shared.borrow(), slot, out),
+        }
+    }
+
+    fn keep(&mut self, slot: u32, kept: Kept, slots: u32) {
+        match &self.shared {
+            None => keep(&mut self.own, slot, kept, slots),
+            Some(shared) => keep(&mut shared.borrow_mut(), slot, kept, slots),
+        }
+    }
+}
+
+fn read(values: &[Kept], slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+    match values.get(slot as usize)? {
+        Kept::Value(value) => {
+            out.extend_from_slice(value);
+            Some(true)
+        }
+        Kept::Missing => Some(false),
+        Kept::Unknown => None,
+    }
+}
+
+fn keep(values: &mut Vec<Kept>, slot: u32, kept: Kept, slots: u32) {
+    if values.len() <= slot as usize {
+        values.resize(slots as usize, Kept::Unknown);
+    }
+    if let Some(place) = values.get_mut(slot as usize) {
+        *place = kept;
     }
 }
 
@@ -173,13 +221,8 @@ impl Request {
         let Some(slot) = variable.slot else {
             return variable.get.as_ref().is_some_and(|get| get(self, out));
         };
-        match self.values.0.get(slot as usize) {
-            Some(Kept::Value(value)) => {
-                out.extend_from_slice(value);
-                return true;
-            }
-            Some(Kept::Missing) => return false,
-            Some(Kept::Unknown) | None => {}
+        if let Some(found) = self.values.read(slot, out) {
+            return found;
         }
         let from = out.len();
         let found = variable.get.as_ref().is_some_and(|get| get(self, out));
@@ -204,14 +247,18 @@ impl Request {
         self.variable(id, &mut out).then_some(out)
     }
 
+    /// The value of a variable by a name that was not known when the configuration was read (SSI). False
+    /// where there is no such variable, or the request has none of it.
+    pub fn variable_named(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool {
+        let name = name.to_ascii_lowercase();
+        match self.site.variables.by_name.get(&name) {
+            Some(&id) => self.variable(id, out),
+            None => prefixed::getter(&name).is_some_and(|get| get(self, out)),
+        }
+    }
+
     fn keep(&mut self, slot: u32, kept: Kept) {
-        let values = &mut self.values.0;
-        if values.len() <= slot as usize {
-            values.resize(self.site.variables.slots as usize, Kept::Unknown);
-        }
-        if let Some(place) = values.get_mut(slot as usize) {
-            *place = kept;
-        }
+        self.values.keep(slot, kept, self.site.variables.slots);
     }
 }
 

@@ -190,6 +190,11 @@ impl RequestParser {
         RequestParser::default()
     }
 
+    /// A parser that has read this head: for a request that is made from another one.
+    pub fn with_head(head: RequestHead) -> RequestParser {
+        RequestParser { head, stage: Stage::Done, ..RequestParser::default() }
+    }
+
     /// Makes ready for the next request; its buffer begins behind this one's bytes.
     pub fn reset(&mut self) {
         self.head.clear();

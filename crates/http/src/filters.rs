@@ -1,0 +1,268 @@
+//! The body's way through its filters, and the place where subrequests' bodies join it.
+//! nginx: ngx_http_copy_filter_module, ngx_http_postpone_filter_module.
+//!
+//! Filters stand in the order in which the header filters added them. Those before [`postpone`] see the
+//! body of their own request; those behind it see the whole answer, subrequests' bodies and all.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use weir_engine::{Chain, Segment};
+
+use crate::phases::Step;
+use crate::request::Request;
+use crate::subrequest::Subrequest;
+
+/// The most that filters see at once, so that none of them holds the loop for long.
+const PIECE: u64 = 32 * 1024;
+
+/// A body filter's answer.
+pub enum Filtered<'a> {
+    /// At once.
+    Now(io::Result<Chain>),
+    /// After waiting: for a subrequest, a pool.
+    Later(Pin<Box<dyn Future<Output = io::Result<Chain>> + 'a>>),
+}
+
+/// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
+pub trait BodyFilter {
+    /// Takes the next piece; `last` marks the body's end.
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a>;
+
+    /// Whether it looks at the bytes: then files are read, and pieces are small.
+    fn needs_memory(&self) -> bool {
+        true
+    }
+}
+
+/// The filters of one answer.
+#[derive(Default)]
+pub struct Filters {
+    /// One that is at work is out of the list.
+    list: Vec<Option<Box<dyn BodyFilter>>>,
+    /// Whether each looks at the bytes.
+    memory: Vec<bool>,
+    /// How many stand before the place where subrequests join.
+    own: usize,
+    /// The one that is at work.
+    running: usize,
+    /// What must leave before the piece that filters are at.
+    queue: VecDeque<Part>,
+}
+
+/// A part of an answer, in its order.
+enum Part {
+    Data(Chain),
+    Of(Subrequest),
+}
+
+impl Filters {
+    /// Forgets them, keeps the room.
+    pub fn reset(&mut self) {
+        self.list.clear();
+        self.memory.clear();
+        self.queue.clear();
+        (self.own, self.running) = (0, 0);
+    }
+
+    fn any_needs_memory(&self, which: Range<usize>) -> bool {
+        self.memory.get(which).is_some_and(|of| of.contains(&true))
+    }
+}
+
+/// Header filter: body filters that are added from here on see subrequests' bodies, too.
+pub fn postpone(r: &mut Request) -> Result<(), Step> {
+    r.output.filters.own = r.output.filters.list.len();
+    Ok(())
+}
+
+impl Request {
+    /// Puts a filter behind those that are there.
+    pub fn add_body_filter(&mut self, filter: Box<dyn BodyFilter>) {
+        let filters = &mut self.output.filters;
+        filters.memory.push(filter.needs_memory());
+        filters.list.push(Some(filter));
+    }
+
+    /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
+    pub async fn send_body(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+        if let Some(cutter) = &mut self.output.cutter {
+            chain = cutter.cut(chain)?;
+        }
+        let filtered = !self.output.filters.list.is_empty() || self.must_read(&chain);
+        if self.is_main() && (!filtered || self.response.header_only) {
+            return self.finish(chain, last).await;
+        }
+        Box::pin(self.send_filtered(chain, last)).await
+    }
+
+    async fn send_filtered(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+        if self.response.header_only {
+            return Ok(());
+        }
+        self.fill_empty_body(&mut chain, last);
+        let own = 0..self.output.filters.own;
+        let small = self.output.filters.any_needs_memory(own.clone()) || self.must_read(&chain);
+        loop {
+            let piece = if small { self.next_piece(&mut chain).await? } else { take(&mut chain) };
+            let end = last && chain.is_empty();
+            let piece = self.run_filters(own.clone(), piece, end).await?;
+            self.send_queued().await?;
+            self.deliver(piece, end).await?;
+            if chain.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// From within a filter: sends a piece through the filters behind it, before what it answers.
+    pub async fn send_ahead(&mut self, chain: Chain) -> io::Result<()> {
+        let running = self.output.filters.running;
+        let behind = running + 1..self.output.filters.own;
+        let piece = Box::pin(self.run_filters(behind, chain, false)).await?;
+        self.output.filters.running = running;
+        if !piece.is_empty() {
+            self.output.filters.queue.push_back(Part::Data(piece));
+        }
+        Ok(())
+    }
+
+    /// From within a filter: the subrequest's body comes next, before what the filter answers.
+    pub fn send_subrequest(&mut self, sub: Subrequest) {
+        self.output.filters.queue.push_back(Part::Of(sub));
+    }
+
+    /// Sends what stands before the piece that filters are at; waits for the subrequests in it.
+    pub async fn send_queued(&mut self) -> io::Result<()> {
+        while let Some(part) = self.output.filters.queue.pop_front() {
+            match part {
+                Part::Data(chain) => Box::pin(self.deliver(chain, false)).await?,
+                Part::Of(sub) => {
+                    while let Some(chain) = sub.next().await? {
+                        Box::pin(self.deliver(chain, false)).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands a piece to whom it is for: the client, or the request that this one is a part of.
+    async fn deliver(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+        if !self.is_main() {
+            return self.give_to_parent(chain).await;
+        }
+        let whole = self.output.filters.own..self.output.filters.list.len();
+        let small = self.output.filters.any_needs_memory(whole.clone()) || self.must_read(&chain);
+        loop {
+            let piece = if small { self.next_piece(&mut chain).await? } else { take(&mut chain) };
+            let end = last && chain.is_empty();
+            let piece = self.run_filters(whole.clone(), piece, end).await?;
+            self.finish(piece, end).await?;
+            if chain.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `sendfile off`: files are read.
+    fn must_read(&self, chain: &Chain) -> bool {
+        !self.conf().core.sendfile && chain.segments().any(|s| s.memory().is_none())
+    }
+
+    async fn run_filters(
+        &mut self,
+        which: Range<usize>,
+        mut chain: Chain,
+        last: bool,
+    ) -> io::Result<Chain> {
+        for i in which {
+            let slot = self.output.filters.list.get_mut(i);
+            let Some(mut filter) = slot.and_then(Option::take) else { continue };
+            self.output.filters.running = i;
+            let filtered = match filter.filter(self, chain, last) {
+                Filtered::Now(result) => result,
+                Filtered::Later(future) => future.await,
+            };
+            if let Some(slot) = self.output.filters.list.get_mut(i) {
+                *slot = Some(filter);
+            }
+            chain = filtered?;
+        }
+        Ok(chain)
+    }
+
+    /// Takes a piece of the chain into memory; others get their turn before the next one.
+    async fn next_piece(&mut self, chain: &mut Chain) -> io::Result<Chain> {
+        let mut piece = Chain::new();
+        while piece.len() < PIECE
+            && let Some(segment) = chain.pop()
+        {
+            match segment {
+                Segment::File { file, offset, len } => {
+                    let want = len.min(PIECE - piece.len());
+                    let buf = self.worker.handle.take_buf(want as usize);
+                    let (read, mut buf) =
+                        self.worker.handle.files().read_at(&file, buf, offset).await;
+                    buf.truncate(read?.min(want as usize));
+                    let read = buf.len() as u64;
+                    if read == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    chain.push_front(Segment::File {
+                        file,
+                        offset: offset + read,
+                        len: len - read,
+                    });
+                    piece.push(buf);
+                }
+                memory => {
+                    let mut bytes = into_bytes(memory);
+                    let room = (PIECE - piece.len()) as usize;
+                    if bytes.len() > room {
+                        chain.push_front(bytes.split_off(room));
+                    }
+                    piece.push(bytes);
+                }
+            }
+        }
+        if !chain.is_empty() {
+            yield_now().await;
+        }
+        Ok(piece)
+    }
+}
+
+fn take(chain: &mut Chain) -> Chain {
+    std::mem::take(chain)
+}
+
+/// The memory of a segment to share; a file's is empty.
+pub fn into_bytes(segment: Segment) -> Bytes {
+    match segment {
+        Segment::Bytes(bytes) => bytes,
+        Segment::Buf { buf, start } => {
+            let mut bytes = Bytes::from(buf);
+            bytes.split_off(start.min(bytes.len()))
+        }
+        Segment::File { .. } => Bytes::new(),
+    }
+}
+
+/// Lets the other tasks of the loop go first.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

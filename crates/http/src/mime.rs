@@ -1,0 +1,96 @@
+//! Types that a module is for: `ssi_types`, `sub_filter_types` and kin.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use weir_conf::Directive;
+
+use crate::scope::Scope;
+
+/// A set of types, or all of them.
+#[derive(Debug, Clone)]
+pub struct Types {
+    names: Arc<HashSet<Vec<u8>>>,
+    all: bool,
+}
+
+impl Default for Types {
+    /// What nginx looks at unless told otherwise.
+    fn default() -> Self {
+        Types::of(&["text/html"])
+    }
+}
+
+impl Types {
+    /// These types.
+    pub fn of(names: &[&str]) -> Types {
+        let names = names.iter().map(|n| n.as_bytes().to_vec()).collect::<HashSet<_>>();
+        Types { names: Arc::new(names), all: false }
+    }
+
+    /// Reads one line of types into a block's set; those of its `defaults` always belong to it.
+    pub fn read(&mut self, s: &mut Scope<'_, '_>, d: &Directive, defaults: &[&str]) {
+        if s.first(d) {
+            *self = Types::of(defaults);
+        }
+        for word in &d.args {
+            if word.bytes == b"*" {
+                self.all = true;
+                continue;
+            }
+            let names = Arc::make_mut(&mut self.names);
+            if !names.insert(word.bytes.to_ascii_lowercase()) {
+                let text = format!("duplicate MIME type \"{}\"", word.lossy());
+                s.setup.warnings.push(d.warning(text));
+            }
+        }
+    }
+
+    /// Whether the type is one of them.
+    pub fn matches(&self, content_type: &[u8]) -> bool {
+        if self.all {
+            return true;
+        }
+        let plain = content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii_end();
+        if plain.iter().any(u8::is_ascii_uppercase) {
+            return self.names.contains(plain.to_ascii_lowercase().as_slice());
+        }
+        self.names.contains(plain)
+    }
+}
+
+/// A directive that names the types a module is for.
+macro_rules! types_setting {
+    ($name:literal, $module:ident.$field:ident, $defaults:expr, $help:literal) => {
+        $crate::scope::Directive {
+            name: $name,
+            help: $help,
+            set: $crate::scope::Set::Simple(|s, d| {
+                let mut types = s.location.$module.$field.clone();
+                types.read(s, d, $defaults);
+                std::sync::Arc::make_mut(&mut s.location.$module).$field = types;
+                Ok(())
+            }),
+        }
+    };
+}
+pub(crate) use types_setting;
+
+#[cfg(test)]
+mod tests {
+    use super::Types;
+
+    #[test]
+    fn a_type_is_known_with_its_parameters_and_in_any_case() {
+        let types = Types::default();
+        assert!(types.matches(b"text/html"));
+        assert!(types.matches(b"Text/HTML; charset=utf-8"));
+        assert!(!types.matches(b"text/plain"));
+        assert!(!types.matches(b""));
+    }
+
+    #[test]
+    fn lines_of_types_are_read() {
+        assert_eq!(crate::trial::complaint("ssi_types text/plain TEXT/xml *;"), "");
+    }
+}

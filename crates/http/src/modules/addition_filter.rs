@@ -1,0 +1,103 @@
+//! Other paths' bodies before and behind an answer. nginx: ngx_http_addition_filter_module.
+
+use std::io;
+
+use weir_conf::{Directive as Line, Error};
+use weir_engine::Chain;
+
+use crate::filters::{BodyFilter, Filtered};
+use crate::mime::{Types, types_setting};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    types: Types,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!(
+        "add_before_body",
+        addition_filter.before,
+        path,
+        "Puts the body of this path before an answer."
+    ),
+    setting!(
+        "add_after_body",
+        addition_filter.after,
+        path,
+        "Puts the body of this path behind an answer."
+    ),
+    types_setting!(
+        "addition_types",
+        addition_filter.types,
+        &["text/html"],
+        "Types of answers that get other bodies around them."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_addition", directives: DIRECTIVES, init: |_| {} };
+
+fn path(d: &Line) -> Result<Vec<u8>, Error> {
+    Ok(d.args.first().map_or_else(Vec::new, |word| word.bytes.clone()))
+}
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().addition_filter;
+    if (conf.before.is_empty() && conf.after.is_empty())
+        || r.response.status != 200
+        || !r.is_main()
+        || !conf.types.matches(&r.response.content_type)
+    {
+        return Ok(());
+    }
+    r.response.expect_changes();
+    r.response.weaken_etag();
+    r.add_body_filter(Box::new(Addition { conf, begun: false }));
+    Ok(())
+}
+
+struct Addition {
+    conf: &'static Conf,
+    begun: bool,
+}
+
+impl BodyFilter for Addition {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
+        if !std::mem::replace(&mut self.begun, true)
+            && let Err(error) = add(r, &self.conf.before)
+        {
+            return Filtered::Now(Err(error));
+        }
+        if !last || self.conf.after.is_empty() {
+            return Filtered::Now(Ok(input));
+        }
+        Filtered::Later(Box::pin(async {
+            r.send_ahead(input).await?;
+            add(r, &self.conf.after)?;
+            Ok(Chain::new())
+        }))
+    }
+
+    fn needs_memory(&self) -> bool {
+        false
+    }
+}
+
+fn add(r: &mut Request, path: &[u8]) -> io::Result<()> {
+    if path.is_empty() {
+        return Ok(());
+    }
+    let Some(sub) = r.include(path, b"", None) else { return Err(io::ErrorKind::Other.into()) };
+    r.send_subrequest(sub);
+    Ok(())
+}

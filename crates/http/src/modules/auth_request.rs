@@ -1,0 +1,120 @@
+//! Access by the answer to a subrequest. nginx: ngx_http_auth_request_module.
+
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+use crate::variables::VariableId;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// Whom to ask; empty: nobody.
+    path: Vec<u8>,
+    /// What is kept of the answer.
+    variables: Vec<(VariableId, Template)>,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "auth_request",
+        help: "Asks this path whether the client may: 2xx lets it in, 401 and 403 do not.",
+        set: Set::Simple(auth_request),
+    },
+    Directive {
+        name: "auth_request_set",
+        help: "Keeps a value of the answer of `auth_request` in a variable.",
+        set: Set::Simple(auth_request_set),
+    },
+];
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_auth_request", directives: DIRECTIVES, init: |_| {} };
+
+fn auth_request(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let path = d.args.first().map_or(b"".as_slice(), |word| &word.bytes);
+    let path = if path == b"off" { b"" } else { path };
+    Scope::change(&mut s.location.auth_request).path = path.to_vec();
+    Ok(())
+}
+
+fn auth_request_set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let [variable, value] = d.args.as_slice() else { return Ok(()) };
+    let Some(name) = variable.bytes.strip_prefix(b"$") else {
+        let text = format!("invalid variable name \"{}\"", variable.lossy());
+        return Err(d.error_at(variable, text));
+    };
+    if s.setup.variables.is_fixed(name) {
+        let name = String::from_utf8_lossy(name);
+        return Err(d.error_at(variable, format!("the duplicate \"{name}\" variable")));
+    }
+    let id = s.setup.variables.stored(name);
+    let template = Template::new(&mut s.setup.variables, &value.bytes);
+    let template = template.map_err(|text| d.error_at(value, text))?;
+    if s.first(d) {
+        Scope::change(&mut s.location.auth_request).variables.clear();
+    }
+    Scope::change(&mut s.location.auth_request).variables.push((id, template));
+    Ok(())
+}
+
+/// Access phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    if r.conf().auth_request.path.is_empty() {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(ask(r)))
+}
+
+async fn ask(r: &mut Request) -> Step {
+    let conf = &r.conf().auth_request;
+    let Some(mut answer) = r.ask(&conf.path, b"").await else { return Step::Abort };
+    for (variable, template) in &conf.variables {
+        let value = template.eval(&mut answer).into_owned();
+        r.store_variable(*variable, value);
+    }
+    match answer.response.status {
+        200..=299 => Step::Done,
+        403 => Step::Status(403),
+        401 => {
+            let challenges = answer.response.headers.iter();
+            for (name, value) in challenges.filter(|(name, _)| is_challenge(name)) {
+                r.response.headers.add(name, value);
+            }
+            Step::Status(401)
+        }
+        status => {
+            r.log(Level::Error, format_args!("auth request unexpected status: {status}"));
+            Step::Status(500)
+        }
+    }
+}
+
+fn is_challenge(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"WWW-Authenticate")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::complaint;
+
+    #[test]
+    fn wrong_lines_are_refused() {
+        assert_eq!(
+            complaint("auth_request /a; auth_request off;"),
+            "\"auth_request\" directive is duplicate"
+        );
+        assert_eq!(complaint("auth_request_set a b;"), "invalid variable name \"a\"");
+        assert_eq!(complaint("auth_request_set $uri b;"), "the duplicate \"uri\" variable");
+        assert_eq!(complaint("auth_request_set $a $b;"), "unknown \"b\" variable");
+        assert_eq!(complaint("auth_request_set $a b; auth_request_set $a c;"), "");
+    }
+}

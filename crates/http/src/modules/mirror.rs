@@ -1,0 +1,103 @@
+//! Copies of requests, whose answers nobody sees. nginx: ngx_http_mirror_module.
+
+use weir_conf::{Directive as Line, Error};
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    paths: Vec<Vec<u8>>,
+    /// `mirror_request_body`
+    body: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { paths: Vec::new(), body: true }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "mirror",
+        help: "Sends a copy of each request to this path; the copy's answer is thrown away.",
+        set: Set::Simple(mirror),
+    },
+    setting!(
+        "mirror_request_body",
+        mirror.body,
+        Line::flag,
+        "Whether copies have the client's body, which is then read first."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_mirror", directives: DIRECTIVES, init: |_| {} };
+
+fn mirror(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let first = s.first(d);
+    let paths = &mut Scope::change(&mut s.location.mirror).paths;
+    if first {
+        paths.clear();
+    }
+    let off = word.bytes == b"off";
+    // `off` stands alone: an empty list that was touched is one that is off.
+    if !first && (off || paths.is_empty()) {
+        return Err(d.problem("is duplicate"));
+    }
+    if !off {
+        paths.push(word.bytes.clone());
+    }
+    Ok(())
+}
+
+/// Precontent phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let conf = &r.conf().mirror;
+    if conf.paths.is_empty() || !r.is_main() {
+        return Answer::Now(Step::Next);
+    }
+    if conf.body && !r.body.is_whole() {
+        return Answer::Later(Box::pin(with_body(r)));
+    }
+    Answer::Now(start(r))
+}
+
+async fn with_body(r: &mut Request) -> Step {
+    match r.read_body().await {
+        Ok(()) => start(r),
+        Err(status) => Step::Status(status),
+    }
+}
+
+fn start(r: &mut Request) -> Step {
+    let args = r.args.clone();
+    for path in &r.conf().mirror.paths {
+        if !r.copy_to(path, &args) {
+            return Step::Status(500);
+        }
+    }
+    Step::Next
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::complaint;
+
+    #[test]
+    fn off_stands_alone() {
+        let duplicate = "\"mirror\" directive is duplicate";
+        assert_eq!(complaint("mirror /a; mirror /b;"), "");
+        assert_eq!(complaint("mirror off;"), "");
+        assert_eq!(complaint("mirror off; mirror /b;"), duplicate);
+        assert_eq!(complaint("mirror /a; mirror off;"), duplicate);
+        assert_eq!(complaint("mirror off; mirror off;"), duplicate);
+    }
+}

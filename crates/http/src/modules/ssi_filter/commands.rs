@@ -1,0 +1,417 @@
+//! Performs the commands of a page.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use weir_engine::Chain;
+use weir_log::Level;
+use weir_proto::uri::{self, Escape};
+
+use super::parser::{Command, Event, Parser};
+use super::{Block, Conf, TimeFormat, text};
+use crate::request::Request;
+use crate::subrequest::{Family, Stub};
+
+/// Parameters of one command, at the most.
+const PARAMS: usize = 16;
+
+/// Why a command did not work.
+pub enum Fault {
+    /// Its own fault: the page gets the message about it.
+    Command,
+    /// The answer cannot go on.
+    Io(io::Error),
+}
+
+/// A page that is being read.
+pub struct Page {
+    conf: &'static Conf,
+    family: Rc<Family>,
+    parser: Parser,
+    /// What is not output is skipped, or kept for a block.
+    output: bool,
+    in_block: bool,
+    /// Which part of an `if` this is.
+    part: Part,
+    /// A branch of the `if` was taken.
+    taken: bool,
+    encoding: Encoding,
+    error_message: Bytes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Outside,
+    If,
+    Else,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    None,
+    Url,
+    Entity,
+}
+
+/// A command that weir knows.
+struct Known {
+    name: &'static str,
+    /// Names, and whether they must be there.
+    params: &'static [(&'static str, bool)],
+    /// The last part of an `if` that it may follow.
+    after: Option<Part>,
+}
+
+const COMMANDS: &[Known] = &[
+    Known {
+        name: "include",
+        params: &[
+            ("virtual", false),
+            ("file", false),
+            ("wait", false),
+            ("set", false),
+            ("stub", false),
+        ],
+        after: None,
+    },
+    Known {
+        name: "echo",
+        params: &[("var", true), ("default", false), ("encoding", false)],
+        after: None,
+    },
+    Known { name: "config", params: &[("errmsg", false), ("timefmt", false)], after: None },
+    Known { name: "set", params: &[("var", true), ("value", true)], after: None },
+    Known { name: "if", params: &[("expr", true)], after: None },
+    Known { name: "elif", params: &[("expr", true)], after: Some(Part::If) },
+    Known { name: "else", params: &[], after: Some(Part::If) },
+    Known { name: "endif", params: &[], after: Some(Part::Else) },
+    Known { name: "block", params: &[("name", true)], after: None },
+    Known { name: "endblock", params: &[], after: None },
+];
+
+/// A command's parameters by name.
+struct Params<'c>(&'c Command);
+
+impl<'c> Params<'c> {
+    fn get(&self, name: &str) -> Option<&'c [u8]> {
+        let found = self.0.params.iter().find(|(n, _)| n == name.as_bytes());
+        found.map(|(_, value)| value.as_slice())
+    }
+
+    fn required(&self, name: &str) -> &'c [u8] {
+        self.get(name).unwrap_or_default()
+    }
+}
+
+impl Page {
+    /// At its begin.
+    pub fn new(conf: &'static Conf, family: Rc<Family>) -> Page {
+        Page {
+            conf,
+            family,
+            parser: Parser::new(conf.value_length as usize),
+            output: true,
+            in_block: false,
+            part: Part::Outside,
+            taken: false,
+            encoding: Encoding::Entity,
+            error_message: Bytes::from_static(
+                b"[an error occurred while processing the directive]",
+            ),
+        }
+    }
+
+    /// Reads the next piece of it; what the client is to see goes to `out`.
+    pub async fn read(
+        &mut self,
+        r: &mut Request,
+        mut input: Bytes,
+        out: &mut Chain,
+    ) -> io::Result<()> {
+        while let Some(event) = self.parser.next(&mut input) {
+            let done = match event {
+                Event::Text(bytes) => {
+                    self.text(bytes, out);
+                    Ok(())
+                }
+                Event::Complaint(text) => {
+                    r.log(Level::Error, format_args!("{text}"));
+                    Ok(())
+                }
+                Event::Broken => Err(Fault::Command),
+                Event::Command(command) => self.command(r, &command, out).await,
+            };
+            match done {
+                Ok(()) => {}
+                Err(Fault::Io(error)) => return Err(error),
+                Err(Fault::Command) if self.conf.silent_errors => {}
+                Err(Fault::Command) => out.push(self.error_message.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The page has ended.
+    pub fn end(&mut self, out: &mut Chain) {
+        if let Some(Event::Text(bytes)) = self.parser.end() {
+            self.text(bytes, out);
+        }
+    }
+
+    fn text(&mut self, bytes: Bytes, out: &mut Chain) {
+        if self.output {
+            out.push(bytes);
+        } else if self.in_block
+            && let Some(block) = self.family.ssi.borrow_mut().blocks.last_mut()
+        {
+            block.body.push(bytes);
+        }
+    }
+
+    async fn command(
+        &mut self,
+        r: &mut Request,
+        command: &Command,
+        out: &mut Chain,
+    ) -> Result<(), Fault> {
+        let name = String::from_utf8_lossy(&command.name);
+        let Some(known) = COMMANDS.iter().find(|known| known.name == name) else {
+            if !self.output {
+                return Ok(());
+            }
+            r.log(Level::Error, format_args!("invalid SSI command: \"{name}\""));
+            return Err(Fault::Command);
+        };
+        if !self.output && known.name != "endblock" {
+            if self.in_block {
+                let mut written = Vec::new();
+                command.write(&mut written);
+                self.text(written.into(), out);
+                return Ok(());
+            }
+            if known.after.is_none() {
+                return Ok(());
+            }
+        }
+        if let Some(after) = known.after
+            && (self.part == Part::Outside || self.part > after)
+        {
+            r.log(Level::Error, format_args!("invalid context of SSI command: \"{name}\""));
+            return Err(Fault::Command);
+        }
+        check_params(r, known, command)?;
+        self.perform(r, known.name, &Params(command), out).await
+    }
+
+    async fn perform(
+        &mut self,
+        r: &mut Request,
+        name: &str,
+        params: &Params<'_>,
+        out: &mut Chain,
+    ) -> Result<(), Fault> {
+        match name {
+            "include" => return self.include(r, params, out).await,
+            "echo" => self.echo(r, params, out),
+            "config" => self.config(r, params),
+            "set" => {
+                let value = text::evaluate(r, params.required("value"), false)?;
+                self.family.ssi.borrow_mut().set(params.required("var"), value);
+            }
+            "if" | "elif" => return self.branch(r, name == "if", params.required("expr")),
+            "else" => {
+                self.output = !self.taken;
+                self.part = Part::Else;
+            }
+            "endif" => (self.output, self.taken, self.part) = (true, false, Part::Outside),
+            "block" => {
+                let block = Block { name: params.required("name").to_vec(), body: Vec::new() };
+                self.family.ssi.borrow_mut().blocks.push(block);
+                (self.output, self.in_block) = (false, true);
+            }
+            _ => (self.output, self.in_block) = (true, false),
+        }
+        Ok(())
+    }
+
+    fn branch(&mut self, r: &mut Request, first: bool, expression: &[u8]) -> Result<(), Fault> {
+        if first && self.part != Part::Outside {
+            r.log(Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
+            return Err(Fault::Command);
+        }
+        if self.taken {
+            self.output = false;
+            return Ok(());
+        }
+        self.output = text::holds(r, expression)?;
+        self.taken = self.output;
+        self.part = Part::If;
+        Ok(())
+    }
+
+    fn config(&mut self, r: &mut Request, params: &Params<'_>) {
+        if let Some(format) = params.get("timefmt") {
+            r.contexts.ssi_filter = Some(TimeFormat(format.to_vec()));
+        }
+        if let Some(message) = params.get("errmsg") {
+            self.error_message = Bytes::copy_from_slice(message);
+        }
+    }
+
+    fn echo(&mut self, r: &mut Request, params: &Params<'_>, out: &mut Chain) {
+        let mut value = Vec::new();
+        if !text::append_variable(r, params.required("var"), &mut value) {
+            value = params.get("default").unwrap_or(b"(none)").to_vec();
+        }
+        if value.is_empty() {
+            return;
+        }
+        match params.get("encoding") {
+            None => {}
+            Some(b"none") => self.encoding = Encoding::None,
+            Some(b"url") => self.encoding = Encoding::Url,
+            Some(b"entity") => self.encoding = Encoding::Entity,
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                let text = format_args!("unknown encoding \"{other}\" in the \"echo\" command");
+                r.log(Level::Error, text);
+            }
+        }
+        let mut encoded = Vec::new();
+        match self.encoding {
+            Encoding::None => encoded = value,
+            Encoding::Url => uri::escape(Escape::Html, &value, &mut encoded),
+            Encoding::Entity => uri::escape_html(&value, &mut encoded),
+        }
+        out.push(Bytes::from(encoded));
+    }
+
+    async fn include(
+        &mut self,
+        r: &mut Request,
+        params: &Params<'_>,
+        out: &mut Chain,
+    ) -> Result<(), Fault> {
+        let include = Include::read(r, params)?;
+        let target = text::evaluate(r, include.target, true)?;
+        let Ok(uri) = uri::is_unsafe(&target) else {
+            let target = String::from_utf8_lossy(&target);
+            r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
+            return Err(Fault::Command);
+        };
+        let args = uri.args.unwrap_or_default();
+        let stub = match include.stub {
+            Some(name) => Some(self.stub(r, name)?),
+            None => None,
+        };
+        r.send_ahead(std::mem::take(out)).await.map_err(Fault::Io)?;
+        if let Some(variable) = include.set {
+            if self.family.ssi.borrow().get(variable).is_none() {
+                self.family.ssi.borrow_mut().set(variable, Vec::new());
+            }
+            let fetched = r.fetch(&uri.path, &args).await.ok_or(Fault::Command)?;
+            let answer = fetched.map_err(Fault::Io)?;
+            if answer.status < 300 {
+                self.family.ssi.borrow_mut().set(variable, answer.body);
+            }
+            return Ok(());
+        }
+        let sub = r.include(&uri.path, &args, stub).ok_or(Fault::Command)?;
+        r.send_subrequest(sub);
+        if include.wait {
+            r.send_queued().await.map_err(Fault::Io)?;
+        }
+        Ok(())
+    }
+
+    fn stub(&self, r: &Request, name: &[u8]) -> Result<Stub, Fault> {
+        let shared = self.family.ssi.borrow();
+        let Some(block) = shared.blocks.iter().find(|block| block.name == name) else {
+            let name = String::from_utf8_lossy(name);
+            let text = format_args!("\"stub\"=\"{name}\" for \"include\" not found");
+            r.log(Level::Error, text);
+            return Err(Fault::Command);
+        };
+        Ok(Stub { body: block.body.clone(), content_type: r.response.content_type.clone() })
+    }
+}
+
+/// What an `include` asks for.
+struct Include<'c> {
+    target: &'c [u8],
+    wait: bool,
+    set: Option<&'c [u8]>,
+    stub: Option<&'c [u8]>,
+}
+
+impl<'c> Include<'c> {
+    fn read(r: &Request, params: &Params<'c>) -> Result<Include<'c>, Fault> {
+        let fail = |text: String| {
+            r.log(Level::Error, format_args!("{text}"));
+            Err(Fault::Command)
+        };
+        let lossy = String::from_utf8_lossy;
+        let (set, stub) = (params.get("set"), params.get("stub"));
+        let target = match (params.get("virtual"), params.get("file")) {
+            (Some(uri), Some(file)) => {
+                let (uri, file) = (lossy(uri), lossy(file));
+                return fail(format!(
+                    "inclusion may be either virtual=\"{uri}\" or file=\"{file}\""
+                ));
+            }
+            (None, None) => {
+                return fail("no parameter in \"include\" SSI command".to_owned());
+            }
+            (Some(target), None) | (None, Some(target)) => target,
+        };
+        if set.is_some() && stub.is_some() {
+            return fail(
+                "\"set\" and \"stub\" cannot be used together in \"include\" SSI command"
+                    .to_owned(),
+            );
+        }
+        let file = params.get("file").is_some();
+        let wait = match params.get("wait") {
+            None => file,
+            Some(_) if file => {
+                let file = lossy(target);
+                return fail(format!("\"wait\" cannot be used with file=\"{file}\""));
+            }
+            Some(word) if word.eq_ignore_ascii_case(b"no") => false,
+            Some(word) if word.eq_ignore_ascii_case(b"yes") => true,
+            Some(word) => {
+                let word = lossy(word);
+                return fail(format!("invalid value \"{word}\" in the \"wait\" parameter"));
+            }
+        };
+        Ok(Include { target, wait, set, stub })
+    }
+}
+
+fn check_params(r: &Request, known: &Known, command: &Command) -> Result<(), Fault> {
+    let name = known.name;
+    let fail = |text: String| {
+        r.log(Level::Error, format_args!("{text}"));
+        Err(Fault::Command)
+    };
+    if command.params.len() > PARAMS {
+        return fail(format!("too many SSI command parameters: \"{name}\""));
+    }
+    for (i, (param, _)) in command.params.iter().enumerate() {
+        let shown = String::from_utf8_lossy(param);
+        if !known.params.iter().any(|(n, _)| n.as_bytes() == param.as_slice()) {
+            return fail(format!("invalid parameter name: \"{shown}\" in \"{name}\" SSI command"));
+        }
+        if command.params.iter().take(i).any(|(earlier, _)| earlier == param) {
+            return fail(format!("duplicate \"{shown}\" parameter in \"{name}\" SSI command"));
+        }
+    }
+    let given = Params(command);
+    match known.params.iter().find(|(n, mandatory)| *mandatory && given.get(n).is_none()) {
+        None => Ok(()),
+        Some((param, _)) => {
+            fail(format!("mandatory \"{param}\" parameter is absent in \"{name}\" SSI command"))
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Server-side includes: commands in a page. nginx: ngx_http_ssi_filter_module.
+//!
+//! `parser` finds the commands, `commands` performs them, `text` fills in variables, `strftime` writes dates.
+
+use weir_engine::Chain;
+
+use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::mime::{Types, types_setting};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+mod commands;
+mod parser;
+mod strftime;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use commands::Page;
+use strftime::{Moment, strftime};
+use weir_conf::Directive as Line;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    on: bool,
+    silent_errors: bool,
+    last_modified: bool,
+    types: Types,
+    value_length: u64,
+    /// Read, and of no effect: weir copies no file into buffers that could be sent from it.
+    min_file_chunk: u64,
+    /// Read, and of no effect: weir's buffers are not lent.
+    ignore_recycled_buffers: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            on: false,
+            silent_errors: false,
+            last_modified: false,
+            types: Types::default(),
+            value_length: 255,
+            min_file_chunk: 1024,
+            ignore_recycled_buffers: false,
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!("ssi", ssi_filter.on, Line::flag, "Performs the commands in pages."),
+    setting!(
+        "ssi_silent_errors",
+        ssi_filter.silent_errors,
+        Line::flag,
+        "Keeps the message about a failed command out of the page."
+    ),
+    setting!(
+        "ssi_last_modified",
+        ssi_filter.last_modified,
+        Line::flag,
+        "Keeps `Last-Modified` of the page itself."
+    ),
+    types_setting!(
+        "ssi_types",
+        ssi_filter.types,
+        &["text/html"],
+        "Types of pages that are looked through."
+    ),
+    setting!(
+        "ssi_value_length",
+        ssi_filter.value_length,
+        Line::size,
+        "The longest value of a command's parameter."
+    ),
+    setting!(
+        "ssi_min_file_chunk",
+        ssi_filter.min_file_chunk,
+        Line::size,
+        "Accepted: text between commands is sent from memory."
+    ),
+    setting!(
+        "ssi_ignore_recycled_buffers",
+        ssi_filter.ignore_recycled_buffers,
+        Line::flag,
+        "Accepted: weir has no such buffers."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_ssi", directives: DIRECTIVES, init };
+
+fn init(setup: &mut crate::configure::Setup<'_>) {
+    setup.variables.define("date_local", |r, out| {
+        let unix = r.worker.handle.wall().secs;
+        let (offset, zone) = (weir_sys::localtime::local(unix).offset, zone(unix));
+        date(r, out, Moment { unix, offset, zone: &zone })
+    });
+    setup.variables.define("date_gmt", |r, out| {
+        let unix = r.worker.handle.wall().secs;
+        date(r, out, Moment { unix, offset: 0, zone: "GMT" })
+    });
+}
+
+fn zone(unix: i64) -> String {
+    weir_sys::localtime::zone(unix)
+}
+
+/// `timefmt` as the page set it.
+pub struct TimeFormat(pub Vec<u8>);
+
+fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
+    let usual = b"%A, %d-%b-%Y %H:%M:%S %Z".as_slice();
+    let format = r.contexts.ssi_filter.as_ref().map_or(usual, |format| &format.0);
+    out.extend_from_slice(&strftime(format, moment));
+    true
+}
+
+/// What the pages of one answer share, whichever subrequest they come from.
+#[derive(Default)]
+pub struct Shared {
+    /// Names in lower case, and values.
+    variables: Vec<(Vec<u8>, Vec<u8>)>,
+    blocks: Vec<Block>,
+    /// Groups of the last regular expression.
+    groups: Vec<Vec<u8>>,
+}
+
+/// A part of a page that may take the place of an include.
+struct Block {
+    name: Vec<u8>,
+    body: Vec<bytes::Bytes>,
+}
+
+impl Shared {
+    fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        if let [digit @ b'0'..=b'9'] = name
+            && let Some(group) = self.groups.get(usize::from(digit - b'0'))
+        {
+            return Some(group);
+        }
+        self.variables.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
+    }
+
+    fn set(&mut self, name: &[u8], value: Vec<u8>) {
+        match self.variables.iter_mut().find(|(n, _)| n.eq_ignore_ascii_case(name)) {
+            Some((_, old)) => *old = value,
+            None => self.variables.push((name.to_ascii_lowercase(), value)),
+        }
+    }
+}
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().ssi_filter;
+    if !conf.on
+        || r.response.content_length == Some(0)
+        || !conf.types.matches(&r.response.content_type)
+    {
+        return Ok(());
+    }
+    if r.is_main() {
+        r.response.expect_changes();
+        if conf.last_modified {
+            r.response.weaken_etag();
+        } else {
+            (r.response.last_modified, r.response.etag) = (None, None);
+        }
+    }
+    let family = r.family();
+    r.add_body_filter(Box::new(Ssi { page: Page::new(conf, family) }));
+    Ok(())
+}
+
+struct Ssi {
+    page: Page,
+}
+
+impl BodyFilter for Ssi {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
+        Filtered::Later(Box::pin(async move {
+            let mut out = Chain::new();
+            while let Some(segment) = input.pop() {
+                self.page.read(r, into_bytes(segment), &mut out).await?;
+            }
+            if last {
+                self.page.end(&mut out);
+            }
+            Ok(out)
+        }))
+    }
+}

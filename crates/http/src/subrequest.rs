@@ -1,0 +1,391 @@
+//! Requests that are made for another request: their answers become parts of its answer, are looked at, or
+//! are thrown away. nginx: ngx_http_subrequest, ngx_http_postpone_filter_module.
+//!
+//! A subrequest is a [`Request`] of its own, with the head, the body and the variables of the one that it is
+//! made for. One whose body is a part of another runs as a task of its own and fills a [`Pipe`]; it ends
+//! with the request that it is made for.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use weir_engine::{Chain, Either, Segment, either};
+use weir_log::Level;
+use weir_proto::http1::{Method, RequestParser};
+
+use crate::filters::into_bytes;
+use crate::modules::ssi_filter;
+use crate::phases::{self, Step};
+use crate::request::{Request, Scratch};
+
+/// How deep subrequests may make subrequests.
+const DEPTH: u8 = 51;
+
+/// A subrequest's memory that waits for its reader, at the most.
+const PIPE: u64 = 64 * 1024;
+
+/// What makes a request a subrequest.
+pub struct Sub {
+    sink: Sink,
+    /// How many more may stand inside it.
+    depth: u8,
+    /// What takes the place of an empty body or of an error.
+    stub: Option<Stub>,
+}
+
+/// Where a subrequest's body goes.
+enum Sink {
+    /// Into the body of the request that it is made for.
+    Parent(Rc<Pipe>),
+    /// Into memory, this much at the most.
+    Memory { body: Vec<u8>, limit: u64 },
+    /// Nobody asks for it.
+    Nowhere,
+}
+
+/// A body for a subrequest that has none.
+pub struct Stub {
+    /// The bytes.
+    pub body: Vec<Bytes>,
+    /// Their type.
+    pub content_type: Vec<u8>,
+}
+
+/// What a client's request and its subrequests share.
+#[derive(Default)]
+pub struct Family {
+    /// Variables and blocks of server-side includes.
+    pub ssi: RefCell<ssi_filter::Shared>,
+}
+
+/// A subrequest that runs; dropped, it is given up.
+pub struct Subrequest(Rc<Pipe>);
+
+/// Bytes on their way from a subrequest to its reader.
+#[derive(Default)]
+struct Pipe(RefCell<Flow>);
+
+#[derive(Default)]
+struct Flow {
+    chain: Chain,
+    end: Option<End>,
+    /// The reader has gone.
+    abandoned: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    InOrder,
+    /// Its connection broke, or it panicked: so ends the request that it is made for.
+    Broken,
+}
+
+impl Subrequest {
+    /// The next piece of its body, `None` at its end.
+    pub async fn next(&self) -> io::Result<Option<Chain>> {
+        std::future::poll_fn(|cx| {
+            let mut flow = self.0.0.borrow_mut();
+            if !flow.chain.is_empty() {
+                let chain = std::mem::take(&mut flow.chain);
+                wake(&mut flow.writer);
+                return Poll::Ready(Ok(Some(chain)));
+            }
+            match flow.end {
+                Some(End::InOrder) => Poll::Ready(Ok(None)),
+                Some(End::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+                None => {
+                    flow.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Subrequest {
+    fn drop(&mut self) {
+        let mut flow = self.0.0.borrow_mut();
+        flow.abandoned = true;
+        wake(&mut flow.writer);
+    }
+}
+
+impl Pipe {
+    /// Waits while the reader is behind.
+    async fn write(&self, mut chain: Chain) -> io::Result<()> {
+        std::future::poll_fn(|cx| {
+            let mut flow = self.0.borrow_mut();
+            if flow.abandoned {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            if memory(&flow.chain) >= PIPE {
+                flow.writer = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            flow.chain.append(&mut chain);
+            wake(&mut flow.reader);
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    async fn abandoned(&self) {
+        std::future::poll_fn(|cx| {
+            let mut flow = self.0.borrow_mut();
+            if flow.abandoned {
+                return Poll::Ready(());
+            }
+            flow.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+/// Bytes of a chain that occupy memory.
+fn memory(chain: &Chain) -> u64 {
+    chain.segments().filter_map(Segment::memory).map(|m| m.len() as u64).sum()
+}
+
+/// Tells the reader that the subrequest has ended, even by a panic.
+struct Ending {
+    pipe: Rc<Pipe>,
+    how: End,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut flow = self.pipe.0.borrow_mut();
+        flow.end = Some(self.how);
+        wake(&mut flow.reader);
+    }
+}
+
+/// Making them.
+impl Request {
+    /// Starts a subrequest whose body becomes a part of this one's: see [`Request::send_subrequest`].
+    /// `None`: there are too many inside each other; the log was told.
+    pub fn include(&mut self, path: &[u8], args: &[u8], stub: Option<Stub>) -> Option<Subrequest> {
+        let pipe = Rc::new(Pipe::default());
+        let mut sr = self.subrequest(path, args, Sink::Parent(pipe.clone()))?;
+        if let Some(sub) = &mut sr.sub {
+            sub.stub = stub;
+        }
+        Some(start(sr, pipe))
+    }
+
+    /// Starts a subrequest with this one's method whose answer nobody waits for. This request stays until
+    /// it has ended.
+    pub fn copy_to(&mut self, path: &[u8], args: &[u8]) -> bool {
+        let Some(mut sr) = self.subrequest(path, args, Sink::Nowhere) else { return false };
+        sr.method = self.method;
+        sr.response.header_only = true;
+        let sub = start(sr, Rc::default());
+        self.background.push(sub);
+        true
+    }
+
+    /// Makes a subrequest for the sake of its answer's head, and waits for it.
+    pub async fn ask(&mut self, path: &[u8], args: &[u8]) -> Option<Box<Request>> {
+        let mut sr = Box::new(self.subrequest(path, args, Sink::Nowhere)?);
+        sr.response.header_only = true;
+        sr.body = crate::body::Body::none();
+        run(&mut sr).await.then_some(sr)
+    }
+
+    /// Makes a subrequest for the sake of its answer, and waits for it. `None`: there may be none here.
+    pub async fn fetch(&mut self, path: &[u8], args: &[u8]) -> Option<io::Result<Fetched>> {
+        let sink = Sink::Memory { body: Vec::new(), limit: 0 };
+        let mut sr = Box::new(self.subrequest(path, args, sink)?);
+        let in_order = run(&mut sr).await;
+        let status = sr.response.status;
+        Some(match sr.sub.take().map(|sub| sub.sink) {
+            Some(Sink::Memory { body, .. }) if in_order => Ok(Fetched { status, body }),
+            _ => Err(io::ErrorKind::ConnectionAborted.into()),
+        })
+    }
+
+    fn subrequest(&mut self, path: &[u8], args: &[u8], sink: Sink) -> Option<Request> {
+        let depth = self.sub.as_ref().map_or(DEPTH, |sub| sub.depth);
+        if depth == 0 {
+            let path = String::from_utf8_lossy(path);
+            let text = format_args!("subrequests cycle while processing \"{path}\"");
+            self.log(Level::Error, text);
+            return None;
+        }
+        if self.sub.as_ref().is_some_and(|sub| matches!(sub.sink, Sink::Memory { .. })) {
+            let path = String::from_utf8_lossy(path);
+            self.log(Level::Error, format_args!("nested in-memory subrequest \"{path}\""));
+            return None;
+        }
+        let family = self.family();
+        let mut sr = Request::new(self.conn.clone(), self.worker.clone(), Scratch::default());
+        sr.server = self.server;
+        sr.location = self.site.location(self.server.location);
+        let mut head = self.head().clone();
+        sr.buf = self.buf.get(..head.end as usize).unwrap_or_default().to_vec();
+        (head.quoted, head.plus) = (false, false);
+        sr.parser = RequestParser::with_head(head);
+        sr.body = self.body.for_subrequest();
+        sr.version = self.version;
+        sr.method = Method::Get;
+        sr.host = self.host.clone();
+        (sr.path, sr.args) = (path.to_vec(), args.to_vec());
+        (sr.internal, sr.unchanged_path) = (true, false);
+        sr.values = self.values.share();
+        sr.contexts = self.contexts.for_subrequest();
+        sr.request_length = self.request_length;
+        sr.family = Some(family);
+        sr.sub = Some(Box::new(Sub { sink, depth: depth - 1, stub: None }));
+        Some(sr)
+    }
+
+    /// What this request shares with its subrequests.
+    pub fn family(&mut self) -> Rc<Family> {
+        self.family.get_or_insert_with(Rc::default).clone()
+    }
+
+    /// Waits until the subrequests that nobody reads have ended.
+    pub async fn join_background(&mut self) {
+        for sub in std::mem::take(&mut self.background) {
+            while let Ok(Some(_)) = sub.next().await {}
+        }
+    }
+}
+
+/// Being one.
+impl Request {
+    /// Hands a piece of a subrequest's body on.
+    pub async fn give_to_parent(&mut self, mut chain: Chain) -> io::Result<()> {
+        let Some(sub) = &mut self.sub else { return Ok(()) };
+        if !chain.is_empty() {
+            sub.stub = None;
+        }
+        match &mut sub.sink {
+            Sink::Nowhere => Ok(()),
+            Sink::Parent(_) if chain.is_empty() => Ok(()),
+            Sink::Parent(pipe) => {
+                let pipe = pipe.clone();
+                pipe.write(chain).await
+            }
+            Sink::Memory { .. } => {
+                self.expect_memory()?;
+                while let Some(segment) = chain.pop() {
+                    self.keep_in_memory(segment).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The limit for a body in memory is that of the location that answers.
+    fn expect_memory(&mut self) -> io::Result<()> {
+        let most = self.conf().core.subrequest_output_buffer_size;
+        let announced = self.response.content_length;
+        let Some(Sub { sink: Sink::Memory { limit, .. }, .. }) = self.sub.as_deref_mut() else {
+            return Ok(());
+        };
+        *limit = announced.unwrap_or(most);
+        if *limit > most {
+            let limit = *limit;
+            self.log(Level::Error, format_args!("too big subrequest response: {limit}"));
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(())
+    }
+
+    async fn keep_in_memory(&mut self, segment: Segment) -> io::Result<()> {
+        let read = match segment {
+            Segment::File { file, mut offset, len } => {
+                let mut buf = Vec::with_capacity(len.min(PIPE) as usize);
+                while (buf.len() as u64) < len.min(PIPE) {
+                    let before = buf.len();
+                    let (read, back) = self.worker.handle.files().read_at(&file, buf, offset).await;
+                    (buf, offset) = (back, offset + read? as u64);
+                    if buf.len() == before {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                buf.truncate(len as usize);
+                Bytes::from(buf)
+            }
+            memory => into_bytes(memory),
+        };
+        let Some(Sub { sink: Sink::Memory { body, limit }, .. }) = self.sub.as_deref_mut() else {
+            return Ok(());
+        };
+        if (body.len() + read.len()) as u64 > *limit {
+            self.log(Level::Error, format_args!("too big subrequest response"));
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        body.extend_from_slice(&read);
+        Ok(())
+    }
+
+    /// An empty body ends here: a subrequest's stub takes its place.
+    pub fn fill_empty_body(&mut self, chain: &mut Chain, last: bool) {
+        let Some(sub) = &mut self.sub else { return };
+        if !chain.is_empty() {
+            sub.stub = None;
+        } else if last && let Some(stub) = sub.stub.take() {
+            for bytes in stub.body {
+                chain.push(bytes);
+            }
+        }
+    }
+
+    /// A subrequest that fails, or has no body, answers with its stub instead of a page for the status.
+    pub fn stub_for(&mut self, step: Step) -> Step {
+        if self.sub.is_none() || !matches!(step, Step::Status(_)) || self.response.sent {
+            return step;
+        }
+        let Some(stub) = self.sub.as_mut().and_then(|sub| sub.stub.take()) else { return step };
+        self.response.forget_body();
+        self.response.content_type = stub.content_type;
+        Step::Respond(Bytes::from(stub.body.concat()))
+    }
+}
+
+fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
+    let handle = sr.worker.handle.clone();
+    let sub = Subrequest(pipe.clone());
+    handle.spawn(async move {
+        let mut ending = Ending { pipe, how: End::Broken };
+        if let Either::Left(true) = either(run(&mut sr), ending.pipe.abandoned()).await {
+            ending.how = End::InOrder;
+        }
+        drop(sr);
+        drop(ending);
+    });
+    sub
+}
+
+/// From its first phase to its log line.
+async fn run(sr: &mut Request) -> bool {
+    let in_order = phases::serve_subrequest(sr).await;
+    if sr.conf().core.log_subrequest {
+        for handler in crate::modules::PHASES.log {
+            handler(sr);
+        }
+    }
+    in_order
+}
+
+/// An answer in memory.
+pub struct Fetched {
+    /// Its status.
+    pub status: u16,
+    /// Its body.
+    pub body: Vec<u8>,
+}

@@ -1,0 +1,215 @@
+//! Requests inside requests: includes, additions, questions to an authority, mirrors.
+
+use weir_testkit::{Dir, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with these locations, whose answers are pages.
+fn pages(locations: &str) -> Server {
+    let conf = format!(
+        "events {{}}
+         http {{
+             access_log off; default_type text/html;
+             server {{ listen 127.0.0.1:%%PORT%%; {locations} }}
+         }}"
+    );
+    Server::start(WEIR, &conf)
+}
+
+/// What a page with this text looks like.
+fn page(text: &str) -> String {
+    let dir = Dir::new();
+    dir.write("page.html", text);
+    let conf = "events {}
+        http {
+            access_log off;
+            ssi on;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                root %%DIR%%;
+                location = /b { return 200 [$args]; }
+                location = /none { return 204; }
+                location = /missing { return 404; }
+            }
+        }";
+    Server::start_in(dir, WEIR, conf).get("/page.html").body()
+}
+
+const FAILED: &str = "[an error occurred while processing the directive]";
+
+#[test]
+fn included_pages_stand_in_their_place_and_order() {
+    let server = pages(
+        r#"location = / { ssi on; return 200 'a<!--#include virtual="/b" -->c<!--#include virtual="d?e" -->f'; }
+           location = /b { work sleep 20ms; return 200 "[$uri $request_uri $request_method]"; }
+           location = /d { return 200 "[$args]"; }"#,
+    );
+    let mut client = server.connect();
+    assert_eq!(client.get("/").body(), "a[/b / GET]c[e]f");
+    assert_eq!(client.get("/").body(), "a[/b / GET]c[e]f");
+}
+
+#[test]
+fn includes_stand_inside_includes() {
+    let server = pages(
+        r#"ssi on;
+           location = / { return 200 '1<!--#include virtual="/b" -->5'; }
+           location = /b { return 200 '2<!--#include virtual="/c" -->4'; }
+           location = /c { return 200 3; }"#,
+    );
+    assert_eq!(server.get("/").body(), "12345");
+}
+
+#[test]
+fn a_page_that_includes_itself_comes_to_an_end() {
+    let server = pages(r#"ssi on; location = / { return 200 '(<!--#include virtual="/" -->)'; }"#);
+    let body = server.get("/").body();
+    assert_eq!(body, format!("{}{FAILED}{}", "(".repeat(52), ")".repeat(52)));
+    server.wait_log("subrequests cycle while processing \"/\"", 1);
+    server.wait_log(", subrequest: \"/\"", 1);
+}
+
+#[test]
+fn commands_show_and_set_variables() {
+    assert_eq!(page(r#"<!--#echo var="uri" -->"#), "/page.html");
+    assert_eq!(page(r#"<!--#echo var="nosuch" -->"#), "(none)");
+    assert_eq!(page(r#"<!--#echo var="nosuch" default="<d>" -->"#), "&lt;d&gt;");
+    assert_eq!(page(r#"<!--#echo var="nosuch" default="<d>" encoding="none" -->"#), "<d>");
+    assert_eq!(page(r#"<!--#echo var="arg_x" default="" -->."#), ".");
+    assert_eq!(page(r#"<!--#set var="x" value="a&b" --><!--#echo var="X" -->"#), "a&amp;b");
+    assert_eq!(page(r#"<!--#echo -->"#), FAILED);
+    assert_eq!(page(r#"<!--#config errmsg="E" --><!--#nosuch -->"#), "E");
+    assert_eq!(page(r#"<!--#config timefmt="%%Y" --><!--#echo var="date_gmt" -->"#), "%Y");
+    assert_eq!(
+        page(r#"<!--#set var="x" value="${uri}\$'\q" --><!--#echo var="x" -->"#),
+        r"/page.html$'\q"
+    );
+}
+
+#[test]
+fn conditions_choose_what_is_seen() {
+    let choice = |condition: &str| {
+        page(&format!(
+            r#"<!--#set var="x" value="abc" --><!--#if expr="{condition}" -->1<!--#elif expr="$uri" -->2<!--#else -->3<!--#endif -->."#
+        ))
+    };
+    assert_eq!(choice("$x"), "1.");
+    assert_eq!(choice("$nosuch"), "2.");
+    assert_eq!(choice("$x = abc"), "1.");
+    assert_eq!(choice("$x=b"), "2.");
+    assert_eq!(choice("${x} != b"), "1.");
+    assert_eq!(choice("$x = /^a(.)c/"), "1.");
+    assert_eq!(choice("$x != /^a(.)c/"), "2.");
+    assert_eq!(choice("$x < b"), format!("{FAILED}1{FAILED}2{FAILED}3{FAILED}."));
+}
+
+#[test]
+fn groups_of_a_match_can_be_shown() {
+    let text = r#"<!--#set var="x" value="a-b" --><!--#if expr="$x = /(.)-(?P<last>.)/" --><!--#echo var="1" --><!--#echo var="2" --><!--#echo var="last" --><!--#endif -->"#;
+    assert_eq!(page(text), "abb");
+}
+
+#[test]
+fn an_include_may_fill_a_variable() {
+    assert_eq!(page(r#"<!--#include virtual="/b?q" set="x" -->-<!--#echo var="x" -->"#), "-[q]");
+    assert_eq!(page(r#"<!--#include virtual="/missing" set="x" -->-<!--#echo var="x" -->"#), "-");
+}
+
+#[test]
+fn a_block_takes_the_place_of_a_failed_or_empty_include() {
+    let block = r#"<!--#block name="s" --><b><!--#echo var="uri" --></b><!--#endblock -->"#;
+    let with = |path: &str| page(&format!(r#"{block}<!--#include virtual="{path}" stub="s" -->"#));
+    assert_eq!(with("/b"), "[]");
+    // A location that promises an empty body is not looked through.
+    assert_eq!(with("/none"), "<b><!--#echo var=\"uri\" --></b>");
+    assert_eq!(with("/missing"), "<b>/missing</b>");
+    assert_eq!(page(r#"<!--#include virtual="/b" stub="s" -->"#), FAILED);
+}
+
+#[test]
+fn paths_do_not_climb() {
+    assert_eq!(page(r#"<!--#include virtual="/../b" -->"#), FAILED);
+    assert_eq!(page(r#"<!--#include virtual="/b" file="c" -->"#), FAILED);
+    assert_eq!(page(r#"<!--#include -->"#), FAILED);
+}
+
+#[test]
+fn a_failed_include_shows_its_page() {
+    assert!(page(r#"a<!--#include virtual="/missing" -->b"#).starts_with("a<html>"));
+}
+
+/// Asks for `/` with a header.
+fn get_with(server: &Server, header: &str) -> weir_testkit::Response {
+    let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n");
+    server.connect().send(head).response()
+}
+
+#[test]
+fn an_authority_decides_who_may() {
+    let server = pages(
+        r#"location / { auth_request /auth; auth_request_set $who "$uri $status"; mirror off; }
+           location = /auth {
+               if ($http_x_code = 401) { return 401; }
+               if ($http_x_code = 403) { return 403; }
+               if ($http_x_code = 302) { return 302; }
+               return 204;
+           }"#,
+    );
+    assert_eq!(get_with(&server, "X-Code: 401").status, 401);
+    assert_eq!(get_with(&server, "X-Code: 403").status, 403);
+    assert_eq!(get_with(&server, "X-Code: 302").status, 500);
+    server.wait_log("auth request unexpected status: 302", 1);
+    assert_ne!(get_with(&server, "X-Code: 0").status, 401);
+}
+
+#[test]
+fn what_the_authority_said_can_be_kept() {
+    let server = pages(
+        r#"location / { auth_request /auth; auth_request_set $who "$uri $status"; error_page 403 404 = /who; }
+           location = /auth { return 204; }
+           location = /who { return 200 "$who"; }"#,
+    );
+    assert_eq!(server.get("/x/").body(), "/auth 204");
+}
+
+#[test]
+fn bodies_of_other_paths_stand_around_an_answer() {
+    let server = pages(
+        r#"location = / { add_before_body /b; add_after_body /a; return 200 -; }
+           location = /b { work sleep 10ms; return 200 b; }
+           location = /a { return 200 a; }"#,
+    );
+    let mut client = server.connect();
+    let answer = client.get("/");
+    assert_eq!(answer.body(), "b-a");
+    assert_eq!(answer.header("Content-Length"), None);
+    assert_eq!(client.get("/").body(), "b-a");
+}
+
+#[test]
+fn a_mirror_gets_the_request_and_the_client_does_not_see_its_answer() {
+    let server = pages(
+        r#"location / { mirror /m; mirror /n; error_page 403 404 = /done; }
+           location = /done { return 200 done; }
+           location = /m { rewrite_log on; rewrite ^ /seen; }
+           location = /n { return 500 no; }
+           location = /seen { return 200 seen; }"#,
+    );
+    let mut client = server.connect();
+    assert_eq!(client.get("/x/?q").body(), "done");
+    assert_eq!(client.get("/x/?q").body(), "done");
+    server.wait_log("rewritten data: \"/seen\", args: \"q\"", 2);
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_subrequests_along() {
+    let server = pages(
+        r#"location = / { ssi on; return 200 'a<!--#include virtual="/" -->'; }
+           location = /ok { return 200 ok; }"#,
+    );
+    for _ in 0..20 {
+        let mut client = server.connect();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    assert_eq!(server.get("/ok").body(), "ok");
+}
