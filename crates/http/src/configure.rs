@@ -55,7 +55,23 @@ pub struct Setup<'a> {
     file_caches: u32,
 }
 
-impl Setup<'_> {
+impl<'a> Setup<'a> {
+    /// Nothing read yet.
+    pub fn new(inputs: Inputs<'a>) -> Self {
+        Setup {
+            inputs,
+            variables: Variables::new(),
+            servers: Vec::new(),
+            log_targets: Vec::new(),
+            warnings: Vec::new(),
+            locations: Vec::new(),
+            upstreams: Drafts::default(),
+            upstream: None,
+            temp_paths: Vec::new(),
+            file_caches: 0,
+        }
+    }
+
     /// A place for a location that is still to be read.
     pub fn reserve(&mut self) -> LocationId {
         self.locations.push(None);
@@ -111,18 +127,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     let Body::Block(lines) = &block.body else {
         return Err(block.error("directive \"http\" has no opening \"{\""));
     };
-    let mut setup = Setup {
-        inputs,
-        variables: Variables::new(),
-        servers: Vec::new(),
-        log_targets: Vec::new(),
-        warnings: Vec::new(),
-        locations: Vec::new(),
-        upstreams: Drafts::default(),
-        upstream: None,
-        temp_paths: Vec::new(),
-        file_caches: 0,
-    };
+    let mut setup = Setup::new(inputs);
     for module in MODULES {
         (module.init)(&mut setup);
     }

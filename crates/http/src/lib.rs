@@ -12,6 +12,7 @@ mod configure;
 mod connection;
 mod files;
 mod filters;
+mod forwarded;
 mod headers;
 mod listen;
 mod location;

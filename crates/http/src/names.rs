@@ -54,51 +54,86 @@ impl ServerName {
     }
 }
 
+/// Values by names with wildcards: the exact name wins, then the longest `*.` wildcard, then the longest `.*`.
+#[derive(Debug)]
+pub struct Names<T> {
+    exact: HashMap<Vec<u8>, T>,
+    heads: HashMap<Vec<u8>, T>,
+    tails: HashMap<Vec<u8>, T>,
+}
+
+impl<T> Default for Names<T> {
+    fn default() -> Self {
+        Names { exact: HashMap::new(), heads: HashMap::new(), tails: HashMap::new() }
+    }
+}
+
+impl<T> Names<T> {
+    /// Adds a name. False if it is there already. Names that are patterns are not kept here.
+    pub fn add(&mut self, name: &ServerName, value: T) -> bool {
+        let (map, key) = match name {
+            ServerName::Exact(key) => (&mut self.exact, key),
+            ServerName::Head(key) => (&mut self.heads, key),
+            ServerName::Tail(key) => (&mut self.tails, key),
+            ServerName::Regex(_) | ServerName::Bad(_) => return true,
+        };
+        if map.contains_key(key) {
+            return false;
+        }
+        map.insert(key.clone(), value);
+        true
+    }
+
+    /// The value for a name in lower case.
+    pub fn find(&self, name: &[u8]) -> Option<&T> {
+        if let Some(value) = self.exact.get(name) {
+            return Some(value);
+        }
+        let head = |at: usize| self.heads.get(name.get(at + 1..)?).filter(|_| at > 0);
+        if !self.heads.is_empty()
+            && let Some(value) = memchr::memchr_iter(b'.', name).find_map(head)
+        {
+            return Some(value);
+        }
+        if self.tails.is_empty() {
+            return None;
+        }
+        let tail = |at: usize| self.tails.get(name.get(..at)?).filter(|_| at + 1 < name.len());
+        memchr::memrchr_iter(b'.', name).find_map(tail)
+    }
+
+    /// All values.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.exact.values().chain(self.heads.values()).chain(self.tails.values())
+    }
+}
+
 /// The servers of one address.
 #[derive(Debug)]
 pub struct Hosts {
     /// Who answers when no name fits.
     pub default: ServerId,
-    exact: HashMap<Vec<u8>, ServerId>,
-    heads: HashMap<Vec<u8>, ServerId>,
-    tails: HashMap<Vec<u8>, ServerId>,
+    names: Names<ServerId>,
     regexes: Vec<(Regex, ServerId)>,
 }
 
 impl Hosts {
     /// No names yet.
     pub fn new(default: ServerId) -> Self {
-        Hosts {
-            default,
-            exact: HashMap::new(),
-            heads: HashMap::new(),
-            tails: HashMap::new(),
-            regexes: Vec::new(),
-        }
+        Hosts { default, names: Names::default(), regexes: Vec::new() }
     }
 
     /// Adds a server's name. False if another server of this address has it already.
     pub fn add(&mut self, name: &ServerName, server: ServerId) -> bool {
-        let (map, key) = match name {
-            ServerName::Exact(key) => (&mut self.exact, key),
-            ServerName::Head(key) => (&mut self.heads, key),
-            ServerName::Tail(key) => (&mut self.tails, key),
-            ServerName::Regex(regex) => {
-                self.regexes.push((regex.clone(), server));
-                return true;
-            }
-            ServerName::Bad(_) => return true,
-        };
-        if map.contains_key(key) {
-            return false;
+        if let ServerName::Regex(regex) = name {
+            self.regexes.push((regex.clone(), server));
         }
-        map.insert(key.clone(), server);
-        true
+        self.names.add(name, server)
     }
 
     /// The server for a host (lower case, without port). `r` receives the groups of a regular expression.
     pub fn find(&self, host: &[u8], r: &mut Request) -> ServerId {
-        if let Some(id) = self.find_fixed(host) {
+        if let Some(&id) = self.names.find(host) {
             return id;
         }
         if host.is_empty() {
@@ -111,28 +146,9 @@ impl Hosts {
         hit.map_or(self.default, |(_, id)| *id)
     }
 
-    /// The same among names that are no regular expressions.
-    fn find_fixed(&self, host: &[u8]) -> Option<ServerId> {
-        if let Some(&id) = self.exact.get(host) {
-            return Some(id);
-        }
-        let head = |at: usize| self.heads.get(host.get(at + 1..)?).filter(|_| at > 0);
-        if !self.heads.is_empty()
-            && let Some(&id) = memchr::memchr_iter(b'.', host).find_map(head)
-        {
-            return Some(id);
-        }
-        let tail = |at: usize| self.tails.get(host.get(..at)?).filter(|_| at + 1 < host.len());
-        if self.tails.is_empty() {
-            return None;
-        }
-        memchr::memrchr_iter(b'.', host).find_map(tail).copied()
-    }
-
     /// True where the default server has all requests.
     pub fn single(&self) -> bool {
-        let named = self.exact.values().chain(self.heads.values()).chain(self.tails.values());
-        self.regexes.is_empty() && named.into_iter().all(|id| *id == self.default)
+        self.regexes.is_empty() && self.names.values().all(|id| *id == self.default)
     }
 }
 
@@ -164,7 +180,7 @@ mod tests {
     }
 
     fn find(hosts: &Hosts, host: &str) -> u32 {
-        hosts.find_fixed(host.as_bytes()).map_or(0, |id| id.0)
+        hosts.names.find(host.as_bytes()).map_or(0, |id| id.0)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::configure::Setup;
 use crate::location::LocationId;
 use crate::modules::LocationConf;
 use crate::modules::core::ServerConf;
+use crate::variables::VariableId;
 
 /// A directive of the `http` family that weir gives a meaning to. Its contexts and argument counts stand in
 /// the tables of `weir-conf`.
@@ -101,6 +102,25 @@ impl<'s, 'a> Scope<'s, 'a> {
         Err(d.problem("is duplicate"))
     }
 
+    /// The name of a variable that a directive defines; it may not be one that nobody may change.
+    pub fn new_variable(&self, d: &weir_conf::Directive, word: &Word) -> Result<String, Error> {
+        let name = variable_name(d, word)?;
+        if self.setup.variables.is_fixed(name) {
+            let name = String::from_utf8_lossy(name);
+            return Err(d.error_at(word, format!("the duplicate \"{name}\" variable")));
+        }
+        Ok(String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// A variable that a directive names with its `$`.
+    pub fn refer_variable(
+        &mut self,
+        d: &weir_conf::Directive,
+        word: &Word,
+    ) -> Result<VariableId, Error> {
+        Ok(self.setup.variables.refer(variable_name(d, word)?))
+    }
+
     /// The settings of one module, to be changed: copied first if a parent shares them.
     pub fn change<T: Clone>(conf: &mut Arc<T>) -> &mut T {
         Arc::make_mut(conf)
@@ -109,6 +129,11 @@ impl<'s, 'a> Scope<'s, 'a> {
 
 /// The directive's reader. None for one that weir has not built: the check before has refused it, or
 /// warned of it where it only tunes.
+fn variable_name<'w>(d: &weir_conf::Directive, word: &'w Word) -> Result<&'w [u8], Error> {
+    let name = word.bytes.strip_prefix(b"$").filter(|name| !name.is_empty());
+    name.ok_or_else(|| d.error_at(word, format!("invalid variable name \"{}\"", word.lossy())))
+}
+
 fn find(d: &weir_conf::Directive) -> Option<&'static Directive> {
     crate::modules::directive(&d.name.lossy())
 }

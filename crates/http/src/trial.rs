@@ -5,7 +5,34 @@ use std::sync::Arc;
 
 use weir_log::{Log, OpenLogs};
 
+use weir_conf::Context;
+
+use crate::configure::Setup;
+use crate::location::{Kind, Place};
+use crate::modules::LocationConf;
+use crate::modules::core::ServerConf;
+use crate::scope::Scope;
 use crate::{Inputs, Site, configure};
+
+/// Lets `f` use the scope of an `http` block in which nothing stands.
+pub fn scope(f: impl FnOnce(&mut Scope<'_, '_>)) {
+    let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
+    let zones = weir_zone::Declarations::default();
+    let mut setup = Setup::new(inputs(&logs, &log, &zones));
+    let place = Place::new(b"", Kind::Server);
+    let conf = ServerConf::default();
+    f(&mut Scope::new(&mut setup, Context::HTTP, conf, LocationConf::default(), place));
+}
+
+fn inputs<'a>(
+    logs: &'a OpenLogs,
+    error_log: &'a Arc<Log>,
+    zones: &'a weir_zone::Declarations,
+) -> Inputs<'a> {
+    let root = Path::new("/nowhere");
+    let access_log = Path::new("/dev/null");
+    Inputs { prefix: root, conf_prefix: root, logs, access_log, error_log, zones }
+}
 
 /// The site of this `http` block, or the text of what is wrong with it.
 pub fn site(http: &str) -> Result<Site, String> {
@@ -16,17 +43,10 @@ pub fn site(http: &str) -> Result<Site, String> {
     }
     let block = tree.main.iter().find(|d| d.name.is("http")).ok_or("no http block")?;
     let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
-    let root = Path::new("/nowhere");
     let zones = weir_zone::Declarations::default();
-    let inputs = Inputs {
-        prefix: root,
-        conf_prefix: root,
-        logs: &logs,
-        access_log: Path::new("/dev/null"),
-        error_log: &log,
-        zones: &zones,
-    };
-    configure(block, inputs).map(|(site, _)| site).map_err(|error| error.message)
+    configure(block, inputs(&logs, &log, &zones))
+        .map(|(site, _)| site)
+        .map_err(|error| error.message)
 }
 
 /// What is wrong with a location that holds this.

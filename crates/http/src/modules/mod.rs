@@ -11,11 +11,13 @@ pub mod access;
 pub mod addition_filter;
 pub mod auth_request;
 pub mod core;
+pub mod geo;
 pub mod headers_filter;
 pub mod index;
 pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
+pub mod map;
 pub mod mirror;
 pub mod not_modified_filter;
 pub mod proxy;
@@ -83,11 +85,13 @@ modules! {
     auth_request,
     core,
     access,
+    geo,
     headers_filter,
     index,
     limit_conn,
     limit_req,
     log,
+    map,
     proxy,
     realip,
     rewrite,

@@ -132,6 +132,17 @@ impl Variables {
         id
     }
 
+    /// Defines a variable that `set` may change, or another definition replace; kept: computed once a request.
+    pub fn define_changeable(
+        &mut self,
+        name: &str,
+        kept: bool,
+        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) {
+        let id = if kept { self.define_kept(name, get) } else { self.define(name, get) };
+        self.list[id.0 as usize].changeable = true;
+    }
+
     /// Lets `set` change a variable: `put` is called with the new value.
     pub fn settable(&mut self, id: VariableId, put: Put) {
         let variable = &mut self.list[id.0 as usize];

@@ -80,13 +80,8 @@ fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     let (Some(name), Some(word)) = (d.arg(0), d.arg(1)) else {
         return Err(d.error("invalid number of arguments in \"set\" directive"));
     };
-    let bad = || d.error_at(name, format!("invalid variable name \"{}\"", name.lossy()));
-    let bare = name.bytes.strip_prefix(b"$").filter(|n| !n.is_empty()).ok_or_else(bad)?;
-    if s.setup.variables.is_fixed(bare) {
-        let text = format!("the duplicate \"{}\" variable", String::from_utf8_lossy(bare));
-        return Err(d.error_at(name, text));
-    }
-    let variable = uninitialized(s, bare);
+    let name = s.new_variable(d, name)?;
+    let variable = uninitialized(s, name.as_bytes());
     Ok(Op::Set { variable, value: value(s, d, word)? })
 }
 

@@ -1,0 +1,169 @@
+//! Variables whose values depend on other values, by a table. nginx: ngx_http_map_module.
+
+use weir_conf::{Directive as Line, Error};
+
+use crate::modules::{Module, Settings};
+use crate::names::{Names, ServerName};
+use crate::regex::Regex;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+
+/// Settings: none, each `map` is a variable.
+#[derive(Debug, Clone, Default)]
+pub struct Conf;
+
+impl Settings for Conf {}
+
+/// One `map`.
+#[derive(Debug)]
+struct Map {
+    source: Template,
+    /// Names may have wildcards, and a dot behind a name does not count.
+    hostnames: bool,
+    /// Lower case: names are compared without case.
+    names: Names<Template>,
+    regexes: Vec<(Regex, Template)>,
+    default: Option<Template>,
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "map",
+        help: "A variable whose value a table gives for another value.",
+        set: Set::Simple(set),
+    },
+    Directive {
+        name: "map_hash_max_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(|s, d| s.once(d)),
+    },
+    Directive {
+        name: "map_hash_bucket_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(|s, d| s.once(d)),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_map", directives: DIRECTIVES, init: |_| {} };
+
+impl Map {
+    /// Appends the value for the request.
+    fn read(&self, r: &mut Request, out: &mut Vec<u8>) {
+        let mut source = self.source.eval(r).into_owned();
+        if self.hostnames && source.ends_with(b".") {
+            source.pop();
+        }
+        if let Some(template) = self.find(r, &source) {
+            template.eval_into(r, out);
+        }
+    }
+
+    fn find(&self, r: &mut Request, source: &[u8]) -> Option<&Template> {
+        if let Some(template) = self.names.find(&source.to_ascii_lowercase()) {
+            return Some(template);
+        }
+        let hit = self.regexes.iter().find(|(regex, _)| regex.matches(r, source));
+        hit.map(|(_, template)| template).or(self.default.as_ref())
+    }
+}
+
+/// `map source $variable { ... }`
+fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let (Some(source), Some(variable)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
+    let template = Template::new(&mut s.setup.variables, &source.bytes);
+    let source = template.map_err(|text| d.error_at(source, text))?;
+    let name = s.new_variable(d, variable)?;
+    let mut map = Map {
+        source,
+        hostnames: false,
+        names: Names::default(),
+        regexes: Vec::new(),
+        default: None,
+    };
+    let mut volatile = false;
+    // Whether names may have wildcards is said anywhere before them.
+    for line in d.block() {
+        match (line.name.bytes.as_slice(), line.args.as_slice()) {
+            (b"hostnames", []) => map.hostnames = true,
+            (b"volatile", []) => volatile = true,
+            (_, [value]) => {
+                let template = Template::new(&mut s.setup.variables, &value.bytes);
+                let template = template.map_err(|text| line.error_at(value, text))?;
+                entry(s, &mut map, line, template)?;
+            }
+            _ => return Err(line.error("invalid number of the map parameters")),
+        }
+    }
+    s.setup.variables.define_changeable(&name, !volatile, move |r, out| {
+        map.read(r, out);
+        true
+    });
+    Ok(())
+}
+
+fn entry(s: &mut Scope<'_, '_>, map: &mut Map, line: &Line, value: Template) -> Result<(), Error> {
+    let key = line.name.bytes.as_slice();
+    if key == b"default" {
+        if map.default.replace(value).is_some() {
+            return Err(line.error("duplicate default map parameter"));
+        }
+        return Ok(());
+    }
+    if let Some(pattern) = key.strip_prefix(b"~") {
+        let (pattern, caseless) = match pattern.strip_prefix(b"*") {
+            Some(pattern) => (pattern, true),
+            None => (pattern, false),
+        };
+        let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
+        map.regexes.push((regex.map_err(|text| line.error_at(&line.name, text))?, value));
+        return Ok(());
+    }
+    let key = key.strip_prefix(b"\\").unwrap_or(key);
+    for name in names(map, key).ok_or_else(|| {
+        let key = String::from_utf8_lossy(key);
+        line.error_at(&line.name, format!("invalid hostname or wildcard \"{key}\""))
+    })? {
+        if !map.names.add(&name, value.clone()) {
+            let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(key));
+            return Err(line.error_at(&line.name, text));
+        }
+    }
+    Ok(())
+}
+
+fn names(map: &Map, key: &[u8]) -> Option<Vec<ServerName>> {
+    if !map.hostnames {
+        return Some(vec![ServerName::Exact(key.to_ascii_lowercase())]);
+    }
+    let names = ServerName::parse(key)?;
+    (!names.iter().any(|name| matches!(name, ServerName::Bad(_)))).then_some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::site;
+
+    fn complaint(lines: &str) -> String {
+        site(&format!("map $uri $x {{ {lines} }}")).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn complaints_are_those_of_nginx() {
+        for (lines, text) in [
+            ("a;", "invalid number of the map parameters"),
+            ("a b c;", "invalid number of the map parameters"),
+            ("default 1; default 2;", "duplicate default map parameter"),
+            ("a 1; A 2;", "conflicting parameter \"A\""),
+            ("hostnames; *.a 1; *.a 2;", "conflicting parameter \"*.a\""),
+            ("hostnames; a*b 1;", "invalid hostname or wildcard \"a*b\""),
+            ("a $;", "invalid variable name"),
+        ] {
+            assert_eq!(complaint(lines), text, "{lines}");
+        }
+        assert_eq!(complaint("a 1; \\default 2; default 3; ~a 1; ~a 2;"), "");
+        assert_eq!(site("map $uri x { }").unwrap_err(), "invalid variable name \"x\"");
+        assert_eq!(site("map $uri $uri { }").unwrap_err(), "the duplicate \"uri\" variable");
+    }
+}
