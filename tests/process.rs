@@ -198,6 +198,23 @@ fn a_reload_closes_what_is_not_listened_on_any_more() {
 }
 
 #[test]
+fn a_lingering_worker_does_not_hold_an_address() {
+    let one = "events { } http { server { listen 127.0.0.1:%%PORT%%; return 200 x; } }";
+    let server = Server::start(WEIR, one);
+    let (mut idle, mut busy) = (server.connect(), server.connect());
+    assert_eq!((idle.get("/").status, busy.get("/").status), (200, 200));
+    let old = server.workers();
+    server.configure(&one.replace("%%PORT%%", "%%PORT1%%"));
+    server.reload();
+    // The answer that says close shows that the worker has left its sockets.
+    assert_eq!(busy.get("/").header("Connection"), Some("close"));
+    assert!(server.workers().contains(&old[0]), "an idle client keeps it");
+    assert!(Client::try_connect(server.port()).is_err());
+    assert_eq!(idle.get("/").header("Connection"), Some("close"));
+    server.wait_gone(old[0]);
+}
+
+#[test]
 fn a_wrong_reload_changes_nothing() {
     let server = Server::start(WEIR, HELLO);
     assert_eq!(server.get("/").status, 200);

@@ -19,7 +19,8 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
         }
     };
     let pid = cycle.config.pid.clone();
-    let sockets = cycle.sockets.clone();
+    let mut sockets = cycle.sockets.clone();
+    sockets.close();
     let rows = (0..cycle.config.threads).collect();
     let logs = Arc::clone(&origin.logs);
     let (index, channel, title) = (0, None, None);

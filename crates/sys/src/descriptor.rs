@@ -6,13 +6,14 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::sockopt;
 
 /// Takes over the listening sockets that the program before this one left open at `execve`,
 /// each with close-on-exec; numbers that are no listening socket are passed by.
 ///
-/// To be called once, before this program listens anywhere itself; later calls find nothing.
+/// To be called once; later calls find nothing. Sockets that this program has made are told apart
+/// by their close-on-exec.
 pub fn inherited_listeners(numbers: &BTreeSet<i32>) -> Vec<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::SeqCst) {
@@ -26,12 +27,14 @@ fn adopt(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: the number is borrowed for two questions to the kernel, which refuses one that is
     // not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    if !sockopt::socket_acceptconn(borrowed)? {
+    let made_here = fcntl_getfd(borrowed)?.contains(FdFlags::CLOEXEC);
+    if made_here || !sockopt::socket_acceptconn(borrowed)? {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
-    // SAFETY: it is a listening socket, and this program has not made any yet, so nobody else in
-    // it owns the number; each number is taken once, since the caller gives a set, once.
+    // SAFETY: it stays open over execve, which no socket does that Rust's libraries make, so
+    // nobody in this program owns the number; each is taken once, since the caller gives a set,
+    // once, and the mark of those that were taken is set above.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -63,9 +66,11 @@ mod tests {
     fn only_listening_sockets_are_taken_and_only_once() {
         let left_open = |fd: OwnedFd| std::os::fd::IntoRawFd::into_raw_fd(fd);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        fcntl_setfd(&listener, FdFlags::empty()).unwrap();
         let listener = left_open(listener.into());
+        let own = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let numbers = [0, listener, other.as_raw_fd(), 100_000, -1].into();
+        let numbers = [0, listener, own.as_raw_fd(), other.as_raw_fd(), 100_000, -1].into();
         let taken = inherited_listeners(&numbers);
         assert_eq!(taken.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(), [listener]);
         assert!(inherited_listeners(&numbers).is_empty());

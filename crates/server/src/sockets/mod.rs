@@ -170,6 +170,11 @@ impl Sockets {
         }
     }
 
+    /// Gives up the descriptors and keeps the addresses.
+    pub fn close(&mut self) {
+        self.list.iter_mut().for_each(|socket| socket.copies.clear());
+    }
+
     /// Removes the files of all unix sockets, as the server ends.
     pub fn unlink(&self, log: &Log) {
         for socket in &self.list {

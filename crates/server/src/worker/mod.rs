@@ -22,8 +22,10 @@ use self::control::Control;
 use self::turns::Turns;
 use crate::channel::Report;
 use crate::config::{Backend, Config};
+use crate::cycle::Cycle;
 use crate::listen::{Listening, Place};
 use crate::master::{Assignment, FATAL};
+use crate::sockets::Sockets;
 use weir_http::{Identity, Site, Worker};
 
 /// What every loop of this process is made from.
@@ -52,9 +54,12 @@ pub fn run(mut assignment: Assignment) -> i32 {
 }
 
 /// Serves as the process that it is: the part that workers share with a server without master.
-pub fn serve(assignment: Assignment) -> i32 {
+pub fn serve(mut assignment: Assignment) -> i32 {
     let log = Arc::clone(&assignment.cycle.log);
-    match Shared::new(assignment).run() {
+    // Only the loops are to hold the sockets, so that those they leave are closed.
+    let cycle = Arc::new(assignment.cycle.clone());
+    assignment.cycle.sockets = Sockets::default();
+    match Shared::new(assignment).run(cycle) {
         Ok(()) => {
             log!(log, Notice, None, "exit");
             0
@@ -100,10 +105,11 @@ impl Shared {
         &self.assignment.cycle.log
     }
 
-    /// Runs all loops; this thread becomes loop 0.
-    fn run(self: Arc<Self>) -> Result<(), Stopped> {
+    /// Runs all loops; this thread becomes loop 0. They take their sockets from `cycle`.
+    fn run(self: Arc<Self>, cycle: Arc<Cycle>) -> Result<(), Stopped> {
         let mut first = self.make(0).map_err(Stopped::Unmade)?;
-        let (threads, mut turns) = self.start_all(&first.handle()).map_err(Stopped::Unmade)?;
+        let (threads, mut turns) =
+            self.start_all(&first.handle(), cycle).map_err(Stopped::Unmade)?;
         if let Some(channel) = &self.assignment.channel
             && let Err(e) = channel.report(Report::Ready)
         {
@@ -124,10 +130,11 @@ impl Shared {
     fn start_all(
         self: &Arc<Self>,
         first: &Handle,
+        cycle: Arc<Cycle>,
     ) -> io::Result<(Vec<thread::JoinHandle<()>>, Turns)> {
         let (send, made) = mpsc::channel();
         let threads = (1..self.config().threads)
-            .map(|index| self.start(index, send.clone(), first.remote()))
+            .map(|index| self.start(index, Arc::clone(&cycle), send.clone(), first.remote()))
             .collect::<io::Result<Vec<_>>>()?;
         drop(send);
         let mut all = vec![first.remote()];
@@ -136,20 +143,21 @@ impl Shared {
             all.push(remote?);
         }
         Control::new(&self.assignment, all, first.clone()).listen()?;
-        Ok((threads, self.turns(first, 0)?))
+        Ok((threads, self.turns(first, 0, &cycle)?))
     }
 
     /// Starts the thread of a further loop, which sends its remote when it is made.
     fn start(
         self: &Arc<Self>,
         index: usize,
+        cycle: Arc<Cycle>,
         made: mpsc::Sender<io::Result<Remote>>,
         home: Remote,
     ) -> io::Result<thread::JoinHandle<()>> {
         let shared = Arc::clone(self);
         thread::Builder::new().name(format!("weir: loop {index}")).spawn(move || {
             let whole = Whole;
-            match shared.further(index) {
+            match shared.further(index, cycle) {
                 Ok((mut own, mut turns)) => {
                     // Who does not listen any more has failed to start another loop.
                     let _ = made.send(Ok(own.handle().remote()));
@@ -167,9 +175,9 @@ impl Shared {
         })
     }
 
-    fn further(self: &Arc<Self>, index: usize) -> io::Result<(Loop, Turns)> {
+    fn further(self: &Arc<Self>, index: usize, cycle: Arc<Cycle>) -> io::Result<(Loop, Turns)> {
         let own = self.make(index)?;
-        let turns = self.turns(&own.handle(), index)?;
+        let turns = self.turns(&own.handle(), index, &cycle)?;
         Ok((own, turns))
     }
 
@@ -201,7 +209,7 @@ impl Shared {
     }
 
     /// What the loop of this thread does in its turns.
-    fn turns(self: &Arc<Self>, h: &Handle, index: usize) -> io::Result<Turns> {
+    fn turns(self: &Arc<Self>, h: &Handle, index: usize, cycle: &Cycle) -> io::Result<Turns> {
         let others = (index == 0).then(|| Arc::clone(self));
         let Some(site) = self.site else { return Ok(Turns::idle(others)) };
         let place = self.place(index);
@@ -223,7 +231,7 @@ impl Shared {
                 worker.metrics.add(Metric::Panicked, 1);
             }
         });
-        let listening = Listening::new(h, &self.assignment.cycle, place, Rc::clone(&http))?;
+        let listening = Listening::new(h, cycle, place, Rc::clone(&http))?;
         Ok(Turns::new(listening, http, others))
     }
 
