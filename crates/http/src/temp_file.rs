@@ -1,5 +1,6 @@
 //! Temporary files: where `client_body_temp_path`, `proxy_temp_path` and kin put them.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -44,7 +45,7 @@ pub struct TempFile {
     /// Its name; only others can use it if it was kept.
     pub path: PathBuf,
     /// Who removes the name in the end.
-    remover: Option<Handle>,
+    remover: Cell<Option<Handle>>,
 }
 
 impl TempPath {
@@ -76,7 +77,7 @@ impl TempPath {
         let (file, path) =
             made.map_err(|error| Failed { path: self.directory.clone(), error })??;
         let remover = (keep == Keep::WhileUsed).then(|| handle.clone());
-        Ok(TempFile { file: Arc::new(file), path, remover })
+        Ok(TempFile { file: Arc::new(file), path, remover: Cell::new(remover) })
     }
 
     fn create_waiting(&self, keep: Keep) -> Result<(File, PathBuf), Failed> {
@@ -129,8 +130,8 @@ pub struct Failed {
 
 impl TempFile {
     /// The name stays for others: whoever took it over moves or removes it.
-    pub fn keep(&mut self) {
-        self.remover = None;
+    pub fn keep(&self) {
+        self.remover.set(None);
     }
 }
 

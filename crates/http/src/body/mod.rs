@@ -33,6 +33,8 @@ pub struct Body {
     pub file: Option<BodyFile>,
     /// [`crate::request::Request::read_body`] has read it.
     whole: bool,
+    /// Whoever answers wants it as a file, which is theirs to keep.
+    for_keeps: bool,
     /// What is read is thrown away.
     discarding: bool,
     /// The connection broke inside the body, or the client is not worth waiting for.
@@ -99,6 +101,11 @@ impl Body {
     /// True when no byte of the body is left unread.
     pub fn is_read(&self) -> bool {
         self.done
+    }
+
+    /// The body is wanted as a file, however small, that may be kept ([`TempFile::keep`]).
+    pub fn keep_in_file(&mut self) {
+        self.for_keeps = true;
     }
 
     /// The whole body was read, and is in memory or in a file.

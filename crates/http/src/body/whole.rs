@@ -15,7 +15,7 @@ impl Request {
             return Ok(());
         }
         let core = &self.conf().core;
-        let in_file = core.client_body_in_file_only != BodyInFile::Off;
+        let in_file = self.body.for_keeps || core.client_body_in_file_only != BodyInFile::Off;
         let room = usize::try_from(core.client_body_buffer_size).unwrap_or(usize::MAX);
         let known = self.body.length.and_then(|n| usize::try_from(n).ok());
         let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
@@ -67,6 +67,7 @@ impl Request {
     async fn create_body_file(&mut self) -> Result<TempFile, u16> {
         let core = &self.conf().core;
         let (keep, level) = match core.client_body_in_file_only {
+            _ if self.body.for_keeps => (Keep::WhileUsed, Level::Debug),
             BodyInFile::Off => (Keep::Nameless, Level::Warn),
             BodyInFile::On => (Keep::Forever, Level::Notice),
             BodyInFile::Clean => (Keep::WhileUsed, Level::Notice),

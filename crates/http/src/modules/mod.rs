@@ -11,6 +11,7 @@ pub mod access;
 pub mod addition_filter;
 pub mod auth_request;
 pub mod core;
+pub mod dav;
 pub mod geo;
 pub mod headers_filter;
 pub mod index;
@@ -85,6 +86,7 @@ modules! {
     auth_request,
     core,
     access,
+    dav,
     geo,
     headers_filter,
     index,
@@ -169,7 +171,11 @@ pub static PHASES: Phases = Phases {
     ],
     access: &[Handler::Now(access::handler), Handler::Either(auth_request::handler)],
     precontent: &[Handler::Either(core::try_files), Handler::Either(mirror::handler)],
-    content: &[Handler::Either(index::handler), Handler::Either(static_::handler)],
+    content: &[
+        Handler::Either(index::handler),
+        Handler::Either(dav::handler),
+        Handler::Either(static_::handler),
+    ],
     log: &[log::handler],
 };
 

@@ -1,0 +1,163 @@
+//! COPY and MOVE: what the headers ask for, before anything is touched.
+
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_proto::uri;
+
+use super::disk::{self, Transfer};
+use super::{Depth, depth_header, has_body, map_path, refuse, run, status};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// The whole of COPY or MOVE.
+pub async fn handler(r: &mut Request) -> Step {
+    let (transfer, to_collection) = match plan(r) {
+        Ok(plan) => plan,
+        Err(step) => return step,
+    };
+    status(run(r, move |disk| disk.transfer(&transfer, to_collection)).await)
+}
+
+fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
+    if has_body(r) {
+        return Err(refuse(r, 415, "COPY and MOVE with body are unsupported"));
+    }
+    let Some(destination) = r.header_named(b"destination").map(<[u8]>::to_vec) else {
+        return Err(refuse(r, 400, "client sent no \"Destination\" header"));
+    };
+    let shown = String::from_utf8_lossy(&destination).into_owned();
+    let target = target(r, &destination, &shown)?;
+    check_alias(r, &target, &shown)?;
+    check_depth(r)?;
+    let overwrite = overwrite(r)?;
+
+    let Some(from) = map_path(r) else { return Err(Step::Status(500)) };
+    let own = std::mem::replace(&mut r.path, target);
+    let to = map_path(r);
+    r.path = own;
+    let Some(to) = to else { return Err(Step::Status(500)) };
+    let (from, to) = (merge_slashes(&from), merge_slashes(&to));
+    let to_collection = to.ends_with(b"/");
+    let (from, to) = (without_slash(&from), without_slash(&to));
+    check_places(r, from, to, to_collection, &shown)?;
+    let transfer = Transfer {
+        from: disk::path(from),
+        to: disk::path(to),
+        moves: r.method == Method::Move,
+        collection: r.path.ends_with(b"/"),
+        overwrite,
+        names: (String::from_utf8_lossy(&r.path).into_owned(), shown),
+        method: String::from_utf8_lossy(r.method_name()).into_owned(),
+        access: r.conf().dav.access,
+    };
+    Ok((transfer, to_collection))
+}
+
+fn invalid(r: &Request, shown: &str) -> Step {
+    refuse(r, 400, &format!("client sent invalid \"Destination\" header: \"{shown}\""))
+}
+
+/// The path that `Destination` names: on this host, decoded, and not above the root.
+fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step> {
+    let raw = if destination.starts_with(b"/") {
+        destination
+    } else {
+        if r.host.is_empty() {
+            return Err(refuse(r, 400, "client sent no \"Host\" header"));
+        }
+        let host = destination.strip_prefix(b"http://").ok_or_else(|| invalid(r, shown))?;
+        let Some(behind) = host.strip_prefix(r.host.as_slice()) else {
+            let text = "is handled by different repository than the source URI";
+            return Err(refuse(r, 400, &format!("\"Destination\" URI \"{shown}\" {text}")));
+        };
+        let slash = behind.iter().position(|b| *b == b'/').ok_or_else(|| invalid(r, shown))?;
+        &behind[slash..]
+    };
+    let Ok(safe) = uri::is_unsafe(raw) else {
+        r.log(
+            Level::Error,
+            format_args!("unsafe URI \"{}\" was detected", String::from_utf8_lossy(raw)),
+        );
+        return Err(invalid(r, shown));
+    };
+    if r.path.ends_with(b"/") != raw.ends_with(b"/") {
+        let path = String::from_utf8_lossy(&r.path);
+        let text = "should be either collections or non-collections";
+        let text = format!("both URI \"{path}\" and \"Destination\" URI \"{shown}\" {text}");
+        return Err(refuse(r, 409, &text));
+    }
+    Ok(safe.path)
+}
+
+/// With `alias`, the destination must lie in the location.
+fn check_alias(r: &Request, target: &[u8], shown: &str) -> Result<(), Step> {
+    let root = &r.conf().core.root;
+    let outside = root.alias && !r.location.kind.is_regex() && target.len() < root.alias_of;
+    if outside { Err(invalid(r, shown)) } else { Ok(()) }
+}
+
+fn check_depth(r: &Request) -> Result<(), Step> {
+    match (depth_header(r), r.method) {
+        (Depth::Infinity | Depth::Absent, _) | (Depth::Zero, Method::Copy) => Ok(()),
+        (_, Method::Copy) => Err(refuse(r, 400, "\"Depth\" header must be 0 or infinity")),
+        _ => Err(refuse(r, 400, "\"Depth\" header must be infinity")),
+    }
+}
+
+fn overwrite(r: &Request) -> Result<bool, Step> {
+    match r.header_named(b"overwrite") {
+        None | Some(b"T" | b"t") => Ok(true),
+        Some(b"F" | b"f") => Ok(false),
+        Some(other) => {
+            let shown = String::from_utf8_lossy(other);
+            let text = format!("client sent invalid \"Overwrite\" header: \"{shown}\"");
+            Err(refuse(r, 400, &text))
+        }
+    }
+}
+
+/// Nothing goes onto itself, and no collection into itself.
+fn check_places(
+    r: &Request,
+    from: &[u8],
+    to: &[u8],
+    to_collection: bool,
+    shown: &str,
+) -> Result<(), Step> {
+    let path = String::from_utf8_lossy(&r.path);
+    if from == to {
+        let text = "point to the same location";
+        let text = format!("both URI \"{path}\" and \"Destination\" URI \"{shown}\" {text}");
+        return Err(refuse(r, 403, &text));
+    }
+    let inside = |outer: &[u8], inner: &[u8]| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'/'))
+    };
+    if to_collection && (inside(from, to) || inside(to, from)) {
+        let method = String::from_utf8_lossy(r.method_name());
+        let text = format!("\"{path}\" could not be {method}ed to collection \"{shown}\"");
+        return Err(refuse(r, 403, &text));
+    }
+    Ok(())
+}
+
+fn merge_slashes(path: &[u8]) -> Vec<u8> {
+    let mut out = path.to_vec();
+    out.dedup_by(|a, b| *a == b'/' && *b == b'/');
+    out
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_are_merged() {
+        assert_eq!(merge_slashes(b"//a///b/c//"), b"/a/b/c/");
+        assert_eq!(without_slash(b"/a/"), b"/a");
+    }
+}

@@ -1,0 +1,280 @@
+//! PUT, DELETE, MKCOL, COPY and MOVE of files. nginx: ngx_http_dav_module.
+//!
+//! All that touches the disk runs on a thread of the pool (`disk`); what is to be logged of it comes back
+//! with its answer.
+
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_proto::uri::{self, Escape};
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+
+mod copy;
+mod disk;
+
+use disk::{Disk, Outcome, Put};
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    methods: Vec<Method>,
+    /// Permission bits of files that are created.
+    access: u32,
+    create_full_put_path: bool,
+    min_delete_depth: u64,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        let (access, create_full_put_path, min_delete_depth) = (0o600, false, 0);
+        Conf { methods: Vec::new(), access, create_full_put_path, min_delete_depth }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "dav_methods",
+        help: "The methods that may change files: PUT, DELETE, MKCOL, COPY, MOVE.",
+        set: Set::Simple(methods),
+    },
+    setting!("dav_access", dav.access, access, "Permissions of files that are created."),
+    setting!(
+        "create_full_put_path",
+        dav.create_full_put_path,
+        Line::flag,
+        "Whether PUT creates the directories on the way."
+    ),
+    setting!(
+        "min_delete_depth",
+        dav.min_delete_depth,
+        Line::number,
+        "How many path elements a path must have to be deleted."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_dav", directives: DIRECTIVES, init: |_| {} };
+
+/// The handler of the content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    if !r.conf().dav.methods.contains(&r.method) {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(match r.method {
+        Method::Put => Box::pin(put(r)),
+        Method::Delete => Box::pin(delete(r)),
+        Method::Mkcol => Box::pin(make_collection(r)),
+        _ => Box::pin(copy::handler(r)),
+    })
+}
+
+async fn put(r: &mut Request) -> Step {
+    if r.path.ends_with(b"/") {
+        return refuse(r, 409, "cannot PUT to a collection");
+    }
+    if r.header_named(b"content-range").is_some() {
+        return refuse(r, 501, "PUT with range is unsupported");
+    }
+    r.body.keep_in_file();
+    if let Err(status) = r.read_body().await {
+        return Step::Status(status);
+    }
+    let conf = &r.conf().dav;
+    let Some(to) = map_path(r) else { return Step::Status(500) };
+    let date = r.header_named(b"date").and_then(weir_proto::date::parse);
+    let Some(body) = &r.body.file else {
+        return refuse(r, 500, "PUT request body must be in a file");
+    };
+    let put = Put {
+        from: body.file.path.clone(),
+        to: disk::path(&to),
+        access: conf.access,
+        create_path: conf.create_full_put_path,
+        date,
+    };
+    let (status, kept) = match run(r, move |disk| disk.put(&put)).await {
+        Ok(created) => (if created { 201 } else { 204 }, true),
+        Err(status) => (status, false),
+    };
+    if kept && let Some(body) = &r.body.file {
+        body.file.keep();
+    }
+    if status == 201 {
+        set_location(r);
+    }
+    Step::Status(status)
+}
+
+async fn delete(r: &mut Request) -> Step {
+    if has_body(r) {
+        return refuse(r, 415, "DELETE with body is unsupported");
+    }
+    let least = r.conf().dav.min_delete_depth;
+    let depth = elements(&r.path);
+    if depth < least {
+        // The log counts slashes.
+        let slashes = r.path.iter().filter(|b| **b == b'/').count();
+        return refuse(r, 409, &format!("insufficient URI depth:{slashes} to DELETE"));
+    }
+    let Some(path) = map_path(r) else { return Step::Status(500) };
+    let (collection, level) = (r.path.ends_with(b"/"), depth_header(r));
+    status(run(r, move |disk| disk.delete(&path, collection, level)).await.map(|()| 204))
+}
+
+/// Elements of a path; a slash at the end begins none.
+fn elements(path: &[u8]) -> u64 {
+    let slashes = path.iter().filter(|b| **b == b'/').count() as u64;
+    slashes - u64::from(path.ends_with(b"/") && slashes > 0)
+}
+
+async fn make_collection(r: &mut Request) -> Step {
+    if has_body(r) {
+        return refuse(r, 415, "MKCOL with body is unsupported");
+    }
+    if !r.path.ends_with(b"/") {
+        return refuse(r, 409, "MKCOL can create a collection only");
+    }
+    let Some(mut path) = map_path(r) else { return Step::Status(500) };
+    path.pop();
+    let mode = disk::directory_access(r.conf().dav.access);
+    let made = run(r, move |disk| disk.make_directory(&disk::path(&path), mode, 409)).await;
+    if made.is_ok() {
+        set_location(r);
+    }
+    status(made.map(|()| 201))
+}
+
+/// Does something to the disk on a thread of the pool, and logs what it says.
+async fn run<T: Send + 'static>(
+    r: &mut Request,
+    work: impl FnOnce(&mut Disk) -> Outcome<T> + Send + 'static,
+) -> Outcome<T> {
+    let done = r.worker.handle.files().run(move || {
+        let mut disk = Disk::default();
+        let outcome = work(&mut disk);
+        (outcome, disk.notes)
+    });
+    let Ok((outcome, notes)) = done.await else { return Err(500) };
+    for (level, text) in notes {
+        r.log(level, format_args!("{text}"));
+    }
+    outcome
+}
+
+fn status(outcome: Outcome<u16>) -> Step {
+    Step::Status(outcome.unwrap_or_else(|status| status))
+}
+
+fn refuse(r: &Request, status: u16, text: &str) -> Step {
+    r.log(Level::Error, format_args!("{text}"));
+    Step::Status(status)
+}
+
+fn has_body(r: &Request) -> bool {
+    r.body.length.is_some_and(|length| length > 0) || r.body.chunked
+}
+
+fn map_path(r: &mut Request) -> Option<Vec<u8>> {
+    let conf = r.conf();
+    let mut path = Vec::new();
+    conf.core.map_path_into(r, &mut path).then_some(path)
+}
+
+fn set_location(r: &mut Request) {
+    let mut location = Vec::with_capacity(r.path.len());
+    uri::escape(Escape::Uri, &r.path, &mut location);
+    r.response.location = Some(location);
+}
+
+/// `Depth`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Zero,
+    One,
+    Infinity,
+    Absent,
+    Invalid,
+}
+
+fn depth_header(r: &Request) -> Depth {
+    let Some(value) = r.header_named(b"depth") else { return Depth::Absent };
+    match value {
+        b"0" => Depth::Zero,
+        b"1" => Depth::One,
+        b"infinity" => Depth::Infinity,
+        other => {
+            let shown = String::from_utf8_lossy(other);
+            let text = format_args!("client sent invalid \"Depth\" header: \"{shown}\"");
+            r.log(Level::Error, text);
+            Depth::Invalid
+        }
+    }
+}
+
+fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    let conf = Scope::change(&mut s.location.dav);
+    if first {
+        conf.methods.clear();
+    }
+    for word in &d.args {
+        // The check before has seen to it that it is one of these or `off`.
+        let method = Method::from_name(&word.bytes.to_ascii_uppercase());
+        if method != Method::Other {
+            conf.methods.push(method);
+        }
+    }
+    Ok(())
+}
+
+/// `user:rw`, `group:r`, `all:r`; together, permission bits of a file. nginx: ngx_conf_set_access_slot.
+fn access(d: &Line) -> Result<u32, Error> {
+    let (mut mode, mut user) = (0, 0o600);
+    for word in &d.args {
+        let invalid = || d.error_at(word, format!("invalid value \"{}\"", word.lossy()));
+        let colon = word.bytes.iter().position(|b| *b == b':').ok_or_else(invalid)?;
+        let shift = match &word.bytes[..colon] {
+            b"user" => {
+                user = 0;
+                6
+            }
+            b"group" => 3,
+            b"all" => 0,
+            _ => return Err(invalid()),
+        };
+        let right = match &word.bytes[colon + 1..] {
+            b"rw" => 6,
+            b"r" => 4,
+            _ => return Err(invalid()),
+        };
+        mode |= right << shift;
+    }
+    Ok(mode | user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::complaint;
+
+    #[test]
+    fn elements_of_paths() {
+        for (path, n) in [("/", 0), ("/a", 1), ("/a/", 1), ("/a/b", 2), ("/a/b/c/", 3)] {
+            assert_eq!(elements(path.as_bytes()), n, "{path}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        assert_eq!(complaint("dav_access user:x;"), "invalid value \"user:x\"");
+        assert_eq!(complaint("dav_access rw;"), "invalid value \"rw\"");
+        assert_eq!(complaint("dav_access user:rw group:rw all:r;"), "");
+        assert_eq!(complaint("dav_methods PUT DELETE; dav_methods off;"), "");
+    }
+}

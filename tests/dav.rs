@@ -1,0 +1,119 @@
+//! Files that clients change: PUT, DELETE, MKCOL, COPY, MOVE.
+
+use std::os::unix::fs::PermissionsExt;
+
+use weir_testkit::{Dir, Response, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn start() -> Server {
+    let dir = Dir::new();
+    dir.write("root/keep", "kept");
+    Server::start_in(
+        dir,
+        WEIR,
+        "user root;
+         events { }
+         http {
+             access_log off;
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 root %%DIR%%/root;
+                 client_body_temp_path %%DIR%%/bodies;
+                 dav_methods PUT DELETE MKCOL COPY MOVE;
+                 create_full_put_path on;
+                 dav_access group:r;
+                 location /deep/ { min_delete_depth 3; }
+                 location /alias/ { alias %%DIR%%/root/; }
+             }
+         }",
+    )
+}
+
+fn ask(server: &Server, line: &str, headers: &str, body: &str) -> Response {
+    let mut client = server.connect();
+    client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}"));
+    client.response()
+}
+
+fn put(server: &Server, path: &str, body: &str) -> Response {
+    let length = format!("Content-Length: {}\r\n", body.len());
+    ask(server, &format!("PUT {path}"), &length, body)
+}
+
+fn to(target: &str) -> String {
+    format!("Destination: {target}\r\n")
+}
+
+#[test]
+fn files_are_put_with_their_directories() {
+    let server = start();
+    let location = format!("http://localhost:{}/a%20b/c/d.txt", server.port());
+    let r = put(&server, "/a%20b/c/d.txt", "one");
+    assert_eq!((r.status, r.header("Location")), (201, Some(location.as_str())));
+    assert_eq!(put(&server, "/a%20b/c/d.txt", "two").status, 204);
+    assert_eq!(server.get("/a%20b/c/d.txt").body(), "two");
+    let file = server.dir().file("root/a b/c/d.txt");
+    let mode = file.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert_eq!(put(&server, "/a%20b", "x").status, 409);
+    assert_eq!(put(&server, "/a%20b/", "x").status, 409);
+    assert_eq!(put(&server, "/empty", "").status, 201);
+    // What could not be placed leaves nothing behind.
+    let left = std::fs::read_dir(server.dir().file("bodies")).unwrap().count();
+    assert!(left <= 1, "{left} temporary files");
+}
+
+#[test]
+fn the_clients_date_is_kept() {
+    let server = start();
+    let headers = "Content-Length: 1\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    assert_eq!(ask(&server, "PUT /old", headers, "x").status, 201);
+    let r = server.get("/old");
+    assert_eq!(r.header("Last-Modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+}
+
+#[test]
+fn collections_are_made_copied_moved_and_deleted() {
+    let server = start();
+    assert_eq!(ask(&server, "MKCOL /c/", "", "").status, 201);
+    assert_eq!(ask(&server, "MKCOL /c/", "", "").status, 405);
+    assert_eq!(ask(&server, "MKCOL /no/such/", "", "").status, 409);
+    put(&server, "/c/sub/x", "deep");
+    assert_eq!(ask(&server, "COPY /c/", &to("/copy/"), "").status, 201);
+    assert_eq!(server.get("/copy/sub/x").body(), "deep");
+    assert_eq!(ask(&server, "COPY /c/", &(to("/copy/") + "Overwrite: F\r\n"), "").status, 412);
+    assert_eq!(ask(&server, "MOVE /c/", &to("http://localhost/moved/"), "").status, 201);
+    assert_eq!(server.get("/c/sub/x").status, 404);
+    assert_eq!(server.get("/moved/sub/x").body(), "deep");
+    assert_eq!(ask(&server, "COPY /moved/sub/x", &to("/y"), "").status, 204);
+    assert_eq!(ask(&server, "MOVE /y", &to("/new/z"), "").status, 204);
+    assert_eq!(server.get("/new/z").body(), "deep");
+    assert_eq!(ask(&server, "DELETE /moved", "", "").status, 409);
+    assert_eq!(ask(&server, "DELETE /moved/", "Depth: 1\r\n", "").status, 400);
+    assert_eq!(ask(&server, "DELETE /moved/", "", "").status, 204);
+    assert_eq!(ask(&server, "DELETE /moved/", "", "").status, 404);
+}
+
+#[test]
+fn nothing_goes_out_of_its_place() {
+    let server = start();
+    for (target, status) in [
+        ("/../out", 400),
+        ("/%2e%2e/out", 400),
+        ("http://other/keep2", 400),
+        ("https://localhost/keep2", 400),
+        ("/keep2/", 409),
+        ("/keep", 403),
+        ("//keep", 403),
+    ] {
+        assert_eq!(ask(&server, "COPY /keep", &to(target), "").status, status, "{target}");
+    }
+    assert_eq!(ask(&server, "COPY /keep", "", "").status, 400);
+    assert_eq!(ask(&server, "COPY /alias/keep", &to("/x"), "").status, 400);
+    ask(&server, "MKCOL /c/", "", "");
+    assert_eq!(ask(&server, "COPY /c/", &to("/c/inner/"), "").status, 403);
+    assert_eq!(ask(&server, "DELETE /deep/file", "", "").status, 409);
+    server.wait_log("insufficient URI depth:2 to DELETE", 1);
+    assert_eq!(server.get("/keep").body(), "kept");
+}
