@@ -84,8 +84,9 @@ const CNAME: u16 = 5;
 const RESPONSE: u16 = 0x8000;
 const TRUNCATED: u16 = 0x0200;
 const RECURSION_DESIRED: u16 = 0x0100;
-/// Longest name, with its dots.
-const NAME_MAX: usize = 253;
+/// Longest name, with its dots: four labels of 63, which is two bytes more than RFC 1035 allows, and what
+/// nginx lets pass.
+const NAME_MAX: usize = 255;
 
 /// Appends a query to `out`.
 pub fn query(id: u16, name: &str, kind: Kind, out: &mut Vec<u8>) -> Result<(), BadName> {

@@ -32,6 +32,32 @@ impl Request {
         Ok(piece.map(bytes))
     }
 
+    /// What is there of the next piece of the body, without waiting.
+    pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, u16> {
+        while !self.body_needs_bytes() && !self.body.done {
+            let span = self.decode()?;
+            if !span.is_empty() {
+                return Ok(self.buf.get(span).map(Bytes::copy_from_slice));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for more of the body, which [`Request::body_piece_now`] then finds.
+    pub async fn more_body(&mut self) -> Result<(), u16> {
+        self.read_body_bytes(None).await
+    }
+
+    /// Keeps a piece that was passed on, for `$request_body`, as long as all of the body fits into
+    /// `client_body_buffer_size`.
+    pub fn keep_body_piece(&mut self, piece: &Bytes) {
+        if self.body.received <= self.conf().core.client_body_buffer_size {
+            self.body.memory.push(piece.clone());
+        } else {
+            self.body.memory.clear();
+        }
+    }
+
     /// Where in the buffer the next piece of the body stands, until the next read.
     pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
         // Even an empty body may have been announced.
@@ -137,7 +163,7 @@ impl Request {
     }
 
     /// Tells a client that asked (`Expect: 100-continue`) to send its body.
-    async fn send_continue(&mut self) {
+    pub async fn send_continue(&mut self) {
         let asked = std::mem::take(&mut self.body.expects_continue);
         if asked && self.version == Version::Http11 && !self.response.sent {
             let conn = self.conn.clone();

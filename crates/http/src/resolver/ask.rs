@@ -22,47 +22,62 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ALIASES: usize = 50;
 /// Larger answers come over TCP.
 const UDP_ANSWER: usize = 4096;
+/// Before the next server is asked, when one refused.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long an answer holds at least, so that a TTL of 0 does not ask for each request of a burst twice.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// What the servers said of one type of address.
+/// What the servers said of a name.
+#[derive(Default)]
 struct Told {
     addresses: Vec<IpAddr>,
-    ttl: Duration,
+    ttl: Option<u32>,
+    alias: Option<String>,
 }
 
-/// Asks as long as somebody waits.
+/// Asks as long as somebody waits, and follows aliases to addresses.
 pub async fn ask(
     resolver: &Resolver,
     handle: &Handle,
     name: &str,
     question: &Rc<Question>,
 ) -> Outcome {
-    let conf = &resolver.conf;
-    let one = async |wanted: bool, kind| match wanted {
-        true => Some(follow(resolver, handle, name, kind, question).await),
-        false => None,
-    };
-    let told = both(one(conf.ipv4, Kind::A), one(conf.ipv6, Kind::Aaaa)).await;
-    let mut addresses = Vec::new();
-    let (mut ttl, mut failed) = (None::<Duration>, None);
-    for told in [told.0, told.1].into_iter().flatten() {
-        match told {
-            Ok(told) => {
-                addresses.extend(told.addresses);
-                ttl = Some(ttl.map_or(told.ttl, |t| t.min(told.ttl)));
+    let mut name = name.to_owned();
+    let mut ttl = u32::MAX;
+    for _ in 0..ALIASES {
+        let told = servers(resolver, handle, &name, question).await?;
+        ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
+        match told.alias {
+            _ if !told.addresses.is_empty() => {
+                let told_for = Duration::from_secs(ttl.into());
+                let valid = resolver.conf.valid.unwrap_or(told_for).max(LEAST);
+                return Ok(Found { addresses: told.addresses, until: handle.now() + valid });
             }
-            Err(why) => {
-                failed.get_or_insert(why);
-            }
+            Some(alias) if alias != name => name = alias,
+            _ => break,
         }
     }
-    match ttl {
-        Some(ttl) if !addresses.is_empty() => {
-            let valid = conf.valid.unwrap_or(ttl).max(LEAST);
-            Ok(Found { addresses, until: handle.now() + valid })
+    Err(Unresolved::NO_SUCH_NAME)
+}
+
+impl Told {
+    /// Adds an answer: its addresses, the name at the end of its aliases, how long all of it holds.
+    fn take(&mut self, message: &Message) {
+        let mut alias: Option<&str> = None;
+        for record in &message.records {
+            match &record.data {
+                Data::A(ip) => self.addresses.push((*ip).into()),
+                Data::Aaaa(ip) => self.addresses.push((*ip).into()),
+                Data::Cname(target) if record.name == alias.unwrap_or(&message.name) => {
+                    alias = Some(target);
+                }
+                _ => continue,
+            }
+            self.ttl = Some(self.ttl.map_or(record.ttl, |ttl| ttl.min(record.ttl)));
         }
-        _ => Err(failed.unwrap_or(Unresolved::NO_SUCH_NAME)),
+        if let Some(alias) = alias {
+            self.alias = Some(alias.to_owned());
+        }
     }
 }
 
@@ -92,85 +107,71 @@ async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     .await
 }
 
-/// Follows aliases to addresses.
-async fn follow(
-    resolver: &Resolver,
-    handle: &Handle,
-    name: &str,
-    kind: Kind,
-    question: &Rc<Question>,
-) -> Result<Told, Unresolved> {
-    let mut name = name.to_owned();
-    for _ in 0..ALIASES {
-        let message = servers(resolver, handle, &name, kind, question).await?;
-        if message.code != 0 {
-            return Err(Unresolved::Code(message.code));
-        }
-        let (told, alias) = read(&message, &name);
-        match alias {
-            _ if !told.addresses.is_empty() => return Ok(told),
-            Some(alias) if alias != name => name = alias,
-            _ => return Err(Unresolved::NO_SUCH_NAME),
-        }
-    }
-    Err(Unresolved::NO_SUCH_NAME)
-}
-
-/// The addresses in an answer, and the name at the end of its aliases.
-fn read(message: &Message, name: &str) -> (Told, Option<String>) {
-    let mut told = Told { addresses: Vec::new(), ttl: Duration::MAX };
-    let mut alias: Option<String> = None;
-    for record in &message.records {
-        let address = match &record.data {
-            Data::A(ip) => IpAddr::from(*ip),
-            Data::Aaaa(ip) => IpAddr::from(*ip),
-            Data::Cname(target) => {
-                if record.name == alias.as_deref().unwrap_or(name) {
-                    alias = Some(target.clone());
-                }
-                continue;
-            }
-            _ => continue,
-        };
-        told.addresses.push(address);
-        told.ttl = told.ttl.min(Duration::from_secs(record.ttl.into()));
-    }
-    (told, alias)
-}
-
 /// Asks the servers in turn until one answers, or nobody waits any more.
 async fn servers(
     resolver: &Resolver,
     handle: &Handle,
     name: &str,
-    kind: Kind,
     question: &Rc<Question>,
-) -> Result<Message, Unresolved> {
-    let servers = &resolver.conf.servers;
+) -> Result<Told, Unresolved> {
+    let conf = &resolver.conf;
     // Two hold the question when nobody waits any more: the table and the task.
     while Rc::strong_count(question) > 2 {
         let turn = resolver.next.get();
         resolver.next.set(turn.wrapping_add(1));
-        let Some(Address::Inet(server)) = servers.get(turn % servers.len().max(1)) else {
+        let Some(Address::Inet(server)) = conf.servers.get(turn % conf.servers.len().max(1)) else {
             return Err(Unresolved::TimedOut);
         };
-        let mut query = Vec::new();
-        let id = number();
-        dns::query(id, name, kind, &mut query).map_err(|_| Unresolved::NO_SUCH_NAME)?;
         let until = handle.now() + PATIENCE;
-        match udp(handle, *server, &query, id, kind, until).await {
-            Ok(message) if message.truncated => {
-                if let Ok(message) = tcp(handle, *server, &query, id, until).await {
-                    return Ok(message);
+        let one = async |wanted: bool, kind| match wanted {
+            true => Some(server_says(handle, *server, name, kind, until).await),
+            false => None,
+        };
+        let (v4, v6) = both(one(conf.ipv4, Kind::A), one(conf.ipv6, Kind::Aaaa)).await;
+        let answers: io::Result<Vec<Message>> = [v4, v6].into_iter().flatten().collect();
+        match answers {
+            Ok(answers) => {
+                if let Some(bad) = answers.iter().find(|m| m.code != 0) {
+                    return Err(Unresolved::Code(bad.code));
                 }
+                // As in nginx: a last answer without any record ends the search, aliases or not.
+                let nothing = answers.last().is_some_and(|m| m.records.is_empty());
+                let mut told = Told::default();
+                answers.iter().for_each(|answer| told.take(answer));
+                if nothing && told.addresses.is_empty() {
+                    return Err(Unresolved::NO_SUCH_NAME);
+                }
+                return Ok(told);
             }
-            Ok(message) => return Ok(message),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                return Err(Unresolved::NO_SUCH_NAME);
+            }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             // A server that refuses at once must not be asked in a tight circle.
-            Err(_) => handle.sleep_until(until).await,
+            Err(_) if conf.servers.len() < 2 => handle.sleep_until(until).await,
+            Err(_) => handle.sleep(PAUSE).await,
         }
     }
     Err(Unresolved::TimedOut)
+}
+
+/// What one server says of one type of address. It is no answer that the server did not understand.
+async fn server_says(
+    handle: &Handle,
+    server: SocketAddr,
+    name: &str,
+    kind: Kind,
+    until: Instant,
+) -> io::Result<Message> {
+    const FORMAT_ERROR: u8 = 1;
+    let mut query = Vec::new();
+    let id = number();
+    dns::query(id, name, kind, &mut query).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut message = udp(handle, server, &query, id, kind, until).await?;
+    if message.truncated {
+        message = tcp(handle, server, &query, id, until).await?;
+    }
+    if message.code == FORMAT_ERROR { Err(io::ErrorKind::InvalidData.into()) } else { Ok(message) }
 }
 
 /// A query's number that others cannot guess.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use bytes::Bytes;
 use weir_engine::{Chain, Either, either};
 use weir_upstream::Connection;
 
@@ -55,40 +56,50 @@ async fn push(
     }
 }
 
-/// Sends the body as it comes in. True if all of it went out.
+/// Sends the request, and the body behind it as it comes in. True if all of it went out.
 pub async fn stream<P: Protocol>(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
     protocol: &P,
+    mut chain: Chain,
 ) -> Result<bool, Fault> {
     loop {
-        if r.body_needs_bytes() {
-            // The server may answer before the client has sent everything.
-            let client = r.conn.clone();
-            let waited = race(client.stream.readable(), connection.stream.readable()).await;
-            if matches!(waited, Either::Right(_)) {
-                return Ok(false);
-            }
+        let piece = gather(r).map_err(Fault::Final)?;
+        if !piece.is_empty() {
+            r.keep_body_piece(&piece);
+            protocol.frame(piece, &mut chain);
         }
-        let mut chain = Chain::new();
-        let last = match r.next_body_piece().await.map_err(Fault::Final)? {
-            Some(piece) => {
-                protocol.frame(piece, &mut chain);
-                false
-            }
-            None => {
-                protocol.end_frame(&mut chain);
-                true
-            }
-        };
-        if !send(r, passing, connection, chain).await? {
+        let last = r.body.is_read();
+        if last {
+            protocol.end_frame(&mut chain);
+        }
+        if !send(r, passing, connection, std::mem::take(&mut chain)).await? {
             return Ok(false);
         }
         if last {
             return Ok(true);
         }
+        r.send_continue().await;
+        // The server may answer before the client has sent everything.
+        let client = r.conn.clone();
+        let waited = race(client.stream.readable(), connection.stream.readable()).await;
+        if matches!(waited, Either::Right(_)) {
+            return Ok(false);
+        }
+        r.more_body().await.map_err(Fault::Final)?;
     }
+}
+
+/// All of the body that is there, in one piece.
+fn gather(r: &mut Request) -> Result<Bytes, u16> {
+    let Some(first) = r.body_piece_now()? else { return Ok(Bytes::new()) };
+    let Some(second) = r.body_piece_now()? else { return Ok(first) };
+    let mut all = [first, second].concat();
+    while let Some(piece) = r.body_piece_now()? {
+        all.extend_from_slice(&piece);
+    }
+    Ok(Bytes::from(all))
 }
 
 async fn race<A: Future, B: Future>(client: A, server: B) -> Either<A::Output, B::Output> {

@@ -192,12 +192,11 @@ impl Run {
             r.body.append_to(&mut chain);
         }
         self.started = true;
-        let complete = body::send(r, self.passing, connection, chain).await?;
-        if complete && self.streams {
+        if self.streams {
             let _ = connection.stream.nodelay(true);
-            return body::stream(r, self.passing, connection, protocol).await;
+            return body::stream(r, self.passing, connection, protocol, chain).await;
         }
-        Ok(complete)
+        body::send(r, self.passing, connection, chain).await
     }
 
     /// Whether the answer's status is a failure after which another server is asked.

@@ -64,6 +64,8 @@ pub struct Source<'p, P> {
     /// Bytes of the body.
     pub length: u64,
     rate: Option<(u64, Instant)>,
+    /// Bytes that came with the head.
+    begun: u64,
     spills: bool,
 }
 
@@ -100,6 +102,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             received: 0,
             length: 0,
             rate,
+            begun: 0,
             spills: ahead.file,
         }
     }
@@ -111,6 +114,7 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// Takes bytes that were received with the head.
     pub fn begin(&mut self, bytes: &[u8]) {
+        self.begun = bytes.len() as u64;
         if !bytes.is_empty() {
             let mut buf = self.handle.take_buf(bytes.len());
             buf.extend_from_slice(bytes);
@@ -133,7 +137,11 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// Reads what is there without waiting, up to the room in memory.
     pub fn read_now(&mut self) {
         while !self.done && self.in_memory < self.passing.memory() && self.allowed().is_none() {
-            let mut buf = self.handle.take_buf(READ);
+            let mut buf = match self.rate {
+                // Exactly what the rate allows.
+                Some(_) => Vec::with_capacity(READ.min(self.room_of_rate())),
+                None => self.handle.take_buf(READ),
+            };
             match self.receive(&mut buf) {
                 Some(true) => self.absorb(buf),
                 Some(false) => return,
@@ -239,8 +247,16 @@ impl<'p, P: Protocol> Source<'p, P> {
         let (rate, since) = self.rate?;
         let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
         let allowed = rate.saturating_mul(elapsed + 1);
-        let over = self.received.checked_sub(allowed)?;
+        let over = (self.received + self.begun).checked_sub(allowed)?;
         Some(Duration::from_millis(over.saturating_mul(1000) / rate.max(1) + 1))
+    }
+
+    /// How many bytes the rate allows to read now.
+    fn room_of_rate(&self) -> usize {
+        let Some((rate, since)) = self.rate else { return READ };
+        let elapsed = self.handle.now().saturating_duration_since(since).as_secs();
+        let room = rate.saturating_mul(elapsed + 1).saturating_sub(self.received + self.begun);
+        usize::try_from(room.max(1)).unwrap_or(READ)
     }
 
     /// One read. `None`: nothing is there now; false: nothing will be.

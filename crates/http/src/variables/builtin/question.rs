@@ -10,7 +10,7 @@ use crate::variables::prefixed;
 pub const TABLE: &[(&str, Read)] = &[
     ("request", |r, out| put(out, r.request_line())),
     ("request_method", |r, out| {
-        let name = r.text(r.head().method_name);
+        let name = r.method_name();
         put_some(out, Some(name).filter(|n| !n.is_empty()))
     }),
     ("request_uri", |r, out| put(out, r.text(r.head().target))),
