@@ -38,7 +38,7 @@ fn define(setup: &mut Setup<'_>) {
         if crate::variables::joined(given, b", ", out) {
             out.extend_from_slice(b", ");
         }
-        out.extend_from_slice(r.conn.peer.host().as_bytes());
+        r.peer().write_host(out);
         true
     });
 }

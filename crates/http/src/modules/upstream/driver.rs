@@ -401,7 +401,7 @@ fn key(r: &mut Request, key: &Key) -> Vec<u8> {
     match key {
         Key::Nothing => Vec::new(),
         Key::Value(template) => template.eval(r).into_owned(),
-        Key::Address => match r.conn.peer.ip() {
+        Key::Address => match r.peer().ip() {
             Some(std::net::IpAddr::V4(ip)) => ip.octets()[..3].to_vec(),
             Some(std::net::IpAddr::V6(ip)) => ip.octets().to_vec(),
             None => vec![0; 3],
