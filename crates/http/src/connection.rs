@@ -275,7 +275,7 @@ async fn read_head(r: &mut Request) -> Head {
                 }
                 Ok(Progress::Done) => {
                     conn.stream.set_deadline(None);
-                    if !several {
+                    if !several || r.parser.head().server.is_none() {
                         request_head::select_server(r);
                     }
                     r.body.starts_at(r.parser.head().end as usize);

@@ -57,6 +57,11 @@ impl Output {
 impl Request {
     /// Sends a whole answer from memory.
     pub async fn respond(&mut self, body: Bytes) -> Step {
+        if let Err(status) = self.discard_received()
+            && self.error_status == 0
+        {
+            return Step::Status(status);
+        }
         if self.response.content_length.is_none() {
             self.response.content_length = Some(body.len() as u64);
         }

@@ -98,6 +98,19 @@ impl Request {
         true
     }
 
+    /// Looks through what came of a body that nobody asked for: a broken one is refused while that can be
+    /// told to the client. Does not wait for more.
+    pub fn discard_received(&mut self) -> Result<(), u16> {
+        if self.body.done {
+            return Ok(());
+        }
+        self.body.discarding = true;
+        while !self.body.done && self.body.at < self.buf.len() {
+            self.decode()?;
+        }
+        Ok(())
+    }
+
     /// Looks at what was read; the answer is where data stands, if any.
     fn decode(&mut self) -> Result<Range<usize>, u16> {
         let Some(decoder) = &mut self.body.decoder else {
