@@ -25,7 +25,7 @@ impl Request {
         let room = if fits { limit } else { room };
         while let Some(piece) = self.next_body_span().await? {
             gathered.extend_from_slice(self.buf.get(piece).unwrap_or_default());
-            if gathered.len() >= room && !(fits || self.body.done) {
+            if gathered.len() > room && !fits {
                 gathered = self.write_body(gathered).await?;
             }
         }

@@ -1,0 +1,264 @@
+//! HTTP/1 on the wire: heads, bodies, keep-alive, and clients that do not behave.
+
+use weir_testkit::{Client, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+const CONF: &str = "
+    events { }
+    http {
+        client_header_timeout 60s;
+        server {
+            listen 127.0.0.1:%%PORT%%;
+            large_client_header_buffers 2 1k;
+            location / { return 200 $uri; }
+            location /few/ { keepalive_requests 2; return 200 few; }
+            location /small/ { client_max_body_size 10; return 200 small; }
+            location /slow/ { client_body_timeout 100ms; proxy_pass http://127.0.0.1:%%PORT1%%; }
+            location /none { return 444; }
+            location /moved { return 301 /there; }
+        }
+        server {
+            listen 127.0.0.1:%%PORT1%%;
+            location / { return 200 $request_body; }
+        }
+        server {
+            listen 127.0.0.1:%%PORT2%%;
+            client_header_timeout 100ms;
+            keepalive_timeout 100ms;
+            reset_timedout_connection on;
+            location / { return 200 short; }
+        }
+        server {
+            listen 127.0.0.1:%%PORT3%%;
+            client_body_early_read on;
+            client_body_buffer_size 1k;
+            client_body_temp_path %%DIR%%/bodies 1 2;
+            client_max_body_size 1m;
+            location / { return 200 $request_body; }
+            location /file { return 200 $request_body_file; }
+            location /kept { client_body_in_file_only on; return 200 $request_body_file; }
+            location = /in-file { return 200 $request_body_file; }
+        }
+        server {
+            listen 127.0.0.1:%%PORT4%%;
+            client_body_early_read on;
+            client_body_in_file_only clean;
+            location / { return 200 $request_body_file; }
+        }
+    }
+";
+
+fn server() -> Server {
+    Server::start(WEIR, CONF)
+}
+
+/// Sends bytes and returns everything that comes back until the server closes.
+fn raw(port: u16, bytes: impl AsRef<[u8]>) -> String {
+    let mut client = Client::connect(port);
+    // A server may refuse before it has read everything.
+    let _ = client.try_send(bytes);
+    client.rest()
+}
+
+fn status(text: &str) -> &str {
+    text.split(' ').nth(1).unwrap_or_default()
+}
+
+#[test]
+fn requests_may_be_pipelined() {
+    let server = server();
+    let mut client = server.connect();
+    let one = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(one("/a") + &one("/b") + &one("/c"));
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(client.response().body(), path);
+    }
+}
+
+#[test]
+fn a_head_may_come_byte_by_byte() {
+    let server = server();
+    let mut client = server.connect();
+    for byte in b"GET /slowly HTTP/1.1\r\nHost: a\r\n\r\n" {
+        client.send([*byte]);
+    }
+    assert_eq!(client.response().body(), "/slowly");
+}
+
+#[test]
+fn connections_are_kept_as_both_sides_wish() {
+    let server = server();
+    let mut client = server.connect();
+    assert_eq!(client.get("/few/").header("Connection"), Some("keep-alive"));
+    assert_eq!(client.get("/few/").header("Connection"), Some("close"));
+    assert!(client.is_closed());
+
+    let old = raw(server.port(), "GET /a HTTP/1.0\r\n\r\n");
+    assert!(old.contains("Connection: close\r\n"), "{old}");
+    let mut client = server.connect();
+    client.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(client.response().header("Connection"), Some("keep-alive"));
+    client.send("GET /b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert_eq!(client.response().body(), "/b");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn http_09_has_no_head() {
+    let server = server();
+    assert_eq!(raw(server.port(), "GET /plain\r\n"), "/plain");
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    let server = server();
+    let long = "x".repeat(2000);
+    let many = "A: b\r\n".repeat(900);
+    for (request, expected) in [
+        ("\x16\x03\x01\x02\r\n\r\n".to_owned(), "400"),
+        ("get / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400"),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), "400"),
+        ("GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_owned(), "505"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), "400"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".to_owned(), "400"),
+        ("GET / HTTP/1.1\r\nHost : a\r\n\r\n".to_owned(), "400"),
+        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "405"),
+        (format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), "414"),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"), "400"),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), "400"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                .to_owned(),
+            "400",
+        ),
+    ] {
+        let answer = raw(server.port(), &request);
+        let shown = &request[..request.len().min(60)];
+        assert_eq!(status(&answer), expected, "{shown:?}: {answer}");
+        assert!(answer.contains("Connection: close\r\n"), "{shown:?}");
+    }
+    let text = raw(server.port(), format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"));
+    assert!(text.contains("<center>Request Header Or Cookie Too Large</center>"), "{text}");
+    server.wait_log("client sent too long URI while", 0);
+    server.wait_log("client sent invalid method", 1);
+}
+
+#[test]
+fn some_statuses_have_no_answer_or_no_page() {
+    let server = server();
+    assert_eq!(raw(server.port(), "GET /none HTTP/1.1\r\nHost: a\r\n\r\n"), "");
+    let moved = server.get("/moved");
+    let location = format!("http://localhost:{}/there", server.port());
+    assert_eq!((moved.status, moved.header("Location")), (301, Some(location.as_str())));
+    assert!(moved.body().contains("<center><h1>301 Moved Permanently</h1></center>"));
+}
+
+#[test]
+fn bodies_are_read_and_the_next_request_is_found() {
+    let server = server();
+    let mut client = server.connect();
+    client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().body(), "/a");
+    client.send(
+        "POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    );
+    assert_eq!(client.response().body(), "/b");
+    let large = "y".repeat(100_000);
+    client.send(format!("POST /c HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n{large}"));
+    assert_eq!(client.response().body(), "/c");
+    assert_eq!(client.get("/d").body(), "/d");
+}
+
+#[test]
+fn a_broken_body_ends_the_connection() {
+    let server = server();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(status(&raw(server.port(), format!("{head}4\r\ntoo much\r\n0\r\n\r\n"))), "400");
+    server.wait_log("client sent invalid chunked body", 1);
+}
+
+#[test]
+fn too_large_bodies_are_refused_at_once_and_on_the_way() {
+    let server = server();
+    let known = "POST /small/ HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n";
+    assert_eq!(status(&raw(server.port(), known.to_owned() + "01234567890")), "413");
+    server.wait_log("client intended to send too large body: 11 bytes", 1);
+    let mut body = String::new();
+    for _ in 0..17 {
+        body += "10000\r\n";
+        body += &"z".repeat(65_536);
+        body += "\r\n";
+    }
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = raw(server.port_at(3), format!("{head}{body}0\r\n\r\n"));
+    assert_eq!(status(&answer), "413");
+    server.wait_log("client intended to send too large chunked body", 1);
+}
+
+#[test]
+fn a_body_is_kept_in_memory_or_in_a_file() {
+    let server = server();
+    let post = |port: u16, path: &str, body: &str| {
+        let mut client = Client::connect(port);
+        let length = body.len();
+        client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
+        client.send(body);
+        client.response().body()
+    };
+    let port = server.port_at(3);
+    assert_eq!(post(port, "/", "in memory"), "in memory");
+    assert_eq!(post(port, "/file", "in memory"), "");
+    let large = "0123456789".repeat(500);
+    // It has a name, though nobody finds the file: it was removed when it was made.
+    let name = post(port, "/file", &large);
+    let directory = server.dir().file("bodies").display().to_string();
+    assert!(name.starts_with(&directory) && !std::path::Path::new(&name).exists(), "{name}");
+    server.wait_log("a client request body is buffered to a temporary file", 1);
+    let name = post(server.port_at(4), "/", "to be cleaned");
+    assert!(name.contains("client_body_temp/"), "{name}");
+    assert!(weir_testkit::until(server.dir().path(), || !std::path::Path::new(&name).exists()));
+}
+
+#[test]
+fn a_client_that_asks_is_told_to_send() {
+    let server = server();
+    let mut client = Client::connect(server.port_at(3));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+    assert_eq!(client.response().status, 100);
+    client.send("yes");
+    assert_eq!(client.response().body(), "yes");
+    let refused =
+        "POST /small/ HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n";
+    let mut client = server.connect();
+    client.send(refused);
+    assert_eq!(client.response().status, 413);
+}
+
+#[test]
+fn clients_that_take_too_long_are_left() {
+    let server = server();
+    let mut client = Client::connect(server.port_at(2));
+    client.send("GET / HTTP/1.1\r\n");
+    assert!(client.is_closed());
+    server.wait_log("client timed out (110: Connection timed out)", 1);
+    let mut client = Client::connect(server.port_at(2));
+    assert_eq!(client.get("/").body(), "short");
+    assert!(client.is_closed());
+    let mut client = server.connect();
+    client.send("POST /slow/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn what_one_client_left_unread_is_not_read_of_the_next() {
+    let server = server();
+    for _ in 0..20 {
+        let rest = "GET /left HTTP/1.1\r\nHost: a\r\n\r\n";
+        let close = "GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let mut client = server.connect();
+        client.send(format!("{close}{rest}"));
+        assert_eq!(client.response().body(), "/a");
+        assert_eq!(server.get("/mine").body(), "/mine");
+    }
+}

@@ -1,0 +1,180 @@
+//! Which location a path selects, and where requests go from there.
+
+use weir_testkit::{Dir, Response, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn serve(inside: &str) -> Server {
+    let dir = Dir::new();
+    std::fs::create_dir_all(dir.file("html/sub")).unwrap();
+    dir.write("html/page.html", "page");
+    dir.write("html/sub/file", "file");
+    dir.write("html/404.html", "not here");
+    let conf = format!(
+        "events {{ }} http {{ server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%/html; {inside} }} }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
+
+fn told(server: &Server, path: &str) -> (u16, String) {
+    let response = server.get(path);
+    (response.status, response.body())
+}
+
+fn request(server: &Server, method: &str, path: &str) -> Response {
+    let mut client = server.connect();
+    client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    client.response()
+}
+
+#[test]
+fn the_longest_prefix_unless_a_pattern_matches() {
+    let server = serve(
+        "location / { return 200 root; }
+         location = / { return 200 exact; }
+         location /a { return 200 a; }
+         location /a/b { return 200 ab; }
+         location ^~ /static/ { return 200 static; }
+         location ~ \\.php$ { return 200 php; }
+         location ~* \\.JPG$ { return 200 jpg; }
+         location ~ ^/named/(?<what>[^/]+) { return 200 $what-$1; }",
+    );
+    for (path, body) in [
+        ("/", "exact"),
+        ("/x", "root"),
+        ("/a", "a"),
+        ("/abc", "a"),
+        ("/a/b/c", "ab"),
+        ("/a/b.php", "php"),
+        ("/x.jpg", "jpg"),
+        ("/static/x.php", "static"),
+        ("/named/it/x", "it-it"),
+        ("/a/./b/../b/c", "ab"),
+        ("/%61/b", "ab"),
+        ("//a//b", "ab"),
+    ] {
+        assert_eq!(server.get(path).body(), body, "{path}");
+    }
+}
+
+#[test]
+fn locations_inside_locations() {
+    let server = serve(
+        "location /a/ {
+             return 200 a;
+             location /a/b/ { return 200 ab; location ~ \\.x$ { return 200 abx; } }
+             location = /a/c { return 200 ac; }
+         }
+         location ~ \\.x$ { return 200 x; }",
+    );
+    for (path, body) in
+        [("/a/z", "a"), ("/a/b/z", "ab"), ("/a/b/z.x", "abx"), ("/a/c", "ac"), ("/a/z.x", "x")]
+    {
+        assert_eq!(server.get(path).body(), body, "{path}");
+    }
+}
+
+#[test]
+fn files_are_tried_in_order() {
+    let server = serve(
+        "location /t/ { alias %%DIR%%/html/; try_files $uri $uri/ =404; }
+         location / { try_files $uri /sub$uri @last; }
+         location /code { try_files /none =418; }
+         location /dir { try_files /sub/ /none; return 200 $uri; }
+         location /args { try_files /none /told?a=b&$args; }
+         location = /told { return 200 $args; }
+         location @last { return 200 last-$uri; }",
+    );
+    assert_eq!(server.get("/page.html").body(), "page");
+    assert_eq!(server.get("/file").body(), "file");
+    assert_eq!(server.get("/none").body(), "last-/none");
+    assert_eq!(server.get("/t/sub/file").body(), "file");
+    assert_eq!(server.get("/t/none").status, 404);
+    assert_eq!(server.get("/code").status, 418);
+    assert_eq!(server.get("/args?c=d").body(), "a=b&c=d");
+}
+
+#[test]
+fn error_pages() {
+    let server = serve(
+        "error_page 404 /404.html;
+         error_page 403 = /answer;
+         error_page 410 =200 /answer;
+         error_page 402 @named;
+         error_page 406 http://elsewhere.example/;
+         error_page 407 =301 http://elsewhere.example/;
+         location / { }
+         location = /answer { return 204; }
+         location /gone { return 410; }
+         location /forbidden { return 403; }
+         location /pay { return 402; }
+         location /far { return 406; }
+         location /farther { return 407; }
+         location /inside { internal; }
+         location /loop { error_page 404 /loop/x; recursive_error_pages on; }
+         location @named { return 200 named; }",
+    );
+    assert_eq!(told(&server, "/none"), (404, "not here".to_owned()));
+    assert_eq!(told(&server, "/forbidden"), (204, String::new()));
+    assert_eq!(server.get("/gone").status, 200);
+    assert_eq!(told(&server, "/pay"), (402, "named".to_owned()));
+    assert_eq!(server.get("/far").status, 302);
+    assert_eq!(server.get("/far").header("Location"), Some("http://elsewhere.example/"));
+    assert_eq!(server.get("/farther").status, 301);
+    assert_eq!(told(&server, "/inside"), (404, "not here".to_owned()));
+    assert_eq!(server.get("/loop/y").status, 500);
+    server.wait_log("rewrite or internal redirection cycle while internally redirecting to", 1);
+    assert_eq!(request(&server, "POST", "/none").status, 404);
+}
+
+#[test]
+fn methods_may_have_settings_of_their_own() {
+    let server = serve("location / { limit_except GET { deny all; } }");
+    assert_eq!(request(&server, "GET", "/page.html").status, 200);
+    let mut client = server.connect();
+    client.send("HEAD /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(client.rest().starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(request(&server, "DELETE", "/page.html").status, 403);
+}
+
+#[test]
+fn redirects_name_what_they_are_told_to() {
+    let host =
+        |server: &Server| request(server, "GET", "/sub").header("Location").unwrap().to_owned();
+    let server = serve("server_name first.example second.example;");
+    assert_eq!(host(&server), format!("http://a:{}/sub/", server.port()));
+    let server = serve("server_name first.example; server_name_in_redirect on;");
+    assert_eq!(host(&server), format!("http://first.example:{}/sub/", server.port()));
+    let server = serve("port_in_redirect off;");
+    assert_eq!(host(&server), "http://a/sub/");
+    let server = serve("absolute_redirect off;");
+    assert_eq!(host(&server), "/sub/");
+}
+
+#[test]
+fn names_select_the_server() {
+    let server = Server::start(
+        WEIR,
+        "events { } http {
+            server { listen 127.0.0.1:%%PORT%%; server_name one.example; return 200 one; }
+            server { listen 127.0.0.1:%%PORT%%; server_name *.example; return 200 any; }
+            server { listen 127.0.0.1:%%PORT%%; server_name mail.*; return 200 mail; }
+            server { listen 127.0.0.1:%%PORT%%; server_name ~^(?<who>.+)\\.test$; return 200 $who; }
+            server { listen 127.0.0.1:%%PORT%%; server_name ''; return 200 nobody; }
+        }",
+    );
+    let ask = |host: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.response().body()
+    };
+    assert_eq!(ask("one.example"), "one");
+    assert_eq!(ask("ONE.example:80"), "one");
+    assert_eq!(ask("two.example"), "any");
+    assert_eq!(ask("mail.else.where"), "mail");
+    assert_eq!(ask("me.test"), "me");
+    assert_eq!(ask("unknown"), "one");
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.response().body(), "nobody");
+}
