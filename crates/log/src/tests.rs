@@ -8,7 +8,9 @@ use super::*;
 
 proptest::proptest! {
     #[test]
-    fn any_syslog_parameters_are_read_or_refused(text in "(server=[^,]{0,9}|tag=.{0,40}|.{0,20}|,)*") {
+    fn any_syslog_parameters_are_read_or_refused(
+        text in "(server=[^,]{0,9}|tag=.{0,40}|.{0,20}|,)*",
+    ) {
         // Names would be looked up in the network.
         if !text.contains("server=") || text.contains("server=unix") {
             let _ = Syslog::parse(&text);

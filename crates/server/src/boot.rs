@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use rustix::process::{Signal, kill_process};
 use weir_conf::Sources;
-
 use weir_log::{Cause, Level, Log, OpenLogs, Sink, log};
 use weir_zone::Zones;
 
