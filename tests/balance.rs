@@ -53,6 +53,13 @@ fn sleepers(server: &Server) -> usize {
     threads_in(server, &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2])
 }
 
+/// Waits until a loop is blocked by a request.
+fn wait_blocked(server: &Server) {
+    while threads_in(server, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]) == 0 {
+        std::thread::yield_now();
+    }
+}
+
 fn threads_in(server: &Server, calls: &[i64]) -> usize {
     let tasks = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     let threads = server.workers().into_iter().flat_map(tasks).flatten();
@@ -178,9 +185,7 @@ fn who_waits_survives_a_killed_worker() {
         let killed = server.workers()[0];
         let mut at_work = server.connect();
         at_work.send("GET /slow HTTP/1.0\r\n\r\n");
-        while threads_in(&server, &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]) == 0 {
-            std::thread::yield_now();
-        }
+        wait_blocked(&server);
         let mut waiting: Vec<Client> = (0..5).map(|_| server.connect()).collect();
         for client in &mut waiting {
             client.send("GET / HTTP/1.0\r\n\r\n");
@@ -218,6 +223,31 @@ fn a_reload_with_other_numbers_of_loops_loses_nothing() {
             done.store(true, Ordering::Relaxed);
         });
         assert!(served.into_inner() > 0);
+    }
+}
+
+/// An address goes with a reload while connections wait at it: they are served.
+#[test]
+fn who_waits_at_an_address_that_goes_is_served() {
+    for policy in ["fair", "reuseport", "blocking", "dispatch", "shared_epoll"] {
+        let one = conf(policy, (1, 1));
+        let two = one.replace("listen", "listen 127.0.0.1:%%PORT1%%; listen");
+        let server = Server::start(WEIR, &two);
+        wait_idle(&server, policy, (1, 1));
+        let mut at_work = server.connect();
+        at_work.send("GET /slow HTTP/1.0\r\n\r\n");
+        wait_blocked(&server);
+        let mut waiting: Vec<Client> = (0..5).map(|_| Client::connect(server.port_at(1))).collect();
+        for client in &mut waiting {
+            client.send("GET / HTTP/1.0\r\n\r\n");
+        }
+        server.configure(&one);
+        server.reload();
+        assert_eq!(at_work.response().status, 200, "{policy}");
+        for client in &mut waiting {
+            assert_eq!(client.response().status, 200, "{policy}");
+        }
+        assert!(Client::try_connect(server.port_at(1)).is_err(), "{policy}");
     }
 }
 

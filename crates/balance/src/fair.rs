@@ -247,3 +247,80 @@ fn longest_armed(now: Instant, loops: &LoadTable<'_>, me: usize) -> Option<usize
         .filter(|&(i, row)| i != me && row.state() == State::Armed && loops.counts(row, stamp));
     armed.min_by_key(|(_, row)| row.state_since().1).map(|(i, _)| i)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Load, Wait};
+
+    fn setup(me: usize, sockets: usize) -> Setup {
+        Setup { me, sockets, connections: 1000, mutex_delay: Duration::from_millis(500) }
+    }
+
+    fn with_loads<T>(loads: &[Load], look: impl FnOnce(Instant, &LoadTable<'_>) -> T) -> T {
+        let words: Vec<_> = (0..LoadTable::words(loads.len())).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        for (i, load) in loads.iter().enumerate() {
+            table.row(i).set_state(State::Armed, 1);
+            table.row(i).set_load(*load);
+        }
+        look(now, &table)
+    }
+
+    fn load() -> impl Strategy<Value = Load> {
+        (0..300u64, 0..300u64).prop_map(|(a, b)| Load { inflight: a.min(b), open: b })
+    }
+
+    proptest! {
+        /// Whatever the loads are, somebody listens.
+        #[test]
+        fn not_all_are_above_the_mean(
+            loads in prop::collection::vec(load(), 1..40),
+            slack in 0..4u64,
+        ) {
+            let someone = with_loads(&loads, |now, table| {
+                (0..loads.len()).any(|i| !standing(now, table, i, slack).above)
+            });
+            prop_assert!(someone);
+        }
+
+        /// One that carries clearly more than any other never listens.
+        #[test]
+        fn the_heaviest_is_above_the_mean(
+            mut loads in prop::collection::vec(load(), 1..40),
+        ) {
+            let most = loads.iter().map(|load| load.open).max().unwrap_or(0);
+            let heaviest = loads.len();
+            loads.push(Load { inflight: 0, open: most + most / 4 + 2 });
+            let above = with_loads(&loads, |now, table| standing(now, table, heaviest, 0).above);
+            prop_assert!(above);
+        }
+    }
+
+    /// Leaving and coming back costs a call for each socket, so a loop with many leaves later.
+    #[test]
+    fn with_many_sockets_a_loop_leaves_later() {
+        let loads = [5, 2, 2, 2].map(|open| Load { inflight: 0, open });
+        let arm = |sockets| {
+            with_loads(&loads, |now, table| {
+                let mut fair = Fair::new(setup(0, sockets));
+                fair.armed = true;
+                fair.before_wait(now, table).arm
+            })
+        };
+        assert_eq!(arm(1), Arm::Disarmed);
+        assert_eq!(arm(64), Arm::Armed);
+    }
+
+    #[test]
+    fn a_loop_alone_is_always_armed() {
+        let heavy = [Load { inflight: 9, open: 9 }];
+        let wait = with_loads(&heavy, |now, t| Fair::new(setup(0, 1)).before_wait(now, t));
+        assert_eq!(wait, Wait::ARMED);
+    }
+}

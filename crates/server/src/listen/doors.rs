@@ -39,6 +39,8 @@ pub(super) struct Door {
 pub(super) struct Doors {
     list: Vec<Door>,
     mode: Arm,
+    /// Threads accept from the shared ones for the loop, as long as it is not retired.
+    by_others: bool,
     /// Stands for all shared sockets: the one epoll instance.
     pool: Option<ListenerKey>,
     /// Where connections come from that an acceptor hands over.
@@ -53,9 +55,7 @@ impl Doors {
         for (number, socket) in cycle.sockets.iter().enumerate() {
             let own = socket.is_each_loops_own();
             let copy = if own { place.row } else { 0 };
-            // Those who accept for the loop take the shared ones.
-            let others = matches!(shape, Shape::AcceptorEach | Shape::AcceptorOne);
-            if let Some(fd) = socket.copy(copy).filter(|_| own || !others) {
+            if let Some(fd) = socket.copy(copy) {
                 let key = h.add_listener(Arc::clone(fd));
                 list.push(Door { key, number, copy, own, used: false, closes: None });
             }
@@ -66,7 +66,8 @@ impl Doors {
         };
         let pool = cycle.load.pool().map(|fd| h.add_listener(Arc::clone(fd)));
         let line = cycle.load.line(place.row).map(|line| h.add_listener(Arc::clone(line.end())));
-        Doors { list, mode, pool, line, armed: None }
+        let by_others = matches!(shape, Shape::AcceptorEach | Shape::AcceptorOne);
+        Doors { list, mode, by_others, pool, line, armed: None }
     }
 
     /// How many sockets a policy decides about.
@@ -129,7 +130,8 @@ impl Doors {
             return;
         }
         let (mode, pool) = (self.mode, self.pool);
-        for door in self.list.iter_mut().filter(|door| door.own || pool.is_none()) {
+        let as_one = self.by_others || pool.is_some();
+        for door in self.list.iter_mut().filter(|door| door.own || !as_one) {
             if door.own {
                 set(h, door.key, able, Arm::Shared, log);
             } else if last && std::mem::take(&mut door.used) && h.is_armed(door.key) {

@@ -82,7 +82,7 @@ impl Listening {
             mutex_delay: events.accept_mutex_delay,
         };
         let seat = Seat::take(kind, setup, h.now(), &load.table());
-        if let Some(bell) = load.bell(place.row).filter(|_| load.table().len() > 1) {
+        if let Some(bell) = load.bell(place.row) {
             let own = Arc::clone(bell);
             h.add_watch(Arc::clone(bell), move |_| load::silence(own.as_fd()))?;
         }
