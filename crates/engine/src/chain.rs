@@ -201,7 +201,7 @@ impl Chain {
     }
 
     /// As [`Chain::advance`]; buffers that are used up go to `spent`.
-    pub(crate) fn consume(&mut self, mut n: u64, mut spent: impl FnMut(Vec<u8>)) {
+    pub fn consume(&mut self, mut n: u64, mut spent: impl FnMut(Vec<u8>)) {
         while let Some(first) = &mut self.first {
             let len = first.len();
             if n < len {

@@ -1,0 +1,309 @@
+//! The state of one TLS connection, without a socket: ciphertext in, plaintext out, and back. It is `Send`
+//! and, between two messages, holds no buffer.
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError};
+use rustls::{CommonState, Error, HandshakeKind, ServerConfig};
+
+use std::sync::Arc;
+
+use crate::client::Client;
+
+/// One end of a TLS connection.
+pub struct Connection {
+    side: Side,
+    /// What came and is not a whole record yet, or not a whole message of the handshake: rustls remembers
+    /// where in it such a message stands, so that every step needs all of it.
+    pub(crate) incoming: Vec<u8>,
+    /// Contents of records that were met while something was sent.
+    pub(crate) early: Vec<u8>,
+    /// The peer has said that nothing more will come.
+    pub(crate) peer_closed: bool,
+    /// What was wrong; nothing works any more.
+    failed: Option<Error>,
+    /// The session that was resumed.
+    resumed: Option<[u8; 32]>,
+}
+
+enum Side {
+    Server(UnbufferedServerConnection),
+    Client(UnbufferedClientConnection),
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The handshake needs more from the peer.
+    Handshake,
+    /// Data may flow.
+    Open,
+    /// Both ends have closed.
+    Closed,
+}
+
+/// What a step of the connection has come to.
+enum Step {
+    Again,
+    End(Progress),
+}
+
+/// What a record takes beside its contents, generously.
+const OVERHEAD: usize = 128;
+
+impl Connection {
+    /// The server's end.
+    pub fn server(config: Arc<ServerConfig>) -> Result<Connection, Error> {
+        Ok(Self::new(Side::Server(UnbufferedServerConnection::new(config)?)))
+    }
+
+    /// The client's end.
+    pub fn client(client: &Client) -> Result<Connection, Error> {
+        let Client { config, name } = client.clone();
+        Ok(Self::new(Side::Client(UnbufferedClientConnection::new(config, name)?)))
+    }
+
+    fn new(side: Side) -> Connection {
+        let (incoming, early) = (Vec::new(), Vec::new());
+        Connection { side, incoming, early, peer_closed: false, failed: None, resumed: None }
+    }
+
+    /// Appends what came of the peer, for the next [`Connection::advance`].
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.incoming.extend_from_slice(bytes);
+    }
+
+    /// Takes what came: the contents of whole records are appended to `plain`, and what is to be sent in
+    /// answer to `out`. An error may leave an alert in `out`.
+    pub fn advance(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Progress, Error> {
+        plain.append(&mut self.early);
+        let result = self.steps(plain, out);
+        if let Some(id) = crate::session::take_resumed() {
+            self.resumed = Some(id);
+        }
+        result
+    }
+
+    fn steps(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Progress, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        loop {
+            match self.step(plain, out) {
+                Ok(Step::Again) => {}
+                Ok(Step::End(progress)) => return Ok(progress),
+                Err(error) => {
+                    // An alert may be left to send; rustls must see no record after the one that failed.
+                    while self.common().wants_write() && self.step(plain, out).is_ok() {}
+                    self.failed = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// One state of rustls.
+    fn step(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Step, Error> {
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let (discard, step) = self.step_in(&mut incoming, plain, out);
+        if discard >= incoming.len() {
+            incoming.clear();
+        } else if discard > 0 {
+            incoming.drain(..discard);
+        }
+        self.incoming = incoming;
+        step
+    }
+
+    fn step_in(
+        &mut self,
+        incoming: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Result<Step, Error>) {
+        macro_rules! common {
+            ($state:expr, $discard:ident) => {
+                match $state {
+                    ConnectionState::ReadTraffic(mut traffic) => loop {
+                        match traffic.next_record() {
+                            None => break Ok(Step::Again),
+                            Some(Err(error)) => break Err(error),
+                            Some(Ok(record)) => {
+                                plain.extend_from_slice(record.payload);
+                                $discard += record.discard;
+                            }
+                        }
+                    },
+                    ConnectionState::EncodeTlsData(mut data) => {
+                        let encoded = grow(out, 512, |room| {
+                            data.encode(room).map_err(|error| match error {
+                                EncodeError::InsufficientSize(size) => Some(size),
+                                EncodeError::AlreadyEncoded => None,
+                            })
+                        });
+                        encoded.map(|()| Step::Again)
+                    }
+                    ConnectionState::TransmitTlsData(data) => {
+                        data.done();
+                        Ok(Step::Again)
+                    }
+                    ConnectionState::BlockedHandshake => Ok(Step::End(Progress::Handshake)),
+                    ConnectionState::WriteTraffic(_) => Ok(Step::End(Progress::Open)),
+                    ConnectionState::PeerClosed => {
+                        self.peer_closed = true;
+                        Ok(Step::Again)
+                    }
+                    ConnectionState::Closed => Ok(Step::End(Progress::Closed)),
+                    _ => Err(Error::General("an unknown state of TLS".to_owned())),
+                }
+            };
+        }
+        match &mut self.side {
+            Side::Server(connection) => {
+                let status = connection.process_tls_records(incoming);
+                let mut discard = status.discard;
+                let step = match status.state {
+                    Err(error) => Err(error),
+                    Ok(ConnectionState::ReadEarlyData(mut early)) => loop {
+                        match early.next_record() {
+                            None => break Ok(Step::Again),
+                            Some(Err(error)) => break Err(error),
+                            Some(Ok(record)) => {
+                                plain.extend_from_slice(record.payload);
+                                discard += record.discard;
+                            }
+                        }
+                    },
+                    Ok(state) => common!(state, discard),
+                };
+                (discard, step)
+            }
+            Side::Client(connection) => {
+                let status = connection.process_tls_records(incoming);
+                let mut discard = status.discard;
+                let step = status.state.and_then(|state| common!(state, discard));
+                (discard, step)
+            }
+        }
+    }
+
+    /// Appends `plain` to `out` as records.
+    pub fn encrypt(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.write(out, plain.len() + plain.len() / 32 + OVERHEAD, |writer, room| match writer {
+            Writer::Server(mut w) => w.encrypt(plain, room),
+            Writer::Client(mut w) => w.encrypt(plain, room),
+        })
+    }
+
+    /// Appends the message that nothing more will come. Nothing, if the handshake is not done.
+    pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.write(out, OVERHEAD, |writer, room| match writer {
+            Writer::Server(mut w) => w.queue_close_notify(room),
+            Writer::Client(mut w) => w.queue_close_notify(room),
+        })
+    }
+
+    fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        size: usize,
+        mut with: impl FnMut(Writer<'_>, &mut [u8]) -> Result<usize, EncryptError>,
+    ) -> Result<(), Error> {
+        // Answers that rustls owes the peer go first: they stand before the state that writes.
+        let mut early = std::mem::take(&mut self.early);
+        let ready = self.steps(&mut early, out);
+        self.early = early;
+        ready?;
+        let Connection { side, incoming, .. } = self;
+        grow(out, size, |room| {
+            let writer = match &mut *side {
+                Side::Server(c) => match c.process_tls_records(incoming).state {
+                    Ok(ConnectionState::WriteTraffic(w)) => Writer::Server(w),
+                    _ => return Err(None),
+                },
+                Side::Client(c) => match c.process_tls_records(incoming).state {
+                    Ok(ConnectionState::WriteTraffic(w)) => Writer::Client(w),
+                    _ => return Err(None),
+                },
+            };
+            with(writer, room).map_err(|error| match error {
+                EncryptError::InsufficientSize(size) => Some(size),
+                EncryptError::EncryptExhausted => None,
+            })
+        })
+    }
+
+    fn common(&self) -> &CommonState {
+        match &self.side {
+            Side::Server(connection) => connection,
+            Side::Client(connection) => connection,
+        }
+    }
+
+    /// `$ssl_protocol`
+    pub fn protocol(&self) -> &'static str {
+        self.common().protocol_version().map_or("", crate::names::protocol)
+    }
+
+    /// `$ssl_cipher`
+    pub fn cipher(&self) -> Option<String> {
+        let suite = self.common().negotiated_cipher_suite()?;
+        Some(crate::names::cipher(u16::from(suite.suite())))
+    }
+
+    /// `$ssl_curve`
+    pub fn curve(&self) -> Option<String> {
+        let group = self.common().negotiated_key_exchange_group()?;
+        Some(crate::names::curve(u16::from(group.name())))
+    }
+
+    /// `$ssl_alpn_protocol`
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.common().alpn_protocol()
+    }
+
+    /// `$ssl_session_reused`
+    pub fn is_resumed(&self) -> bool {
+        self.common().handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// `$ssl_session_id`, of a session that was resumed.
+    pub fn session_id(&self) -> Option<&[u8; 32]> {
+        self.resumed.as_ref().filter(|_| self.is_resumed())
+    }
+
+    /// The peer's chain, its own certificate first.
+    pub fn peer_certificates(&self) -> &[rustls::pki_types::CertificateDer<'static>] {
+        self.common().peer_certificates().unwrap_or_default()
+    }
+}
+
+enum Writer<'c> {
+    Server(rustls::unbuffered::WriteTraffic<'c, rustls::server::ServerConnectionData>),
+    Client(rustls::unbuffered::WriteTraffic<'c, rustls::client::ClientConnectionData>),
+}
+
+/// Appends to `out` what `write` puts into the room that it is given; a room too small is made larger.
+fn grow(
+    out: &mut Vec<u8>,
+    mut size: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
+) -> Result<(), Error> {
+    let start = out.len();
+    loop {
+        out.resize(start + size, 0);
+        match write(out.get_mut(start..).unwrap_or_default()) {
+            Ok(written) => {
+                out.truncate(start + written);
+                return Ok(());
+            }
+            Err(Some(InsufficientSizeError { required_size })) if required_size > size => {
+                size = required_size;
+            }
+            Err(_) => {
+                out.truncate(start);
+                return Err(Error::EncryptError);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The beginning of a handshake on the server's side: what the client asks for, before anything is chosen.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::server::Acceptor;
+use weir_engine::{Chain, Stream};
+
+use crate::connection::Connection;
+use crate::stream::{Secured, handshake};
+
+/// Room for a usual first message.
+const FIRST_READ: usize = 4096;
+
+/// How a connection to a TLS port begins.
+#[derive(Debug)]
+pub enum Begin {
+    /// With something else: these are its first bytes.
+    Plain(Vec<u8>),
+    /// With a handshake.
+    Hello(Hello),
+}
+
+/// A client's first message.
+#[derive(Debug)]
+pub struct Hello {
+    /// The host that it wants (SNI), in lower case.
+    pub server_name: Option<String>,
+    /// Its ciphers, by number.
+    pub ciphers: Vec<u16>,
+    /// Its curves, by number.
+    pub curves: Vec<u16>,
+    /// All that came so far.
+    bytes: Vec<u8>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum HandshakeError {
+    /// The peer went away.
+    Closed,
+    /// The deadline passed.
+    TimedOut,
+    /// The socket failed.
+    Io(io::Error),
+    /// The peer spoke no TLS, or none that we take.
+    Tls(rustls::Error),
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HandshakeError::Closed => f.write_str("peer closed connection in SSL handshake"),
+            HandshakeError::TimedOut => f.write_str("timed out (110: Connection timed out)"),
+            HandshakeError::Io(error) => write!(f, "SSL_do_handshake() failed ({error})"),
+            HandshakeError::Tls(error) => match refusal(error) {
+                Some(text) => f.write_str(&text),
+                None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),
+            },
+        }
+    }
+}
+
+/// What our own check of a certificate said.
+fn refusal(error: &rustls::Error) -> Option<String> {
+    let rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) = error else {
+        return None;
+    };
+    other.0.downcast_ref::<crate::verifier::Refused>().map(|refused| refused.0.clone())
+}
+
+impl std::error::Error for HandshakeError {}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => HandshakeError::TimedOut,
+            _ => HandshakeError::Io(error),
+        }
+    }
+}
+
+impl From<rustls::Error> for HandshakeError {
+    fn from(error: rustls::Error) -> Self {
+        HandshakeError::Tls(error)
+    }
+}
+
+/// Reads the client's first message. `bytes` is what was read of it before.
+pub async fn begin(stream: &Stream, mut bytes: Vec<u8>) -> Result<Begin, HandshakeError> {
+    let mut acceptor = Acceptor::default();
+    let mut seen = 0;
+    loop {
+        if bytes.len() == seen {
+            bytes.reserve(FIRST_READ);
+            let (result, back) = stream.recv(bytes).await;
+            bytes = back;
+            if result? == 0 {
+                return Err(HandshakeError::Closed);
+            }
+        }
+        // A handshake record, or the old hello of SSL 2, which rustls refuses in its own words.
+        if bytes.first().is_some_and(|b| *b != 0x16 && b & 0x80 == 0) {
+            return Ok(Begin::Plain(bytes));
+        }
+        let mut rest = bytes.get(seen..).unwrap_or_default();
+        seen = bytes.len();
+        while !rest.is_empty() {
+            acceptor.read_tls(&mut rest)?;
+            match acceptor.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => {
+                    let hello = accepted.client_hello();
+                    let name = hello.server_name().map(str::to_ascii_lowercase);
+                    let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
+                    let curves = hello.named_groups().unwrap_or_default();
+                    return Ok(Begin::Hello(Hello {
+                        server_name: name,
+                        ciphers: ciphers.collect(),
+                        curves: curves.iter().map(|id| u16::from(*id)).collect(),
+                        bytes,
+                    }));
+                }
+                Err((error, mut alert)) => {
+                    let mut bytes = Vec::new();
+                    alert.write_all(&mut bytes)?;
+                    say(stream, bytes);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+}
+
+impl Hello {
+    /// Goes through the handshake. With `offload`, the private key's work is done by the file pool's threads, so that the
+    /// loop is free meanwhile.
+    pub async fn accept(
+        self,
+        stream: &Stream,
+        config: Arc<ServerConfig>,
+        offload: bool,
+    ) -> Result<Secured, HandshakeError> {
+        let mut connection = Connection::server(config)?;
+        connection.incoming = self.bytes;
+        handshake(stream, connection, offload).await
+    }
+
+    /// Refuses the handshake: the name is not one that is served here.
+    pub fn reject(self, stream: &Stream) {
+        // Alert, TLS 1.2, two bytes: fatal, unrecognized_name.
+        say(stream, vec![21, 3, 3, 0, 2, 2, 112]);
+    }
+}
+
+/// Sends a last word, if there is room for it.
+fn say(stream: &Stream, bytes: Vec<u8>) {
+    let mut chain = Chain::new();
+    chain.push(bytes);
+    let _ = stream.try_send(&mut chain);
+}

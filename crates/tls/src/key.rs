@@ -1,0 +1,128 @@
+//! Private keys from PEM, encrypted ones too (PKCS#8 with PBES2, as OpenSSL writes them since 3.0).
+
+use std::num::NonZeroU32;
+
+use aws_lc_rs::cipher::UnboundCipherKey;
+use aws_lc_rs::cipher::{AES_128, AES_192, AES_256, DecryptionContext, PaddedBlockDecryptingKey};
+use aws_lc_rs::iv::FixedLength;
+use aws_lc_rs::pbkdf2;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+
+use crate::pem::{self, Section};
+use crate::x509::der::{self, Reader};
+
+/// The first private key of a PEM text; encrypted ones are tried with each password.
+pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>, String> {
+    let sections = pem::sections(text).map_err(str::to_owned)?;
+    let section = sections.iter().find(|s| s.label.ends_with("PRIVATE KEY"));
+    let Section { label, headers, der } = section.ok_or("no start line")?;
+    if headers.iter().any(|(name, value)| name == "Proc-Type" && value.contains("ENCRYPTED")) {
+        return Err("the key is encrypted in the traditional format; \
+                    weir reads encrypted keys in PKCS#8 (openssl pkcs8 -topk8)"
+            .to_owned());
+    }
+    match label.as_str() {
+        "PRIVATE KEY" => Ok(PrivatePkcs8KeyDer::from(der.clone()).into()),
+        "RSA PRIVATE KEY" => Ok(PrivatePkcs1KeyDer::from(der.clone()).into()),
+        "EC PRIVATE KEY" => Ok(PrivateSec1KeyDer::from(der.clone()).into()),
+        "ENCRYPTED PRIVATE KEY" => {
+            let sealed = Sealed::parse(der).ok_or("unsupported encryption of the key")?;
+            let open = passwords.iter().find_map(|password| sealed.open(password));
+            match open {
+                Some(plain) => Ok(PrivatePkcs8KeyDer::from(plain).into()),
+                None if passwords.is_empty() => Err("the key is encrypted, and no \
+                                                     \"ssl_password_file\" opens it"
+                    .to_owned()),
+                None => Err("bad decrypt".to_owned()),
+            }
+        }
+        other => Err(format!("\"{other}\" is not supported")),
+    }
+}
+
+/// The lines of a password file; nginx takes them in order, too.
+pub fn passwords(text: &[u8]) -> Vec<Vec<u8>> {
+    let lines = text.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
+    lines.filter(|l| !l.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// An EncryptedPrivateKeyInfo of RFC 5958 with PBES2 of RFC 8018.
+struct Sealed<'a> {
+    hash: pbkdf2::Algorithm,
+    salt: &'a [u8],
+    rounds: NonZeroU32,
+    cipher: &'static aws_lc_rs::cipher::Algorithm,
+    key_len: usize,
+    iv: [u8; 16],
+    body: &'a [u8],
+}
+
+/// More rounds than any tool writes would only hold up the start.
+const MOST_ROUNDS: u32 = 50_000_000;
+
+impl<'a> Sealed<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
+        const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
+        let mut outer = Reader::new(bytes).expect(der::SEQUENCE)?.inner();
+        let mut scheme = outer.expect(der::SEQUENCE)?.inner();
+        let body = outer.expect(der::OCTET_STRING)?.body;
+        if scheme.expect(der::OID)?.body != PBES2 {
+            return None;
+        }
+        let mut parts = scheme.expect(der::SEQUENCE)?.inner();
+        let mut derive = parts.expect(der::SEQUENCE)?.inner();
+        if derive.expect(der::OID)?.body != PBKDF2 {
+            return None;
+        }
+        let mut derive = derive.expect(der::SEQUENCE)?.inner();
+        let salt = derive.expect(der::OCTET_STRING)?.body;
+        let rounds = derive.expect(der::INTEGER)?.body;
+        let rounds =
+            rounds.iter().try_fold(0u32, |n, b| n.checked_mul(256)?.checked_add((*b).into()));
+        let rounds = NonZeroU32::new(rounds.filter(|n| *n <= MOST_ROUNDS)?)?;
+        derive.optional(der::INTEGER);
+        let hash = match derive.optional(der::SEQUENCE) {
+            Some(prf) => hash(prf.inner().expect(der::OID)?.body)?,
+            None => pbkdf2::PBKDF2_HMAC_SHA1,
+        };
+        let mut seal = parts.expect(der::SEQUENCE)?.inner();
+        let (cipher, key_len) = cipher(seal.expect(der::OID)?.body)?;
+        let iv = seal.expect(der::OCTET_STRING)?.body.try_into().ok()?;
+        Some(Sealed { hash, salt, rounds, cipher, key_len, iv, body })
+    }
+
+    fn open(&self, password: &[u8]) -> Option<Vec<u8>> {
+        let mut key = vec![0; self.key_len];
+        pbkdf2::derive(self.hash, self.rounds, self.salt, password, &mut key);
+        let key = UnboundCipherKey::new(self.cipher, &key).ok()?;
+        let key = PaddedBlockDecryptingKey::cbc_pkcs7(key).ok()?;
+        let mut body = self.body.to_vec();
+        let context = DecryptionContext::Iv128(FixedLength::from(&self.iv));
+        let plain = key.decrypt(&mut body, context).ok()?.to_vec();
+        // A wrong password passes the padding now and then, but not this.
+        Reader::new(&plain).expect(der::SEQUENCE).filter(|v| v.whole.len() == plain.len())?;
+        Some(plain)
+    }
+}
+
+fn hash(oid: &[u8]) -> Option<pbkdf2::Algorithm> {
+    let [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, last] = oid else { return None };
+    Some(match last {
+        7 => pbkdf2::PBKDF2_HMAC_SHA1,
+        9 => pbkdf2::PBKDF2_HMAC_SHA256,
+        10 => pbkdf2::PBKDF2_HMAC_SHA384,
+        11 => pbkdf2::PBKDF2_HMAC_SHA512,
+        _ => return None,
+    })
+}
+
+fn cipher(oid: &[u8]) -> Option<(&'static aws_lc_rs::cipher::Algorithm, usize)> {
+    let [0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, last] = oid else { return None };
+    Some(match last {
+        2 => (&AES_128, 16),
+        22 => (&AES_192, 24),
+        42 => (&AES_256, 32),
+        _ => return None,
+    })
+}

@@ -1,0 +1,35 @@
+//! TLS over rustls: certificates, SNI, sessions, ALPN.
+//!
+//! [`ServerSettings`] and [`ClientSettings`] say what TLS is to be and become configurations that
+//! connections share. A [`Connection`] is the state of one of them without a socket; a [`Wire`] is a socket
+//! with or without TLS, for who speaks a protocol above and does not care. Certificates are read and verified
+//! by OpenSSL's rules ([`x509`]), cryptography and the protocol itself are rustls' and aws-lc's.
+
+mod client;
+mod connection;
+mod hello;
+mod key;
+mod names;
+mod pem;
+mod server;
+mod session;
+mod stream;
+mod verifier;
+mod wire;
+pub mod x509;
+
+pub use client::{Client, ClientSettings};
+pub use connection::{Connection, Progress};
+pub use hello::{Begin, HandshakeError, Hello, begin};
+pub use key::passwords;
+pub use names::{BadCurve, Ciphers, Curves, Versions, cipher, curve};
+pub use pem::write as write_pem;
+pub use rustls::ServerConfig;
+pub use server::{Identity, ServerSettings, What, certificates, revocation_lists};
+pub use session::{SessionCache, TicketSecret};
+pub use stream::{Secured, TlsStream};
+pub use verifier::Authorities;
+pub use wire::Wire;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! OpenSSL's names of protocols, ciphers and curves, and what rustls has for them.
+
+use std::sync::OnceLock;
+
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
+
+/// The cryptography behind all of it.
+pub fn provider() -> &'static CryptoProvider {
+    static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
+    PROVIDER.get_or_init(aws_lc_rs::default_provider)
+}
+
+/// Which versions of TLS are spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Versions {
+    /// TLS 1.2
+    pub tls12: bool,
+    /// TLS 1.3
+    pub tls13: bool,
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        Versions { tls12: true, tls13: true }
+    }
+}
+
+impl Versions {
+    /// No version.
+    pub const NONE: Versions = Versions { tls12: false, tls13: false };
+
+    /// Adds a version by its name; false for one that rustls does not speak.
+    pub fn add(&mut self, name: &[u8]) -> bool {
+        match name {
+            b"TLSv1.2" => self.tls12 = true,
+            b"TLSv1.3" => self.tls13 = true,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(crate) fn list(self) -> Vec<&'static rustls::SupportedProtocolVersion> {
+        let mut list = Vec::new();
+        if self.tls13 {
+            list.push(&rustls::version::TLS13);
+        }
+        if self.tls12 {
+            list.push(&rustls::version::TLS12);
+        }
+        list
+    }
+}
+
+/// `$ssl_protocol`
+pub fn protocol(version: ProtocolVersion) -> &'static str {
+    match version {
+        ProtocolVersion::TLSv1_3 => "TLSv1.3",
+        ProtocolVersion::TLSv1_2 => "TLSv1.2",
+        _ => "",
+    }
+}
+
+/// A suite's name in OpenSSL, and the words of a cipher string that select it.
+struct Suite {
+    id: CipherSuite,
+    name: &'static str,
+    words: &'static [&'static str],
+}
+
+macro_rules! suite {
+    ($id:ident, $name:literal $(, $word:literal)*) => {
+        Suite { id: CipherSuite::$id, name: $name, words: &[
+            $($word,)* "ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDHE", "EECDH", "kECDHE", "kEECDH", "FIPS",
+        ] }
+    };
+}
+
+/// Suites of TLS 1.2, in OpenSSL's order.
+const SUITES: &[Suite] = &[
+    suite!(
+        TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "aECDSA",
+        "ECDSA",
+        "AES",
+        "AES256",
+        "AESGCM",
+        "SHA384"
+    ),
+    suite!(
+        TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        "aRSA",
+        "AES",
+        "AES256",
+        "AESGCM",
+        "SHA384"
+    ),
+    suite!(
+        TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "aECDSA",
+        "ECDSA",
+        "CHACHA20",
+        "SHA256"
+    ),
+    suite!(
+        TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        "aRSA",
+        "CHACHA20",
+        "SHA256"
+    ),
+    suite!(
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "aECDSA",
+        "ECDSA",
+        "AES",
+        "AES128",
+        "AESGCM",
+        "SHA256"
+    ),
+    suite!(
+        TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        "aRSA",
+        "AES",
+        "AES128",
+        "AESGCM",
+        "SHA256"
+    ),
+];
+
+/// Suites of TLS 1.3.
+const SUITES13: &[(CipherSuite, &str)] = &[
+    (CipherSuite::TLS13_AES_256_GCM_SHA384, "TLS_AES_256_GCM_SHA384"),
+    (CipherSuite::TLS13_CHACHA20_POLY1305_SHA256, "TLS_CHACHA20_POLY1305_SHA256"),
+    (CipherSuite::TLS13_AES_128_GCM_SHA256, "TLS_AES_128_GCM_SHA256"),
+];
+
+/// The ciphers of a configuration: those of TLS 1.2 by a cipher string, those of 1.3 apart, as in OpenSSL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ciphers {
+    tls12: Vec<CipherSuite>,
+    tls13: Vec<CipherSuite>,
+}
+
+impl Default for Ciphers {
+    fn default() -> Self {
+        Ciphers {
+            tls12: SUITES.iter().map(|s| s.id).collect(),
+            tls13: SUITES13.iter().map(|s| s.0).collect(),
+        }
+    }
+}
+
+impl Ciphers {
+    /// Reads a cipher string, such as `HIGH:!aNULL:ECDHE+AESGCM`. False if nothing in it is a cipher of
+    /// rustls, which has those of TLS 1.2 with forward secrecy and authenticated encryption.
+    pub fn set(&mut self, text: &str) -> bool {
+        let (mut chosen, mut barred) = (Vec::<CipherSuite>::new(), Vec::new());
+        for word in text.split([':', ',', ';', ' ']).filter(|w| !w.is_empty()) {
+            let (sign, words) = match word.split_at_checked(1) {
+                Some((sign @ ("!" | "-" | "+"), rest)) => (sign, rest),
+                _ => ("", word),
+            };
+            let hits: Vec<_> = SUITES.iter().filter(|s| s.is(words)).map(|s| s.id).collect();
+            match sign {
+                "!" => barred.extend(hits),
+                "-" => chosen.retain(|id| !hits.contains(id)),
+                "+" => {
+                    let (moved, kept) = chosen.iter().partition(|id| hits.contains(id));
+                    chosen = kept;
+                    chosen.extend::<Vec<_>>(moved);
+                }
+                _ => {
+                    let new = hits.into_iter().filter(|id| !chosen.contains(id));
+                    chosen.extend(new.collect::<Vec<_>>());
+                }
+            }
+        }
+        chosen.retain(|id| !barred.contains(id));
+        self.tls12 = chosen;
+        !self.tls12.is_empty()
+    }
+
+    /// Reads a list of suites of TLS 1.3 (`ssl_conf_command Ciphersuites`).
+    pub fn set_tls13(&mut self, text: &str) -> bool {
+        let known = |name: &str| SUITES13.iter().find(|(_, n)| *n == name).map(|(id, _)| *id);
+        let list: Option<Vec<_>> = text.split(':').filter(|n| !n.is_empty()).map(known).collect();
+        list.map(|list| self.tls13 = list).is_some()
+    }
+
+    pub(crate) fn suites(&self) -> Vec<SupportedCipherSuite> {
+        let all = aws_lc_rs::ALL_CIPHER_SUITES;
+        let ids = self.tls13.iter().chain(&self.tls12);
+        ids.filter_map(|id| all.iter().find(|s| s.suite() == *id)).copied().collect()
+    }
+}
+
+impl Suite {
+    /// Whether a word of a cipher string stands for it; words joined by `+` must all.
+    fn is(&self, words: &str) -> bool {
+        words == self.name || words.split('+').all(|word| self.words.contains(&word))
+    }
+}
+
+/// `$ssl_cipher`: a suite by its number, in OpenSSL's words; the number itself for one that has none here.
+pub fn cipher(id: u16) -> String {
+    let tls12 = SUITES.iter().map(|s| (s.id, s.name));
+    let known = tls12.chain(SUITES13.iter().copied()).chain(FOREIGN.iter().copied());
+    let name = known.into_iter().find(|(suite, _)| u16::from(*suite) == id);
+    name.map_or_else(|| format!("0x{id:04x}"), |(_, name)| name.to_owned())
+}
+
+/// Ciphers that clients offer and rustls does not have, for `$ssl_ciphers`.
+const FOREIGN: &[(CipherSuite, &str)] = &[
+    (CipherSuite::TLS_DHE_RSA_WITH_AES_256_GCM_SHA384, "DHE-RSA-AES256-GCM-SHA384"),
+    (CipherSuite::TLS_DHE_RSA_WITH_AES_128_GCM_SHA256, "DHE-RSA-AES128-GCM-SHA256"),
+    (CipherSuite::TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "DHE-RSA-CHACHA20-POLY1305"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384, "ECDHE-ECDSA-AES256-SHA384"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384, "ECDHE-RSA-AES256-SHA384"),
+    (CipherSuite::TLS_DHE_RSA_WITH_AES_256_CBC_SHA256, "DHE-RSA-AES256-SHA256"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256, "ECDHE-ECDSA-AES128-SHA256"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256, "ECDHE-RSA-AES128-SHA256"),
+    (CipherSuite::TLS_DHE_RSA_WITH_AES_128_CBC_SHA256, "DHE-RSA-AES128-SHA256"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, "ECDHE-ECDSA-AES256-SHA"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA, "ECDHE-RSA-AES256-SHA"),
+    (CipherSuite::TLS_DHE_RSA_WITH_AES_256_CBC_SHA, "DHE-RSA-AES256-SHA"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, "ECDHE-ECDSA-AES128-SHA"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, "ECDHE-RSA-AES128-SHA"),
+    (CipherSuite::TLS_DHE_RSA_WITH_AES_128_CBC_SHA, "DHE-RSA-AES128-SHA"),
+    (CipherSuite::TLS_RSA_WITH_AES_256_GCM_SHA384, "AES256-GCM-SHA384"),
+    (CipherSuite::TLS_RSA_WITH_AES_128_GCM_SHA256, "AES128-GCM-SHA256"),
+    (CipherSuite::TLS_RSA_WITH_AES_256_CBC_SHA256, "AES256-SHA256"),
+    (CipherSuite::TLS_RSA_WITH_AES_128_CBC_SHA256, "AES128-SHA256"),
+    (CipherSuite::TLS_RSA_WITH_AES_256_CBC_SHA, "AES256-SHA"),
+    (CipherSuite::TLS_RSA_WITH_AES_128_CBC_SHA, "AES128-SHA"),
+    (CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV, "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"),
+];
+
+/// A curve's names, the one that OpenSSL shows first.
+struct Curve {
+    id: NamedGroup,
+    names: &'static [&'static str],
+    group: Option<&'static dyn SupportedKxGroup>,
+}
+
+const CURVES: &[Curve] = &[
+    Curve { id: NamedGroup::X25519, names: &["X25519", "x25519"], group: Some(kx_group::X25519) },
+    Curve {
+        id: NamedGroup::secp256r1,
+        names: &["prime256v1", "P-256", "secp256r1"],
+        group: Some(kx_group::SECP256R1),
+    },
+    Curve {
+        id: NamedGroup::secp384r1,
+        names: &["secp384r1", "P-384"],
+        group: Some(kx_group::SECP384R1),
+    },
+    Curve {
+        id: NamedGroup::X25519MLKEM768,
+        names: &["X25519MLKEM768"],
+        group: Some(kx_group::X25519MLKEM768),
+    },
+    Curve {
+        id: NamedGroup::secp256r1MLKEM768,
+        names: &["SecP256r1MLKEM768"],
+        group: Some(kx_group::SECP256R1MLKEM768),
+    },
+    Curve { id: NamedGroup::secp521r1, names: &["secp521r1", "P-521"], group: None },
+    Curve { id: NamedGroup::X448, names: &["X448", "x448"], group: None },
+    Curve { id: NamedGroup::FFDHE2048, names: &["ffdhe2048"], group: None },
+    Curve { id: NamedGroup::FFDHE3072, names: &["ffdhe3072"], group: None },
+    Curve { id: NamedGroup::FFDHE4096, names: &["ffdhe4096"], group: None },
+    Curve { id: NamedGroup::FFDHE6144, names: &["ffdhe6144"], group: None },
+    Curve { id: NamedGroup::FFDHE8192, names: &["ffdhe8192"], group: None },
+];
+
+/// Curves of a configuration, the preferred first.
+#[derive(Debug, Clone)]
+pub struct Curves(Vec<&'static dyn SupportedKxGroup>);
+
+impl Default for Curves {
+    fn default() -> Self {
+        Curves(provider().kx_groups.clone())
+    }
+}
+
+/// What is wrong with a list of curves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadCurve<'a> {
+    /// No curve that anybody knows.
+    Unknown(&'a str),
+    /// One that rustls does not have; the others may do.
+    Missing(&'a str),
+}
+
+impl Curves {
+    /// Reads a list such as `X25519:prime256v1`, or `auto`. With it comes what it could not take; a list of
+    /// which nothing is left is an error of the last.
+    pub fn parse(text: &str) -> Result<(Curves, Vec<&str>), BadCurve<'_>> {
+        if text == "auto" {
+            return Ok((Curves::default(), Vec::new()));
+        }
+        let (mut groups, mut missing) = (Vec::new(), Vec::new());
+        for name in text.split(':') {
+            let curve = CURVES.iter().find(|c| c.names.contains(&name));
+            match curve.ok_or(BadCurve::Unknown(name))?.group {
+                Some(group) => groups.push(group),
+                None => missing.push(name),
+            }
+        }
+        match missing.last() {
+            Some(last) if groups.is_empty() => Err(BadCurve::Missing(last)),
+            _ => Ok((Curves(groups), missing)),
+        }
+    }
+
+    pub(crate) fn groups(&self) -> Vec<&'static dyn SupportedKxGroup> {
+        self.0.clone()
+    }
+}
+
+/// `$ssl_curve`: a curve by its number, in OpenSSL's words.
+pub fn curve(id: u16) -> String {
+    let name = CURVES.iter().find(|c| u16::from(c.id) == id).and_then(|c| c.names.first());
+    name.map_or_else(|| format!("0x{id:04x}"), |name| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let mut ciphers = Ciphers::default();
+        ciphers.set(text);
+        ciphers.tls12.iter().map(|id| cipher(u16::from(*id))).collect()
+    }
+
+    #[test]
+    fn cipher_strings_choose_and_order() {
+        assert_eq!(names("HIGH:!aNULL:!MD5").len(), 6);
+        assert_eq!(
+            names("ECDHE+AESGCM:!aECDSA"),
+            ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"]
+        );
+        assert_eq!(
+            names("ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384:RC4-SHA"),
+            ["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"]
+        );
+        assert_eq!(names("aRSA:+AES256").last().unwrap(), "ECDHE-RSA-AES256-GCM-SHA384");
+        assert_eq!(names("ALL:-CHACHA20:!AES128").len(), 2);
+        assert!(!Ciphers::default().set("RC4-SHA:DES-CBC3-SHA"));
+    }
+
+    #[test]
+    fn curves_that_are_missing_are_told_from_unknown_ones() {
+        let (curves, missing) = Curves::parse("secp521r1:prime256v1").unwrap();
+        assert_eq!((curves.0.len(), missing), (1, vec!["secp521r1"]));
+        assert_eq!(Curves::parse("X448").unwrap_err(), BadCurve::Missing("X448"));
+        assert_eq!(Curves::parse("x:X25519").unwrap_err(), BadCurve::Unknown("x"));
+        assert_eq!(curve(23), "prime256v1");
+        assert_eq!(curve(0xabcd), "0xabcd");
+    }
+}

@@ -1,0 +1,96 @@
+//! PEM: the text form of certificates, keys and revocation lists.
+
+use weir_proto::base64::{self, Alphabet};
+
+/// One section: what stands between its `BEGIN` and `END` lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// The words of the `BEGIN` line.
+    pub label: String,
+    /// Lines such as `Proc-Type: 4,ENCRYPTED`.
+    pub headers: Vec<(String, String)>,
+    /// The bytes.
+    pub der: Vec<u8>,
+}
+
+/// All sections of a text, in order. A section that does not end, or is not base64, ends the list: the
+/// answer is then what is wrong with it.
+pub fn sections(text: &[u8]) -> Result<Vec<Section>, &'static str> {
+    let mut found = Vec::new();
+    let mut lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
+    while let Some(line) = lines.next() {
+        let Some(label) = marker(line, b"-----BEGIN ") else { continue };
+        let (mut headers, mut body, mut ended) = (Vec::new(), Vec::new(), false);
+        for line in lines.by_ref() {
+            if marker(line, b"-----END ").is_some_and(|end| end == label) {
+                ended = true;
+                break;
+            }
+            match line.iter().position(|b| *b == b':') {
+                Some(at) => headers.push((text_of(&line[..at]), text_of(&line[at + 1..]))),
+                None => body.extend_from_slice(line),
+            }
+        }
+        if !ended {
+            return Err("bad end line");
+        }
+        let der = base64::decode(Alphabet::Plain, &body).ok_or("bad base64 decode")?;
+        found.push(Section { label: text_of(label), headers, der });
+    }
+    Ok(found)
+}
+
+fn marker<'a>(line: &'a [u8], begin: &[u8]) -> Option<&'a [u8]> {
+    line.strip_prefix(begin)?.strip_suffix(b"-----")
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.trim_ascii()).into_owned()
+}
+
+/// Appends bytes as a section of this label.
+pub fn write(label: &str, der: &[u8], out: &mut Vec<u8>) {
+    let mut text = Vec::with_capacity(der.len() * 4 / 3 + 4);
+    base64::encode(Alphabet::Plain, der, &mut text);
+    out.extend_from_slice(format!("-----BEGIN {label}-----\n").as_bytes());
+    for line in text.chunks(64) {
+        out.extend_from_slice(line);
+        out.push(b'\n');
+    }
+    out.extend_from_slice(format!("-----END {label}-----\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn headers_are_no_base64() {
+        let text = b"x\n-----BEGIN A KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES,00\n\nAAEC\n-----END A KEY-----\n";
+        let list = sections(text).unwrap();
+        assert_eq!(list[0].label, "A KEY");
+        assert_eq!(list[0].headers[1], ("DEK-Info".into(), "AES,00".into()));
+        assert_eq!(list[0].der, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_section_without_end_is_an_error() {
+        assert_eq!(sections(b"-----BEGIN X-----\nAAEC\n"), Err("bad end line"));
+        assert_eq!(sections(b"nothing here").unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(der: Vec<u8>) {
+            let mut text = Vec::new();
+            write("CERTIFICATE", &der, &mut text);
+            prop_assert_eq!(&sections(&text).unwrap()[0].der, &der);
+        }
+
+        #[test]
+        fn any_text_is_decided(text: Vec<u8>) {
+            let _ = sections(&text);
+        }
+    }
+}

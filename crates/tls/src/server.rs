@@ -1,0 +1,233 @@
+//! A server's side of TLS: its certificates and settings, as one configuration of rustls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
+
+use crate::names::{Ciphers, Curves, Versions, provider};
+use crate::pem;
+use crate::session::{CacheView, SessionCache, TicketSecret, Tickets};
+use crate::verifier::AskClient;
+use crate::x509::Certificate;
+
+/// A certificate with its chain and key.
+#[derive(Clone)]
+pub struct Identity {
+    key: Arc<CertifiedKey>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity of {} certificates", self.key.cert.len())
+    }
+}
+
+impl Identity {
+    /// Reads a chain and the key of its first certificate, both PEM. The error names what is wrong, and
+    /// whether it is the key.
+    pub fn load(
+        chain: &[u8],
+        key: &[u8],
+        passwords: &[Vec<u8>],
+    ) -> Result<Identity, (What, String)> {
+        let chain = certificates(chain).map_err(|text| (What::Certificate, text))?;
+        let wrong = |text| (What::Key, text);
+        let der = crate::key::load(key, passwords).map_err(wrong)?;
+        let key = provider().key_provider.load_private_key(der);
+        let key = key.map_err(|error| wrong(error.to_string()))?;
+        if let (Some(public), Some(leaf)) = (key.public_key(), chain.first()) {
+            let leaf = Certificate::parse(leaf);
+            let leaf = leaf.ok_or((What::Certificate, "bad certificate".to_owned()))?;
+            let raw = public.as_ref();
+            // The whole of the key's description must be found in the certificate as it is.
+            if !leaf.tbs.windows(raw.len()).any(|part| part == raw) {
+                return Err(wrong("key values mismatch".to_owned()));
+            }
+        }
+        Ok(Identity { key: Arc::new(CertifiedKey::new(chain, key)) })
+    }
+
+    /// Adds an OCSP response, to be stapled.
+    pub fn staple(&mut self, response: Vec<u8>) {
+        let mut key = (*self.key).clone();
+        key.ocsp = Some(response);
+        self.key = Arc::new(key);
+    }
+
+    /// The first certificate, in DER.
+    pub fn leaf(&self) -> &[u8] {
+        self.key.cert.first().map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// Signing with this key takes so long that others should not wait for it.
+    pub fn is_slow(&self) -> bool {
+        self.key.key.algorithm() == SignatureAlgorithm::RSA
+    }
+
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        self.key.clone()
+    }
+
+    /// Whether one of the schemes that a peer knows goes with this key.
+    fn suits(&self, schemes: &[SignatureScheme]) -> bool {
+        self.key.key.choose_scheme(schemes).is_some()
+    }
+}
+
+/// Which of two files is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The chain.
+    Certificate,
+    /// The private key.
+    Key,
+}
+
+/// All certificates of a PEM text. OpenSSL's trusted ones carry its notes behind them.
+pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let labels = ["CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"];
+    let mut chain = Vec::new();
+    for section in pem::sections(text).map_err(str::to_owned)? {
+        if labels.contains(&section.label.as_str()) {
+            let certificate = Certificate::parse(&section.der).ok_or("bad certificate")?;
+            chain.push(CertificateDer::from(certificate.der.to_vec()));
+        }
+    }
+    if chain.is_empty() {
+        return Err("no start line".to_owned());
+    }
+    Ok(chain)
+}
+
+/// All revocation lists of a PEM text.
+pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let sections = pem::sections(text).map_err(str::to_owned)?;
+    let lists = sections.into_iter().filter(|s| s.label == "X509 CRL").map(|s| s.der);
+    let lists: Vec<_> = lists.collect();
+    let good = lists.iter().all(|der| crate::x509::RevocationList::parse(der).is_some());
+    if lists.is_empty() || !good {
+        return Err("no start line".to_owned());
+    }
+    Ok(lists)
+}
+
+/// What a server's TLS is to be.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// Certificates; the first that the client understands is shown.
+    pub identities: Vec<Identity>,
+    /// Versions of the protocol.
+    pub versions: Versions,
+    /// Ciphers, the preferred first.
+    pub ciphers: Ciphers,
+    /// Curves, the preferred first.
+    pub curves: Curves,
+    /// The server's order of ciphers counts, not the client's.
+    pub prefer_server_ciphers: bool,
+    /// Ask clients for a certificate, and name these authorities (DER of their certificates).
+    pub ask_client: Option<Vec<Vec<u8>>>,
+    /// Give tickets, sealed with this.
+    pub tickets: Option<TicketSecret>,
+    /// Keep sessions here.
+    pub cache: Option<Arc<SessionCache>>,
+    /// How long a session may be resumed.
+    pub session_timeout: Duration,
+    /// At the most so many bytes in a record.
+    pub buffer_size: u64,
+    /// Take data with the first flight of a resumed session, so many bytes.
+    pub early_data: u32,
+    /// Protocols above, the preferred first.
+    pub alpn: Vec<Vec<u8>>,
+    /// Makes the context of sessions differ where nothing else does.
+    pub context: Vec<u8>,
+}
+
+impl ServerSettings {
+    /// The configuration that connections share.
+    pub fn build(&self) -> Result<Arc<ServerConfig>, String> {
+        let mut with = provider().clone();
+        with.cipher_suites = self.ciphers.suites();
+        with.kx_groups = self.curves.groups();
+        let builder = ServerConfig::builder_with_provider(Arc::new(with))
+            .with_protocol_versions(&self.versions.list())
+            .map_err(|error| error.to_string())?;
+        let verifier = match &self.ask_client {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(authorities) => Arc::new(AskClient { hints: hints(authorities) }),
+        };
+        let resolver = Arc::new(Resolver(self.identities.clone()));
+        let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+        config.ignore_client_order = self.prefer_server_ciphers;
+        config.alpn_protocols = self.alpn.clone();
+        // rustls counts the record's header in.
+        let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, 16_384);
+        config.max_fragment_size = Some(record + 5);
+        config.send_half_rtt_data = false;
+        self.resumption(&mut config);
+        Ok(Arc::new(config))
+    }
+
+    fn resumption(&self, config: &mut ServerConfig) {
+        let context = self.session_context();
+        if let Some(secret) = &self.tickets {
+            let tickets = Tickets::new(secret.clone(), &context, self.session_timeout);
+            config.ticketer = Arc::new(tickets);
+        }
+        config.session_storage = match &self.cache {
+            None => Arc::new(NoServerSessionStorage {}),
+            Some(cache) => Arc::new(CacheView {
+                cache: cache.clone(),
+                context,
+                lifetime: self.session_timeout.as_secs(),
+            }),
+        };
+        // rustls takes early data of sessions that it keeps only: a ticket could be played again.
+        config.max_early_data_size = self.early_data;
+    }
+
+    /// What a session is good for: the same certificates, and the same demands on the client.
+    fn session_context(&self) -> Vec<u8> {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        hash.update(&self.context);
+        for identity in &self.identities {
+            hash.update(identity.leaf());
+        }
+        hash.update(&[u8::from(self.ask_client.is_some())]);
+        for authority in self.ask_client.iter().flatten() {
+            hash.update(authority);
+        }
+        hash.finish().as_ref().to_vec()
+    }
+}
+
+/// Names of authorities, each once.
+fn hints(authorities: &[Vec<u8>]) -> Vec<DistinguishedName> {
+    let mut names: Vec<DistinguishedName> = Vec::new();
+    for certificate in authorities.iter().filter_map(|der| Certificate::parse(der)) {
+        let name = DistinguishedName::in_sequence(certificate.subject);
+        if !names.iter().any(|known| known.as_ref() == name.as_ref()) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Shows the first certificate that the client can check.
+#[derive(Debug)]
+struct Resolver(Vec<Identity>);
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let schemes = hello.signature_schemes();
+        let suited = self.0.iter().find(|identity| identity.suits(schemes));
+        suited.or(self.0.first()).map(Identity::certified)
+    }
+}

@@ -1,0 +1,280 @@
+//! A socket with TLS on it.
+
+use std::cell::RefCell;
+use std::io;
+
+use weir_engine::{Chain, Handle, Segment, Stream};
+
+use crate::client::Client;
+use crate::connection::{Connection, Progress};
+use crate::hello::HandshakeError;
+
+/// Room for what is read at once: one record of the largest size, and a little.
+const READ: usize = 17 * 1024;
+/// Shorter pieces of memory are put together into one record of this size.
+const RECORD: usize = 16 * 1024;
+/// At the most this much becomes records before some of it is sent.
+const BATCH: usize = 64 * 1024;
+
+/// The state of a TLS connection apart from its socket. It is `Send`, so that a connection that rests can move to
+/// another thread, and holds no buffer unless a record came in part or was sent in part.
+pub struct Secured {
+    state: Box<State>,
+    /// What the peer has sent behind its handshake.
+    pub plain: Vec<u8>,
+}
+
+struct State {
+    connection: Connection,
+    /// Records on their way.
+    outgoing: Chain,
+    /// How many bytes of the caller's chain those are.
+    owed: u64,
+    /// The peer sent what cannot be read, or the socket failed.
+    broken: bool,
+}
+
+/// A connected socket with TLS on it. As with [`Stream`], one task may receive and another may send.
+pub struct TlsStream {
+    stream: Stream,
+    state: RefCell<Box<State>>,
+}
+
+/// Goes through a handshake; what was read of it before was fed to the connection.
+pub(crate) async fn handshake(
+    stream: &Stream,
+    connection: Connection,
+    offload: bool,
+) -> Result<Secured, HandshakeError> {
+    let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false };
+    let (mut state, mut plain, mut offload) = (Box::new(state), Vec::new(), offload);
+    loop {
+        let step = move || {
+            let mut out = Vec::new();
+            let result = state.connection.advance(&mut plain, &mut out);
+            (result, out, state, plain)
+        };
+        // The first step signs; those after it cost little.
+        let done = match std::mem::take(&mut offload) {
+            true => stream.handle().files().run(step).await?,
+            false => step(),
+        };
+        let result;
+        let out: Vec<u8>;
+        (result, out, state, plain) = done;
+        if !out.is_empty() {
+            let mut chain = Chain::new();
+            chain.push(out);
+            if result.is_err() {
+                let _ = stream.try_send(&mut chain);
+            } else {
+                stream.send(&mut chain).await?;
+            }
+        }
+        match result? {
+            Progress::Open => return Ok(Secured { state, plain }),
+            Progress::Closed => return Err(HandshakeError::Closed),
+            Progress::Handshake => {}
+        }
+        let mut buf = std::mem::take(&mut state.connection.incoming);
+        buf.reserve(4096);
+        let (result, buf) = stream.recv(buf).await;
+        state.connection.incoming = buf;
+        if result? == 0 {
+            return Err(HandshakeError::Closed);
+        }
+    }
+}
+
+impl Secured {
+    /// Opens TLS to a server.
+    pub async fn connect(stream: &Stream, client: &Client) -> Result<Secured, HandshakeError> {
+        handshake(stream, Connection::client(client)?, false).await
+    }
+
+    /// Puts the state on its socket. What `plain` holds is to be read first.
+    pub fn on(self, stream: Stream) -> TlsStream {
+        TlsStream { stream, state: RefCell::new(self.state) }
+    }
+}
+
+impl TlsStream {
+    /// The socket.
+    pub fn socket(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Takes socket and state apart, to be parked.
+    pub fn part(self) -> (Stream, Secured) {
+        (self.stream, Secured { state: self.state.into_inner(), plain: Vec::new() })
+    }
+
+    /// What was agreed on.
+    pub fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+        look(&self.state.borrow().connection)
+    }
+
+    /// Receives what is there, as [`Stream::try_recv`]. Records are taken whole: more may be appended to
+    /// `buf` than it had room for.
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        loop {
+            if self.state.borrow().connection.peer_closed {
+                return Ok(Some(0));
+            }
+            let mut incoming = std::mem::take(&mut self.state.borrow_mut().connection.incoming);
+            if incoming.capacity() == 0 {
+                incoming = self.handle().take_buf(READ);
+            } else if incoming.capacity() - incoming.len() < READ / 2 {
+                incoming.reserve(READ);
+            }
+            match self.stream.try_recv(&mut incoming) {
+                Ok(Some(n)) if n > 0 => {}
+                other => {
+                    self.keep(incoming);
+                    return other;
+                }
+            }
+            let n = self.open_records(incoming, buf)?;
+            if n > 0 {
+                return Ok(Some(n));
+            }
+        }
+    }
+
+    /// Receives as [`Stream::recv`]; see [`TlsStream::try_recv`].
+    pub async fn recv(&self, mut buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        loop {
+            match self.try_recv(&mut buf).transpose() {
+                Some(result) => return (result, buf),
+                None => {
+                    if let Err(error) = self.stream.readable().await {
+                        return (Err(error), buf);
+                    }
+                }
+            }
+        }
+    }
+
+    fn open_records(&self, incoming: Vec<u8>, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let before = buf.len();
+        let mut out = Vec::new();
+        let mut state = self.state.borrow_mut();
+        state.connection.incoming = incoming;
+        let result = state.connection.advance(buf, &mut out);
+        let incoming = std::mem::take(&mut state.connection.incoming);
+        if !out.is_empty() {
+            state.outgoing.push(out);
+            // What does not fit goes with the next that is sent.
+            let _ = self.stream.try_send(&mut state.outgoing);
+        }
+        state.broken |= result.is_err();
+        drop(state);
+        self.keep(incoming);
+        let n = buf.len() - before;
+        match result {
+            // What came before the fault is good.
+            Err(error) if n == 0 => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            _ => Ok(n),
+        }
+    }
+
+    /// Keeps part of a record; an empty buffer goes back to the loop.
+    fn keep(&self, incoming: Vec<u8>) {
+        if incoming.is_empty() {
+            self.handle().give_buf(incoming);
+        } else {
+            self.state.borrow_mut().connection.incoming = incoming;
+        }
+    }
+
+    /// Sends what can be sent without waiting, as [`Stream::try_send`]. Bytes leave `chain` when the whole of their
+    /// record was sent: the same chain must come again until it is empty.
+    pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
+        let mut state = self.state.borrow_mut();
+        let mut sent = 0;
+        loop {
+            if !state.outgoing.is_empty() {
+                let result = self.stream.try_send(&mut state.outgoing);
+                state.broken |= result.is_err();
+                result?;
+                if !state.outgoing.is_empty() {
+                    return Ok((sent > 0).then_some(sent));
+                }
+            }
+            let owed = std::mem::take(&mut state.owed);
+            chain.consume(owed, |buf| self.handle().give_buf(buf));
+            sent += owed;
+            if chain.is_empty() {
+                return Ok(Some(sent));
+            }
+            state.seal(chain, self.handle())?;
+        }
+    }
+
+    /// Sends all of `chain`, as [`Stream::send`].
+    pub async fn send(&self, chain: &mut Chain) -> io::Result<()> {
+        loop {
+            self.try_send(chain)?;
+            if chain.is_empty() {
+                return Ok(());
+            }
+            self.stream.writable().await?;
+        }
+    }
+
+    /// Tells the peer that nothing more will come; the socket stays open. Only what fits into the socket's
+    /// buffer is sent.
+    pub fn close_notify(&self) {
+        let mut state = self.state.borrow_mut();
+        // In the midst of a record there is no place for another.
+        if state.broken || state.owed > 0 {
+            return;
+        }
+        let mut out = Vec::new();
+        if state.connection.close(&mut out).is_ok() {
+            state.outgoing.push(out);
+            let _ = self.stream.try_send(&mut state.outgoing);
+        }
+    }
+
+    fn handle(&self) -> &Handle {
+        self.stream.handle()
+    }
+}
+
+impl State {
+    /// Makes records of the head of the chain.
+    fn seal(&mut self, chain: &Chain, handle: &Handle) -> io::Result<()> {
+        let files = || io::Error::new(io::ErrorKind::InvalidInput, "a file cannot be encrypted");
+        let front = chain.front().and_then(Segment::memory).ok_or_else(files)?;
+        let several = chain.segments().nth(1).is_some();
+        let mut gathered = None;
+        let plain = if several && front.len() < RECORD {
+            let buf: &mut Vec<u8> = gathered.insert(handle.take_buf(RECORD));
+            for memory in chain.segments().map_while(Segment::memory) {
+                let room = RECORD - buf.len();
+                buf.extend_from_slice(memory.get(..room).unwrap_or(memory));
+                if buf.len() == RECORD {
+                    break;
+                }
+            }
+            buf.as_slice()
+        } else {
+            front.get(..BATCH).unwrap_or(front)
+        };
+        let mut out = handle.take_buf(plain.len() + plain.len() / 32 + 256);
+        let result = self.connection.encrypt(plain, &mut out);
+        self.owed = plain.len() as u64;
+        if let Some(buf) = gathered {
+            handle.give_buf(buf);
+        }
+        match result {
+            Ok(()) => self.outgoing.push(out),
+            Err(error) => {
+                self.broken = true;
+                return Err(io::Error::other(error));
+            }
+        }
+        Ok(())
+    }
+}

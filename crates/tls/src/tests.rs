@@ -1,0 +1,263 @@
+//! Certificates under test, and whole connections without a socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::x509::{Certificate, Fault, Purpose, host};
+use crate::{
+    Authorities, Ciphers, ClientSettings, Connection, Curves, Identity, Progress, ServerSettings,
+    SessionCache, TicketSecret, Versions, certificates, passwords, revocation_lists,
+};
+
+macro_rules! data {
+    ($name:literal) => {
+        include_bytes!(concat!("../testdata/", $name)).as_slice()
+    };
+}
+
+fn der(pem: &[u8]) -> Vec<Vec<u8>> {
+    certificates(pem).unwrap().iter().map(|c| c.to_vec()).collect()
+}
+
+fn trust(anchors: &[u8], depth: u32) -> Authorities {
+    Authorities { anchors: der(anchors), lists: Vec::new(), depth }
+}
+
+fn check(authorities: &Authorities, chain: &[&[u8]], purpose: Purpose) -> Result<(), Fault> {
+    let chain: Vec<_> = chain.iter().flat_map(|pem| certificates(pem).unwrap()).collect();
+    authorities.check(&chain, purpose)
+}
+
+#[test]
+fn a_chain_leads_to_a_root_that_is_trusted() {
+    let chain = [data!("leaf.pem"), data!("inter.pem")];
+    let root = trust(data!("root.pem"), 1);
+    assert_eq!(check(&root, &chain, Purpose::Server), Ok(()));
+    assert_eq!(check(&root, &chain, Purpose::Client), Err(Fault::PURPOSE));
+    assert_eq!(check(&trust(data!("root.pem"), 0), &chain, Purpose::Server), Err(Fault::TOO_LONG));
+    assert_eq!(check(&root, &chain[..1], Purpose::Server), Err(Fault::LEAF));
+    let other = trust(data!("self.pem"), 1);
+    assert_eq!(check(&other, &chain, Purpose::Server), Err(Fault::NO_ISSUER));
+    let with_root = [chain[0], chain[1], data!("root.pem")];
+    assert_eq!(check(&other, &with_root, Purpose::Server), Err(Fault::SELF_SIGNED_ROOT));
+    // An authority that is trusted vouches only if the chain goes on to a root.
+    assert_eq!(check(&trust(chain[1], 1), &chain, Purpose::Server), Err(Fault::NO_ISSUER));
+}
+
+#[test]
+fn private_authorities_issue_what_the_public_web_refuses() {
+    let root = trust(data!("root.pem"), 1);
+    assert_eq!(check(&root, &[data!("client.pem")], Purpose::Client), Ok(()));
+    let own = trust(data!("self.pem"), 1);
+    assert_eq!(check(&own, &[data!("self.pem")], Purpose::Client), Ok(()));
+    assert_eq!(check(&root, &[data!("self.pem")], Purpose::Client), Err(Fault::SELF_SIGNED));
+}
+
+#[test]
+fn who_is_no_authority_cannot_vouch() {
+    let chain = [data!("by-client.pem"), data!("client.pem")];
+    let fault = check(&trust(data!("root.pem"), 5), &chain, Purpose::Client);
+    assert_eq!(fault, Err(Fault::NO_AUTHORITY));
+    let critical = check(&trust(data!("root.pem"), 1), &[data!("critical.pem")], Purpose::Client);
+    assert_eq!(critical, Err(Fault::CRITICAL));
+}
+
+#[test]
+fn every_certificate_must_be_on_no_list() {
+    let mut root = trust(data!("root.pem"), 1);
+    root.lists = revocation_lists(data!("root.crl")).unwrap();
+    assert_eq!(check(&root, &[data!("client.pem")], Purpose::Client), Err(Fault::REVOKED));
+    let chain = [data!("leaf.pem"), data!("inter.pem")];
+    assert_eq!(check(&root, &chain, Purpose::Server), Err(Fault::NO_LIST));
+    root.lists.extend(revocation_lists(data!("inter-empty.crl")).unwrap());
+    assert_eq!(check(&root, &chain, Purpose::Server), Ok(()));
+}
+
+#[test]
+fn a_damaged_certificate_does_not_verify() {
+    let root = trust(data!("root.pem"), 1);
+    let good = der(data!("client.pem")).remove(0);
+    for at in (0..good.len()).step_by(3) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x20;
+        assert!(root.check(&[bad.into()], Purpose::Client).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn names_of_hosts_are_found() {
+    let leaf = der(data!("leaf.pem")).remove(0);
+    let leaf = Certificate::parse(&leaf).unwrap();
+    assert!(host::matches(&leaf, b"www.example.org"));
+    assert!(host::matches(&leaf, b"a.example.net"));
+    assert!(!host::matches(&leaf, b"example.net"));
+    let client = der(data!("client.pem")).remove(0);
+    assert!(host::matches(&Certificate::parse(&client).unwrap(), b"client"));
+    assert_eq!(crate::x509::name::rfc2253(leaf.subject), "CN=www.example.org,O=Weir");
+    assert_eq!(leaf.serial_hex(), "03");
+}
+
+#[test]
+fn a_sealed_key_needs_its_password() {
+    let load = |lines: &[u8]| {
+        Identity::load(data!("self.pem"), data!("self.sealed.key"), &passwords(lines)).map(drop)
+    };
+    assert_eq!(load(b"wrong\nweir\n"), Ok(()));
+    assert_eq!(load(b"wrong\n").unwrap_err().1, "bad decrypt");
+    assert!(load(b"").unwrap_err().1.contains("ssl_password_file"));
+    let other = Identity::load(data!("self.pem"), data!("leaf.key"), &[]).unwrap_err();
+    assert_eq!(other.1, "key values mismatch");
+}
+
+fn server() -> ServerSettings {
+    let chain = [data!("leaf.pem"), data!("inter.pem")].concat();
+    ServerSettings {
+        identities: vec![Identity::load(&chain, data!("leaf.key"), &[]).unwrap()],
+        versions: Versions::default(),
+        ciphers: Ciphers::default(),
+        curves: Curves::default(),
+        prefer_server_ciphers: false,
+        ask_client: None,
+        tickets: Some(TicketSecret::process()),
+        cache: None,
+        session_timeout: Duration::from_secs(300),
+        buffer_size: 16 * 1024,
+        early_data: 0,
+        alpn: vec![b"http/1.1".to_vec()],
+        context: Vec::new(),
+    }
+}
+
+fn client(name: &str) -> ClientSettings {
+    ClientSettings {
+        versions: Versions::default(),
+        ciphers: Ciphers::default(),
+        identity: None,
+        authorities: Some(Arc::new(trust(data!("root.pem"), 1))),
+        name: name.as_bytes().to_vec(),
+        send_name: true,
+        reuse: true,
+        alpn: vec![b"http/1.1".to_vec()],
+    }
+}
+
+/// Two ends, and what is on its way between them.
+struct Pair {
+    ends: [Connection; 2],
+    wires: [Vec<u8>; 2],
+    plain: [Vec<u8>; 2],
+}
+
+impl Pair {
+    fn new(server: &Arc<rustls::ServerConfig>, client: &crate::Client) -> Pair {
+        let ends =
+            [Connection::client(client).unwrap(), Connection::server(server.clone()).unwrap()];
+        Pair { ends, wires: Default::default(), plain: Default::default() }
+    }
+
+    /// Lets both ends work until nothing is on its way.
+    fn run(&mut self) -> Result<[Progress; 2], rustls::Error> {
+        let mut progress = [Progress::Handshake; 2];
+        loop {
+            for (i, progress) in progress.iter_mut().enumerate() {
+                let incoming = std::mem::take(&mut self.wires[i]);
+                self.ends[i].feed(&incoming);
+                *progress = self.ends[i].advance(&mut self.plain[i], &mut self.wires[1 - i])?;
+            }
+            if self.wires.iter().all(Vec::is_empty) {
+                return Ok(progress);
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_go_both_ways_and_sessions_are_resumed() {
+    for versions in [Versions { tls12: true, tls13: false }, Versions::default()] {
+        for cache in [None, Some(SessionCache::new(1 << 20))] {
+            let tickets = cache.is_none().then(TicketSecret::process);
+            let server = ServerSettings { versions, cache, tickets, ..server() }.build().unwrap();
+            let client = client("www.example.org").build().unwrap();
+            for round in 0..2 {
+                let mut pair = Pair::new(&server, &client);
+                assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+                assert_eq!(pair.ends[1].is_resumed(), round == 1, "{versions:?}");
+                assert_eq!(pair.ends[1].session_id().is_some(), round == 1);
+                let long = vec![7; 100_000];
+                let [c, s] = &mut pair.ends;
+                c.encrypt(b"question", &mut pair.wires[1]).unwrap();
+                s.encrypt(&long, &mut pair.wires[0]).unwrap();
+                pair.run().unwrap();
+                assert_eq!(pair.plain, [long, b"question".to_vec()]);
+                assert_eq!(pair.ends[0].alpn(), Some(&b"http/1.1"[..]));
+                pair.ends[0].close(&mut pair.wires[1]).unwrap();
+                pair.run().unwrap();
+                assert!(pair.ends[1].peer_closed);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_upstream_with_another_name_is_refused() {
+    let server = server().build().unwrap();
+    let mut pair = Pair::new(&server, &client("other.example.org").build().unwrap());
+    let error = crate::HandshakeError::from(pair.run().unwrap_err());
+    let text = "upstream SSL certificate does not match \"other.example.org\"";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_client_is_asked_and_any_certificate_passes_the_handshake() {
+    let ask_client = Some(der(data!("root.pem")));
+    let server = ServerSettings { ask_client, ..server() }.build().unwrap();
+    for identity in [None, Some((data!("client.pem"), data!("client.key")))] {
+        let shown = identity.is_some();
+        let identity = identity.map(|(chain, key)| Identity::load(chain, key, &[]).unwrap());
+        let client = ClientSettings { identity, ..client("www.example.org") }.build().unwrap();
+        let mut pair = Pair::new(&server, &client);
+        assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+        assert_eq!(pair.ends[1].peer_certificates().len(), usize::from(shown));
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_decided(
+        start in proptest::option::of(0x14u8..0x19),
+        pieces in proptest::collection::vec(proptest::prelude::any::<Vec<u8>>(), 1..5),
+    ) {
+        let mut connection = Connection::server(server().build().unwrap()).unwrap();
+        if let Some(kind) = start {
+            connection.feed(&[kind, 3, 1, 0, 60]);
+        }
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            connection.feed(&piece);
+            let _ = connection.advance(&mut plain, &mut out);
+            let _ = connection.encrypt(b"x", &mut out);
+            let _ = connection.close(&mut out);
+        }
+    }
+}
+
+#[test]
+fn a_message_in_pieces_is_put_together_while_others_are_sent() {
+    let server = server().build().unwrap();
+    let mut pair = Pair::new(&server, &client("www.example.org").build().unwrap());
+    pair.ends[0].advance(&mut Vec::new(), &mut pair.wires[1]).unwrap();
+    // The first message of a client, cut into records of a few bytes.
+    let hello = pair.wires[1].split_off(5);
+    pair.wires[1].clear();
+    for piece in hello.chunks(50) {
+        let mut record = vec![0x16, 3, 1, 0, piece.len() as u8];
+        record.extend_from_slice(piece);
+        for byte in record {
+            pair.ends[1].feed(&[byte]);
+            pair.ends[1].advance(&mut pair.plain[1], &mut pair.wires[0]).unwrap();
+            // Too early, but no harm.
+            assert!(pair.ends[1].encrypt(b"x", &mut Vec::new()).is_err());
+        }
+    }
+    assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+}

@@ -1,0 +1,185 @@
+//! rustls asks these about the other end's certificates.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
+    SignatureScheme,
+};
+
+use crate::names::provider;
+use crate::x509::{Certificate, Fault, Purpose, Trust, host, signature, verify};
+
+/// Whom to trust; the lists of a configuration, in DER.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Authorities {
+    /// Certificates of authorities that may vouch.
+    pub anchors: Vec<Vec<u8>>,
+    /// Revocation lists.
+    pub lists: Vec<Vec<u8>>,
+    /// How many authorities may stand between a certificate and the root.
+    pub depth: u32,
+}
+
+impl Authorities {
+    /// Whether the chain of a peer leads to an authority.
+    pub fn check(&self, chain: &[CertificateDer<'_>], purpose: Purpose) -> Result<(), Fault> {
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        let trust = Trust { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now };
+        let chain: Vec<&[u8]> = chain.iter().map(AsRef::as_ref).collect();
+        verify::verify(&chain, &trust, purpose)
+    }
+}
+
+/// Asks clients for a certificate and lets the handshake pass whatever they bring: what it is worth is told
+/// them over HTTP, with a page that says why.
+#[derive(Debug)]
+pub(crate) struct AskClient {
+    /// Names of authorities that the client is told of.
+    pub(crate) hints: Vec<DistinguishedName>,
+}
+
+impl ClientCertVerifier for AskClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        check_signature(message, certificate, signed, false)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        check_signature(message, certificate, signed, true)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        schemes()
+    }
+}
+
+/// Checks an upstream's certificate (`proxy_ssl_verify`), or takes what comes.
+pub(crate) struct CheckServer {
+    pub(crate) authorities: Option<Arc<Authorities>>,
+    /// The name that the certificate must be for.
+    pub(crate) name: Vec<u8>,
+}
+
+impl fmt::Debug for CheckServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CheckServer for {}", String::from_utf8_lossy(&self.name))
+    }
+}
+
+/// Why an upstream's certificate was refused, as the log says it.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl ServerCertVerifier for CheckServer {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let mut chain = vec![leaf.clone()];
+        chain.extend_from_slice(others);
+        let refused = |text| {
+            let other = rustls::OtherError(Arc::new(Refused(text)));
+            Error::InvalidCertificate(CertificateError::Other(other))
+        };
+        authorities
+            .check(&chain, Purpose::Server)
+            .map_err(|fault| refused(format!("upstream SSL certificate verify error: {fault}")))?;
+        let right = Certificate::parse(leaf).is_some_and(|c| host::matches(&c, &self.name));
+        if !right {
+            let name = String::from_utf8_lossy(&self.name);
+            return Err(refused(format!("upstream SSL certificate does not match \"{name}\"")));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        check_signature(message, certificate, signed, false)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        check_signature(message, certificate, signed, true)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        schemes()
+    }
+}
+
+fn schemes() -> Vec<SignatureScheme> {
+    provider().signature_verification_algorithms.supported_schemes()
+}
+
+/// Whether the peer has the key of its certificate. Certificates of version 1 count, too.
+fn check_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    tls13: bool,
+) -> Result<HandshakeSignatureValid, Error> {
+    let certificate = Certificate::parse(certificate)
+        .ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))?;
+    let scheme = signed.scheme;
+    if !schemes().contains(&scheme) {
+        return Err(PeerIncompatible::NoSignatureSchemesInCommon.into());
+    }
+    match signature::verify_scheme(&certificate.key, scheme, message, signed.signature(), tls13) {
+        true => Ok(HandshakeSignatureValid::assertion()),
+        false => Err(Error::InvalidCertificate(CertificateError::BadSignature)),
+    }
+}

@@ -1,0 +1,132 @@
+//! A connection with or without TLS, for who speaks a protocol above and does not care.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use weir_engine::{Chain, Stream};
+
+use crate::connection::Connection;
+use crate::stream::{Secured, TlsStream};
+
+/// A connected socket, plain or with TLS.
+pub enum Wire {
+    /// As it is.
+    Plain(Stream),
+    /// With TLS.
+    Tls(TlsStream),
+}
+
+impl From<Stream> for Wire {
+    fn from(stream: Stream) -> Self {
+        Wire::Plain(stream)
+    }
+}
+
+impl Wire {
+    /// Puts a socket and the state of its TLS, if it has any, together again.
+    #[inline]
+    pub fn join(stream: Stream, secured: Option<Secured>) -> Wire {
+        match secured {
+            None => Wire::Plain(stream),
+            Some(secured) => Wire::Tls(secured.on(stream)),
+        }
+    }
+
+    /// Takes it apart, to be parked.
+    #[inline]
+    pub fn part(self) -> (Stream, Option<Secured>) {
+        match self {
+            Wire::Plain(stream) => (stream, None),
+            Wire::Tls(tls) => {
+                let (stream, secured) = tls.part();
+                (stream, Some(secured))
+            }
+        }
+    }
+
+    /// The socket.
+    #[inline]
+    pub fn socket(&self) -> &Stream {
+        match self {
+            Wire::Plain(stream) => stream,
+            Wire::Tls(tls) => tls.socket(),
+        }
+    }
+
+    /// True if TLS is spoken.
+    #[inline]
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Wire::Tls(_))
+    }
+
+    /// What was agreed on in the handshake.
+    pub fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+        match self {
+            Wire::Plain(_) => None,
+            Wire::Tls(tls) => Some(tls.with(look)),
+        }
+    }
+
+    /// As [`Stream::try_recv`]; with TLS, `buf` may grow.
+    #[inline]
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        match self {
+            Wire::Plain(stream) => stream.try_recv(buf),
+            Wire::Tls(tls) => tls.try_recv(buf),
+        }
+    }
+
+    /// As [`Stream::recv`]; with TLS, `buf` may grow.
+    #[inline]
+    pub async fn recv(&self, buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        match self {
+            Wire::Plain(stream) => stream.recv(buf).await,
+            Wire::Tls(tls) => tls.recv(buf).await,
+        }
+    }
+
+    /// As [`Stream::try_send`]. With TLS the chain must hold no files, and the same chain must come again
+    /// until it is empty.
+    #[inline]
+    pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
+        match self {
+            Wire::Plain(stream) => stream.try_send(chain),
+            Wire::Tls(tls) => tls.try_send(chain),
+        }
+    }
+
+    /// As [`Stream::send`]; see [`Wire::try_send`].
+    #[inline]
+    pub async fn send(&self, chain: &mut Chain) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.send(chain).await,
+            Wire::Tls(tls) => tls.send(chain).await,
+        }
+    }
+
+    /// As [`Stream::set_deadline`].
+    #[inline]
+    pub fn set_deadline(&self, at: Option<Instant>) {
+        self.socket().set_deadline(at);
+    }
+
+    /// As [`Stream::set_timeout`].
+    #[inline]
+    pub fn set_timeout(&self, after: Option<Duration>) {
+        self.socket().set_timeout(after);
+    }
+
+    /// Tells the peer that nothing more will come.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        self.close_notify();
+        self.socket().shutdown_write()
+    }
+
+    /// With TLS, says that nothing more will come; what follows on the socket is not of it.
+    #[inline]
+    pub fn close_notify(&self) {
+        if let Wire::Tls(tls) = self {
+            tls.close_notify();
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Certificates: reading, showing and verifying them as OpenSSL does, since configurations and scripts
+//! were written for its rules and its words. A verifier that only knows the rules of the public web would
+//! refuse what private authorities issue: certificates of version 1, authorities that present themselves,
+//! host names in the common name.
+
+pub mod cert;
+pub mod crl;
+pub mod der;
+pub mod host;
+pub mod name;
+pub mod signature;
+pub mod verify;
+
+pub use cert::Certificate;
+pub use crl::RevocationList;
+pub use verify::{Fault, Purpose, Trust};

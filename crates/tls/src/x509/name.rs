@@ -1,0 +1,188 @@
+//! Distinguished names as text, in the two forms that nginx's variables have.
+
+use std::fmt::Write;
+
+use super::der::{self, Reader};
+
+/// A name in the form of RFC 2253: `CN=www,O=Example`, the last part first.
+pub fn rfc2253(name: &[u8]) -> String {
+    let mut parts = Vec::new();
+    let sets = Reader::new(name);
+    for set in sets {
+        let mut attributes = set.inner();
+        let mut texts = Vec::new();
+        while let Some((oid, tag, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
+            texts.push(match short_name(oid) {
+                Some(short) => format!("{short}={}", escaped(&utf8(tag, value))),
+                None => format!("{}=#{}", dotted(oid), hex_value(tag, value)),
+            });
+        }
+        parts.push(texts.join("+"));
+    }
+    parts.reverse();
+    parts.join(",")
+}
+
+/// A name in OpenSSL's old form of one line: `/O=Example/CN=www`.
+pub fn oneline(name: &[u8]) -> String {
+    let mut text = String::new();
+    let sets = Reader::new(name);
+    for set in sets {
+        let mut attributes = set.inner();
+        while let Some((oid, _, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
+            let short = short_name(oid).map_or_else(|| dotted(oid), str::to_owned);
+            let _ = write!(text, "/{short}=");
+            for &byte in value {
+                match byte {
+                    b' '..=b'~' => text.push(byte as char),
+                    _ => drop(write!(text, "\\x{byte:02X}")),
+                }
+            }
+        }
+    }
+    text
+}
+
+/// The common names of a subject, in order.
+pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let sets = Reader::new(name);
+    for set in sets {
+        let mut attributes = set.inner();
+        while let Some((oid, tag, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
+            if oid == [0x55, 4, 3] {
+                found.push(utf8(tag, value));
+            }
+        }
+    }
+    found
+}
+
+fn attribute(mut inner: Reader<'_>) -> Option<(&[u8], u8, &[u8])> {
+    let oid = inner.expect(der::OID)?;
+    let value = inner.next()?;
+    Some((oid.body, value.tag, value.body))
+}
+
+/// A string of any of ASN.1's types as UTF-8.
+fn utf8(tag: u8, value: &[u8]) -> Vec<u8> {
+    match tag {
+        // BMPString: two bytes a letter.
+        0x1e => {
+            let units = value.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair));
+            char::decode_utf16(units).map(|c| c.unwrap_or('\u{fffd}')).collect::<String>().into()
+        }
+        // TeletexString, in practice Latin-1.
+        0x14 => value.iter().map(|b| *b as char).collect::<String>().into(),
+        _ => value.to_vec(),
+    }
+}
+
+fn escaped(value: &[u8]) -> String {
+    let mut text = String::with_capacity(value.len());
+    for (i, &byte) in value.iter().enumerate() {
+        let edge = i == 0 || i + 1 == value.len();
+        match byte {
+            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' => text.extend(['\\', byte as char]),
+            b' ' if edge => text.push_str("\\ "),
+            b'#' if i == 0 => text.push_str("\\#"),
+            b' '..=b'~' => text.push(byte as char),
+            _ => drop(write!(text, "\\{byte:02X}")),
+        }
+    }
+    text
+}
+
+fn dotted(oid: &[u8]) -> String {
+    let (mut text, mut number, mut first) = (String::new(), 0u64, true);
+    for &byte in oid {
+        number = number << 7 | u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
+            continue;
+        }
+        if std::mem::take(&mut first) {
+            let root = (number / 40).min(2);
+            let _ = write!(text, "{root}.{}", number - root * 40);
+        } else {
+            let _ = write!(text, ".{number}");
+        }
+        number = 0;
+    }
+    text
+}
+
+fn hex_value(tag: u8, value: &[u8]) -> String {
+    let mut text = format!("{tag:02X}");
+    match value.len() {
+        n @ 0..=0x7f => drop(write!(text, "{n:02X}")),
+        n => drop(write!(text, "82{n:04X}")),
+    }
+    for byte in value {
+        let _ = write!(text, "{byte:02X}");
+    }
+    text
+}
+
+fn short_name(oid: &[u8]) -> Option<&'static str> {
+    Some(match oid {
+        [0x55, 4, last] => match last {
+            3 => "CN",
+            4 => "SN",
+            5 => "serialNumber",
+            6 => "C",
+            7 => "L",
+            8 => "ST",
+            9 => "street",
+            10 => "O",
+            11 => "OU",
+            12 => "title",
+            13 => "description",
+            15 => "businessCategory",
+            16 => "postalAddress",
+            17 => "postalCode",
+            20 => "telephoneNumber",
+            41 => "name",
+            42 => "GN",
+            43 => "initials",
+            44 => "generationQualifier",
+            46 => "dnQualifier",
+            65 => "pseudonym",
+            97 => "organizationIdentifier",
+            _ => return None,
+        },
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "emailAddress",
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2] => "unstructuredName",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "UID",
+        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
+        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 1] => "jurisdictionL",
+        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 2] => "jurisdictionST",
+        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 3] => "jurisdictionC",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(last: u8, value: &[u8]) -> Vec<u8> {
+        let mut inner = vec![der::OID, 3, 0x55, 4, last, 0x0c, value.len() as u8];
+        inner.extend_from_slice(value);
+        let mut set = vec![der::SET, inner.len() as u8 + 2, der::SEQUENCE, inner.len() as u8];
+        set.extend(inner);
+        set
+    }
+
+    #[test]
+    fn the_two_forms_differ_in_order_and_escapes() {
+        let name = [part(10, b"A, B"), part(3, "w\u{e9}".as_bytes())].concat();
+        assert_eq!(rfc2253(&name), r"CN=w\C3\A9,O=A\, B");
+        assert_eq!(oneline(&name), r"/O=A, B/CN=w\xC3\xA9");
+        assert_eq!(common_names(&name), ["w\u{e9}".as_bytes()]);
+    }
+
+    #[test]
+    fn unknown_attributes_are_numbers() {
+        assert_eq!(rfc2253(&part(99, b"x")), "2.5.4.99=#0C0178");
+    }
+}
