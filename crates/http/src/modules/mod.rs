@@ -9,6 +9,7 @@ use crate::scope::{Directive, Scope};
 
 pub mod access;
 pub mod addition_filter;
+pub mod auth_basic;
 pub mod auth_request;
 pub mod core;
 pub mod dav;
@@ -83,6 +84,7 @@ pub trait Settings: Clone + Default {
 
 modules! {
     addition_filter,
+    auth_basic,
     auth_request,
     core,
     access,
@@ -169,7 +171,11 @@ pub static PHASES: Phases = Phases {
         Handler::Either(limit_req::handler),
         Handler::Now(limit_conn::handler),
     ],
-    access: &[Handler::Now(access::handler), Handler::Either(auth_request::handler)],
+    access: &[
+        Handler::Now(access::handler),
+        Handler::Either(auth_basic::handler),
+        Handler::Either(auth_request::handler),
+    ],
     precontent: &[Handler::Either(core::try_files), Handler::Either(mirror::handler)],
     content: &[
         Handler::Either(index::handler),

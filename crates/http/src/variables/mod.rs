@@ -9,6 +9,7 @@ use crate::request::Request;
 mod builtin;
 mod prefixed;
 
+pub use builtin::credentials;
 pub use prefixed::{joined, same_name};
 
 /// A variable's place in the site's list.

@@ -10,6 +10,8 @@ mod peers;
 mod question;
 mod times;
 
+pub use question::credentials;
+
 type Read = fn(&mut Request, &mut Vec<u8>) -> bool;
 
 /// Defines them all.

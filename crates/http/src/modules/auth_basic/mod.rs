@@ -1,0 +1,153 @@
+//! Lets in who knows a name and its password. nginx: ngx_http_auth_basic_module.
+//!
+//! The user file is read and the password hashed on a thread of the pool: both take their time.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use weir_conf::{Directive as Line, Error};
+use weir_log::{Cause, Level};
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+use crate::variables::credentials;
+
+mod password;
+mod users;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    realm: Option<Template>,
+    user_file: Option<Template>,
+    /// Where relative names of it begin.
+    directory: PathBuf,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "auth_basic",
+        help: "The realm that a client must know a name and password for, or `off`.",
+        set: Set::Simple(realm),
+    },
+    Directive {
+        name: "auth_basic_user_file",
+        help: "The file of names and hashed passwords.",
+        set: Set::Simple(user_file),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_auth_basic", directives: DIRECTIVES, init: |_| {} };
+
+/// The handler of the access phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let conf = &r.conf().auth_basic;
+    let (Some(realm), Some(file)) = (&conf.realm, &conf.user_file) else {
+        return Answer::Now(Step::Next);
+    };
+    let realm = realm.eval(r).into_owned();
+    if realm == b"off" {
+        return Answer::Now(Step::Next);
+    }
+    let Some((user, password)) = credentials(r) else {
+        let text = format_args!("no user/password was provided for basic authentication");
+        r.log(Level::Info, text);
+        return Answer::Now(ask(r, &realm));
+    };
+    let path = conf.directory.join(OsStr::from_bytes(&file.eval(r)));
+    Answer::Later(Box::pin(judge(r, realm, user, password, path)))
+}
+
+/// What a look into the user file came to.
+enum Verdict {
+    Right,
+    Wrong,
+    NoSuchUser,
+    UnknownForm,
+    NoFile(io::Error),
+}
+
+async fn judge(
+    r: &mut Request,
+    realm: Vec<u8>,
+    user: Vec<u8>,
+    password: Vec<u8>,
+    path: PathBuf,
+) -> Step {
+    let shown = String::from_utf8_lossy(&user).into_owned();
+    let file = path.clone();
+    let verdict = r.worker.handle.files().run(move || look_up(file, &user, &password)).await;
+    let path = path.display();
+    match verdict.unwrap_or_else(Verdict::NoFile) {
+        Verdict::Right => Step::Done,
+        Verdict::Wrong => {
+            r.log(Level::Error, format_args!("user \"{shown}\": password mismatch"));
+            ask(r, &realm)
+        }
+        Verdict::NoSuchUser => {
+            r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{path}\""));
+            ask(r, &realm)
+        }
+        Verdict::UnknownForm => {
+            r.log(Level::Crit, format_args!("crypt_r() failed (22: Invalid argument)"));
+            Step::Status(500)
+        }
+        Verdict::NoFile(error) => {
+            let (level, status) = match error.kind() {
+                io::ErrorKind::NotFound => (Level::Error, 403),
+                _ => (Level::Crit, 500),
+            };
+            r.log(level, format_args!("open() \"{path}\" failed {}", Cause(&error)));
+            Step::Status(status)
+        }
+    }
+}
+
+/// Runs on a thread of the pool.
+fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> Verdict {
+    let file = match std::fs::read(path) {
+        Ok(file) => file,
+        Err(error) => return Verdict::NoFile(error),
+    };
+    let Some(kept) = users::find(&file, user) else { return Verdict::NoSuchUser };
+    match password::matches(password, kept) {
+        Some(true) => Verdict::Right,
+        Some(false) => Verdict::Wrong,
+        None => Verdict::UnknownForm,
+    }
+}
+
+/// Asks the client for a name and password.
+fn ask(r: &mut Request, realm: &[u8]) -> Step {
+    let value = [b"Basic realm=\"", realm, b"\""].concat();
+    r.response.headers.add(b"WWW-Authenticate", &value);
+    Step::Status(401)
+}
+
+fn realm(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let value = Template::new(&mut s.setup.variables, &word.bytes);
+    let value = value.map_err(|text| d.error_at(word, text))?;
+    Scope::change(&mut s.location.auth_basic).realm = Some(value);
+    Ok(())
+}
+
+fn user_file(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let value = Template::new(&mut s.setup.variables, &word.bytes);
+    let value = value.map_err(|text| d.error_at(word, text))?;
+    let directory = s.setup.inputs.conf_prefix.to_owned();
+    let conf = Scope::change(&mut s.location.auth_basic);
+    (conf.user_file, conf.directory) = (Some(value), directory);
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Password hashes by the C library's methods: DES, MD5, SHA, bcrypt, yescrypt. crypt(3).
+
+use std::ffi::{CStr, CString, c_char};
+
+/// Size of libcrypt's `struct crypt_data`: fixed by its ABI, of glibc as of libxcrypt, whichever is larger.
+const DATA: usize = 128 * 1024 + 272;
+
+/// Working memory of `crypt_r`; what is in it is libcrypt's own affair.
+#[repr(C, align(16))]
+struct Data([u8; DATA]);
+
+#[link(name = "crypt")]
+unsafe extern "C" {
+    fn crypt_r(key: *const c_char, setting: *const c_char, data: *mut Data) -> *mut c_char;
+}
+
+/// The hash of `key` by the method, cost and salt that `setting` begins with; an existing hash may stand for
+/// them. It may take long: that is what such methods are for.
+///
+/// For a setting that names no method libcrypt gives nothing, or a text that is never equal to the setting.
+/// `None` for that, and for text with NUL in it.
+pub fn crypt(key: &[u8], setting: &[u8]) -> Option<Vec<u8>> {
+    let (key, setting) = (CString::new(key).ok()?, CString::new(setting).ok()?);
+    // On the heap: threads have small stacks. Zeroed, as the first call wants it.
+    let mut memory = vec![0u8; size_of::<Data>() + align_of::<Data>()];
+    let skip = memory.as_ptr().align_offset(align_of::<Data>());
+    let data: *mut Data = memory.get_mut(skip..)?.as_mut_ptr().cast();
+    // SAFETY: both texts end with NUL and outlive the call; `data` is aligned, zeroed, and has room for
+    // libcrypt's structure behind it, and nobody else uses it.
+    let hash = unsafe { crypt_r(key.as_ptr(), setting.as_ptr(), data) };
+    if hash.is_null() {
+        return None;
+    }
+    // SAFETY: not null, it is a text inside `memory`, which is still there.
+    Some(unsafe { CStr::from_ptr(hash) }.to_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_hashes() {
+        let des = crypt(b"password", b"ab").unwrap();
+        assert_eq!(des, b"abJnggxhB/yWI");
+        let sha = b"$5$saltstring$5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5";
+        assert_eq!(crypt(b"Hello world!", sha).unwrap(), sha);
+        assert_ne!(crypt(b"hello world!", sha).unwrap(), sha);
+    }
+
+    #[test]
+    fn what_is_no_setting_has_no_hash_that_equals_it() {
+        assert_ne!(crypt(b"x", b"$no$such").as_deref(), Some(&b"$no$such"[..]));
+        assert_ne!(crypt(b"x", b"*0").as_deref(), Some(&b"*0"[..]));
+        assert_eq!(crypt(b"x\0y", b"ab"), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Names and passwords.
+
+use weir_testkit::{Dir, Response, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn start() -> Server {
+    let dir = Dir::new();
+    dir.write("users", "ann:{PLAIN}secret\nbob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n");
+    dir.write("root/x", "inside");
+    Server::start_in(
+        dir,
+        WEIR,
+        "events { }
+         http {
+             access_log off;
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 root %%DIR%%/root;
+                 auth_basic $arg_realm;
+                 auth_basic_user_file users;
+                 location /any/ { satisfy any; allow all; alias %%DIR%%/root/; }
+                 location /none/ { auth_basic_user_file none; }
+             }
+         }",
+    )
+}
+
+fn ask(server: &Server, path: &str, credentials: &str) -> Response {
+    let mut client = server.connect();
+    let header = format!("Authorization: Basic {credentials}\r\n");
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
+    client.response()
+}
+
+const ANN: &str = "YW5uOnNlY3JldA==";
+const BOB: &str = "Ym9iOnNlY3JldA==";
+const WRONG: &str = "YW5uOndyb25n";
+const NOBODY: &str = "emVkOnNlY3JldA==";
+
+#[test]
+fn who_knows_the_password_comes_in() {
+    let server = start();
+    let r = server.get("/x?realm=home");
+    assert_eq!((r.status, r.header("WWW-Authenticate")), (401, Some("Basic realm=\"home\"")));
+    assert_eq!(ask(&server, "/x?realm=home", ANN).body(), "inside");
+    assert_eq!(ask(&server, "/x?realm=home", BOB).body(), "inside");
+    assert_eq!(ask(&server, "/x?realm=home", WRONG).status, 401);
+    server.wait_log("user \"ann\": password mismatch, client: 127.0.0.1", 1);
+    assert_eq!(ask(&server, "/x?realm=home", NOBODY).status, 401);
+    server.wait_log("user \"zed\" was not found in \"", 1);
+    assert_eq!(server.get("/x?realm=off").status, 200);
+}
+
+#[test]
+fn a_changed_file_counts_at_once() {
+    let server = start();
+    server.dir().write("users", "ann:{PLAIN}wrong\n");
+    assert_eq!(ask(&server, "/x?realm=home", ANN).status, 401);
+    assert_eq!(ask(&server, "/x?realm=home", WRONG).status, 200);
+}
+
+#[test]
+fn other_ways_in_and_missing_files() {
+    let server = start();
+    let r = server.get("/any/x?realm=home");
+    assert_eq!((r.status, r.header("WWW-Authenticate")), (200, None));
+    assert_eq!(ask(&server, "/none/x?realm=home", ANN).status, 403);
+    server.wait_log("none\" failed (2: No such file or directory)", 1);
+}
