@@ -1,0 +1,485 @@
+//! Requests passed to other servers: what they are asked, what clients get, and what happens when a server or
+//! a client fails in the middle.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use weir_testkit::{Dir, Server, free_port};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with `http` in its `http` block and `locations` in its one server.
+fn start(http: &str, locations: &str) -> Server {
+    start_in(Dir::new(), http, locations)
+}
+
+fn start_in(dir: Dir, http: &str, locations: &str) -> Server {
+    let conf = format!(
+        "events {{ }}
+         http {{ {http} server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
+
+/// One connection of a server in this test.
+struct Talk {
+    reader: BufReader<TcpStream>,
+    /// Which connection it is, from 0.
+    number: usize,
+}
+
+impl Talk {
+    /// The next request's head; empty at the end.
+    fn head(&mut self) -> String {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.reader.read_line(&mut head).unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        head
+    }
+
+    fn body(&mut self, len: usize) -> String {
+        let mut body = vec![0; len];
+        self.reader.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
+    }
+
+    fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.reader.get_mut().write_all(bytes.as_ref());
+    }
+
+    fn ok(&mut self, body: &str) {
+        self.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    }
+}
+
+/// A server that treats each connection by `serve`; its port.
+fn upstream(serve: impl Fn(&mut Talk) + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serve = std::sync::Arc::new(serve);
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (serve, stream) = (serve.clone(), stream.unwrap());
+            thread::spawn(move || serve(&mut Talk { reader: BufReader::new(stream), number }));
+        }
+    });
+    port
+}
+
+/// A server that answers each request with its head and the number of the connection.
+fn echo() -> u16 {
+    upstream(|talk| {
+        loop {
+            let head = talk.head();
+            if head.is_empty() {
+                return;
+            }
+            let text = format!("connection {}\r\n{head}", talk.number);
+            talk.ok(&text);
+        }
+    })
+}
+
+#[test]
+fn servers_are_asked_what_the_configuration_says() {
+    let port = echo();
+    let server = start(
+        "",
+        &format!(
+            "location /as-is/ {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /name/ {{ proxy_pass http://127.0.0.1:{port}/other/; }}
+             location ~ ^/re/(.*) {{ proxy_pass http://127.0.0.1:{port}/$1?x; }}
+             location /set/ {{
+                 proxy_pass http://127.0.0.1:{port};
+                 proxy_method PUT;
+                 proxy_set_body body;
+                 proxy_set_header Host $http_x_host;
+                 proxy_set_header X-New \"new $uri\";
+                 proxy_set_header Accept \"\";
+                 proxy_http_version 1.0;
+             }}"
+        ),
+    );
+    let asked = |path: &str| server.get(path).body().lines().nth(1).unwrap_or("").to_owned();
+    assert_eq!(asked("/as-is/%61?q=1"), "GET /as-is/%61?q=1 HTTP/1.1");
+    assert_eq!(asked("/name/a%20b?q"), "GET /other/a%20b?q HTTP/1.1");
+    assert_eq!(asked("/re/tail"), "GET /tail?x HTTP/1.1");
+
+    let mut client = server.connect();
+    client.send("GET /set/ HTTP/1.1\r\nHost: a\r\nX-Host: b\r\nAccept: x\r\nTE: y\r\n\r\n");
+    let body = client.response().body();
+    assert!(body.contains("PUT /set/ HTTP/1.0\r\nHost: b\r\nX-New: new /set/\r\n"), "{body}");
+    assert!(body.contains("Content-Length: 4\r\n") && body.contains("X-Host: b\r\n"), "{body}");
+    assert!(!body.contains("Accept:") && !body.contains("TE:"), "{body}");
+}
+
+#[test]
+fn connections_to_servers_are_kept() {
+    let port = echo();
+    let server = start(
+        &format!("upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}"),
+        "location / { proxy_pass http://u; }",
+    );
+    for _ in 0..3 {
+        assert!(server.get("/").body().starts_with("connection 0\r\n"));
+    }
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_costs_nothing() {
+    // Each connection serves one request and closes when the next one arrives.
+    let port = upstream(|talk| {
+        talk.head();
+        let text = format!("{}", talk.number);
+        talk.ok(&text);
+        talk.head();
+    });
+    let server = start(
+        &format!("upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}"),
+        "location / { proxy_pass http://u; }",
+    );
+    for n in 0..4 {
+        let answer = server.get("/");
+        assert_eq!((answer.status, answer.body()), (200, n.to_string()));
+    }
+}
+
+#[test]
+fn what_a_server_sends_too_much_reaches_nobody() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1HTTP/1.1 200 OK\r\n");
+        talk.say("Content-Length: 6\r\n\r\nstolen");
+        talk.head();
+    });
+    let server = start(
+        &format!("upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}"),
+        "location / { proxy_pass http://u; }",
+    );
+    for _ in 0..3 {
+        assert_eq!(server.get("/").body(), "1");
+    }
+}
+
+#[test]
+fn another_server_is_asked_when_one_fails() {
+    let (dead, good) = (free_port(), echo());
+    let server = start(
+        &format!(
+            "upstream two {{ server 127.0.0.1:{dead}; server 127.0.0.1:{good}; }}
+             log_format u '$upstream_addr $upstream_status';
+             access_log logs/access.log u;"
+        ),
+        &format!(
+            "location / {{ proxy_pass http://two; }}
+             location /one {{ proxy_pass http://127.0.0.1:{dead}; }}"
+        ),
+    );
+    for _ in 0..3 {
+        assert_eq!(server.get("/").status, 200);
+    }
+    assert_eq!(server.get("/one").status, 502);
+    server.wait_log("connect() failed (111: Connection refused) while connecting to upstream", 2);
+    server.wait_log(&format!("upstream: \"http://127.0.0.1:{dead}/one\", host: "), 1);
+    assert_eq!(server.logged("upstream server temporarily disabled"), 1);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_waited_for_only_so_long() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.head();
+    });
+    let location =
+        format!("location / {{ proxy_pass http://127.0.0.1:{port}; proxy_read_timeout 100ms; }}");
+    let server = start("", &location);
+    assert_eq!(server.get("/").status, 504);
+    server.wait_log(
+        "upstream timed out (110: Connection timed out) while reading response header from upstream",
+        1,
+    );
+}
+
+#[test]
+fn a_client_that_leaves_is_not_answered() {
+    let (sender, news): (Sender<&str>, Receiver<&str>) = channel();
+    let sender = std::sync::Mutex::new(sender);
+    let port = upstream(move |talk| {
+        talk.head();
+        sender.lock().unwrap().send("asked").unwrap();
+        // The end of the connection, since no answer was given.
+        assert_eq!(talk.head(), "");
+        sender.lock().unwrap().send("ended").unwrap();
+    });
+    let location =
+        format!("location / {{ proxy_pass http://127.0.0.1:{port}; }} error_log logs/i.log info;");
+    let server = start("", &location);
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(news.recv_timeout(weir_testkit::PATIENCE).unwrap(), "asked");
+    drop(client);
+    assert_eq!(news.recv_timeout(weir_testkit::PATIENCE).unwrap(), "ended");
+    let log = server.dir().read("logs/i.log");
+    assert!(log.contains("client prematurely closed connection, so upstream"), "{log}");
+}
+
+#[test]
+fn an_answer_is_read_ahead_of_a_slow_client() {
+    const LEN: usize = 24 << 20;
+    let (sender, sent): (Sender<()>, Receiver<()>) = channel();
+    let sender = std::sync::Mutex::new(sender);
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n"));
+        let piece: Vec<u8> = (0..65536u32).map(|i| (i % 251) as u8).collect();
+        for _ in 0..LEN / piece.len() {
+            talk.say(&piece);
+        }
+        sender.lock().unwrap().send(()).unwrap();
+        talk.head();
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    // The server is done although the client has read nothing: most of it is in a file.
+    sent.recv_timeout(weir_testkit::PATIENCE).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    let at = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(answer.len() - at, LEN);
+    let right = |(i, b): (usize, &u8)| *b == (i % 65536 % 251) as u8;
+    assert!(answer[at..].iter().enumerate().all(right));
+}
+
+#[test]
+fn chunks_and_trailers_pass() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n");
+        talk.say("3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Sum: 5\r\n\r\n");
+        talk.head();
+    });
+    let location =
+        format!("location / {{ proxy_pass http://127.0.0.1:{port}; proxy_pass_trailers on; }}");
+    let server = start("", &location);
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let rest = client.rest();
+    let (_, body) = rest.split_once("\r\n\r\n").unwrap();
+    assert!(body.contains("abc") && body.contains("de"), "{body}");
+    assert!(body.ends_with("\r\n0\r\nX-Sum: 5\r\n\r\n"), "{body}");
+}
+
+#[test]
+fn an_answer_that_breaks_off_does_not_look_whole() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let rest = client.rest();
+    assert!(rest.contains("abc") && !rest.ends_with("0\r\n\r\n"), "{rest}");
+    server.wait_log("upstream prematurely closed connection while reading upstream", 1);
+}
+
+#[test]
+fn answers_that_are_none_become_502() {
+    for (answer, text) in [
+        ("HTTP/1.1 200 OK\r\nA b\x01\r\n\r\n", "upstream sent invalid header"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "upstream sent duplicate header line: \"Content-Length: 2\"",
+        ),
+        ("", "upstream prematurely closed connection while reading response header"),
+    ] {
+        let port = upstream(move |talk| {
+            talk.head();
+            talk.say(answer);
+        });
+        let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+        assert_eq!(server.get("/").status, 502, "{answer}");
+        server.wait_log(text, 1);
+    }
+}
+
+#[test]
+fn bodies_go_out_whole_or_as_they_come() {
+    let port = upstream(|talk| {
+        let head = talk.head();
+        let body = match head.contains("Transfer-Encoding: chunked") {
+            true => talk.body("5\r\nhello\r\n0\r\n\r\n".len()),
+            false => talk.body(5),
+        };
+        talk.ok(&body);
+        talk.head();
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /now {{ proxy_pass http://127.0.0.1:{port}; proxy_request_buffering off; }}"
+        ),
+    );
+    let ask = |path: &str| {
+        let mut client = server.connect();
+        client
+            .send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        client.send("5\r\nhello\r\n0\r\n\r\n");
+        client.response().body()
+    };
+    assert_eq!(ask("/"), "hello");
+    assert!(ask("/now").contains("hello"));
+}
+
+#[test]
+fn an_upgraded_connection_is_a_tunnel() {
+    let port = upstream(|talk| {
+        let head = talk.head();
+        assert!(head.contains("Upgrade: echo\r\n") && head.contains("Connection: upgrade\r\n"));
+        talk.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n");
+        talk.say("Connection: upgrade\r\n\r\nhello ");
+        let mut line = String::new();
+        while talk.reader.read_line(&mut line).unwrap_or(0) > 0 {
+            talk.say(&line);
+            line.clear();
+        }
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port};
+                 proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
+        ),
+    );
+    let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\n\r\nfirst\n").unwrap();
+    let mut reader = BufReader::new(client.try_clone().unwrap());
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        reader.read_line(&mut head).unwrap();
+    }
+    assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "hello first\n");
+    client.write_all(b"second\n").unwrap();
+    line.clear();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "second\n");
+    client.shutdown(Shutdown::Write).unwrap();
+    line.clear();
+    assert_eq!(reader.read_line(&mut line).unwrap(), 0);
+}
+
+#[test]
+fn a_server_may_send_the_request_elsewhere_inside() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /inside?q=1\r\nSet-Cookie: a=b\r\n");
+        talk.say("X-Other: x\r\nContent-Length: 0\r\n\r\n");
+        talk.head();
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /inside {{ internal; return 200 $uri?$args; }}"
+        ),
+    );
+    let answer = server.get("/");
+    assert_eq!(answer.body(), "/inside?q=1");
+    assert_eq!((answer.header("Set-Cookie"), answer.header("X-Other")), (Some("a=b"), None));
+}
+
+#[test]
+fn redirects_and_cookies_speak_of_this_server() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 302 Found\r\nLocation: http://back/app/x\r\nContent-Length: 0\r\n");
+        talk.say("Set-Cookie: a=b; Domain=.back; Path=/app/y\r\n\r\n");
+        talk.head();
+    });
+    let server = start(
+        "",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port};
+                 proxy_redirect http://back/app/ /front/;
+                 proxy_cookie_domain back front.example; proxy_cookie_path /app/ /;
+                 proxy_cookie_flags a secure samesite=lax; absolute_redirect off; }}"
+        ),
+    );
+    let answer = server.get("/");
+    assert_eq!(answer.header("Location"), Some("/front/x"));
+    let cookie = "a=b; Domain=.front.example; Path=/y; Secure; SameSite=Lax";
+    assert_eq!(answer.header("Set-Cookie"), Some(cookie));
+}
+
+#[test]
+fn servers_behind_unix_sockets() {
+    let dir = Dir::new();
+    let path = dir.file("up.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut buf = [0; 1024];
+            let n = stream.read(&mut buf).unwrap();
+            let host = String::from_utf8_lossy(&buf[..n]).contains("Host: localhost\r\n");
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{host:5}");
+        }
+    });
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&path, mode).unwrap();
+    let location = format!("location / {{ proxy_pass http://unix:{}:/; }}", path.display());
+    let server = start_in(dir, "", &location);
+    assert_eq!(server.get("/").body(), "true ");
+}
+
+/// A name server that knows `up.test` as 127.0.0.1 and no other name; its port.
+fn name_server() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let mut buf = [0; 512];
+        while let Ok((n, from)) = socket.recv_from(&mut buf) {
+            let mut answer = buf[..n].to_vec();
+            let known = answer[12..].starts_with(b"\x02up\x04test\0");
+            let is_a = answer[n - 4..n - 2] == [0, 1];
+            answer[2..4].copy_from_slice(&[0x81, if known { 0x80 } else { 0x83 }]);
+            if known && is_a {
+                answer[7] = 1;
+                answer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\x7f\0\0\x01");
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+    port
+}
+
+#[test]
+fn names_are_resolved_while_requests_are_served() {
+    let (port, dns) = (echo(), name_server());
+    let server = start(
+        &format!("resolver 127.0.0.1:{dns}; resolver_timeout 5s;"),
+        &format!("location / {{ proxy_pass http://$arg_h:{port}; }}"),
+    );
+    for _ in 0..2 {
+        let answer = server.get("/?h=up.test");
+        assert_eq!(answer.status, 200);
+        assert!(answer.body().contains(&format!("Host: up.test:{port}\r\n")));
+    }
+    assert_eq!(server.get("/?h=other.test").status, 502);
+    server.wait_log("other.test could not be resolved (3: Host not found)", 1);
+}
