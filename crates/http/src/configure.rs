@@ -12,7 +12,7 @@ use crate::modules::core::{Root, ServerConf};
 use crate::modules::upstream::{Block, Drafts};
 use crate::modules::{LocationConf, MODULES};
 use crate::scope::Scope;
-use crate::site::{Server, Site};
+use crate::site::{Parts, Server, Site};
 use crate::temp_file::TempPath;
 use crate::template::Template;
 use crate::variables::Variables;
@@ -53,6 +53,8 @@ pub struct Setup<'a> {
     pub upstream: Option<Block>,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
+    /// `server_names_hash_bucket_size`, where it was set.
+    pub names_bucket: Option<u64>,
 }
 
 impl<'a> Setup<'a> {
@@ -69,6 +71,7 @@ impl<'a> Setup<'a> {
             upstream: None,
             temp_paths: Vec::new(),
             file_caches: 0,
+            names_bucket: None,
         }
     }
 
@@ -139,24 +142,23 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     let mut scope = Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
     scope.read(lines)?;
     let main = scope.location;
+    for (server, _) in &setup.servers {
+        server.conf.check().map_err(|error| error.at(block.close))?;
+    }
     setup.variables.check().map_err(Error::emerg)?;
-    let Setup {
-        servers,
-        locations,
-        variables,
-        mut warnings,
-        temp_paths,
-        log_targets,
-        upstreams,
-        ..
-    } = setup;
-    let upstreams = upstreams.finish()?;
-    let prefix = inputs.prefix.as_os_str().as_encoded_bytes().to_vec();
-    let locations: Option<Vec<Location>> = locations.into_iter().collect();
-    let locations = locations.ok_or_else(|| block.error("a location was left unread"))?;
-    let mut site =
-        Site::new(servers, locations, variables, main, temp_paths, prefix, &mut warnings)?;
-    site.log_targets = log_targets;
-    site.upstreams = upstreams;
+    let Setup { mut warnings, .. } = setup;
+    let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();
+    let parts = Parts {
+        servers: setup.servers,
+        locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
+        variables: setup.variables,
+        upstreams: setup.upstreams.finish()?,
+        main,
+        temp_paths: setup.temp_paths,
+        prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
+        log_targets: setup.log_targets,
+        names_bucket: setup.names_bucket,
+    };
+    let site = Site::new(parts, &mut warnings)?;
     Ok((site, warnings))
 }

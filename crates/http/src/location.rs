@@ -165,10 +165,9 @@ impl Children {
                     this.prefixes.push(Prefix { name, id, parent: None });
                 }
                 Key::Regex => this.regexes.push(id),
+                // nginx lets a second location of the name pass; nobody reaches it.
                 Key::Named(name) => {
-                    if this.named.insert(name, id).is_some() {
-                        return Err(duplicate);
-                    }
+                    this.named.entry(name).or_insert(id);
                 }
             }
         }
@@ -287,4 +286,66 @@ fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
         }
     }
     (Outcome::Open, best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn children(locations: &[(bool, &str)], auto: bool) -> Children {
+        let key = |exact: bool, name: &str| match exact {
+            true => Key::Exact(name.as_bytes().to_vec()),
+            false => Key::Prefix(name.as_bytes().to_vec()),
+        };
+        let inner = locations.iter().enumerate().map(|(i, (exact, name))| {
+            (LocationId(i as u32), key(*exact, name), Error::emerg("duplicate"))
+        });
+        Children::new(inner.collect(), &|_| auto).unwrap()
+    }
+
+    fn found(children: &Children, path: &str) -> Option<(&'static str, u32)> {
+        match children.fixed(path.as_bytes()) {
+            Static::Exact(id) => Some(("exact", id.0)),
+            Static::Redirect(id) => Some(("redirect", id.0)),
+            Static::Prefix(id) => Some(("prefix", id.0)),
+            Static::None => None,
+        }
+    }
+
+    #[test]
+    fn exact_wins_over_prefix_and_both_over_a_missing_slash() {
+        let list = [(false, "/a/"), (true, "/a"), (false, "/"), (false, "/b/")];
+        let children = children(&list, true);
+        assert_eq!(found(&children, "/a"), Some(("exact", 1)));
+        assert_eq!(found(&children, "/a/x"), Some(("prefix", 0)));
+        assert_eq!(found(&children, "/b"), Some(("redirect", 3)));
+        assert_eq!(found(&children, "/bb"), Some(("prefix", 2)));
+        assert_eq!(found(&children, "b"), None);
+    }
+
+    #[test]
+    fn no_two_locations_of_a_kind_have_one_name() {
+        let twins = |key: fn(Vec<u8>) -> Key| {
+            let one = |id| (LocationId(id), key(b"/a".to_vec()), Error::emerg("duplicate"));
+            Children::new(vec![one(0), one(1)], &|_| false).is_err()
+        };
+        assert!(twins(Key::Exact) && twins(Key::Prefix));
+        assert!(!twins(Key::Named));
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_prefix_wins(
+            names in prop::collection::hash_set("/[ab/]{0,5}", 0..12),
+            path in "/[ab/]{0,8}",
+        ) {
+            let names: Vec<String> = names.into_iter().collect();
+            let list: Vec<_> = names.iter().map(|name| (false, name.as_str())).collect();
+            let naive = names.iter().enumerate().filter(|(_, name)| path.starts_with(*name));
+            let naive = naive.max_by_key(|(_, name)| name.len());
+            let naive = naive.map(|(i, _)| ("prefix", i as u32));
+            prop_assert_eq!(found(&children(&list, false), &path), naive);
+        }
+    }
 }

@@ -53,7 +53,8 @@ pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), String>
         .map_err(|_| format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern)))?;
     let pcre = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(text);
     let pcre = pcre.map_err(|e| {
-        let place = e.offset().map(|at| format!(" at \"{}\"", text.get(at..).unwrap_or("")));
+        let rest = e.offset().and_then(|at| text.get(at..)).filter(|rest| !rest.is_empty());
+        let place = rest.map(|rest| format!(" at \"{rest}\""));
         let what = e.to_string();
         let what = what.rsplit(": ").next().unwrap_or(&what).to_owned();
         format!("pcre2_compile() failed: {what} in \"{text}\"{}", place.unwrap_or_default())

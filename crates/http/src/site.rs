@@ -58,6 +58,28 @@ pub struct Site {
     pub log_targets: Vec<crate::modules::log::Target>,
 }
 
+/// What a site is put together from.
+pub struct Parts {
+    /// Servers, each with the addresses that it listens on.
+    pub servers: Vec<(Server, Vec<ListenLine>)>,
+    /// All locations.
+    pub locations: Vec<Location>,
+    /// All variables.
+    pub variables: Variables,
+    /// Groups of upstream servers.
+    pub upstreams: crate::modules::upstream::Upstreams,
+    /// Settings of the `http` block.
+    pub main: crate::modules::LocationConf,
+    /// Directories for temporary files.
+    pub temp_paths: Vec<Arc<TempPath>>,
+    /// Where relative paths begin.
+    pub prefix: Vec<u8>,
+    /// Files that requests are logged to.
+    pub log_targets: Vec<crate::modules::log::Target>,
+    /// `server_names_hash_bucket_size`, where it was set.
+    pub names_bucket: Option<u64>,
+}
+
 /// What one listening socket leads to.
 #[derive(Debug)]
 struct Bound {
@@ -75,42 +97,32 @@ struct Endpoint {
 }
 
 impl Site {
-    /// Puts a site together; each server comes with the addresses that it listens on.
-    pub fn new(
-        servers: Vec<(Server, Vec<ListenLine>)>,
-        locations: Vec<Location>,
-        variables: Variables,
-        main: crate::modules::LocationConf,
-        temp_paths: Vec<Arc<TempPath>>,
-        prefix: Vec<u8>,
-        warnings: &mut Vec<Error>,
-    ) -> Result<Site, Error> {
+    /// Puts a site together.
+    pub fn new(parts: Parts, warnings: &mut Vec<Error>) -> Result<Site, Error> {
         let mut lines = Vec::new();
         let mut list = Vec::new();
-        for (i, (server, listens)) in servers.into_iter().enumerate() {
+        for (i, (server, listens)) in parts.servers.into_iter().enumerate() {
             lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
             list.push(server);
         }
-        let addresses = gather(&lines, warnings)?;
         let mut endpoints: Vec<(Listen, Endpoint)> = Vec::new();
-        for group in addresses {
+        for group in gather(&lines, warnings)? {
             let (listen, protocols) = (group.listen.clone(), group.protocols.all);
-            let hosts = group.hosts(&list, warnings)?;
+            let hosts = group.hosts(&list, parts.names_bucket, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
-        let log_targets = Vec::new();
         Ok(Site {
             sockets,
             bound,
             servers: list,
-            locations,
-            variables,
-            upstreams: Default::default(),
-            main,
-            temp_paths,
-            prefix,
-            log_targets,
+            locations: parts.locations,
+            variables: parts.variables,
+            upstreams: parts.upstreams,
+            main: parts.main,
+            temp_paths: parts.temp_paths,
+            prefix: parts.prefix,
+            log_targets: parts.log_targets,
         })
     }
 
@@ -254,7 +266,7 @@ fn gather<'a>(
         }
         group.servers.push(*server);
         if line.options {
-            if group.options_at.is_some_and(|first| first.listen != line.listen) {
+            if group.options_at.is_some() {
                 return Err(line.at.error(format!("duplicate listen options for {address}")));
             }
             group.listen = line.listen.clone();
@@ -271,19 +283,22 @@ fn gather<'a>(
 }
 
 impl Group<'_> {
-    fn hosts(self, servers: &[Server], warnings: &mut Vec<Error>) -> Result<Hosts, Error> {
+    fn hosts(
+        self,
+        servers: &[Server],
+        bucket: Option<u64>,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Hosts, Error> {
         let default = self.default.or(self.servers.first().copied()).unwrap_or(ServerId(0));
         let mut hosts = Hosts::new(default);
+        // Names of a server that is alone at its address select nothing, so nginx does not look at them.
+        let alone = self.servers.len() == 1;
         for id in self.servers {
             for name in &servers[id.0 as usize].names {
-                if let ServerName::Bad(text) = name {
-                    return Err(Error::emerg(format!(
-                        "invalid server name or wildcard \"{}\" on {}",
-                        String::from_utf8_lossy(text),
-                        self.listen.address
-                    )));
+                if !alone {
+                    check_name(name, &self.listen.address, bucket)?;
                 }
-                if !hosts.add(name, id) {
+                if !hosts.add(name, id) && !alone {
                     warnings.push(Error::warn(format!(
                         "conflicting server name \"{}\" on {}, ignored",
                         String::from_utf8_lossy(&name.text()),
@@ -293,6 +308,29 @@ impl Group<'_> {
             }
         }
         Ok(hosts)
+    }
+}
+
+/// What is wrong with a name. Who sets the size of a bucket is told, as by nginx, which names do not fit; weir
+/// itself has no such limit.
+fn check_name(name: &ServerName, address: &Address, bucket: Option<u64>) -> Result<(), Error> {
+    match name {
+        ServerName::Bad(text) => Err(Error::emerg(format!(
+            "invalid server name or wildcard \"{}\" on {address}",
+            String::from_utf8_lossy(text)
+        ))),
+        ServerName::Exact(text) => {
+            let needed = (text.len() as u64 + 2).next_multiple_of(8) + 16;
+            let given = bucket.map(|size| size.next_multiple_of(64));
+            match given.filter(|given| *given < needed) {
+                Some(given) => Err(Error::emerg(format!(
+                    "could not build server_names_hash, you should increase \
+                     server_names_hash_bucket_size: {given}"
+                ))),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
     }
 }
 

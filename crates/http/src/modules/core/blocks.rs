@@ -18,7 +18,6 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let (conf, location) = (s.server.clone(), s.location.inherited());
     let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
     inner.read(d.block())?;
-    inner.server.check()?;
     let Scope { setup, mut server, location, place, .. } = inner;
     let built = place.build(location, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);

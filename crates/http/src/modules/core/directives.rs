@@ -436,8 +436,8 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "server_names_hash_bucket_size",
-        help: "Accepted: weir sizes its tables itself.",
-        set: Set::Simple(set::accept),
+        help: "How long names may be; without it weir has no such limit.",
+        set: Set::Simple(server_conf::names_bucket),
     },
     Directive {
         name: "types_hash_max_size",

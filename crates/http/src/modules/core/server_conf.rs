@@ -44,7 +44,7 @@ impl Default for ServerConf {
 }
 
 impl ServerConf {
-    /// What only the whole block shows; nginx names no line for it.
+    /// What only the whole block shows.
     pub fn check(&self) -> Result<(), Error> {
         if (self.head_limits.line as u64) < self.connection_pool {
             return Err(Error::emerg(
@@ -163,6 +163,12 @@ pub fn early_read(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// `server_names_hash_bucket_size`
+pub fn names_bucket(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.setup.names_bucket = Some(d.number()?);
+    Ok(())
+}
+
 /// `connection_pool_size`: weir has no such pool, but nginx compares the value with others.
 pub fn connection_pool_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.server.connection_pool = pool_size(d)?;
@@ -176,8 +182,8 @@ pub fn request_pool_size(_: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn pool_size(d: &Line) -> Result<u64, Error> {
     let size = d.size()?;
-    if size < 128 {
-        return Err(d.error("the pool size must be no less than 128"));
+    if size < 112 {
+        return Err(d.error("the pool size must be no less than 112"));
     }
     if size % 16 != 0 {
         return Err(d.error("the pool size must be a multiple of 16"));

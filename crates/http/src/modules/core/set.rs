@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, values};
-use weir_log::Log;
+use weir_log::{Log, Reject};
 
 use super::conf::{FileCache, NoKeepalive, Root, Tokens};
 use crate::location::Kind;
@@ -135,7 +135,11 @@ pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let args: Vec<&str> = args.iter().map(|text| &**text).collect();
     let inputs = &s.setup.inputs;
     let sink = weir_log::sink(&args, inputs.prefix, inputs.logs);
-    let sink = sink.map_err(|reject| d.error(reject.to_string()))?;
+    // nginx opens files when all is read, and then knows no line.
+    let sink = sink.map_err(|reject| match reject {
+        Reject::Open(..) => Error::emerg(reject.to_string()),
+        Reject::Text(_) => d.error(reject.to_string()),
+    })?;
     let mut sinks = match s.first(d) {
         true => Vec::new(),
         false => s.location.core.error_log.sinks().to_vec(),
