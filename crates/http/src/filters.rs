@@ -51,6 +51,8 @@ pub struct Filters {
     own: usize,
     /// The one that is at work.
     running: usize,
+    /// Nothing is to be kept back.
+    flushing: bool,
     /// What must leave before the piece that filters are at.
     queue: VecDeque<Part>,
 }
@@ -67,7 +69,12 @@ impl Filters {
         self.list.clear();
         self.memory.clear();
         self.queue.clear();
-        (self.own, self.running) = (0, 0);
+        (self.own, self.running, self.flushing) = (0, 0, false);
+    }
+
+    /// Whether a filter is to give out all that it has, though the body has not ended.
+    pub fn is_flushing(&self) -> bool {
+        self.flushing
     }
 
     fn any_needs_memory(&self, which: Range<usize>) -> bool {
@@ -101,6 +108,17 @@ impl Request {
         Box::pin(self.send_filtered(chain, last)).await
     }
 
+    /// Sends all that was given to [`Request::send_body`], as far as it can be known.
+    pub async fn flush_body(&mut self) -> io::Result<()> {
+        if !self.output.filters.list.is_empty() && !self.response.header_only {
+            self.output.filters.flushing = true;
+            let sent = Box::pin(self.send_filtered(Chain::new(), false)).await;
+            self.output.filters.flushing = false;
+            sent?;
+        }
+        if self.is_main() { self.flush().await } else { Ok(()) }
+    }
+
     async fn send_filtered(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
         if self.response.header_only {
             return Ok(());
@@ -125,7 +143,6 @@ impl Request {
         let running = self.output.filters.running;
         let behind = running + 1..self.output.filters.own;
         let piece = Box::pin(self.run_filters(behind, chain, false)).await?;
-        self.output.filters.running = running;
         if !piece.is_empty() {
             self.output.filters.queue.push_back(Part::Data(piece));
         }
@@ -181,6 +198,7 @@ impl Request {
         mut chain: Chain,
         last: bool,
     ) -> io::Result<Chain> {
+        let outer = self.output.filters.running;
         for i in which {
             let slot = self.output.filters.list.get_mut(i);
             let Some(mut filter) = slot.and_then(Option::take) else { continue };
@@ -194,6 +212,7 @@ impl Request {
             }
             chain = filtered?;
         }
+        self.output.filters.running = outer;
         Ok(chain)
     }
 

@@ -167,6 +167,9 @@ impl Request {
             out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
         }
         self.write_connection(out);
+        if response.varies_by_encoding && self.conf().gzip_filter.vary {
+            out.extend_from_slice(b"\r\nVary: Accept-Encoding");
+        }
         if let Some(etag) = &response.etag {
             out.extend_from_slice(b"\r\nETag: ");
             out.extend_from_slice(etag);

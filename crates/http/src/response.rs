@@ -29,6 +29,8 @@ pub struct Response {
     pub date: Option<Vec<u8>>,
     /// `Content-Encoding` as far as filters must know it.
     pub content_encoding: Option<Vec<u8>>,
+    /// Another client might get it in another coding: `gzip_vary` tells caches so.
+    pub varies_by_encoding: bool,
     /// Ranges of this answer may be asked for.
     pub allow_ranges: bool,
     /// Only one range of it.

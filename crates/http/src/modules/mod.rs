@@ -11,9 +11,14 @@ pub mod access;
 pub mod addition_filter;
 pub mod auth_basic;
 pub mod auth_request;
+pub mod brotli_filter;
+pub mod brotli_static;
 pub mod core;
 pub mod dav;
 pub mod geo;
+pub mod gunzip_filter;
+pub mod gzip_filter;
+pub mod gzip_static;
 pub mod headers_filter;
 pub mod index;
 pub mod limit_conn;
@@ -29,8 +34,11 @@ pub mod rewrite;
 pub mod ssi_filter;
 pub mod static_;
 pub mod stub_status;
+pub mod sub_filter;
 pub mod upstream;
 pub mod work;
+pub mod zstd_filter;
+pub mod zstd_static;
 
 /// What a module is to the rest of the house.
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +112,14 @@ modules! {
     mirror,
     ssi_filter,
     work,
+    sub_filter,
+    gzip_filter,
+    gunzip_filter,
+    gzip_static,
+    brotli_filter,
+    brotli_static,
+    zstd_filter,
+    zstd_static,
 }
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
@@ -111,6 +127,8 @@ modules! {
 pub struct Contexts {
     /// The client's address where another one than the connection's counts.
     pub realip: Option<Box<crate::address::Address>>,
+    /// Bytes into a compressor, and out of it.
+    pub gzip_ratio: Option<(u64, u64)>,
     /// `timefmt` of the page.
     pub ssi_filter: Option<ssi_filter::TimeFormat>,
     /// What `limit_req` came to.
@@ -180,6 +198,9 @@ pub static PHASES: Phases = Phases {
     content: &[
         Handler::Either(index::handler),
         Handler::Either(dav::handler),
+        Handler::Either(brotli_static::handler),
+        Handler::Either(zstd_static::handler),
+        Handler::Either(gzip_static::handler),
         Handler::Either(static_::handler),
     ],
     log: &[log::handler],
@@ -192,9 +213,14 @@ pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 pub static HEADER_FILTERS: &[HeaderFilter] = &[
     not_modified_filter::header_filter,
     headers_filter::header_filter,
+    gunzip_filter::header_filter,
     addition_filter::header_filter,
+    sub_filter::header_filter,
     ssi_filter::header_filter,
     crate::filters::postpone,
+    brotli_filter::header_filter,
+    zstd_filter::header_filter,
+    gzip_filter::header_filter,
     range_filter::header_filter,
 ];
 

@@ -69,7 +69,7 @@ async fn open_and_send(r: &mut Request, path: Vec<u8>) -> Step {
 }
 
 /// Fills in the head for a file.
-fn describe(r: &mut Request, opened: &Opened) -> Result<(), Step> {
+pub fn describe(r: &mut Request, opened: &Opened) -> Result<(), Step> {
     if r.method == Method::Post {
         return Err(Step::Status(405));
     }
@@ -86,7 +86,8 @@ fn describe(r: &mut Request, opened: &Opened) -> Result<(), Step> {
     Ok(())
 }
 
-async fn send(r: &mut Request, opened: Opened) -> Step {
+/// Sends the head and all of the file.
+pub async fn send(r: &mut Request, opened: Opened) -> Step {
     if let Err(step) = r.send_head() {
         return step;
     }

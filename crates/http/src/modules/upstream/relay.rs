@@ -85,7 +85,7 @@ async fn turn<P: Protocol>(
         source.ahead_of(r.send_body(chain, false)).await
     } else {
         match r.send_body(chain, false).await {
-            Ok(()) => r.flush().await,
+            Ok(()) => r.flush_body().await,
             failed => failed,
         }
     };
@@ -117,7 +117,7 @@ async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
     }
     r.keepalive = false;
     if r.send_body(chain, false).await.is_ok() {
-        let _ = r.flush().await;
+        let _ = r.flush_body().await;
     }
     Step::Abort
 }

@@ -1,0 +1,154 @@
+//! Content codings: which of them a client takes, and bodies that are coded on their way out.
+//! nginx: ngx_http_gzip_accept_encoding.
+
+use std::io;
+
+use weir_engine::{Chain, Segment};
+use weir_proto::http1::HeaderId;
+
+use crate::filters::{BodyFilter, Filtered};
+use crate::request::Request;
+
+/// Whether `Accept-Encoding` names the coding, and does not rule it out by its quality.
+pub fn accepts(r: &Request, coding: &str) -> bool {
+    r.header(HeaderId::AcceptEncoding).is_some_and(|header| is_listed(header, coding.as_bytes()))
+}
+
+fn is_listed(header: &[u8], coding: &[u8]) -> bool {
+    let mut from = 0;
+    while let Some(rest) = header.get(from..)
+        && rest.len() >= coding.len()
+    {
+        let begins = from == 0 || matches!(header[from - 1], b',' | b' ');
+        if begins && rest[..coding.len()].eq_ignore_ascii_case(coding) {
+            return has_quality(&rest[coding.len()..]);
+        }
+        from += 1;
+    }
+    false
+}
+
+/// What follows the coding's name is its end, or a quality above 0.
+fn has_quality(rest: &[u8]) -> bool {
+    let rest = rest.trim_ascii_start();
+    let parameter = match rest.first() {
+        None | Some(b',') => return true,
+        Some(b';') => rest[1..].trim_ascii_start(),
+        Some(_) => return false,
+    };
+    match parameter {
+        [] => true,
+        [b'q' | b'Q', b'=', value @ ..] if !value.is_empty() => quality(value) > 0,
+        _ => false,
+    }
+}
+
+/// `0`, `0.5`, `1`, `1.000`: in hundredths or so, 0 for what is none.
+fn quality(value: &[u8]) -> u32 {
+    let end = value.iter().position(|b| matches!(b, b',' | b' ')).unwrap_or(value.len());
+    let (whole, digits) = match &value[..end] {
+        [whole @ (b'0' | b'1')] => (*whole, b"".as_slice()),
+        [whole @ (b'0' | b'1'), b'.', digits @ ..] => (*whole, digits),
+        _ => return 0,
+    };
+    if digits.len() > 3 || !digits.iter().all(u8::is_ascii_digit) {
+        return 0;
+    }
+    let parts = digits.iter().map(|d| u32::from(d - b'0')).sum::<u32>();
+    let sum = u32::from(whole - b'0') * 100 + parts;
+    if sum > 100 { 0 } else { sum }
+}
+
+/// Codes a body; what comes out is taken piece by piece.
+pub trait Encoder {
+    /// Takes more of the body.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Brings out all that was taken.
+    fn flush(&mut self) -> io::Result<()>;
+    /// The body has ended.
+    fn finish(&mut self) -> io::Result<()>;
+    /// What came out.
+    fn take(&mut self) -> Vec<u8>;
+}
+
+/// The answer will be coded: what of its head is not true any more is taken away.
+pub fn encode(r: &mut Request, coding: &[u8], encoder: impl Encoder + 'static) {
+    r.response.content_encoding = Some(coding.to_vec());
+    r.response.expect_changes();
+    r.response.weaken_etag();
+    r.add_body_filter(Box::new(Encoded { encoder, read: 0, written: 0 }));
+}
+
+struct Encoded<E> {
+    encoder: E,
+    read: u64,
+    written: u64,
+}
+
+impl<E: Encoder> Encoded<E> {
+    fn run(&mut self, input: &Chain, last: bool, flush: bool) -> io::Result<Chain> {
+        for memory in input.segments().filter_map(Segment::memory) {
+            self.read += memory.len() as u64;
+            self.encoder.write(memory)?;
+        }
+        if last {
+            self.encoder.finish()?;
+        } else if flush {
+            self.encoder.flush()?;
+        }
+        let coded = self.encoder.take();
+        self.written += coded.len() as u64;
+        let mut out = Chain::new();
+        out.push(coded);
+        Ok(out)
+    }
+}
+
+impl<E: Encoder> BodyFilter for Encoded<E> {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
+        let out = self.run(&input, last, r.output.filters.is_flushing());
+        r.contexts.gzip_ratio = Some((self.read, self.written));
+        Filtered::Now(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_listed;
+
+    fn gzip(header: &str) -> bool {
+        is_listed(header.as_bytes(), b"gzip")
+    }
+
+    #[test]
+    fn a_coding_is_taken_if_it_is_named_with_a_quality() {
+        for yes in [
+            "gzip",
+            "GZIP",
+            "deflate, gzip",
+            "gzip;q=1",
+            "gzip; q=0.001",
+            "a,gzip ;q=0.5 ,b",
+            "gzip;",
+        ] {
+            assert!(gzip(yes), "{yes}");
+        }
+        for no in [
+            "",
+            "gzi",
+            "xgzip",
+            "gzipx",
+            "gzip;q=0",
+            "gzip; q=0.000",
+            "gzip;q=2",
+            "gzip;q=1.001",
+            "gzip;q=0.0001",
+            "gzip;q=",
+            "gzip;x=1",
+            "deflate",
+            "gzip;q=x",
+        ] {
+            assert!(!gzip(no), "{no}");
+        }
+    }
+}

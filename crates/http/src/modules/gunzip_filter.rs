@@ -1,0 +1,130 @@
+//! Unpacks answers in gzip for clients that do not take them. nginx: ngx_http_gunzip_filter_module.
+
+use std::io;
+
+use flate2::{Decompress, FlushDecompress, Status};
+use weir_conf::Directive as Line;
+use weir_engine::Chain;
+use weir_log::Level;
+
+use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::modules::{Module, Settings, gzip_filter};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+/// Room for what comes out at once.
+const ROOM: usize = 32 * 1024;
+/// A little input may become a thousand times as much: this much of it waits for the client.
+const WAITING: u64 = 128 * 1024;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    on: bool,
+    /// Read, and of no effect: weir sizes these buffers itself.
+    buffers: (u64, u64),
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { on: false, buffers: (32, 4096) }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!(
+        "gunzip",
+        gunzip_filter.on,
+        Line::flag,
+        "Unpacks answers in gzip for clients that do not take them."
+    ),
+    setting!(
+        "gunzip_buffers",
+        gunzip_filter.buffers,
+        Line::buffers,
+        "Accepted: weir sizes these buffers itself."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_gunzip", directives: DIRECTIVES, init: |_| {} };
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let coding = r.response.content_encoding.as_deref().unwrap_or_default();
+    if !r.conf().gunzip_filter.on || !coding.eq_ignore_ascii_case(b"gzip") {
+        return Ok(());
+    }
+    r.response.varies_by_encoding = true;
+    if gzip_filter::allowed(r) {
+        return Ok(());
+    }
+    r.response.content_encoding = None;
+    r.response.expect_changes();
+    r.response.weaken_etag();
+    r.add_body_filter(Box::new(Gunzip { inflate: Decompress::new_gzip(15), between: false }));
+    Ok(())
+}
+
+struct Gunzip {
+    inflate: Decompress,
+    /// One member has ended, and no other has begun.
+    between: bool,
+}
+
+impl BodyFilter for Gunzip {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
+        Filtered::Later(Box::pin(self.run(r, input, last)))
+    }
+}
+
+impl Gunzip {
+    async fn run(&mut self, r: &mut Request, mut input: Chain, last: bool) -> io::Result<Chain> {
+        let mut out = Chain::new();
+        while let Some(segment) = input.pop() {
+            let bytes = into_bytes(segment);
+            let mut at = 0;
+            while let Some(piece) = self.next(bytes.get(at..).unwrap_or_default(), &mut at, r)? {
+                out.push(piece);
+                if out.len() >= WAITING {
+                    r.send_ahead(std::mem::take(&mut out)).await?;
+                    r.send_queued().await?;
+                }
+            }
+        }
+        if last && !self.between {
+            r.log(Level::Error, format_args!("inflate() returned 0 on response end"));
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(out)
+    }
+
+    /// What comes out next; `None` when the input is used up.
+    fn next(&mut self, input: &[u8], at: &mut usize, r: &Request) -> io::Result<Option<Vec<u8>>> {
+        if self.between {
+            if input.is_empty() {
+                return Ok(None);
+            }
+            self.inflate = Decompress::new_gzip(15);
+            self.between = false;
+        }
+        let before = self.inflate.total_in();
+        let mut out = Vec::with_capacity(ROOM);
+        let status = self.inflate.decompress_vec(input, &mut out, FlushDecompress::None);
+        let read = (self.inflate.total_in() - before) as usize;
+        *at += read;
+        match status {
+            Ok(Status::StreamEnd) => self.between = true,
+            Ok(Status::Ok | Status::BufError) => {}
+            Err(error) => {
+                r.log(Level::Error, format_args!("inflate() failed: {error}"));
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        let moved = read > 0 || !out.is_empty();
+        Ok(moved.then_some(out))
+    }
+}

@@ -1,0 +1,420 @@
+//! Answers in gzip, and who may have them. nginx: ngx_http_gzip_filter_module, ngx_http_gzip_ok.
+
+use std::io;
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+use weir_conf::{Directive as Line, Error};
+use weir_proto::date;
+use weir_proto::http1::{HeaderId, Version};
+
+use crate::encoding::{Encoder, accepts, encode};
+use crate::mime::{Types, types_setting};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::regex::Regex;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+use crate::user_agent::Browser;
+
+/// Room for what comes out of the compressor at once.
+const ROOM: usize = 16 * 1024;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    on: bool,
+    types: Types,
+    level: u32,
+    window: u64,
+    min_length: u64,
+    /// `gzip_vary`
+    pub vary: bool,
+    version: Version,
+    proxied: Proxied,
+    /// `gzip_disable msie6`
+    not_msie6: bool,
+    /// `gzip_disable`
+    disable: Vec<Regex>,
+    /// Read, and of no effect: weir's buffers grow and shrink with the answer.
+    buffers: (u64, u64),
+    /// Read, and of no effect: the compressor sizes its hash by its window and level.
+    hash: u64,
+    /// Read, and of no effect: the compressor gathers its input itself.
+    postpone: u64,
+    /// Read, and of no effect, like `postpone`.
+    no_buffer: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            on: false,
+            types: Types::default(),
+            level: 1,
+            window: 32 * 1024,
+            min_length: 20,
+            vary: false,
+            version: Version::Http11,
+            proxied: Proxied::default(),
+            not_msie6: false,
+            disable: Vec::new(),
+            buffers: (32, 4096),
+            hash: 128 * 1024,
+            postpone: 0,
+            no_buffer: false,
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+/// `gzip_proxied`: which answers to proxies may be coded.
+#[derive(Debug, Clone, Copy, Default)]
+struct Proxied {
+    any: bool,
+    auth: bool,
+    expired: bool,
+    no_cache: bool,
+    no_store: bool,
+    private: bool,
+    no_last_modified: bool,
+    no_etag: bool,
+}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!("gzip", gzip_filter.on, Line::flag, "Sends answers in gzip to clients that take it."),
+    types_setting!(
+        "gzip_types",
+        gzip_filter.types,
+        &["text/html"],
+        "Types of answers that are compressed."
+    ),
+    setting!(
+        "gzip_comp_level",
+        gzip_filter.level,
+        |d: &Line| d.number_within(1, Some(9)).map(|n| n as u32),
+        "How hard to compress."
+    ),
+    setting!(
+        "gzip_min_length",
+        gzip_filter.min_length,
+        Line::size,
+        "Answers that are known to be shorter are left alone."
+    ),
+    setting!("gzip_window", gzip_filter.window, window, "How far back the compressor looks."),
+    setting!(
+        "gzip_hash",
+        gzip_filter.hash,
+        hash,
+        "Accepted: the compressor sizes its tables by its window and level."
+    ),
+    setting!(
+        "gzip_buffers",
+        gzip_filter.buffers,
+        Line::buffers,
+        "Accepted: weir sizes these buffers itself."
+    ),
+    setting!(
+        "postpone_gzipping",
+        gzip_filter.postpone,
+        Line::size,
+        "Accepted: the compressor gathers its input itself."
+    ),
+    setting!(
+        "gzip_no_buffer",
+        gzip_filter.no_buffer,
+        Line::flag,
+        "Accepted: the compressor gathers its input itself."
+    ),
+    setting!(
+        "gzip_vary",
+        gzip_filter.vary,
+        Line::flag,
+        "Adds `Vary: Accept-Encoding` where the client's codings matter."
+    ),
+    setting!(
+        "gzip_http_version",
+        gzip_filter.version,
+        |d: &Line| d.choice(&[("1.0", Version::Http10), ("1.1", Version::Http11)]),
+        "The oldest version of HTTP that gets answers in gzip."
+    ),
+    Directive {
+        name: "gzip_proxied",
+        help: "Which answers to proxies may be compressed.",
+        set: Set::Simple(proxied),
+    },
+    Directive {
+        name: "gzip_disable",
+        help: "Browsers that get no answers in gzip: patterns for `User-Agent`.",
+        set: Set::Simple(disable),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_gzip", directives: DIRECTIVES, init };
+
+fn init(setup: &mut crate::configure::Setup<'_>) {
+    setup.variables.define("gzip_ratio", |r, out| {
+        let Some((read, written)) = r.contexts.gzip_ratio.filter(|(_, written)| *written > 0)
+        else {
+            return false;
+        };
+        let hundredths = (read * 1000 / written + 5) / 10;
+        let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+        out.extend_from_slice(text.as_bytes());
+        true
+    });
+}
+
+fn window(d: &Line) -> Result<u64, Error> {
+    let text = "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k";
+    power_of_two(d, 512, 32 * 1024).ok_or_else(|| d.problem(text))
+}
+
+fn hash(d: &Line) -> Result<u64, Error> {
+    let text = "must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k";
+    power_of_two(d, 512, 128 * 1024).ok_or_else(|| d.problem(text))
+}
+
+fn power_of_two(d: &Line, low: u64, high: u64) -> Option<u64> {
+    d.size().ok().filter(|n| n.is_power_of_two() && (low..=high).contains(n))
+}
+
+fn proxied(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    if s.first(d) {
+        Scope::change(&mut s.location.gzip_filter).proxied = Proxied::default();
+    }
+    let proxied = &mut Scope::change(&mut s.location.gzip_filter).proxied;
+    for word in &d.args {
+        match word.bytes.as_slice() {
+            b"off" => {}
+            b"any" => proxied.any = true,
+            b"auth" => proxied.auth = true,
+            b"expired" => proxied.expired = true,
+            b"no-cache" => proxied.no_cache = true,
+            b"no-store" => proxied.no_store = true,
+            b"private" => proxied.private = true,
+            b"no_last_modified" => proxied.no_last_modified = true,
+            b"no_etag" => proxied.no_etag = true,
+            _ => return Err(d.error_at(word, format!("invalid value \"{}\"", word.lossy()))),
+        }
+    }
+    Ok(())
+}
+
+fn disable(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    if s.first(d) {
+        let conf = Scope::change(&mut s.location.gzip_filter);
+        conf.disable.clear();
+        conf.not_msie6 = false;
+    }
+    for word in &d.args {
+        if word.bytes == b"msie6" {
+            Scope::change(&mut s.location.gzip_filter).not_msie6 = true;
+            continue;
+        }
+        let regex = Regex::new(&mut s.setup.variables, &word.bytes, true)
+            .map_err(|text| d.error_at(word, text))?;
+        Scope::change(&mut s.location.gzip_filter).disable.push(regex);
+    }
+    Ok(())
+}
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().gzip_filter;
+    if !conf.on || !fits(r, &conf.types, conf.min_length) {
+        return Ok(());
+    }
+    r.response.varies_by_encoding = true;
+    if allowed(r) {
+        let deflate = Deflate::new(conf.level, window_bits(conf.window, r.response.content_length));
+        encode(r, b"gzip", deflate);
+    }
+    Ok(())
+}
+
+/// Whether an answer is worth coding, whoever asked.
+pub fn fits(r: &Request, types: &Types, min_length: u64) -> bool {
+    let response = &r.response;
+    matches!(response.status, 200 | 403 | 404)
+        && response.content_encoding.is_none()
+        && response.content_length.is_none_or(|length| length >= min_length)
+        && !response.header_only
+        && types.matches(&response.content_type)
+}
+
+/// Whether the client may have an answer in gzip.
+pub fn allowed(r: &Request) -> bool {
+    let conf = &r.conf().gzip_filter;
+    if !r.is_main() || !accepts(r, "gzip") || r.version < conf.version {
+        return false;
+    }
+    if r.header(HeaderId::Via).is_some() && !conf.proxied.allows(r) {
+        return false;
+    }
+    if !conf.not_msie6 && conf.disable.is_empty() {
+        return true;
+    }
+    let Some(agent) = r.header(HeaderId::UserAgent) else { return true };
+    let refused = conf.not_msie6 && Browser::of(agent).msie6;
+    !refused && !conf.disable.iter().any(|regex| regex.is_match(agent))
+}
+
+impl Proxied {
+    fn allows(&self, r: &Request) -> bool {
+        if self.any || (self.auth && r.header(HeaderId::Authorization).is_some()) {
+            return true;
+        }
+        let response = &r.response;
+        if let Some(expires) = response.headers.get(b"Expires") {
+            let now = match &response.date {
+                Some(date) => date::parse(date),
+                None => Some(r.worker.handle.wall().secs),
+            };
+            return self.expired
+                && date::parse(expires).zip(now).is_some_and(|(expires, now)| expires < now);
+        }
+        let mut control = response.headers.iter().filter(|(name, _)| is_cache_control(name));
+        if response.headers.get(b"Cache-Control").is_some() {
+            return control.any(|(_, value)| {
+                (self.no_cache && names(value, b"no-cache"))
+                    || (self.no_store && names(value, b"no-store"))
+                    || (self.private && names(value, b"private"))
+            });
+        }
+        let cacheable = (self.no_last_modified && response.last_modified.is_some())
+            || (self.no_etag && response.etag.is_some());
+        !self.is_off() && !cacheable
+    }
+
+    /// Without a word of what is allowed, nothing is.
+    fn is_off(&self) -> bool {
+        !(self.expired
+            || self.no_cache
+            || self.no_store
+            || self.private
+            || self.no_last_modified
+            || self.no_etag
+            || self.auth)
+    }
+}
+
+fn is_cache_control(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"Cache-Control")
+}
+
+fn names(list: &[u8], word: &[u8]) -> bool {
+    list.split(|b| matches!(b, b',' | b';' | b' ' | b'=')).any(|w| w.eq_ignore_ascii_case(word))
+}
+
+/// The window in bits, no larger than a short answer needs.
+fn window_bits(window: u64, length: Option<u64>) -> u8 {
+    let mut bits = window.trailing_zeros().clamp(9, 15) as u8;
+    while bits > 9 && length.is_some_and(|length| length > 0 && length + 262 < 1 << (bits - 1)) {
+        bits -= 1;
+    }
+    bits
+}
+
+struct Deflate {
+    compress: Compress,
+    out: Vec<u8>,
+}
+
+impl Deflate {
+    fn new(level: u32, window_bits: u8) -> Deflate {
+        let compress = Compress::new_gzip(Compression::new(level), window_bits);
+        Deflate { compress, out: Vec::new() }
+    }
+
+    fn run(&mut self, mut bytes: &[u8], flush: FlushCompress) -> io::Result<()> {
+        loop {
+            self.out.reserve(ROOM);
+            let (read, written) = (self.compress.total_in(), self.out.len());
+            let status = self.compress.compress_vec(bytes, &mut self.out, flush);
+            let status = status.map_err(io::Error::other)?;
+            let read = (self.compress.total_in() - read) as usize;
+            bytes = bytes.get(read..).unwrap_or_default();
+            let full = self.out.len() == self.out.capacity();
+            let moved = read > 0 || self.out.len() > written;
+            if status == Status::StreamEnd || !moved || (bytes.is_empty() && !full) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Encoder for Deflate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.run(bytes, FlushCompress::None)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.run(&[], FlushCompress::Sync)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.run(&[], FlushCompress::Finish)
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::trial::complaint;
+
+    #[test]
+    fn wrong_values_are_refused() {
+        let window = "\"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k";
+        assert_eq!(complaint("gzip_window 3k;"), window);
+        assert_eq!(complaint("gzip_window 512;"), "");
+        assert_eq!(complaint("gzip_comp_level 10;"), "value must be between 1 and 9");
+        assert_eq!(
+            complaint("gzip_disable msie6 (;").split(':').next(),
+            Some("pcre2_compile() failed")
+        );
+    }
+
+    #[test]
+    fn short_answers_get_small_windows() {
+        assert_eq!(window_bits(32 * 1024, None), 15);
+        assert_eq!(window_bits(32 * 1024, Some(20)), 9);
+        assert_eq!(window_bits(32 * 1024, Some(16_000)), 14);
+        assert_eq!(window_bits(512, Some(1 << 20)), 9);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn what_is_compressed_comes_out_again(
+            pieces in prop::collection::vec((prop::collection::vec(0u8..4, 0..20_000), any::<bool>()), 0..5),
+            level in 1u32..10,
+            bits in 9u8..16,
+        ) {
+            let mut deflate = Deflate::new(level, bits);
+            let (mut coded, mut plain) = (Vec::new(), Vec::new());
+            for (piece, flush) in pieces {
+                deflate.write(&piece).unwrap();
+                if flush {
+                    deflate.flush().unwrap();
+                }
+                coded.extend(deflate.take());
+                plain.extend(piece);
+            }
+            deflate.finish().unwrap();
+            coded.extend(deflate.take());
+            let mut back = Vec::new();
+            flate2::read::MultiGzDecoder::new(coded.as_slice()).read_to_end(&mut back).unwrap();
+            prop_assert_eq!(back, plain);
+        }
+    }
+}

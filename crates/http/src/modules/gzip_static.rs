@@ -1,0 +1,38 @@
+//! Files that stand compressed beside the plain ones, as `.gz`. nginx: ngx_http_gzip_static_module.
+
+use weir_conf::Directive as Line;
+
+use crate::modules::{Module, Settings, gzip_filter};
+use crate::phases::{Answer, Step};
+use crate::precompressed::{self, CHOICE, Precompressed};
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    mode: Precompressed,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[setting!(
+    "gzip_static",
+    gzip_static.mode,
+    |d: &Line| d.choice(CHOICE),
+    "Sends a file's `.gz` neighbour to clients that take it, or to all."
+)];
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_gzip_static", directives: DIRECTIVES, init: |_| {} };
+
+/// Content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let mode = r.conf().gzip_static.mode;
+    if !precompressed::concerns(r, mode) {
+        return Answer::Now(Step::Next);
+    }
+    let taken = gzip_filter::allowed(r);
+    Answer::Later(Box::pin(precompressed::send(r, mode, taken, b".gz", b"gzip")))
+}

@@ -1,0 +1,337 @@
+//! Replaces texts in a body. nginx: ngx_http_sub_filter_module.
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error};
+use weir_engine::Chain;
+
+use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::mime::{Types, types_setting};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+use crate::template::Template;
+
+/// Texts to look for in one block, at the most.
+const PAIRS: usize = 255;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// What is looked for, in lower case, and what takes its place.
+    pairs: Vec<(Template, Template)>,
+    once: bool,
+    last_modified: bool,
+    types: Types,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { pairs: Vec::new(), once: true, last_modified: false, types: Types::default() }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "sub_filter",
+        help: "Replaces a text, in any case, by another one.",
+        set: Set::Simple(sub_filter),
+    },
+    types_setting!(
+        "sub_filter_types",
+        sub_filter.types,
+        &["text/html"],
+        "Types of answers that are looked through."
+    ),
+    setting!(
+        "sub_filter_once",
+        sub_filter.once,
+        Line::flag,
+        "Whether each text is replaced only where it is first found."
+    ),
+    setting!(
+        "sub_filter_last_modified",
+        sub_filter.last_modified,
+        Line::flag,
+        "Keeps `Last-Modified` of the unchanged answer."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_sub", directives: DIRECTIVES, init: |_| {} };
+
+fn sub_filter(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let [search, replacement] = d.args.as_slice() else { return Ok(()) };
+    if search.bytes.is_empty() {
+        return Err(d.error_at(search, "empty search pattern"));
+    }
+    if s.first(d) {
+        Scope::change(&mut s.location.sub_filter).pairs.clear();
+    }
+    if s.location.sub_filter.pairs.len() == PAIRS {
+        return Err(d.error("number of search patterns exceeds 255"));
+    }
+    let variables = &mut s.setup.variables;
+    let from = Template::new(variables, &search.bytes.to_ascii_lowercase())
+        .map_err(|text| d.error_at(search, text))?;
+    let to = Template::new(variables, &replacement.bytes)
+        .map_err(|text| d.error_at(replacement, text))?;
+    Scope::change(&mut s.location.sub_filter).pairs.push((from, to));
+    Ok(())
+}
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().sub_filter;
+    if conf.pairs.is_empty()
+        || r.response.content_length == Some(0)
+        || !conf.types.matches(&r.response.content_type)
+    {
+        return Ok(());
+    }
+    let mut search = Search::new(conf.once);
+    for (from, to) in &conf.pairs {
+        search.add(&from.eval(r), to);
+    }
+    if search.texts.is_empty() {
+        return Ok(());
+    }
+    if r.is_main() {
+        r.response.content_length = None;
+        if conf.last_modified {
+            r.response.weaken_etag();
+        } else {
+            (r.response.last_modified, r.response.etag) = (None, None);
+        }
+    }
+    r.add_body_filter(Box::new(Sub(search)));
+    Ok(())
+}
+
+struct Sub(Search);
+
+impl BodyFilter for Sub {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
+        let mut out = Chain::new();
+        let mut eval = |template: &Template| Bytes::from(template.eval(r).into_owned());
+        while let Some(segment) = input.pop() {
+            let bytes = into_bytes(segment);
+            self.0.read(bytes, &mut eval, &mut |bytes| out.push(bytes));
+        }
+        if last {
+            self.0.end(&mut eval, &mut |bytes| out.push(bytes));
+        }
+        Filtered::Now(Ok(out))
+    }
+}
+
+/// A search for several texts in a body that comes in pieces. The text that begins first wins; of those that
+/// begin at the same byte, the one that was configured first.
+struct Search {
+    texts: Vec<Text>,
+    once: bool,
+    /// Whether a byte begins one of the texts.
+    begins: Box<[bool; 256]>,
+    /// The end of what was read, which may be the begin of a text.
+    pending: Bytes,
+}
+
+struct Text {
+    /// In lower case.
+    from: Vec<u8>,
+    to: &'static Template,
+    /// What takes its place in this answer, once that is known.
+    value: Option<Bytes>,
+}
+
+/// What stands at a place of the body.
+enum At {
+    /// None of the texts.
+    Nothing,
+    /// This one, whole.
+    Text(usize),
+    /// Perhaps a text: more bytes will tell.
+    Unknown,
+}
+
+impl Search {
+    fn new(once: bool) -> Search {
+        let begins = Box::new([false; 256]);
+        Search { texts: Vec::new(), once, begins, pending: Bytes::new() }
+    }
+
+    /// Looks for one more text; an empty one is nowhere.
+    fn add(&mut self, from: &[u8], to: &'static Template) {
+        let from = from.to_ascii_lowercase();
+        if let Some(&first) = from.first() {
+            self.begins[usize::from(first)] = true;
+            self.begins[usize::from(first.to_ascii_uppercase())] = true;
+            self.texts.push(Text { from, to, value: None });
+        }
+    }
+
+    fn read(
+        &mut self,
+        input: Bytes,
+        eval: &mut dyn FnMut(&Template) -> Bytes,
+        out: &mut dyn FnMut(Bytes),
+    ) {
+        let pending = std::mem::take(&mut self.pending);
+        let body = if pending.is_empty() { input } else { [pending, input].concat().into() };
+        self.scan(body, false, eval, out);
+    }
+
+    /// The body has ended: what is only the begin of a text is none.
+    fn end(&mut self, eval: &mut dyn FnMut(&Template) -> Bytes, out: &mut dyn FnMut(Bytes)) {
+        let pending = std::mem::take(&mut self.pending);
+        self.scan(pending, true, eval, out);
+    }
+
+    fn scan(
+        &mut self,
+        mut body: Bytes,
+        last: bool,
+        eval: &mut dyn FnMut(&Template) -> Bytes,
+        out: &mut dyn FnMut(Bytes),
+    ) {
+        let mut at = 0;
+        while !self.is_over() {
+            let Some(skip) = self.next_begin(body.get(at..).unwrap_or_default()) else { break };
+            at += skip;
+            match self.look(body.get(at..).unwrap_or_default(), last) {
+                At::Nothing => at += 1,
+                At::Text(n) => {
+                    out(body.split_to(at));
+                    let Some(text) = self.texts.get_mut(n) else { break };
+                    bytes::Buf::advance(&mut body, text.from.len());
+                    out(text.value.get_or_insert_with(|| eval(text.to)).clone());
+                    at = 0;
+                }
+                At::Unknown => {
+                    self.pending = body.split_off(at);
+                    break;
+                }
+            }
+        }
+        out(body);
+    }
+
+    /// Each text was replaced, once.
+    fn is_over(&self) -> bool {
+        self.once && self.texts.iter().all(|text| text.value.is_some())
+    }
+
+    fn next_begin(&self, body: &[u8]) -> Option<usize> {
+        body.iter().position(|byte| self.begins[usize::from(*byte)])
+    }
+
+    fn look(&self, body: &[u8], last: bool) -> At {
+        for (n, text) in self.texts.iter().enumerate() {
+            if self.once && text.value.is_some() {
+                continue;
+            }
+            let len = text.from.len().min(body.len());
+            let equal =
+                body.iter().zip(&text.from).all(|(byte, want)| byte.to_ascii_lowercase() == *want);
+            if equal && len == text.from.len() {
+                return At::Text(n);
+            }
+            if equal && !last {
+                return At::Unknown;
+            }
+        }
+        At::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::trial::complaint;
+
+    /// Replaces in a body that comes in these pieces: `(from, to)`.
+    fn replaced(pairs: &[(&str, &'static Template)], once: bool, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut search = Search::new(once);
+        for (from, to) in pairs {
+            search.add(from.as_bytes(), to);
+        }
+        let mut all = Vec::new();
+        let mut out = |bytes: Bytes| all.extend_from_slice(&bytes);
+        let mut eval = |t: &Template| t.shared().unwrap_or_default();
+        for piece in pieces {
+            search.read(Bytes::copy_from_slice(piece), &mut eval, &mut out);
+        }
+        search.end(&mut eval, &mut out);
+        all
+    }
+
+    static ONE: LazyLock<Template> = LazyLock::new(|| Template::text(b"1"));
+    static LONG: LazyLock<Template> = LazyLock::new(|| Template::text(b"<aab>"));
+    static EMPTY: Template = Template::EMPTY;
+
+    fn one(from: &str, once: bool, body: &str) -> String {
+        String::from_utf8(replaced(&[(from, &ONE)], once, &[body.as_bytes()])).unwrap()
+    }
+
+    #[test]
+    fn a_text_is_replaced_in_any_case() {
+        assert_eq!(one("Ab", false, "xaByAb ab"), "x1y1 1");
+        assert_eq!(one("ab", true, "xaByab"), "x1yab");
+        assert_eq!(one("aab", false, "aaab"), "a1");
+        assert_eq!(one("ab", false, "a"), "a");
+    }
+
+    #[test]
+    fn what_begins_first_wins_and_then_what_was_configured_first() {
+        let pairs: &[(&str, &'static Template)] = &[("bcd", &ONE), ("ab", &LONG), ("abc", &EMPTY)];
+        assert_eq!(replaced(pairs, false, &[b"abcd bcd"]), b"<aab>cd 1");
+        // The begin of a text at the end of the body hides no other one.
+        let pairs: &[(&str, &'static Template)] = &[("abcd", &ONE), ("b", &LONG)];
+        assert_eq!(replaced(pairs, false, &[b"abc"]), b"a<aab>c");
+    }
+
+    #[test]
+    fn an_empty_replacement_removes() {
+        assert_eq!(replaced(&[("ab", &EMPTY)], true, &[b"abcab"]), b"cab");
+    }
+
+    #[test]
+    fn wrong_lines_are_refused() {
+        assert_eq!(complaint("sub_filter '' b;"), "empty search pattern");
+        let many: String = (0..256).map(|n| format!("sub_filter a{n} b; ")).collect();
+        assert_eq!(complaint(&many), "number of search patterns exceeds 255");
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_a_body_changes_nothing(
+            body in "[abAB]{0,40}",
+            from in prop::collection::vec("[ab]{1,5}", 1..4),
+            once in any::<bool>(),
+            cuts in prop::collection::vec(0usize..40, 0..6),
+        ) {
+            let values: [&'static Template; 3] = [&ONE, &LONG, &EMPTY];
+            let pairs: Vec<_> = from.iter().map(String::as_str).zip(values).collect();
+            let body = body.as_bytes();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at.min(body.len())).collect();
+            cuts.sort_unstable();
+            cuts.push(body.len());
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for at in cuts {
+                pieces.push(&body[from..at]);
+                from = at;
+            }
+            prop_assert_eq!(
+                replaced(&pairs, once, &pieces),
+                replaced(&pairs, once, &[body])
+            );
+        }
+    }
+}

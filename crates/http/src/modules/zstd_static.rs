@@ -1,0 +1,39 @@
+//! Files that stand compressed beside the plain ones, as `.zst`. The directive is that of the
+//! zstd-nginx-module.
+
+use weir_conf::Directive as Line;
+
+use crate::modules::{Module, Settings, zstd_filter};
+use crate::phases::{Answer, Step};
+use crate::precompressed::{self, CHOICE, Precompressed};
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    mode: Precompressed,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[setting!(
+    "zstd_static",
+    zstd_static.mode,
+    |d: &Line| d.choice(CHOICE),
+    "Sends a file's `.zst` neighbour to clients that take it, or to all."
+)];
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_zstd_static", directives: DIRECTIVES, init: |_| {} };
+
+/// Content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let mode = r.conf().zstd_static.mode;
+    if !precompressed::concerns(r, mode) {
+        return Answer::Now(Step::Next);
+    }
+    let taken = zstd_filter::allowed(r);
+    Answer::Later(Box::pin(precompressed::send(r, mode, taken, b".zst", b"zstd")))
+}

@@ -1,0 +1,139 @@
+//! Bodies that are changed on their way out.
+
+use std::io::Read;
+
+use weir_testkit::{Dir, Response, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with a page of 100 KiB, and this in its server block.
+fn serving(more: &str) -> Server {
+    let dir = Dir::new();
+    dir.write("page.html", page());
+    dir.write("small.html", "small");
+    dir.write("page.txt", page());
+    let conf = format!(
+        "events {{}}
+         http {{
+             access_log off;
+             types {{ text/html html; text/plain txt; }}
+             server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%; {more} }}
+         }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
+
+fn page() -> String {
+    (0..12_800).map(|n| format!("{n:7}\n")).collect()
+}
+
+/// Asks with more header lines.
+fn ask(server: &Server, target: &str, headers: &str) -> Response {
+    let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+    server.connect().send(head).response()
+}
+
+fn gunzip(answer: &Response) -> String {
+    let mut out = String::new();
+    flate2::read::GzDecoder::new(answer.bytes.as_slice()).read_to_string(&mut out).unwrap();
+    out
+}
+
+#[test]
+fn answers_are_compressed_for_those_who_take_it() {
+    let server = serving("gzip on; gzip_vary on; brotli on; zstd on;");
+    let answer = ask(&server, "/page.html", "Accept-Encoding: gzip\r\n");
+    assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
+    assert_eq!(answer.header("Vary"), Some("Accept-Encoding"));
+    assert_eq!(answer.header("Content-Length"), None);
+    assert_eq!(answer.header("Accept-Ranges"), None);
+    assert!(answer.header("ETag").unwrap().starts_with("W/\""));
+    assert!(answer.bytes.len() < 50_000);
+    assert_eq!(gunzip(&answer), page());
+
+    let answer = ask(&server, "/page.html", "Accept-Encoding: gzip, br, zstd\r\n");
+    assert_eq!(answer.header("Content-Encoding"), Some("br"));
+    let mut back = Vec::new();
+    brotli::BrotliDecompress(&mut answer.bytes.as_slice(), &mut back).unwrap();
+    assert_eq!(String::from_utf8(back).unwrap(), page());
+
+    let answer = ask(&server, "/page.html", "Accept-Encoding: gzip, zstd\r\n");
+    assert_eq!(answer.header("Content-Encoding"), Some("zstd"));
+    let back = zstd::decode_all(answer.bytes.as_slice()).unwrap();
+    assert_eq!(String::from_utf8(back).unwrap(), page());
+
+    for headers in ["", "Accept-Encoding: gzip;q=0\r\n"] {
+        let answer = ask(&server, "/page.html", headers);
+        assert_eq!(answer.header("Content-Encoding"), None);
+        assert_eq!(answer.header("Vary"), Some("Accept-Encoding"));
+        assert_eq!(answer.body(), page());
+    }
+}
+
+#[test]
+fn what_is_not_worth_it_is_not_compressed() {
+    let server = serving("gzip on;");
+    let gzip = "Accept-Encoding: gzip\r\n";
+    for (target, headers) in [
+        ("/small.html", gzip.to_owned()),
+        ("/page.txt", gzip.to_owned()),
+        ("/page.html", format!("{gzip}Via: 1.1 proxy\r\n")),
+    ] {
+        let answer = ask(&server, target, &headers);
+        assert_eq!(answer.header("Content-Encoding"), None, "{target}");
+        assert!(answer.header("Content-Length").is_some());
+    }
+}
+
+#[test]
+fn compressed_neighbours_are_sent_and_unpacked() {
+    let server = serving(
+        "location / { gzip_static on; gzip_vary on; }
+         location /all/ { alias %%DIR%%/; gzip_static always; gunzip on; }",
+    );
+    let mut coded = Vec::new();
+    flate2::read::GzEncoder::new(page().as_bytes(), flate2::Compression::fast())
+        .read_to_end(&mut coded)
+        .unwrap();
+    server.dir().write("page.html.gz", &coded);
+    let gzip = "Accept-Encoding: gzip\r\n";
+    let answer = ask(&server, "/page.html", gzip);
+    assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
+    assert_eq!(answer.header("Content-Type"), Some("text/html"));
+    assert_eq!(answer.bytes, coded);
+    let answer = ask(&server, "/page.html", "");
+    assert_eq!(answer.header("Vary"), Some("Accept-Encoding"));
+    assert_eq!(answer.body(), page());
+    assert_eq!(ask(&server, "/small.html", gzip).body(), "small");
+
+    assert_eq!(ask(&server, "/all/page.html", gzip).bytes, coded);
+    let answer = ask(&server, "/all/page.html", "");
+    assert_eq!(answer.header("Content-Encoding"), None);
+    assert_eq!(answer.body(), page());
+}
+
+#[test]
+fn texts_are_replaced_all_over_a_file() {
+    let server = serving(
+        "location / { sub_filter '  12799' end; sub_filter '      0' $uri; }
+         location /all/ { alias %%DIR%%/; sub_filter_once off; sub_filter_types *; sub_filter 1 ''; }",
+    );
+    let changed = page().replacen("      0", "/page.html", 1).replace("  12799", "end");
+    let answer = ask(&server, "/page.html", "");
+    assert_eq!(answer.body(), changed);
+    assert_eq!(answer.header("Last-Modified"), None);
+    assert_eq!(ask(&server, "/page.txt", "").body(), page());
+    assert_eq!(ask(&server, "/all/page.txt", "").body(), page().replace('1', ""));
+}
+
+#[test]
+fn filters_stand_in_nginxs_order() {
+    let server = serving(
+        r#"ssi on; gzip on;
+           location = /a { return 200 ""; }
+           location = /b { default_type text/html; sub_filter B '<!--#echo var="uri" -->'; add_after_body /c; return 200 'B<!--#include virtual="/c" -->'; }
+           location = /c { default_type text/html; sub_filter x y; return 200 xB; }"#,
+    );
+    let answer = ask(&server, "/b", "Accept-Encoding: gzip\r\n");
+    assert_eq!(gunzip(&answer), "/byByB");
+}
