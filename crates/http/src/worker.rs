@@ -205,6 +205,11 @@ impl Worker {
         (now, offset)
     }
 
+    /// A number that nobody can foresee.
+    pub fn random_word(&self) -> u64 {
+        self.ids.next()
+    }
+
     /// 16 bytes that are not given out twice.
     pub fn random_id(&self) -> [u8; 16] {
         let mut id = [0; 16];

@@ -11,10 +11,13 @@ pub mod access;
 pub mod addition_filter;
 pub mod auth_basic;
 pub mod auth_request;
+pub mod autoindex;
 pub mod brotli_filter;
 pub mod brotli_static;
+pub mod browser;
 pub mod core;
 pub mod dav;
+pub mod empty_gif;
 pub mod geo;
 pub mod gunzip_filter;
 pub mod gzip_filter;
@@ -28,14 +31,19 @@ pub mod map;
 pub mod mirror;
 pub mod not_modified_filter;
 pub mod proxy;
+pub mod random_index;
 pub mod range_filter;
 pub mod realip;
+pub mod referer;
 pub mod rewrite;
+pub mod secure_link;
+pub mod split_clients;
 pub mod ssi_filter;
 pub mod static_;
 pub mod stub_status;
 pub mod sub_filter;
 pub mod upstream;
+pub mod userid_filter;
 pub mod work;
 pub mod zstd_filter;
 pub mod zstd_static;
@@ -91,33 +99,41 @@ pub trait Settings: Clone + Default {
 }
 
 modules! {
+    access,
     addition_filter,
     auth_basic,
     auth_request,
+    autoindex,
+    brotli_filter,
+    brotli_static,
+    browser,
     core,
-    access,
     dav,
+    empty_gif,
     geo,
+    gunzip_filter,
+    gzip_filter,
+    gzip_static,
     headers_filter,
     index,
     limit_conn,
     limit_req,
     log,
     map,
-    proxy,
-    realip,
-    rewrite,
-    stub_status,
-    upstream,
     mirror,
+    proxy,
+    random_index,
+    realip,
+    referer,
+    rewrite,
+    secure_link,
+    split_clients,
     ssi_filter,
-    work,
+    stub_status,
     sub_filter,
-    gzip_filter,
-    gunzip_filter,
-    gzip_static,
-    brotli_filter,
-    brotli_static,
+    upstream,
+    userid_filter,
+    work,
     zstd_filter,
     zstd_static,
 }
@@ -137,6 +153,10 @@ pub struct Contexts {
     pub limit_conn: limit_conn::Held,
     /// What is known of the servers that the request was passed to.
     pub upstream: upstream::Context,
+    /// `$secure_link_expires`
+    pub secure_link: Option<Box<[u8]>>,
+    /// What `userid` knows of the client.
+    pub userid_filter: Option<Box<userid_filter::Known>>,
 }
 
 impl Contexts {
@@ -196,7 +216,9 @@ pub static PHASES: Phases = Phases {
     ],
     precontent: &[Handler::Either(core::try_files), Handler::Either(mirror::handler)],
     content: &[
+        Handler::Either(random_index::handler),
         Handler::Either(index::handler),
+        Handler::Either(autoindex::handler),
         Handler::Either(dav::handler),
         Handler::Either(brotli_static::handler),
         Handler::Either(zstd_static::handler),
@@ -213,6 +235,7 @@ pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 pub static HEADER_FILTERS: &[HeaderFilter] = &[
     not_modified_filter::header_filter,
     headers_filter::header_filter,
+    userid_filter::header_filter,
     gunzip_filter::header_filter,
     addition_filter::header_filter,
     sub_filter::header_filter,

@@ -1,5 +1,6 @@
 //! `log_format`: the parts of a line, and how values are escaped.
 
+use crate::escape::{hex, json_escape, json_escapes};
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
 
@@ -133,8 +134,8 @@ impl Escape {
         let value = out.split_off(start);
         for byte in value {
             match self {
+                Escape::Json => json_escape(&[byte], out),
                 _ if !self.escapes(byte) => out.push(byte),
-                Escape::Json => json(byte, out),
                 _ => {
                     out.extend_from_slice(b"\\x");
                     out.extend_from_slice(&hex(byte));
@@ -146,32 +147,10 @@ impl Escape {
     fn escapes(self, byte: u8) -> bool {
         match self {
             Escape::Default => matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f..),
-            Escape::Json => matches!(byte, 0..0x20 | b'"' | b'\\'),
+            Escape::Json => json_escapes(byte),
             Escape::None => false,
         }
     }
-}
-
-fn json(byte: u8, out: &mut Vec<u8>) {
-    let short = match byte {
-        b'"' | b'\\' => byte,
-        b'\n' => b'n',
-        b'\r' => b'r',
-        b'\t' => b't',
-        0x08 => b'b',
-        0x0c => b'f',
-        _ => {
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&hex(byte));
-            return;
-        }
-    };
-    out.extend_from_slice(&[b'\\', short]);
-}
-
-fn hex(byte: u8) -> [u8; 2] {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
 #[cfg(test)]

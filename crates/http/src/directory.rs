@@ -1,0 +1,116 @@
+//! What is in a directory: read by a thread of the file pool, since a scan may ask the disk for each name.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use weir_engine::{FileInfo, FileKind};
+use weir_log::{Cause, Level};
+
+use crate::phases::Step;
+use crate::request::Request;
+
+/// A name in a directory and what it stands for, links followed.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it is; a link that leads nowhere is a link.
+    pub info: FileInfo,
+}
+
+/// What went wrong, and with which call on which path.
+struct Failed {
+    call: &'static str,
+    path: PathBuf,
+    error: io::Error,
+}
+
+/// The entries of a directory that do not begin with a dot, in no order. The error is what the client gets; the
+/// log was told.
+pub async fn entries(r: &Request, path: &[u8]) -> Result<Vec<Entry>, Step> {
+    let directory = PathBuf::from(OsString::from_vec(path.to_vec()));
+    let scanned = r.worker.handle.files().run(move || scan(&directory)).await;
+    let (entries, odd) = match scanned {
+        Ok(Ok(found)) => found,
+        Ok(Err(failed)) => return Err(refuse(r, &failed)),
+        Err(error) => {
+            r.log(Level::Crit, format_args!("opendir() failed {}", Cause(&error)));
+            return Err(Step::Status(500));
+        }
+    };
+    for failed in odd {
+        failed.log(r, Level::Crit);
+    }
+    Ok(entries)
+}
+
+impl Failed {
+    fn new(call: &'static str, path: &Path, error: io::Error) -> Self {
+        Failed { call, path: path.to_owned(), error }
+    }
+
+    fn log(&self, r: &Request, level: Level) {
+        let (path, cause) = (self.path.display(), Cause(&self.error));
+        r.log(level, format_args!("{} \"{path}\" failed {cause}", self.call));
+    }
+}
+
+fn refuse(r: &Request, failed: &Failed) -> Step {
+    let (level, status) = match failed.error.kind() {
+        _ if failed.call != "opendir()" => (Level::Crit, 500),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => {
+            (Level::Error, 404)
+        }
+        ErrorKind::PermissionDenied => (Level::Error, 403),
+        _ => (Level::Crit, 500),
+    };
+    failed.log(r, level);
+    Step::Status(status)
+}
+
+/// Blocks. What may not be looked at is left out, and told.
+fn scan(directory: &Path) -> Result<(Vec<Entry>, Vec<Failed>), Failed> {
+    let listing =
+        std::fs::read_dir(directory).map_err(|e| Failed::new("opendir()", directory, e))?;
+    let (mut entries, mut odd) = (Vec::new(), Vec::new());
+    for item in listing {
+        let item = item.map_err(|e| Failed::new("readdir()", directory, e))?;
+        let name = item.file_name();
+        if name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = item.path();
+        match look(&path) {
+            Ok(info) => entries.push(Entry { name: name.into_vec(), info }),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                odd.push(Failed::new("stat()", &path, error));
+            }
+            Err(error) => return Err(Failed::new("stat()", &path, error)),
+        }
+    }
+    Ok((entries, odd))
+}
+
+fn look(path: &Path) -> io::Result<FileInfo> {
+    match rustix::fs::stat(path) {
+        Ok(stat) => Ok(stat.into()),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP) => {
+            Ok(rustix::fs::lstat(path)?.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Entry {
+    /// It is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.info.kind == FileKind::Directory
+    }
+
+    /// It is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.info.kind == FileKind::File
+    }
+}

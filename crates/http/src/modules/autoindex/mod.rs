@@ -1,0 +1,147 @@
+//! The list of a directory's files. nginx: ngx_http_autoindex_module.
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_proto::uri;
+
+use crate::directory;
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+mod page;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    enabled: bool,
+    format: Format,
+    /// Times of the HTML page are local ones.
+    localtime: bool,
+    /// Sizes of the HTML page are in bytes.
+    exact_size: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { enabled: false, format: Format::Html, localtime: false, exact_size: true }
+    }
+}
+
+impl Settings for Conf {}
+
+/// `autoindex_format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Html,
+    Xml,
+    Json,
+    /// JSON in a call of the function that the query names.
+    Jsonp,
+}
+
+impl Format {
+    fn read(d: &Line) -> Result<Format, Error> {
+        d.choice(&[
+            ("html", Format::Html),
+            ("json", Format::Json),
+            ("jsonp", Format::Jsonp),
+            ("xml", Format::Xml),
+        ])
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!("autoindex", autoindex.enabled, Line::flag, "Lists directories without an index."),
+    setting!(
+        "autoindex_format",
+        autoindex.format,
+        Format::read,
+        "The list's form: html, xml, json or jsonp."
+    ),
+    setting!(
+        "autoindex_localtime",
+        autoindex.localtime,
+        Line::flag,
+        "Whether the HTML list has local times."
+    ),
+    setting!(
+        "autoindex_exact_size",
+        autoindex.exact_size,
+        Line::flag,
+        "Whether the HTML list has sizes in bytes."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_autoindex", directives: DIRECTIVES, init: |_| {} };
+
+/// The handler of the content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let method = matches!(r.method, Method::Get | Method::Head);
+    if !r.conf().autoindex.enabled || !method || !r.path.ends_with(b"/") {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(list(r)))
+}
+
+async fn list(r: &mut Request) -> Step {
+    let conf = r.conf();
+    let mut path = Vec::new();
+    if !conf.core.map_path_into(r, &mut path) {
+        return Step::Status(500);
+    }
+    if path.len() > 1 {
+        path.pop();
+    }
+    let callback = match (conf.autoindex.format, callback(r)) {
+        (Format::Jsonp, Err(())) => return Step::Status(400),
+        (Format::Jsonp, Ok(name)) => name,
+        _ => None,
+    };
+    let mut entries = match directory::entries(r, &path).await {
+        Ok(entries) => entries,
+        Err(end) => return end,
+    };
+    entries
+        .sort_by(|a, b| b.is_directory().cmp(&a.is_directory()).then_with(|| a.name.cmp(&b.name)));
+    let (kind, body) = match conf.autoindex.format {
+        Format::Html => {
+            let offset = if conf.autoindex.localtime { r.worker.local_time().1 } else { 0 };
+            let look = page::Look { offset: offset.into(), exact_size: conf.autoindex.exact_size };
+            ("text/html", page::html(&r.path, &entries, look))
+        }
+        Format::Xml => {
+            r.response.charset.extend_from_slice(b"utf-8");
+            ("text/xml", page::xml(&entries))
+        }
+        Format::Json | Format::Jsonp => match callback {
+            None => ("application/json", page::json(&entries)),
+            Some(name) => ("application/javascript", page::jsonp(&entries, &name)),
+        },
+    };
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(kind.as_bytes());
+    Step::Respond(Bytes::from(body))
+}
+
+/// The function that the query names; an error if that is no name.
+fn callback(r: &Request) -> Result<Option<Vec<u8>>, ()> {
+    let Some(name) = uri::arg(&r.args, b"callback") else { return Ok(None) };
+    let complain = |what: &str| {
+        let name = String::from_utf8_lossy(name);
+        r.log(Level::Info, format_args!("client sent {what} callback name: \"{name}\""));
+    };
+    if name.len() > 128 {
+        complain("too long");
+        return Err(());
+    }
+    if !name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')) {
+        complain("invalid");
+        return Err(());
+    }
+    Ok((!name.is_empty()).then(|| name.to_vec()))
+}

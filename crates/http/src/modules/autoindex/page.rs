@@ -1,0 +1,159 @@
+//! The forms of a list. Byte for byte nginx's, since programs read them.
+
+use std::io::Write;
+
+use weir_proto::date::{Calendar, imf_fixdate};
+use weir_proto::uri::{Escape, escape, escape_html};
+
+use crate::directory::Entry;
+use crate::escape::json_escape;
+
+/// Width of the column of names, in characters.
+const NAMES: usize = 50;
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// How the HTML page shows times and sizes.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Seconds that are added to times.
+    pub offset: i64,
+    /// Sizes in bytes.
+    pub exact_size: bool,
+}
+
+/// A page for people.
+pub fn html(path: &[u8], entries: &[Entry], look: Look) -> Vec<u8> {
+    let mut out = b"<html>\r\n<head><title>Index of ".to_vec();
+    escape_html(path, &mut out);
+    out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
+    escape_html(path, &mut out);
+    out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
+    for entry in entries {
+        line(entry, look, &mut out);
+    }
+    out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+    out
+}
+
+fn line(entry: &Entry, look: Look, out: &mut Vec<u8>) {
+    let slash: &[u8] = if entry.is_directory() { b"/" } else { b"" };
+    out.extend_from_slice(b"<a href=\"");
+    escape(Escape::UriComponent, &entry.name, out);
+    out.extend_from_slice(slash);
+    out.extend_from_slice(b"\">");
+    let mut width = entry.name.len();
+    if width > NAMES {
+        escape_html(entry.name.get(..NAMES - 3).unwrap_or_default(), out);
+        out.extend_from_slice(b"..&gt;</a>");
+    } else {
+        escape_html(&entry.name, out);
+        if width < NAMES {
+            out.extend_from_slice(slash);
+            width += slash.len();
+        }
+        out.extend_from_slice(b"</a>");
+        out.resize(out.len() + NAMES - width, b' ');
+    }
+    let c = Calendar::at(entry.info.modified.saturating_add(look.offset));
+    let month = MONTHS.get(c.month as usize - 1).copied().unwrap_or_default();
+    // Writing to a vector cannot fail.
+    let _ = write!(out, " {:02}-{month}-{} {:02}:{:02} ", c.day, c.year, c.hour, c.minute);
+    let size = match (entry.is_directory(), look.exact_size) {
+        (true, true) => format!("{:>19}", "-"),
+        (true, false) => format!("{:>7}", "-"),
+        (false, true) => format!("{:>19}", entry.info.len),
+        (false, false) => short_size(entry.info.len),
+    };
+    out.extend_from_slice(size.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A size in seven columns.
+fn short_size(len: u64) -> String {
+    let rounded = |unit: u64| len / unit + u64::from(len % unit > unit / 2 - 1);
+    match len {
+        0..=9999 => format!(" {len:6}"),
+        10_000..0x10_0000 => format!("{:6}K", rounded(1 << 10)),
+        0x10_0000..0x4000_0000 => format!("{:6}M", rounded(1 << 20)),
+        _ => format!("{:6}G", rounded(1 << 30)),
+    }
+}
+
+fn kind(entry: &Entry) -> &'static str {
+    if entry.is_directory() {
+        "directory"
+    } else if entry.is_file() {
+        "file"
+    } else {
+        "other"
+    }
+}
+
+/// XML.
+pub fn xml(entries: &[Entry]) -> Vec<u8> {
+    let mut out = b"<?xml version=\"1.0\"?>\r\n<list>\r\n".to_vec();
+    for entry in entries {
+        let (kind, c) = (kind(entry), Calendar::at(entry.info.modified));
+        let _ = write!(
+            out,
+            "<{kind} mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z\"",
+            c.year, c.month, c.day, c.hour, c.minute, c.second
+        );
+        if entry.is_file() {
+            let _ = write!(out, " size=\"{}\"", entry.info.len);
+        }
+        out.push(b'>');
+        escape_html(&entry.name, &mut out);
+        let _ = write!(out, "</{kind}>\r\n");
+    }
+    out.extend_from_slice(b"</list>\r\n");
+    out
+}
+
+/// JSON.
+pub fn json(entries: &[Entry]) -> Vec<u8> {
+    let mut out = b"[".to_vec();
+    for (i, entry) in entries.iter().enumerate() {
+        let comma: &[u8] = if i == 0 { b"" } else { b"," };
+        out.extend_from_slice(comma);
+        out.extend_from_slice(b"\r\n{ \"name\":\"");
+        json_escape(&entry.name, &mut out);
+        let _ = write!(out, "\", \"type\":\"{}\", \"mtime\":\"", kind(entry));
+        out.extend_from_slice(&imf_fixdate(entry.info.modified));
+        out.push(b'"');
+        if entry.is_file() {
+            let _ = write!(out, ", \"size\":{}", entry.info.len);
+        }
+        out.extend_from_slice(b" }");
+    }
+    out.extend_from_slice(b"\r\n]");
+    out
+}
+
+/// JSON as the argument of a function's call.
+pub fn jsonp(entries: &[Entry], callback: &[u8]) -> Vec<u8> {
+    [b"/* callback */\r\n", callback, b"(", &json(entries), b");"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded() {
+        for (len, text) in [
+            (0, "      0"),
+            (9999, "   9999"),
+            (10_000, "    10K"),
+            (10_751, "    10K"),
+            (10_752, "    11K"),
+            (1_048_575, "  1024K"),
+            (1_048_576, "     1M"),
+            (1_610_612_736, "     2G"),
+        ] {
+            assert_eq!(short_size(len), text);
+        }
+    }
+}

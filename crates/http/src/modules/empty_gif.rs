@@ -1,0 +1,44 @@
+//! Answers with a transparent picture of one pixel. nginx: ngx_http_empty_gif_module.
+
+use bytes::Bytes;
+use weir_proto::http1::Method;
+
+use crate::modules::{Module, Settings};
+use crate::phases::{Handler, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+
+/// Settings: none, the directive names a handler.
+#[derive(Debug, Clone, Default)]
+pub struct Conf;
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "empty_gif",
+    help: "Answers with a transparent picture of one pixel.",
+    set: Set::Simple(|s, _| {
+        Scope::change(&mut s.location.core).handler = Some(Handler::Now(handler));
+        Ok(())
+    }),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_empty_gif", directives: DIRECTIVES, init: |_| {} };
+
+/// GIF89a: a screen of one pixel, a palette of two colours of which one is transparent, one picture.
+const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x01\x00\x00\x00\x00\xff\xff\xff\
+    \x21\xf9\x04\x01\x00\x00\x01\x00\x2c\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02\x4c\x01\x00\x3b";
+
+/// Mon, 28 Sep 1970 06:00:00 GMT, as nginx says: the picture never changes.
+const MODIFIED: i64 = 23_349_600;
+
+fn handler(r: &mut Request) -> Step {
+    if !matches!(r.method, Method::Get | Method::Head) {
+        return Step::Status(405);
+    }
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(b"image/gif");
+    r.response.last_modified = Some(MODIFIED);
+    Step::Respond(Bytes::from_static(GIF))
+}

@@ -1,0 +1,66 @@
+//! Any file of a directory stands for the directory. nginx: ngx_http_random_index_module.
+
+use weir_conf::Directive as Line;
+use weir_proto::http1::Method;
+
+use crate::directory;
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    enabled: bool,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut std::sync::Arc<Self>) {
+        if conf.enabled {
+            *conf = Default::default();
+        }
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[setting!(
+    "random_index",
+    random_index.enabled,
+    Line::flag,
+    "Any file of the directory stands for it."
+)];
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_random_index", directives: DIRECTIVES, init: |_| {} };
+
+/// The handler of the content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let method = matches!(r.method, Method::Get | Method::Head | Method::Post);
+    if !r.conf().random_index.enabled || !method || !r.path.ends_with(b"/") {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(choose(r)))
+}
+
+async fn choose(r: &mut Request) -> Step {
+    let core = &r.conf().core;
+    let mut path = Vec::new();
+    if !core.map_path_into(r, &mut path) {
+        return Step::Status(500);
+    }
+    path.pop();
+    let mut entries = match directory::entries(r, &path).await {
+        Ok(entries) => entries,
+        Err(end) => return end,
+    };
+    entries.retain(|entry| entry.is_file());
+    if entries.is_empty() {
+        return Step::Next;
+    }
+    let random = usize::from_ne_bytes(r.worker.random_word().to_ne_bytes());
+    let chosen = entries.swap_remove(random % entries.len());
+    let target = [r.path.as_slice(), &chosen.name].concat();
+    let args = std::mem::take(&mut r.args);
+    r.redirect_to_parts(&target, args)
+}

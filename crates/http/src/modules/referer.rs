@@ -1,0 +1,232 @@
+//! Whether a page that may link here has sent the client. nginx: ngx_http_referer_module.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error};
+use weir_proto::http1::HeaderId;
+
+use crate::configure::Setup;
+use crate::modules::{Module, Settings};
+use crate::names::{Names, ServerName};
+use crate::regex::Regex;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// Requests without `Referer` are fine.
+    none: bool,
+    /// So are those whose `Referer` is no URL: something on the way has removed it.
+    blocked: bool,
+    /// The server's own names are fine; they are put into the table when all are known.
+    server_names: bool,
+    table: Arc<Table>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Table {
+    /// Hosts, each with what its paths must begin with.
+    hosts: Vec<(ServerName, Vec<u8>)>,
+    names: Arc<Names<Vec<u8>>>,
+    /// The server's names that are patterns.
+    server_names: Vec<Regex>,
+    /// Patterns for what follows the scheme.
+    regexes: Vec<Regex>,
+}
+
+impl Settings for Conf {
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        if s.location.referer.server_names {
+            let names = s.server.names.clone();
+            let conf = Scope::change(&mut s.location.referer);
+            conf.server_names = false;
+            let table = Arc::make_mut(&mut conf.table);
+            for name in names {
+                match name {
+                    ServerName::Regex(regex) => table.server_names.push(regex),
+                    name => table.hosts.push((name, Vec::new())),
+                }
+            }
+            table.arrange();
+        }
+        let conf = &s.location.referer;
+        if (conf.none || conf.blocked) && conf.table.is_empty() {
+            return Err(Error::emerg(
+                "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" \
+                 directive without any valid referer",
+            ));
+        }
+        Ok(())
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "valid_referers",
+        help: "Pages that may send clients here; $invalid_referer tells.",
+        set: Set::Simple(set),
+    },
+    Directive {
+        name: "referer_hash_max_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(|s, d| s.once(d)),
+    },
+    Directive {
+        name: "referer_hash_bucket_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(|s, d| s.once(d)),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_referer", directives: DIRECTIVES, init };
+
+fn init(setup: &mut Setup<'_>) {
+    setup.variables.define("invalid_referer", |r, out| {
+        let conf = &r.conf().referer;
+        if !conf.allows(r) {
+            out.push(b'1');
+        }
+        true
+    });
+}
+
+impl Conf {
+    fn allows(&self, r: &Request) -> bool {
+        let table = &self.table;
+        if table.is_empty() {
+            return true;
+        }
+        let Some(referer) = r.header(HeaderId::Referer) else { return self.none };
+        match behind_scheme(referer) {
+            Some(rest) => table.allows(rest),
+            None => self.blocked,
+        }
+    }
+}
+
+/// The longest host that is looked up.
+const HOST_MAX: usize = 256;
+
+/// What follows `http://` or `https://`, if there is enough of it to be a URL.
+fn behind_scheme(referer: &[u8]) -> Option<&[u8]> {
+    if referer.len() < b"http://i.ru".len() {
+        return None;
+    }
+    [b"http://".as_slice(), b"https://"].into_iter().find_map(|scheme| {
+        let (head, rest) = referer.split_at_checked(scheme.len())?;
+        head.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
+}
+
+impl Table {
+    fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.regexes.is_empty() && self.server_names.is_empty()
+    }
+
+    fn allows(&self, rest: &[u8]) -> bool {
+        let end = rest.iter().position(|b| matches!(b, b'/' | b':')).unwrap_or(rest.len());
+        let (host, behind) = rest.split_at(end);
+        if host.len() > HOST_MAX {
+            return false;
+        }
+        let host = host.to_ascii_lowercase();
+        if let Some(path) = self.names.find(&host) {
+            let slash = memchr::memchr(b'/', behind).unwrap_or(behind.len());
+            return behind.get(slash..).unwrap_or_default().starts_with(path);
+        }
+        self.server_names.iter().any(|regex| regex.is_match(&host))
+            || self.regexes.iter().any(|regex| regex.is_match(rest))
+    }
+
+    /// Puts the hosts where they are found; gives back the index of one that is there twice.
+    fn arrange(&mut self) -> Option<usize> {
+        let mut names = Names::default();
+        let mut twice = None;
+        for (at, (name, path)) in self.hosts.iter().enumerate() {
+            if !names.add(name, path.clone()) {
+                twice = Some(at);
+            }
+        }
+        self.names = Arc::new(names);
+        twice
+    }
+}
+
+/// `valid_referers none | blocked | server_names | host | ~pattern ...`
+fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut conf = match s.first(d) {
+        true => Conf::default(),
+        false => (*s.location.referer).clone(),
+    };
+    let table = Arc::make_mut(&mut conf.table);
+    for word in &d.args {
+        let fault = |what: &str| d.error_at(word, format!("{what} \"{}\"", word.lossy()));
+        match word.bytes.as_slice() {
+            b"" => return Err(fault("invalid referer")),
+            b"none" => conf.none = true,
+            b"blocked" => conf.blocked = true,
+            b"server_names" => conf.server_names = true,
+            b"~" => return Err(fault("empty regex in")),
+            [b'~', pattern @ ..] => {
+                let regex = Regex::new(&mut s.setup.variables, pattern, true);
+                table.regexes.push(regex.map_err(|text| d.error_at(word, text))?);
+            }
+            text => {
+                let slash = memchr::memchr(b'/', text).unwrap_or(text.len());
+                let (host, path) = text.split_at(slash);
+                let names = ServerName::parse(host)
+                    .filter(|names| !names.iter().any(|n| matches!(n, ServerName::Bad(_))))
+                    .ok_or_else(|| fault("invalid hostname or wildcard"))?;
+                table.hosts.extend(names.into_iter().map(|name| (name, path.to_vec())));
+                if table.arrange().is_some() {
+                    return Err(fault("conflicting parameter"));
+                }
+            }
+        }
+    }
+    s.location.referer = Arc::new(conf);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::{complaint, site};
+
+    fn allows(parameters: &str, rest: &str) -> bool {
+        let text = format!("server {{ server_name own.org; valid_referers {parameters}; }}");
+        let site = site(&text).unwrap();
+        let conf = site.locations().iter().find(|l| !l.conf.referer.table.hosts.is_empty());
+        conf.unwrap().conf.referer.table.allows(rest.as_bytes())
+    }
+
+    #[test]
+    fn hosts_and_paths() {
+        assert!(allows("*.example.com example.org/a", "www.EXAMPLE.com/x"));
+        assert!(!allows("*.example.com", "example.com/"));
+        assert!(allows("example.org/a", "example.org:81/ab"));
+        assert!(!allows("example.org/a", "example.org/b"));
+        assert!(!allows("example.org/a", "example.org"));
+        assert!(allows("server_names", "own.org/"));
+        assert!(allows(r"x.y ~\.google\.", "www.google.com/"));
+        assert!(!allows("x.y", &"h".repeat(300)));
+    }
+
+    #[test]
+    fn complaints_are_those_of_nginx() {
+        for (text, expected) in [
+            ("valid_referers '';", "invalid referer \"\""),
+            ("valid_referers ~;", "empty regex in \"~\""),
+            ("valid_referers a*b;", "invalid hostname or wildcard \"a*b\""),
+            (
+                "valid_referers none;",
+                "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" \
+                 directive without any valid referer",
+            ),
+            ("valid_referers a.b a.b;", "conflicting parameter \"a.b\""),
+        ] {
+            assert_eq!(complaint(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Links that only who knows a secret can make, and that may expire. nginx: ngx_http_secure_link_module.
+
+use md5::{Digest, Md5};
+use weir_conf::{Directive as Line, Error, values};
+use weir_proto::base64::{self, Alphabet};
+
+use crate::configure::Setup;
+use crate::modules::{Module, Settings};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+use crate::template::Template;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// `secure_link`: the checksum, and behind a comma the time until which the link is good.
+    link: Option<Template>,
+    /// `secure_link_md5`: what the checksum is of.
+    md5: Option<Template>,
+    /// `secure_link_secret`
+    secret: Option<Vec<u8>>,
+    /// What this block itself says.
+    own: Own,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Own {
+    link: bool,
+    secret: bool,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut std::sync::Arc<Self>) {
+        if conf.own.link || conf.own.secret {
+            Scope::change(conf).own = Own::default();
+        }
+    }
+
+    /// The two ways exclude each other: that of this block counts.
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        match s.location.secure_link.own {
+            Own { link: true, secret: true } => Err(Error::emerg(
+                "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
+            )),
+            Own { secret: true, .. } => {
+                let conf = Scope::change(&mut s.location.secure_link);
+                (conf.link, conf.md5) = (None, None);
+                Ok(())
+            }
+            Own { .. } => Ok(()),
+        }
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "secure_link",
+        help: "Where a link's checksum and time are.",
+        set: Set::Simple(|s, d| {
+            let value = template(s, d)?;
+            let conf = Scope::change(&mut s.location.secure_link);
+            (conf.link, conf.own.link) = (value, true);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "secure_link_md5",
+        help: "What the checksum of a link is of.",
+        set: Set::Simple(|s, d| {
+            let value = template(s, d)?;
+            let conf = Scope::change(&mut s.location.secure_link);
+            (conf.md5, conf.own.link) = (value, true);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "secure_link_secret",
+        help: "The secret of links of the form /prefix/checksum/link.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            let conf = Scope::change(&mut s.location.secure_link);
+            conf.secret = d.arg(0).map(|word| word.bytes.clone());
+            conf.own.secret = true;
+            Ok(())
+        }),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_secure_link", directives: DIRECTIVES, init };
+
+fn init(setup: &mut Setup<'_>) {
+    setup.variables.define_kept("secure_link", |r, out| match &r.conf().secure_link.secret {
+        Some(secret) => by_secret(r, secret, out),
+        None => by_checksum(r, out),
+    });
+    setup.variables.define("secure_link_expires", |r, out| {
+        let expires = r.contexts.secure_link.as_deref();
+        out.extend_from_slice(expires.unwrap_or_default());
+        expires.is_some()
+    });
+}
+
+fn template(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(None) };
+    let template = Template::new(&mut s.setup.variables, &word.bytes);
+    template.map(Some).map_err(|text| d.error_at(word, text))
+}
+
+/// `1` for a good link, `0` for one whose time has passed.
+fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let conf = &r.conf().secure_link;
+    let (Some(link), Some(md5)) = (&conf.link, &conf.md5) else { return false };
+    let value = link.eval(r).into_owned();
+    let (checksum, expires) = match memchr::memchr(b',', &value) {
+        Some(at) => (&value[..at], Some(&value[at + 1..])),
+        None => (value.as_slice(), None),
+    };
+    let mut until = None;
+    if let Some(text) = expires {
+        until = values::number(text).filter(|time| *time > 0);
+        if until.is_none() {
+            return false;
+        }
+        r.contexts.secure_link = Some(text.into());
+    }
+    let checksum = match checksum.len() {
+        0..=24 => base64::decode(Alphabet::Url, checksum),
+        _ => None,
+    };
+    let expected = Md5::digest(&*md5.eval(r));
+    if !checksum.is_some_and(|checksum| same(&checksum, &expected)) {
+        return false;
+    }
+    let now = r.worker.handle.wall().secs;
+    let passed = until.is_some_and(|until| i64::try_from(until).is_ok_and(|until| until < now));
+    out.push(if passed { b'0' } else { b'1' });
+    true
+}
+
+/// What follows the checksum, of a request for `/prefix/checksum/link`.
+fn by_secret(r: &Request, secret: &[u8], out: &mut Vec<u8>) -> bool {
+    let target = r.text(r.head().target);
+    let mut parts = target.get(1..).unwrap_or_default().splitn(3, |b| *b == b'/');
+    let (Some(_), Some(checksum), Some(link)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let expected = Md5::new().chain_update(link).chain_update(secret).finalize();
+    let good = !link.is_empty() && unhex(checksum).is_some_and(|bytes| same(&bytes, &expected));
+    if good {
+        out.extend_from_slice(link);
+    }
+    good
+}
+
+fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_chunks::<2>();
+    let digit = |ch: u8| char::from(ch).to_digit(16);
+    let bytes = pairs.iter().map(|[a, b]| Some((digit(*a)? << 4 | digit(*b)?) as u8));
+    if rest.is_empty() { bytes.collect() } else { None }
+}
+
+/// Compares in a time that does not tell where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::complaint;
+
+    #[test]
+    fn hexadecimal() {
+        assert_eq!(unhex(b"00fFa1"), Some(vec![0, 255, 161]));
+        assert_eq!(unhex(b"0"), None);
+        assert_eq!(unhex(b"0g"), None);
+    }
+
+    #[test]
+    fn equality_needs_the_same_length() {
+        assert!(same(b"ab", b"ab"));
+        assert!(!same(b"ab", b"ac"));
+        assert!(!same(b"a", b"ab"));
+    }
+
+    #[test]
+    fn the_two_ways_exclude_each_other() {
+        let text =
+            "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"";
+        assert_eq!(complaint("secure_link_secret a; secure_link_md5 b;"), text);
+        assert_eq!(complaint("secure_link $arg_a; secure_link_md5 b;"), "");
+    }
+}

@@ -1,0 +1,388 @@
+//! Gives each client a cookie by which it is known again. nginx: ngx_http_userid_filter_module.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_conf::{Directive as Line, Error, values};
+use weir_log::Level;
+use weir_proto::base64::{self, Alphabet};
+use weir_proto::http1::HeaderId;
+use weir_proto::{date, uri};
+
+use crate::configure::Setup;
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+use crate::variables::VariableId;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    mode: Mode,
+    service: Option<u32>,
+    name: Vec<u8>,
+    domain: Vec<u8>,
+    path: Vec<u8>,
+    expires: Expires,
+    /// As they stand in the cookie.
+    flags: Vec<&'static str>,
+    p3p: Vec<u8>,
+    mark: Option<u8>,
+    /// `$uid_reset`
+    reset: Option<VariableId>,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            mode: Mode::Off,
+            service: None,
+            name: b"uid".to_vec(),
+            domain: Vec::new(),
+            path: b"; path=/".to_vec(),
+            expires: Expires::Session,
+            flags: Vec::new(),
+            p3p: Vec::new(),
+            mark: None,
+            reset: None,
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+/// `userid`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mode {
+    Off,
+    /// Cookies that came are logged, none is set.
+    Log,
+    V1,
+    V2,
+}
+
+/// `userid_expires`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expires {
+    /// When the browser closes.
+    Session,
+    /// As late as cookies can.
+    Max,
+    /// After so many seconds.
+    After(i64),
+}
+
+/// An identifier: four numbers, whose bytes in the machine's order are the cookie.
+type Uid = [u32; 4];
+
+/// What is known of a request's cookie.
+#[derive(Debug, Default)]
+pub struct Known {
+    got: Option<Uid>,
+    /// The cookie as it came.
+    cookie: Vec<u8>,
+    set: Option<Uid>,
+    /// The cookie that came does not count: `$uid_reset`.
+    reset: bool,
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "userid",
+        help: "Whether cookies are set: v1, on (version 2), log, off.",
+        set: Set::Simple(mode),
+    },
+    setting!("userid_service", userid_filter.service, service, "The number of this server."),
+    setting!("userid_name", userid_filter.name, text, "The cookie's name."),
+    setting!(
+        "userid_domain",
+        userid_filter.domain,
+        |d| attribute(d, "; domain="),
+        "The domain of the cookie."
+    ),
+    setting!("userid_path", userid_filter.path, |d| attribute(d, "; path="), "Its path."),
+    setting!("userid_expires", userid_filter.expires, expires, "How long it is kept."),
+    Directive {
+        name: "userid_flags",
+        help: "Its flags: secure, httponly, samesite=strict|lax|none, off.",
+        set: Set::Simple(flags),
+    },
+    setting!("userid_p3p", userid_filter.p3p, none_or_text, "A `P3P` header beside the cookie."),
+    setting!("userid_mark", userid_filter.mark, mark, "A letter that marks the cookie as renewed."),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_userid", directives: DIRECTIVES, init };
+
+fn init(setup: &mut Setup<'_>) {
+    setup.variables.define("uid_got", |r, out| {
+        let conf = &r.conf().userid_filter;
+        if conf.mode == Mode::Off {
+            return false;
+        }
+        let got = known(r).got;
+        show(&conf.name, got, out)
+    });
+    setup.variables.define("uid_set", |r, out| {
+        let conf = &r.conf().userid_filter;
+        if conf.mode < Mode::V1 {
+            return false;
+        }
+        let set = decide(r).set;
+        show(&conf.name, set, out)
+    });
+    setup.variables.define_changeable("uid_reset", true, |_, _| true);
+}
+
+/// `name=` and the four numbers in hexadecimal.
+fn show(name: &[u8], uid: Option<Uid>, out: &mut Vec<u8>) -> bool {
+    let Some(uid) = uid else { return false };
+    out.extend_from_slice(name);
+    out.push(b'=');
+    out.extend_from_slice(digits(uid).as_bytes());
+    true
+}
+
+fn digits(uid: Uid) -> String {
+    let [a, b, c, d] = uid;
+    format!("{a:08X}{b:08X}{c:08X}{d:08X}")
+}
+
+/// Sets the cookie of an answer.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().userid_filter;
+    if conf.mode < Mode::V1 || !r.is_main() {
+        return Ok(());
+    }
+    let known = decide(r);
+    let Some(uid) = known.set else { return Ok(()) };
+    let mut cookie = conf.name.clone();
+    cookie.push(b'=');
+    match conf.mark.filter(|_| known.got.is_some() && !known.reset) {
+        Some(mark) => {
+            cookie.extend_from_slice(known.cookie.get(..TEXT).unwrap_or_default());
+            cookie.extend_from_slice(&[mark, b'=']);
+        }
+        None => {
+            base64::encode(Alphabet::Plain, &bytes(uid), &mut cookie);
+            if let (Some(mark), [.., place, _]) = (conf.mark, cookie.as_mut_slice()) {
+                *place = mark;
+            }
+        }
+    }
+    match conf.expires {
+        Expires::Session => {}
+        Expires::Max => cookie.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
+        Expires::After(seconds) => {
+            cookie.extend_from_slice(b"; expires=");
+            let now = r.worker.handle.wall().secs;
+            date::cookie(now.saturating_add(seconds), &mut cookie);
+        }
+    }
+    cookie.extend_from_slice(&conf.domain);
+    cookie.extend_from_slice(&conf.path);
+    for flag in &conf.flags {
+        cookie.extend_from_slice(flag.as_bytes());
+    }
+    r.response.headers.add(b"Set-Cookie", &cookie);
+    if !conf.p3p.is_empty() {
+        r.response.headers.add(b"P3P", &conf.p3p);
+    }
+    Ok(())
+}
+
+/// How much of a cookie is the identifier: the end may be a mark, or what old servers left there.
+const TEXT: usize = 22;
+
+fn bytes(uid: Uid) -> Vec<u8> {
+    uid.iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
+/// What came, read once a request.
+fn known(r: &mut Request) -> &mut Known {
+    if r.contexts.userid_filter.is_none() {
+        let known = read(r);
+        r.contexts.userid_filter = Some(Box::new(known));
+    }
+    r.contexts.userid_filter.get_or_insert_default()
+}
+
+fn read(r: &Request) -> Known {
+    let name = &r.conf().userid_filter.name;
+    let mut lines = r.head().all(HeaderId::Cookie).map(|h| h.value.of(&r.buf));
+    let found = lines.find_map(|line| Some((uri::list_value(line, name, b';')?, line)));
+    let Some((cookie, line)) = found else { return Known::default() };
+    let complain = |what: &str| {
+        let line = String::from_utf8_lossy(line);
+        r.log(Level::Error, format_args!("client sent {what} userid cookie \"{line}\""));
+    };
+    let mut known = Known { cookie: cookie.to_vec(), ..Known::default() };
+    let Some(text) = cookie.get(..TEXT) else {
+        complain("too short");
+        return known;
+    };
+    let numbers = base64::decode(Alphabet::Plain, text).map(|bytes| {
+        let (words, _) = bytes.as_chunks::<4>();
+        words.iter().map(|word| u32::from_ne_bytes(*word)).collect::<Vec<_>>()
+    });
+    match numbers.as_deref() {
+        Some([a, b, c, d]) => known.got = Some([*a, *b, *c, *d]).filter(|uid| uid[3] != 0),
+        _ => complain("invalid"),
+    }
+    known
+}
+
+/// What is to be set: nothing where a good cookie came.
+fn decide(r: &mut Request) -> &Known {
+    let conf = &r.conf().userid_filter;
+    let (got, set) = (known(r).got, known(r).set);
+    if set.is_some() {
+        return known(r);
+    }
+    if let Some(uid) = got {
+        let reset = conf.reset.and_then(|id| r.variable_value(id)).unwrap_or_default();
+        if matches!(reset.as_slice(), b"" | b"0") {
+            let known = known(r);
+            let marked = conf
+                .mark
+                .is_none_or(|mark| known.cookie.get(TEXT..TEXT + 2) == Some(&[mark, b'=']));
+            known.set = (!marked).then_some(uid);
+            return known;
+        }
+        known(r).reset = true;
+        if reset == b"log" {
+            let name = String::from_utf8_lossy(&conf.name);
+            let text = digits(uid);
+            r.log(Level::Notice, format_args!("userid cookie \"{name}={text}\" was reset"));
+        }
+    }
+    let uid = fresh(r, conf);
+    let known = known(r);
+    known.set = Some(uid);
+    known
+}
+
+fn fresh(r: &Request, conf: &Conf) -> Uid {
+    /// Counters of this process; loops share them.
+    static V1: AtomicU32 = AtomicU32::new(1);
+    static V2: AtomicU32 = AtomicU32::new(0x0303_0302);
+    let now = r.worker.handle.wall().secs as u32;
+    if conf.mode == Mode::V1 {
+        let number = V1.fetch_add(0x100, Ordering::Relaxed);
+        return [conf.service.unwrap_or(0), now, start(), number];
+    }
+    let place = match conf.service {
+        Some(service) => service.to_be(),
+        None => match r.conn.local().ip() {
+            Some(IpAddr::V4(ip)) => u32::from_ne_bytes(ip.octets()),
+            Some(IpAddr::V6(ip)) => {
+                let [.., a, b, c, d] = ip.octets();
+                u32::from_ne_bytes([a, b, c, d])
+            }
+            None => 0,
+        },
+    };
+    let number = V2.fetch_add(0x100, Ordering::Relaxed).max(0x0303_0302);
+    [place, now.to_be(), start().to_be(), number.to_be()]
+}
+
+/// What tells the counters of processes apart: when it began, and its number.
+fn start() -> u32 {
+    static START: OnceLock<u32> = OnceLock::new();
+    *START.get_or_init(|| {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        ((now.tv_nsec / 20_000) as u32) << 16 | (std::process::id() & 0xffff)
+    })
+}
+
+fn mode(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let mode =
+        d.choice(&[("off", Mode::Off), ("log", Mode::Log), ("v1", Mode::V1), ("on", Mode::V2)])?;
+    let reset = s.setup.variables.refer(b"uid_reset");
+    let conf = Scope::change(&mut s.location.userid_filter);
+    (conf.mode, conf.reset) = (mode, Some(reset));
+    Ok(())
+}
+
+fn service(d: &Line) -> Result<Option<u32>, Error> {
+    Ok(Some(d.number()? as u32))
+}
+
+fn text(d: &Line) -> Result<Vec<u8>, Error> {
+    Ok(d.arg(0).map(|word| word.bytes.clone()).unwrap_or_default())
+}
+
+fn none_or_text(d: &Line) -> Result<Vec<u8>, Error> {
+    text(d).map(|text| if text == b"none" { Vec::new() } else { text })
+}
+
+fn attribute(d: &Line, name: &str) -> Result<Vec<u8>, Error> {
+    let text = text(d)?;
+    if name == "; domain=" && text == b"none" {
+        return Ok(Vec::new());
+    }
+    Ok([name.as_bytes(), &text].concat())
+}
+
+fn expires(d: &Line) -> Result<Expires, Error> {
+    match d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default() {
+        b"max" => Ok(Expires::Max),
+        b"off" => Ok(Expires::Session),
+        text => match values::sec(text).map(i64::try_from) {
+            Some(Ok(0)) => Ok(Expires::Session),
+            Some(Ok(seconds)) => Ok(Expires::After(seconds)),
+            _ => Err(d.problem("invalid value")),
+        },
+    }
+}
+
+fn flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    /// In the order in which they stand in the cookie.
+    const FLAGS: [(&str, &str); 5] = [
+        ("secure", "; secure"),
+        ("httponly", "; httponly"),
+        ("samesite=strict", "; samesite=strict"),
+        ("samesite=lax", "; samesite=lax"),
+        ("samesite=none", "; samesite=none"),
+    ];
+    s.once(d)?;
+    let said = |name: &str| d.args.iter().any(|w| w.bytes.eq_ignore_ascii_case(name.as_bytes()));
+    let list = FLAGS.iter().filter(|(name, _)| said(name)).map(|(_, text)| *text);
+    Scope::change(&mut s.location.userid_filter).flags = list.collect();
+    Ok(())
+}
+
+fn mark(d: &Line) -> Result<Option<u8>, Error> {
+    match d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default() {
+        b"off" => Ok(None),
+        [mark] if mark.is_ascii_alphanumeric() || *mark == b'=' => Ok(Some(*mark)),
+        _ => Err(d.problem("value must be \"off\" or a single letter, digit or \"=\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::complaint;
+
+    #[test]
+    fn an_identifier_survives_its_cookie() {
+        let uid = [1, 0xffff_ffff, 7, 0x0303_0302];
+        let mut text = Vec::new();
+        base64::encode(Alphabet::Plain, &bytes(uid), &mut text);
+        let back = base64::decode(Alphabet::Plain, &text[..TEXT]).unwrap();
+        assert_eq!(back, bytes(uid));
+        assert_eq!(digits(uid), "00000001FFFFFFFF0000000703030302");
+    }
+
+    #[test]
+    fn complaints_are_those_of_nginx() {
+        let text =
+            "\"userid_mark\" directive value must be \"off\" or a single letter, digit or \"=\"";
+        assert_eq!(complaint("userid_mark ab;"), text);
+        assert_eq!(complaint("userid_expires x;"), "\"userid_expires\" directive invalid value");
+    }
+}
