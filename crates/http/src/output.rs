@@ -84,6 +84,7 @@ impl Request {
             self.response.status = self.error_status;
             self.response.status_line = None;
         }
+        self.invite();
         for filter in HEADER_FILTERS {
             filter(self)?;
         }
@@ -93,14 +94,27 @@ impl Request {
             return Ok(());
         }
         self.frame();
-        let mut head = self.worker.handle.take_buf(HEAD);
+        let mut head = std::mem::take(&mut self.output.head);
+        if head.capacity() == 0 {
+            head = self.worker.handle.take_buf(HEAD);
+        }
+        let before = head.len();
         if self.version > Version::Http09 {
             self.write_head(&mut head);
         }
-        self.response.head_bytes = head.len() as u64;
+        self.response.head_bytes = (head.len() - before) as u64;
         self.output.head = head;
         self.response.sent = true;
         Ok(())
+    }
+
+    /// A client that waits for `100 Continue` gets it before an answer that leaves its body unread; error
+    /// pages have withdrawn the invitation.
+    pub fn invite(&mut self) {
+        let asked = std::mem::take(&mut self.body.expects_continue);
+        if asked && self.version == Version::Http11 && self.is_main() {
+            self.output.head.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
     }
 
     /// Decides how the body's end is told: by length, in chunks, or by closing.
@@ -116,6 +130,9 @@ impl Request {
         if response.status == 204 {
             (response.content_length, response.last_modified) = (None, None);
             response.content_type.clear();
+        }
+        if !matches!(response.status, 200 | 206 | 304) {
+            response.last_modified = None;
         }
         let unknown = response.content_length.is_none() || response.expects_trailers;
         if unknown && !bodiless && self.method != Method::Head {
@@ -159,7 +176,10 @@ impl Request {
             out.extend_from_slice(b"\r\nLast-Modified: ");
             out.extend_from_slice(&weir_proto::date::imf_fixdate(time));
         }
-        if let Some(location) = &response.location {
+        let location = response.location.as_deref();
+        // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
+        let own = location.filter(|l| l.starts_with(b"/") && self.conf().core.absolute_redirect);
+        if let Some(location) = own {
             out.extend_from_slice(b"\r\nLocation: ");
             self.write_location(location, out);
         }
@@ -169,6 +189,10 @@ impl Request {
         self.write_connection(out);
         if response.varies_by_encoding && self.conf().gzip_filter.vary {
             out.extend_from_slice(b"\r\nVary: Accept-Encoding");
+        }
+        if let Some(location) = location.filter(|_| own.is_none()) {
+            out.extend_from_slice(b"\r\nLocation: ");
+            out.extend_from_slice(location);
         }
         if let Some(etag) = &response.etag {
             out.extend_from_slice(b"\r\nETag: ");
@@ -207,10 +231,6 @@ impl Request {
     /// `absolute_redirect`: a path becomes a URL of this server.
     fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
         let core = &self.conf().core;
-        if location.first() != Some(&b'/') || !core.absolute_redirect {
-            out.extend_from_slice(location);
-            return;
-        }
         out.extend_from_slice(b"http://");
         if core.server_name_in_redirect {
             out.extend_from_slice(self.server.name().as_bytes());

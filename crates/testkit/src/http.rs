@@ -85,10 +85,15 @@ impl Client {
 
     /// Reads to the end of the connection.
     pub fn rest(&mut self) -> String {
+        String::from_utf8_lossy(&self.rest_bytes()).into_owned()
+    }
+
+    /// As [`Client::rest`], the bytes as they came.
+    pub fn rest_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // What came before a reset is there all the same.
         let _ = self.stream.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
+        bytes
     }
 
     fn body(&mut self, response: &Response) -> std::io::Result<Vec<u8>> {

@@ -125,6 +125,11 @@ impl Request {
         self.body.at += step.consumed;
         self.body.done = step.done;
         self.body.received += step.data.len() as u64;
+        if step.done && self.body.chunked {
+            // Now the length is known; of a body that nobody asked for nothing is left.
+            let left = if self.body.discarding { 0 } else { self.body.received };
+            self.body.length = Some(left);
+        }
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;
         if self.body.chunked && limit > 0 && received > limit && !self.body.discarding {

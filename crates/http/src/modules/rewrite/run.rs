@@ -237,7 +237,12 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
     }
     let text = text.unwrap_or(&NOTHING);
     if matches!(status, 301 | 302 | 303 | 307 | 308) {
+        r.invite();
         r.response.location = Some(text.eval(r).into_owned());
+        return Step::Status(status);
+    }
+    // Before the text is made, since variables tell what came of the body.
+    if let Err(status) = r.discard_received() {
         return Step::Status(status);
     }
     let bytes = match text.shared() {
