@@ -162,7 +162,11 @@ impl Requests {
         ]);
         let mut head = format!("{method} {path} HTTP/{version}\r\nHost: {host}\r\n");
         for _ in 0..self.below(3) {
-            head += self.header();
+            let header = self.header();
+            // `$http_x` joins the values of several lines only since nginx 1.23.
+            if !header.starts_with("X:") || !head.contains("\r\nX:") {
+                head += header;
+            }
         }
         let mut body = Vec::new();
         if matches!(method, "POST" | "PUT" | "PATCH") {

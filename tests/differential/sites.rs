@@ -76,9 +76,11 @@ const BODIES: &str = r#"
         server {
             listen 127.0.0.1:%%PORT%%; server_name localhost; root %%DIR%%/html;
             location / { return 200 "$request_length|$content_length|$content_type"; }
-            location /pass { proxy_pass http://back; proxy_set_header X-Extra "$host"; }
-            location /pass/uri/ { proxy_pass http://back/mapped/; proxy_http_version 1.1; proxy_set_header Connection ""; }
-            location /unbuffered { proxy_pass http://back; proxy_request_buffering off; proxy_buffering off; proxy_http_version 1.1; }
+            # Said, since older releases of nginx have other defaults.
+            proxy_http_version 1.1; proxy_set_header Connection "";
+            location /pass { proxy_pass http://back; proxy_set_header X-Extra "$host"; proxy_set_header Connection ""; }
+            location /pass/uri/ { proxy_pass http://back/mapped/; }
+            location /unbuffered { proxy_pass http://back; proxy_request_buffering off; proxy_buffering off; }
         }
         server {
             listen 127.0.0.1:%%PORT1%%;
