@@ -140,8 +140,9 @@ fn what_is_no_request_is_refused() {
     }
     let text = raw(server.port(), format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\r\n\r\n"));
     assert!(text.contains("<center>Request Header Or Cookie Too Large</center>"), "{text}");
-    server.wait_log("client sent too long URI while", 0);
-    server.wait_log("client sent invalid method", 1);
+    server.wait_log("client sent too long URI while reading client request line", 1);
+    server.wait_log("client sent invalid method while reading client request line", 1);
+    server.wait_log("\"Host\" header while reading client request headers", 1);
 }
 
 #[test]

@@ -289,12 +289,15 @@ async fn read_head(r: &mut Request) -> Head {
         match read_more(r, &conn, &mut deadline).await {
             Ok(0) if r.buf.is_empty() => return Head::Over(0),
             Ok(0) => {
-                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                let text = "client prematurely closed connection";
+                r.log(Level::Info, format_args!("{text} while {}", reading(r)));
                 return Head::Over(400);
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                r.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                let text = "client timed out (110: Connection timed out)";
+                r.log(Level::Info, format_args!("{text} while {}", reading(r)));
+                r.conn.timed_out(&r.conf().core);
                 return Head::Over(408);
             }
             Err(_) if r.buf.is_empty() => return Head::Over(0),
@@ -328,13 +331,24 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
 }
 
 fn refused(r: &mut Request, error: &HeadError) -> Head {
-    r.log(Level::Info, format_args!("{}", error.reason(&r.buf)));
+    let doing = match error {
+        HeadError::InvalidHostInLine => READING_LINE,
+        _ => reading(r),
+    };
+    r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     if error.line_parsed() {
         request_head::take_line(r);
     }
     // What follows the fault cannot be told from a body: it is not read as another request.
     r.body.refused(r.buf.len(), error.lingers());
     Head::Refused(error.status())
+}
+
+const READING_LINE: &str = "reading client request line";
+
+/// What nginx's log says of where in the head a client failed.
+fn reading(r: &Request) -> &'static str {
+    if r.parser.line_parsed() { "reading client request headers" } else { READING_LINE }
 }
 
 async fn read_more(

@@ -261,11 +261,9 @@ impl Request {
     fn describe(&self, line: &mut String) {
         use std::fmt::Write;
         let _ = write!(line, ", client: {}, server: {}", self.peer().host(), self.server.name());
-        let head = self.head();
-        if head.line_end > 0 {
-            let request = self.buf.get(..head.line_end as usize).unwrap_or_default();
-            let _ =
-                write!(line, ", request: \"{}\"", String::from_utf8_lossy(request.trim_ascii()));
+        let request = self.parser.logged_line(&self.buf);
+        if !request.is_empty() {
+            let _ = write!(line, ", request: \"{}\"", String::from_utf8_lossy(request));
         }
         if !self.is_main() {
             let _ = write!(line, ", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
@@ -26,6 +27,9 @@ mod walk;
 
 pub use cache::Caches;
 pub use turn::TurnFiles;
+
+/// Files of a turn that nothing followed are closed after this time.
+const CLOSE_AFTER: Duration = Duration::from_millis(500);
 
 /// An open file, and what it is.
 #[derive(Debug, Clone)]
@@ -111,9 +115,24 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
         worker.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
     }
     if let Ok(opened) = &opened {
-        worker.turn_files.borrow_mut().put(now, path, opened);
+        remember(r, path, opened);
     }
     opened
+}
+
+/// Remembers a file to the end of the turn. No file stays open for long on that account when nobody asks for
+/// another one.
+fn remember(r: &Request, path: &[u8], opened: &Opened) {
+    let worker = &r.worker;
+    let mut files = worker.turn_files.borrow_mut();
+    files.put(worker.handle.now(), path, opened);
+    if files.needs_closing() {
+        let worker = worker.clone();
+        r.worker.handle.spawn(async move {
+            worker.handle.sleep(CLOSE_AFTER).await;
+            worker.turn_files.borrow_mut().close();
+        });
+    }
 }
 
 /// A file that was opened before and is still known well enough.
@@ -129,7 +148,7 @@ pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>>
     conf.open_files.cache.as_ref()?;
     let known = r.worker.file_caches.borrow_mut().get(&conf.open_files, path, now);
     if let Some(Ok(opened)) = &known {
-        r.worker.turn_files.borrow_mut().put(now, path, opened);
+        remember(r, path, opened);
     }
     known
 }

@@ -15,6 +15,8 @@ const MOST: usize = 256;
 pub struct TurnFiles {
     turn: Option<Instant>,
     files: HashMap<Box<[u8]>, (Opened, Option<Bytes>)>,
+    /// Somebody will call [`TurnFiles::close`].
+    closing: bool,
 }
 
 impl TurnFiles {
@@ -51,6 +53,17 @@ impl TurnFiles {
         if let Some(file) = self.files.get_mut(path) {
             file.1 = Some(content.clone());
         }
+    }
+
+    /// True once after each [`TurnFiles::close`]: the caller sees to the next one.
+    pub fn needs_closing(&mut self) -> bool {
+        !std::mem::replace(&mut self.closing, true)
+    }
+
+    /// Forgets all files, and so closes them.
+    pub fn close(&mut self) {
+        self.files.clear();
+        self.closing = false;
     }
 
     /// Another turn has begun: nothing of the last one holds.
