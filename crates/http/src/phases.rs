@@ -276,7 +276,11 @@ async fn unauthorized(r: &mut Request) -> Step {
 
 async fn content(r: &mut Request) -> Step {
     if let Some(handler) = r.conf().core.handler {
-        return handler.call(r).await;
+        match handler.call(r).await {
+            // Not for this path: a directory of videos has an index like others.
+            Step::Next => {}
+            end => return end,
+        }
     }
     for handler in PHASES.content {
         match handler.call(r).await {

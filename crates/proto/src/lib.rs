@@ -8,6 +8,7 @@ pub mod conditional;
 pub mod date;
 pub mod dns;
 pub mod http1;
+pub mod mp4;
 pub mod proxy_protocol;
 pub mod range;
 mod span;

@@ -18,6 +18,7 @@ pub mod browser;
 pub mod core;
 pub mod dav;
 pub mod empty_gif;
+pub mod flv;
 pub mod geo;
 pub mod gunzip_filter;
 pub mod gzip_filter;
@@ -29,6 +30,7 @@ pub mod limit_req;
 pub mod log;
 pub mod map;
 pub mod mirror;
+pub mod mp4;
 pub mod not_modified_filter;
 pub mod proxy;
 pub mod random_index;
@@ -110,6 +112,7 @@ modules! {
     core,
     dav,
     empty_gif,
+    flv,
     geo,
     gunzip_filter,
     gzip_filter,
@@ -121,6 +124,7 @@ modules! {
     log,
     map,
     mirror,
+    mp4,
     proxy,
     random_index,
     realip,

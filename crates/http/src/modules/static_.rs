@@ -1,6 +1,6 @@
 //! Answers with files. nginx: ngx_http_static_module.
 
-use weir_engine::FileKind;
+use weir_engine::{Chain, FileKind};
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::Escape;
@@ -32,6 +32,35 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         });
     }
     Answer::Later(Box::pin(open_and_send(r, path)))
+}
+
+/// Opens the file that the path stands for, for a handler that sends a part of it; the file's name comes with
+/// it. What is no file is left to the handlers behind.
+pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
+    let mut path = Vec::new();
+    if !r.conf().core.map_path_into(r, &mut path) {
+        return Err(Step::Status(500));
+    }
+    match files::open(r, &path).await {
+        Ok(opened) if opened.info.kind == FileKind::File => Ok((opened, path)),
+        Ok(_) => Err(Step::Next),
+        Err(error) => Err(refuse(r, error, &path)),
+    }
+}
+
+/// Answers with something made of a file.
+pub async fn send_part(r: &mut Request, opened: &Opened, body: Chain) -> Step {
+    if let Err(step) = describe(r, opened) {
+        return step;
+    }
+    r.response.content_length = Some(body.len());
+    if let Err(step) = r.send_head() {
+        return step;
+    }
+    match r.send_body(body, true).await {
+        Ok(()) => Step::Sent,
+        Err(_) => Step::Abort,
+    }
 }
 
 async fn open_and_send(r: &mut Request, path: Vec<u8>) -> Step {

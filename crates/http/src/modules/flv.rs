@@ -1,0 +1,64 @@
+//! Flash video from a place in the file on. nginx: ngx_http_flv_module.
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error, values};
+use weir_engine::{Chain, Segment};
+use weir_proto::http1::Method;
+use weir_proto::uri;
+
+use crate::modules::static_;
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Handler, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set};
+
+/// Settings: none but the handler of the location.
+#[derive(Debug, Clone, Default)]
+pub struct Conf;
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "flv",
+    help: "Sends Flash videos from the byte `start` of the query on.",
+    set: Set::Simple(set),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, init: |_| {} };
+
+/// What a part of a file begins with: signature, version, audio and video, length of this header, no tag
+/// before.
+const HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
+
+/// The location's handler.
+fn handler(r: &mut Request) -> Answer<'_> {
+    if !matches!(r.method, Method::Get | Method::Head) {
+        return Answer::Now(Step::Status(405));
+    }
+    if r.path.ends_with(b"/") {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(send(r)))
+}
+
+async fn send(r: &mut Request) -> Step {
+    let (opened, _) = match static_::open_file(r).await {
+        Ok(opened) => opened,
+        Err(step) => return step,
+    };
+    let size = opened.info.len;
+    let start = uri::arg(&r.args, b"start").and_then(values::number);
+    let start = start.filter(|start| *start < size).unwrap_or(0);
+    let mut chain = Chain::new();
+    if start > 0 {
+        chain.push(Bytes::from_static(HEADER));
+    }
+    chain.push(Segment::File { file: opened.file.clone(), offset: start, len: size - start });
+    static_::send_part(r, &opened, chain).await
+}
+
+fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).handler = Some(Handler::Either(handler));
+    Ok(())
+}

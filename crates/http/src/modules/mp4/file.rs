@@ -1,0 +1,100 @@
+//! Looking through a file for what is to be cut. Waits for the disk: for a thread of the pool.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use weir_proto::mp4::{self, Cut, Place, Problem, Wanted};
+
+/// More than any `ftyp` needs.
+const LARGEST_FTYP: u64 = 1024;
+
+/// What a file came to.
+pub enum Found {
+    /// The file itself is what is wanted.
+    Whole,
+    /// `ftyp`, and what follows it.
+    Part(Vec<u8>, Cut),
+    /// What is wrong with it.
+    Problem(Problem),
+    /// The disk did not answer.
+    Failed(io::Error),
+}
+
+enum Stop {
+    Whole,
+    Problem(Problem),
+    Failed(io::Error),
+}
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Stop {
+        Stop::Problem(problem)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// Finds what is wanted of a file of this size, with a `moov` no larger than `most`.
+pub fn find(file: &File, end: u64, wanted: Wanted, most: u64) -> Found {
+    match search(file, end, wanted, most) {
+        Ok((ftyp, cut)) => Found::Part(ftyp, cut),
+        Err(Stop::Whole) => Found::Whole,
+        Err(Stop::Problem(problem)) => Found::Problem(problem),
+        Err(Stop::Failed(error)) => Found::Failed(error),
+    }
+}
+
+fn search(file: &File, end: u64, wanted: Wanted, most: u64) -> Result<(Vec<u8>, Cut), Stop> {
+    let (mut ftyp, mut moov, mut data) = (Vec::new(), None, None);
+    let mut at = 0;
+    while at < end && (moov.is_none() || data.is_none()) {
+        let mut start = [0; 16];
+        let start = &mut start[..(end - at).min(16) as usize];
+        file.read_exact_at(start, at)?;
+        let Some(header) = mp4::header(start, end - at)? else { break };
+        let (content, next) = (at + header.len, at + header.size);
+        let size = next - content;
+        let duplicate = |name| Problem::In(format!("duplicate mp4 {name} atom"));
+        match &header.name {
+            b"ftyp" if size > LARGEST_FTYP => {
+                return Err(Problem::Of(format!("mp4 ftyp atom is too large:{size}")).into());
+            }
+            b"ftyp" if !ftyp.is_empty() => return Err(duplicate("ftyp").into()),
+            b"ftyp" => {
+                ftyp.extend((size as u32 + 8).to_be_bytes());
+                ftyp.extend(b"ftyp");
+                ftyp.extend(read(file, content, size)?);
+            }
+            b"moov" if moov.is_some() => return Err(duplicate("moov").into()),
+            // The tables come first, and all is wanted: that is the file as it is.
+            b"moov" if data.is_none() && wanted.start == 0 && wanted.length == 0 => {
+                return Err(Stop::Whole);
+            }
+            b"moov" if size > most => {
+                let more = "you may want to increase mp4_max_buffer_size";
+                let text = format!("mp4 moov atom is too large:{size}, {more}");
+                return Err(Problem::Of(text).into());
+            }
+            b"moov" => moov = Some(read(file, content, size)?),
+            b"mdat" if data.is_some() => return Err(duplicate("mdat").into()),
+            b"mdat" => data = Some(content..next),
+            _ => {}
+        }
+        at = next;
+    }
+    let moov = moov.ok_or_else(|| Problem::In("no mp4 trak atoms were found".to_owned()))?;
+    let data = data.ok_or_else(|| Problem::In("no mp4 mdat atom was found".to_owned()))?;
+    let place = Place { end, before: ftyp.len() as u64, data };
+    Ok((ftyp, mp4::cut(&moov, &place, wanted)?))
+}
+
+fn read(file: &File, at: u64, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size as usize];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}

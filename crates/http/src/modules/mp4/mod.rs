@@ -1,0 +1,182 @@
+//! MP4 videos from a time on, up to a time. nginx: ngx_http_mp4_module.
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error};
+use weir_engine::{Chain, Segment};
+use weir_log::{Cause, Level};
+use weir_proto::http1::Method;
+use weir_proto::mp4::Wanted;
+use weir_proto::uri;
+
+use crate::files::Opened;
+use crate::modules::static_;
+use crate::modules::{Module, Settings};
+use crate::phases::{Answer, Handler, Step};
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+
+mod file;
+
+use file::Found;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    buffer_size: u64,
+    max_buffer_size: u64,
+    start_key_frame: bool,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        let (buffer_size, max_buffer_size) = (512 * 1024, 10 * 1024 * 1024);
+        Conf { buffer_size, max_buffer_size, start_key_frame: false }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "mp4",
+        help: "Sends MP4 videos from the second `start` of the query to the second `end`.",
+        set: Set::Simple(set),
+    },
+    setting!(
+        "mp4_buffer_size",
+        mp4.buffer_size,
+        Line::size,
+        "Size that a file's tables may have whatever `mp4_max_buffer_size` says."
+    ),
+    setting!(
+        "mp4_max_buffer_size",
+        mp4.max_buffer_size,
+        Line::size,
+        "The largest tables of a file that are taken into memory."
+    ),
+    setting!(
+        "mp4_start_key_frame",
+        mp4.start_key_frame,
+        Line::flag,
+        "Whether a part begins at a key frame, with what is before its start not shown."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, init: |_| {} };
+
+/// The location's handler.
+fn handler(r: &mut Request) -> Answer<'_> {
+    if !matches!(r.method, Method::Get | Method::Head) {
+        return Answer::Now(Step::Status(405));
+    }
+    if r.path.ends_with(b"/") {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(send(r)))
+}
+
+async fn send(r: &mut Request) -> Step {
+    let (opened, path) = match static_::open_file(r).await {
+        Ok(opened) => opened,
+        Err(step) => return step,
+    };
+    let whole = |opened: &Opened| Segment::File {
+        file: opened.file.clone(),
+        offset: 0,
+        len: opened.info.len,
+    };
+    let mut chain = Chain::new();
+    let Some(wanted) = wanted(&r.args, r.conf().mp4.start_key_frame) else {
+        chain.push(whole(&opened));
+        return static_::send_part(r, &opened, chain).await;
+    };
+    r.response.single_range = true;
+    match find(r, &opened, wanted).await {
+        Found::Whole => chain.push(whole(&opened)),
+        Found::Part(ftyp, cut) => {
+            chain.push(Bytes::from(ftyp));
+            chain.push(Bytes::from(cut.head));
+            let len = cut.data.end - cut.data.start;
+            let (file, offset) = (opened.file.clone(), cut.data.start);
+            chain.push(Segment::File { file, offset, len });
+        }
+        Found::Problem(problem) => {
+            let text = problem.about(&String::from_utf8_lossy(&path));
+            r.log(Level::Error, format_args!("{text}"));
+            return Step::Status(500);
+        }
+        Found::Failed(error) => {
+            let (path, cause) = (String::from_utf8_lossy(&path), Cause(&error));
+            r.log(Level::Crit, format_args!("pread() \"{path}\" failed {cause}"));
+            return Step::Status(500);
+        }
+    }
+    static_::send_part(r, &opened, chain).await
+}
+
+async fn find(r: &Request, opened: &Opened, wanted: Wanted) -> Found {
+    let conf = &r.conf().mp4;
+    let most = conf.max_buffer_size.max(conf.buffer_size);
+    let (file, end) = (opened.file.clone(), opened.info.len);
+    let found = r.worker.handle.files().run(move || file::find(&file, end, wanted, most)).await;
+    found.unwrap_or_else(Found::Failed)
+}
+
+/// What the query asks for, if for a part.
+fn wanted(args: &[u8], key_frame: bool) -> Option<Wanted> {
+    let time = |name: &[u8]| uri::arg(args, name).and_then(milliseconds);
+    let (start, end) = (time(b"start"), time(b"end").filter(|end| *end > 0));
+    let length = end.unwrap_or(0).saturating_sub(start.unwrap_or(0));
+    (start.is_some() || end.is_some()).then(|| Wanted {
+        start: start.unwrap_or(0),
+        length,
+        key_frame,
+    })
+}
+
+/// Seconds with a fraction of any length, of which three digits count.
+fn milliseconds(text: &[u8]) -> Option<u64> {
+    let mut halves = text.splitn(2, |b| *b == b'.');
+    let (whole, fraction) = (halves.next()?, halves.next().unwrap_or_default());
+    if text.is_empty() || !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = fraction.iter().chain(std::iter::repeat(&b'0')).take(3);
+    let value = whole.iter().chain(digits).try_fold(0u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })?;
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
+    Scope::change(&mut s.location.core).handler = Some(Handler::Either(handler));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_in_queries() {
+        for (text, time) in
+            [("7.1", 7100), ("2", 2000), (".5", 500), ("1.23456789", 1234), ("0", 0)]
+        {
+            assert_eq!(milliseconds(text.as_bytes()), Some(time), "{text}");
+        }
+        for text in ["", "1.2.3", "-1", "x", "99999999999999999999"] {
+            assert_eq!(milliseconds(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn spans_in_queries() {
+        let span = |args: &str| wanted(args.as_bytes(), false).map(|w| (w.start, w.length));
+        assert_eq!(span("start=1&end=3"), Some((1000, 2000)));
+        assert_eq!(span("end=3"), Some((0, 3000)));
+        assert_eq!(span("start=3&end=1"), Some((3000, 0)));
+        assert_eq!(span("start=x"), None);
+        assert_eq!(span("end=0"), None);
+    }
+}
