@@ -152,7 +152,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         servers: setup.servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
         variables: setup.variables,
-        upstreams: setup.upstreams.finish()?,
+        upstreams: setup.upstreams.finish(&main.core)?,
         main,
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),

@@ -130,6 +130,9 @@ impl Worker {
             turn_files: RefCell::new(TurnFiles::default()),
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
+        if identity.index == 0 {
+            crate::modules::upstream::dynamic::start(&worker);
+        }
         worker
     }
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use weir_engine::{Chain, ConnectOptions, Handle};
-use weir_proto::dns::{self, Data, Kind, Message};
+use weir_proto::dns::{self, Data, Kind, Message, Record};
 
-use super::{Found, Outcome, Question, Resolver, Unresolved};
+use super::{Found, Outcome, Question, Resolver, Service, Services, Unresolved};
 use crate::address::Address;
 
 /// How long one server is waited for before the next is asked.
@@ -58,6 +58,92 @@ pub async fn ask(
         }
     }
     Err(Unresolved::NO_SUCH_NAME)
+}
+
+/// Asks for the servers of a service, until one of the name servers answers.
+pub async fn services(
+    resolver: &Resolver,
+    handle: &Handle,
+    name: &str,
+) -> Result<Services, Unresolved> {
+    let mut name = name.to_owned();
+    for _ in 0..ALIASES {
+        let message = service(resolver, handle, &name).await?;
+        let mut told = Told::default();
+        told.take(&message);
+        match told.alias.filter(|alias| *alias != name) {
+            Some(alias) if !message.records.iter().any(is_service) => name = alias,
+            _ => return listed(&message, handle.now(), resolver.conf.valid),
+        }
+    }
+    Err(Unresolved::NO_SUCH_NAME)
+}
+
+fn is_service(record: &Record) -> bool {
+    matches!(record.data, Data::Srv { .. })
+}
+
+async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Message, Unresolved> {
+    loop {
+        let server = resolver.server()?;
+        let until = handle.now() + PATIENCE;
+        match server_says(handle, server, name, Kind::Srv, until).await {
+            Ok(message) if message.code != 0 => return Err(Unresolved::Code(message.code)),
+            Ok(message) => return Ok(message),
+            Err(error) => {
+                next_server(handle, &error, resolver.conf.servers.len(), until).await?;
+            }
+        }
+    }
+}
+
+fn listed(
+    message: &Message,
+    now: Instant,
+    valid: Option<Duration>,
+) -> Result<Services, Unresolved> {
+    let (mut list, mut ttl) = (Vec::new(), u32::MAX);
+    for record in &message.records {
+        let Data::Srv { priority, weight, port, target } = &record.data else { continue };
+        let (priority, weight, port) = (*priority, *weight, *port);
+        list.push(Service { priority, weight, port, target: target.clone() });
+        ttl = ttl.min(record.ttl);
+    }
+    if list.is_empty() {
+        return Err(Unresolved::NO_SUCH_NAME);
+    }
+    let valid = valid.unwrap_or(Duration::from_secs(ttl.into())).max(LEAST);
+    Ok(Services { list, until: now + valid })
+}
+
+/// What a failure to ask means: an end, or a pause before the next server.
+async fn next_server(
+    handle: &Handle,
+    error: &io::Error,
+    servers: usize,
+    until: Instant,
+) -> Result<(), Unresolved> {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => return Err(Unresolved::NO_SUCH_NAME),
+        io::ErrorKind::TimedOut => {}
+        // A server that refuses at once must not be asked in a tight circle.
+        _ if servers < 2 => handle.sleep_until(until).await,
+        _ => handle.sleep(PAUSE).await,
+    }
+    Ok(())
+}
+
+impl Resolver {
+    /// Whose turn it is.
+    fn server(&self) -> Result<SocketAddr, Unresolved> {
+        let turn = self.next.get();
+        self.next.set(turn.wrapping_add(1));
+        let servers = &self.conf.servers;
+        match servers.get(turn % servers.len().max(1)) {
+            Some(Address::Inet(server)) => Ok(*server),
+            _ => Err(Unresolved::TimedOut),
+        }
+    }
 }
 
 impl Told {
@@ -117,14 +203,10 @@ async fn servers(
     let conf = &resolver.conf;
     // Two hold the question when nobody waits any more: the table and the task.
     while Rc::strong_count(question) > 2 {
-        let turn = resolver.next.get();
-        resolver.next.set(turn.wrapping_add(1));
-        let Some(Address::Inet(server)) = conf.servers.get(turn % conf.servers.len().max(1)) else {
-            return Err(Unresolved::TimedOut);
-        };
+        let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
         let one = async |wanted: bool, kind| match wanted {
-            true => Some(server_says(handle, *server, name, kind, until).await),
+            true => Some(server_says(handle, server, name, kind, until).await),
             false => None,
         };
         let (v4, v6) = both(one(conf.ipv4, Kind::A), one(conf.ipv6, Kind::Aaaa)).await;
@@ -143,13 +225,7 @@ async fn servers(
                 }
                 return Ok(told);
             }
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                return Err(Unresolved::NO_SUCH_NAME);
-            }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-            // A server that refuses at once must not be asked in a tight circle.
-            Err(_) if conf.servers.len() < 2 => handle.sleep_until(until).await,
-            Err(_) => handle.sleep(PAUSE).await,
+            Err(error) => next_server(handle, &error, conf.servers.len(), until).await?,
         }
     }
     Err(Unresolved::TimedOut)

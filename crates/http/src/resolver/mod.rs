@@ -60,6 +60,28 @@ pub struct Found {
     pub until: Instant,
 }
 
+/// One server of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Lower ones come first.
+    pub priority: u16,
+    /// Its share.
+    pub weight: u16,
+    /// Its port.
+    pub port: u16,
+    /// Its name.
+    pub target: String,
+}
+
+/// The servers of a service, and how long that holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Services {
+    /// The servers.
+    pub list: Vec<Service>,
+    /// Until when.
+    pub until: Instant,
+}
+
 type Outcome = Result<Found, Unresolved>;
 
 /// The resolvers of a loop, one for each `resolver` line in use.
@@ -129,6 +151,19 @@ impl Resolver {
         });
         match either(answered, handle.sleep(timeout)).await {
             Either::Left(outcome) => outcome.map(|found| self.rotated(found)),
+            Either::Right(()) => Err(Unresolved::TimedOut),
+        }
+    }
+
+    /// The servers of a service. Nobody else waits for it, so nothing is kept.
+    pub async fn services(
+        &self,
+        handle: &Handle,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Services, Unresolved> {
+        match either(ask::services(self, handle, name), handle.sleep(timeout)).await {
+            Either::Left(outcome) => outcome,
             Either::Right(()) => Err(Unresolved::TimedOut),
         }
     }

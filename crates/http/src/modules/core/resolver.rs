@@ -27,35 +27,42 @@ pub struct Resolver {
 
 /// `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off] [status_zone=ZONE]`
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let mut resolver = Resolver { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
-    for word in &d.args {
-        let text = word.lossy();
-        let bad = || d.error_at(word, format!("invalid parameter: {text}"));
-        let flag = |value: &str| match value {
-            "on" => Ok(true),
-            "off" => Ok(false),
-            _ => Err(bad()),
-        };
-        match text.split_once('=') {
-            Some(("valid", time)) => {
-                let seconds = values::sec(time.as_bytes()).ok_or_else(bad)?;
-                resolver.valid = Some(Duration::from_secs(seconds));
-            }
-            Some(("ipv4", value)) => resolver.ipv4 = flag(value)?,
-            Some(("ipv6", value)) => resolver.ipv6 = flag(value)?,
-            _ => {
-                let found = address::server(&text, PORT)
-                    .map_err(|e| d.error_at(word, format!("{e} in resolver \"{text}\"")))?;
-                resolver.servers.extend(found);
+    Scope::change(&mut s.location.core).resolver = Some(Arc::new(Resolver::read(d)?));
+    Ok(())
+}
+
+impl Resolver {
+    /// Reads the line, wherever it stands.
+    pub fn read(d: &Line) -> Result<Resolver, Error> {
+        let mut resolver = Resolver { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
+        for word in &d.args {
+            let text = word.lossy();
+            let bad = || d.error_at(word, format!("invalid parameter: {text}"));
+            let flag = |value: &str| match value {
+                "on" => Ok(true),
+                "off" => Ok(false),
+                _ => Err(bad()),
+            };
+            match text.split_once('=') {
+                Some(("valid", time)) => {
+                    let seconds = values::sec(time.as_bytes()).ok_or_else(bad)?;
+                    resolver.valid = Some(Duration::from_secs(seconds));
+                }
+                Some(("ipv4", value)) => resolver.ipv4 = flag(value)?,
+                Some(("ipv6", value)) => resolver.ipv6 = flag(value)?,
+                _ => {
+                    let found = address::server(&text, PORT)
+                        .map_err(|e| d.error_at(word, format!("{e} in resolver \"{text}\"")))?;
+                    resolver.servers.extend(found);
+                }
             }
         }
+        if !resolver.ipv4 && !resolver.ipv6 {
+            return Err(d.error("\"ipv4\" and \"ipv6\" cannot both be \"off\""));
+        }
+        if resolver.servers.is_empty() {
+            return Err(d.error("no name servers defined"));
+        }
+        Ok(resolver)
     }
-    if !resolver.ipv4 && !resolver.ipv6 {
-        return Err(d.error("\"ipv4\" and \"ipv6\" cannot both be \"off\""));
-    }
-    if resolver.servers.is_empty() {
-        return Err(d.error("no name servers defined"));
-    }
-    Scope::change(&mut s.location.core).resolver = Some(Arc::new(resolver));
-    Ok(())
 }

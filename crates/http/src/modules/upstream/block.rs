@@ -9,8 +9,10 @@ use weir_upstream::balance::{
 };
 use weir_upstream::{Options, Peer};
 
+use super::dynamic::Named;
 use super::groups::{Block, Key};
 use super::url::Url;
+use crate::modules::core::Resolver;
 use crate::scope::{Scope, Set};
 use crate::template::Template;
 
@@ -25,7 +27,7 @@ pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         read(s, line)?;
     }
     let block = std::mem::replace(&mut s.setup.upstream, outer).unwrap_or_default();
-    if block.peers.is_empty() {
+    if block.peers.is_empty() && block.named.is_empty() {
         return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
     }
     s.setup.upstreams.define(d, name, block)
@@ -48,6 +50,14 @@ fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {
             block(s, line)?.keepalive.timeout = line.duration()?;
             Ok(())
         }
+        "resolver" => {
+            block(s, line)?.resolver = Some(Arc::new(Resolver::read(line)?));
+            Ok(())
+        }
+        "resolver_timeout" => {
+            block(s, line)?.resolver_timeout = Some(line.duration()?);
+            Ok(())
+        }
         _ => match crate::modules::directive(&name).map(|d| d.set) {
             Some(Set::Simple(set)) => set(s, line),
             _ => Err(line.error(format!("unknown directive \"{name}\""))),
@@ -63,14 +73,39 @@ fn block<'s>(s: &'s mut Scope<'_, '_>, d: &Directive) -> Result<&'s mut Block, E
 /// `server ADDRESS [parameter]...`
 fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(address) = d.args.first() else { return Ok(()) };
-    let mut options = Options::default();
+    let (mut options, mut resolve, mut service) = (Options::default(), false, None);
     for word in d.args.iter().skip(1) {
-        parameter(&mut options, word)
-            .ok_or_else(|| d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())))?;
+        match word.bytes.strip_prefix(b"service=") {
+            Some(b"") => return Err(d.error_at(word, "service is empty")),
+            Some(name) => service = Some(String::from_utf8_lossy(name).into_owned()),
+            None if word.is("resolve") => resolve = true,
+            None => parameter(&mut options, word).ok_or_else(|| {
+                d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))
+            })?,
+        }
     }
-    let name = address.lossy();
+    let name = address.lossy().into_owned();
+    if service.is_some() && !resolve {
+        let text = format!("service upstream \"{name}\" requires \"resolve\" parameter");
+        return Err(d.error_at(address, text));
+    }
     let wrong = |e| d.error_at(address, format!("{e} in upstream \"{name}\""));
     let url = Url::parse(&address.bytes, false).map_err(wrong)?;
+    if service.is_some() && url.port.is_some() {
+        let text = format!("service upstream \"{name}\" may not have port");
+        return Err(d.error_at(address, text));
+    }
+    if service.is_some() && url.address.is_some() {
+        let text = format!("service upstream \"{name}\" requires domain name");
+        return Err(d.error_at(address, text));
+    }
+    if resolve && url.address.is_none() {
+        let host = String::from_utf8_lossy(&url.host).into_owned();
+        let port = url.port.unwrap_or(80);
+        let named = Named { host, port, service, server: name, options };
+        block(s, d)?.named.push(named);
+        return Ok(());
+    }
     let endpoints = url.endpoints(80).map_err(wrong)?;
     let block = block(s, d)?;
     for endpoint in endpoints {
@@ -204,6 +239,6 @@ pub fn zone(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
             return Err(d.error_at(size, format!("zone \"{}\" is too small", name.lossy())));
         }
     }
-    block(s, d)?;
+    block(s, d)?.zone = true;
     Ok(())
 }

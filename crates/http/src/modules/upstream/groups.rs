@@ -1,12 +1,15 @@
 //! The groups of a configuration: those of `upstream { }`, and one for each host that is named without.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_conf::{Directive, Error, Word};
 use weir_upstream::balance::{Balance, RoundRobin};
 use weir_upstream::{Group, Limits, Options, Peer};
 
+use super::dynamic::{Dynamic, Named};
 use super::url::Url;
+use crate::modules::core::{self, Resolver};
 use crate::scope::Spot;
 use crate::template::Template;
 
@@ -35,6 +38,8 @@ pub struct Upstream {
     pub keepalive: Option<Limits>,
     /// What the method hashes.
     pub key: Key,
+    /// Servers whose names are looked up again and again.
+    pub dynamic: Option<Dynamic>,
     host: Vec<u8>,
     /// 0 for a block, whose servers have their own.
     port: u16,
@@ -61,6 +66,14 @@ pub struct Block {
     pub key: Key,
     /// `keepalive` and kin.
     pub keepalive: Limits,
+    /// Servers with `resolve`.
+    pub named: Vec<Named>,
+    /// `zone`
+    pub zone: bool,
+    /// `resolver`
+    pub resolver: Option<Arc<Resolver>>,
+    /// `resolver_timeout`
+    pub resolver_timeout: Option<Duration>,
 }
 
 /// All groups while the configuration is read.
@@ -139,8 +152,9 @@ impl Drafts {
     }
 
     /// All groups; names that stand for no block are looked up now.
-    pub fn finish(self) -> Result<Upstreams, Error> {
-        let built: Result<Vec<Upstream>, Error> = self.0.into_iter().map(Draft::finish).collect();
+    pub fn finish(self, core: &core::Conf) -> Result<Upstreams, Error> {
+        let built: Result<Vec<Upstream>, Error> =
+            self.0.into_iter().map(|draft| draft.finish(core)).collect();
         Ok(Upstreams(built?))
     }
 }
@@ -151,18 +165,11 @@ impl Draft {
         mine == port.unwrap_or(default_port)
     }
 
-    fn finish(self) -> Result<Upstream, Error> {
+    fn finish(self, core: &core::Conf) -> Result<Upstream, Error> {
         let name = String::from_utf8_lossy(&self.host).into_owned();
         let seed = seed(&self.host);
         if let Some(block) = self.block {
-            let usual = block.peers.iter().any(|p| !p.options.backup);
-            if !usual {
-                return Err(self.at.error(format!("no servers in upstream \"{name}\"")));
-            }
-            let balance = block.balance.unwrap_or_else(|| Box::new(RoundRobin));
-            let keepalive = Some(block.keepalive).filter(|k| k.idle > 0);
-            let group = Arc::new(Group::new(name, block.peers, balance, seed));
-            return Ok(Upstream { group, keepalive, key: block.key, host: self.host, port: 0 });
+            return block.finish(core, self.at, self.host);
         }
         let found = self
             .url
@@ -172,7 +179,49 @@ impl Draft {
         let peers = found.into_iter().map(each).collect();
         let group = Arc::new(Group::new(name.clone(), peers, Box::new(RoundRobin), seed));
         let port = self.port.unwrap_or(self.default_port);
-        Ok(Upstream { group, keepalive: None, key: Key::Nothing, host: self.host, port })
+        Ok(Upstream {
+            group,
+            keepalive: None,
+            key: Key::Nothing,
+            dynamic: None,
+            host: self.host,
+            port,
+        })
+    }
+}
+
+impl Block {
+    fn finish(self, core: &core::Conf, at: Spot, host: Vec<u8>) -> Result<Upstream, Error> {
+        let name = String::from_utf8_lossy(&host).into_owned();
+        let usual = self.peers.iter().any(|p| !p.options.backup);
+        if !usual && !self.named.iter().any(|n| !n.options.backup) {
+            return Err(at.error(format!("no servers in upstream \"{name}\"")));
+        }
+        let resolver = self.resolver.or_else(|| core.resolver.clone());
+        let timeout = self.resolver_timeout.unwrap_or(core.resolver_timeout);
+        let seed = seed(&host);
+        let balance = self.balance.unwrap_or_else(|| Box::new(RoundRobin));
+        let group = Arc::new(Group::new(name.clone(), self.peers.clone(), balance, seed));
+        let dynamic = match (self.named.is_empty(), resolver) {
+            (true, _) => None,
+            (false, None) => {
+                let text = "no resolver defined to resolve names at run time in upstream";
+                return Err(at.error(format!("{text} \"{name}\"")));
+            }
+            (false, Some(_)) if !self.zone => {
+                let text = "resolving names at run time requires upstream";
+                return Err(at.error(format!("{text} \"{name}\" to be in shared memory")));
+            }
+            (false, Some(resolver)) => Some(Dynamic {
+                named: self.named,
+                fixed: self.peers,
+                resolver,
+                timeout,
+                group: group.clone(),
+            }),
+        };
+        let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
+        Ok(Upstream { group, keepalive, key: self.key, dynamic, host, port: 0 })
     }
 }
 
@@ -184,6 +233,11 @@ fn seed(name: &[u8]) -> u64 {
 }
 
 impl Upstreams {
+    /// All of them.
+    pub fn all(&self) -> &[Upstream] {
+        &self.0
+    }
+
     /// A group by its place.
     pub fn get(&self, id: GroupId) -> Option<&Upstream> {
         self.0.get(id.0 as usize)

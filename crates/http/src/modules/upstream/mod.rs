@@ -12,6 +12,7 @@ pub mod body;
 mod client;
 mod connect;
 pub mod driver;
+pub mod dynamic;
 mod fault;
 mod groups;
 mod head;

@@ -1,0 +1,148 @@
+//! Servers of a group whose names are looked up again and again while requests are served: `server ... resolve`.
+//! One loop of each worker looks; the group is what all loops share.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_log::Level;
+use weir_upstream::{Group, Options, Peer};
+
+use super::url::Host;
+use crate::modules::core::Resolver as Conf;
+use crate::resolver::{Service, Unresolved};
+use crate::worker::Worker;
+
+/// A server that is known by name.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// Its name.
+    pub host: String,
+    /// Its port, unless the service tells.
+    pub port: u16,
+    /// `service=`: its SRV records are asked for.
+    pub service: Option<String>,
+    /// The server as written.
+    pub server: String,
+    /// What else is said of it.
+    pub options: Options,
+}
+
+/// The servers of a group that are looked up.
+#[derive(Debug)]
+pub struct Dynamic {
+    /// Who is looked up.
+    pub named: Vec<Named>,
+    /// Who is not.
+    pub fixed: Vec<Arc<Peer>>,
+    /// Where.
+    pub resolver: Arc<Conf>,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+    /// The group.
+    pub group: Arc<Group>,
+}
+
+/// The peers that each name stands for now.
+type Known = Rc<RefCell<Vec<Vec<Arc<Peer>>>>>;
+
+/// Starts to look, on one loop of the worker.
+pub fn start(worker: &Rc<Worker>) {
+    for upstream in worker.site.upstreams.all() {
+        let Some(dynamic) = &upstream.dynamic else { continue };
+        let known: Known = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
+        for i in 0..dynamic.named.len() {
+            worker.handle.spawn(look(worker.clone(), dynamic, known.clone(), i));
+        }
+    }
+}
+
+/// Looks one name up, and again when the answer's time is over, until the worker retires.
+async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: usize) {
+    let Some(named) = dynamic.named.get(i) else { return };
+    while !worker.retiring() {
+        let now = worker.handle.now();
+        let pause = match peers(&worker, dynamic, named).await {
+            Ok((peers, until)) => {
+                publish(dynamic, &known, i, peers);
+                until.saturating_duration_since(now)
+            }
+            Err(why) => {
+                let log = &worker.site.main.core.error_log;
+                let host = &named.host;
+                log.write(Level::Error, None, format_args!("{host} could not be resolved ({why})"));
+                if why == Unresolved::NO_SUCH_NAME {
+                    publish(dynamic, &known, i, Vec::new());
+                }
+                dynamic.timeout
+            }
+        };
+        worker.handle.sleep(pause.max(LEAST)).await;
+    }
+}
+
+/// No name is asked for more often.
+const LEAST: Duration = Duration::from_secs(1);
+
+type Answer = Result<(Vec<Arc<Peer>>, Instant), Unresolved>;
+
+async fn peers(worker: &Worker, dynamic: &Dynamic, named: &Named) -> Answer {
+    let resolver = worker.resolvers.of(&dynamic.resolver);
+    let (handle, timeout) = (&worker.handle, dynamic.timeout);
+    let Some(service) = &named.service else {
+        let found = resolver.resolve(handle, &named.host, timeout).await?;
+        let peers = found.addresses.iter().map(|ip| peer(named, *ip, named.port, None)).collect();
+        return Ok((peers, found.until));
+    };
+    let services = resolver.services(handle, &service_name(service, &named.host), timeout).await?;
+    let first = services.list.iter().map(|s| s.priority).min();
+    let (mut all, mut until, mut failed) = (Vec::new(), services.until, None);
+    for service in &services.list {
+        match resolver.resolve(handle, &service.target, timeout).await {
+            Ok(found) => {
+                until = until.min(found.until);
+                let of = Some((service, Some(service.priority) != first));
+                all.extend(found.addresses.iter().map(|ip| peer(named, *ip, service.port, of)));
+            }
+            Err(why) => failed = Some(why),
+        }
+    }
+    match failed {
+        Some(why) if all.is_empty() => Err(why),
+        _ => Ok((all, until)),
+    }
+}
+
+/// `http` is `_http._tcp.HOST`; a name with a dot is taken as it is.
+fn service_name(service: &str, host: &str) -> String {
+    match service.contains('.') {
+        true => format!("{service}.{host}"),
+        false => format!("_{service}._tcp.{host}"),
+    }
+}
+
+/// A peer at an address; of a service, with its weight, and as a backup if others come first.
+fn peer(
+    named: &Named,
+    ip: std::net::IpAddr,
+    port: u16,
+    service: Option<(&Service, bool)>,
+) -> Arc<Peer> {
+    let mut options = named.options.clone();
+    if let Some((service, later)) = service {
+        options.weight = options.weight.saturating_mul(service.weight.max(1).into());
+        options.backup |= later;
+    }
+    Arc::new(Peer::new(Host::Ip(ip).endpoint(port), named.server.clone(), options))
+}
+
+/// The group gets a new list, if something has changed.
+fn publish(dynamic: &Dynamic, known: &Known, i: usize, mut peers: Vec<Arc<Peer>>) {
+    peers.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut known = known.borrow_mut();
+    let Some(place) = known.get_mut(i).filter(|old| **old != peers) else { return };
+    *place = peers;
+    let all = dynamic.fixed.iter().chain(known.iter().flatten()).cloned().collect();
+    dynamic.group.replace(all);
+}
