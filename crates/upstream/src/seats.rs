@@ -227,7 +227,7 @@ impl Seat {
     pub fn timed(&mut self, header: Option<Duration>, response: Option<Duration>) {
         let average = |old: Duration, new: Option<Duration>| match new {
             Some(new) if old.is_zero() => new,
-            Some(new) => (old * 7 + new) / 8,
+            Some(new) => (old * 19 + new) / 20,
             None => old,
         };
         self.header_time = average(self.header_time, header);

@@ -24,14 +24,29 @@ pub struct LeastTime {
 
 impl LeastTime {
     /// Expected wait: average time, multiplied by the requests that it would have.
-    fn cost(&self, seat: &Seat) -> u128 {
+    fn cost(&self, seat: &Seat, now: Instant) -> u128 {
         let time = match self.measure {
             Measure::Header => seat.header_time,
             Measure::LastByte => seat.response_time,
         };
         let weight = u128::from(seat.peer.options.weight.max(1));
-        time.as_millis() * u128::from(seat.conns + 1) * 1000 / weight
+        clustered(faded(time.as_millis(), seat, now)) * u128::from(seat.conns + 1) * 1000 / weight
     }
+}
+
+/// A slow peer that was left alone gets its chance again: half the time for each `fail_timeout` since.
+fn faded(time: u128, seat: &Seat, now: Instant) -> u128 {
+    let patience = seat.peer.options.fail_timeout.as_secs();
+    let idle = seat.checked.map_or(0, |at| now.saturating_duration_since(at).as_secs());
+    match idle > patience {
+        true => time >> (idle / (patience + 1)).min(127),
+        false => time,
+    }
+}
+
+/// Times that differ by less than 20 ms count as equal, and those above 5 s, too.
+fn clustered(time: u128) -> u128 {
+    if time > 5000 { 5000 } else { time + 20 - time % 20 }
 }
 
 impl Balance for LeastTime {
@@ -41,10 +56,10 @@ impl Balance for LeastTime {
             if !seats.is_free(i, &choice.tried, now) {
                 continue;
             }
-            let cost = seats.list.get(i).map(|s| self.cost(s))?;
+            let cost = seats.list.get(i).map(|s| self.cost(s, now))?;
             least = Some(least.map_or(cost, |l: u128| l.min(cost)));
         }
         let least = least?;
-        seats.smooth(&choice.tried, now, |s| self.cost(s) == least)
+        seats.smooth(&choice.tried, now, |s| self.cost(s, now) == least)
     }
 }

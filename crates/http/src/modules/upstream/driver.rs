@@ -297,7 +297,11 @@ impl Run {
         }
         response::fill(r, passing, protocol, &answer);
         if answer.status == 101 {
-            return self.tunnel(r, talk, &answer).await;
+            // Nothing but a tunnel can follow, and only if the client asked for one.
+            r.keepalive = false;
+            if r.header(weir_proto::http1::HeaderId::Upgrade).is_some() {
+                return self.tunnel(r, talk, &answer).await;
+            }
         }
         let buffering = wishes.buffering.unwrap_or(passing.buffering);
         if !protocol.has_body(r, &answer) {
@@ -345,7 +349,6 @@ impl Run {
     }
 
     async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
-        r.keepalive = false;
         let client = r.conn.clone();
         if let Err(step) = r.send_head() {
             return self.over(r, step);
