@@ -1,5 +1,6 @@
 //! Reads an `http` block into a [`Site`].
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,6 +52,10 @@ pub struct Setup<'a> {
     pub upstreams: Drafts,
     /// The `upstream { }` that is being read.
     pub upstream: Option<Block>,
+    /// Certificates and keys, each read once.
+    pub pem_files: crate::modules::ssl::Files,
+    /// `ssl_session_cache shared:`, by name, with their sizes.
+    pub session_caches: HashMap<String, (u64, Arc<weir_tls::SessionCache>)>,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
     /// `server_names_hash_bucket_size`, where it was set.
@@ -69,6 +74,8 @@ impl<'a> Setup<'a> {
             locations: Vec::new(),
             upstreams: Drafts::default(),
             upstream: None,
+            pem_files: Default::default(),
+            session_caches: HashMap::new(),
             temp_paths: Vec::new(),
             file_caches: 0,
             names_bucket: None,

@@ -11,9 +11,11 @@ use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 use weir_proto::proxy_protocol;
+use weir_tls::{Secured, Wire};
 
 use crate::address::Address;
 use crate::modules::core::Conf;
+use crate::modules::ssl::{self, Secure};
 use crate::phases;
 use crate::request::Request;
 use crate::request_head;
@@ -28,8 +30,10 @@ const LINGER_READ: usize = 4096;
 
 /// What the requests of a connection share.
 pub struct Conn {
-    /// The socket.
-    pub stream: Stream,
+    /// The socket, with or without TLS.
+    pub stream: Wire,
+    /// What is known of its TLS; there too where a client speaks none on a port that wants it.
+    pub tls: Option<Box<Secure>>,
     /// Who is at the other end.
     pub peer: Address,
     /// Which listening socket it came from.
@@ -49,6 +53,8 @@ pub struct Conn {
 
 /// A connection between two requests: small, and free to move to another thread.
 struct Resting {
+    secured: Option<Secured>,
+    tls: Option<Box<Secure>>,
     peer: Address,
     listen: usize,
     number: u64,
@@ -61,10 +67,16 @@ struct Resting {
 }
 
 impl Conn {
+    /// The same connection, with TLS from now on.
+    pub fn secured(self, secured: Secured, tls: Box<Secure>) -> Conn {
+        let (stream, _) = self.stream.part();
+        Conn { stream: Wire::join(stream, Some(secured)), tls: Some(tls), ..self }
+    }
+
     /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
     pub fn timed_out(&self, core: &Conf) {
         if core.reset_timedout_connection {
-            let _ = self.stream.reset_on_close();
+            let _ = self.stream.socket().reset_on_close();
         }
     }
 
@@ -72,13 +84,14 @@ impl Conn {
     pub fn set_nodelay(&self, core: &Conf) {
         if core.tcp_nodelay && !self.nodelay.replace(true) {
             // Unix sockets have no such thing, and no delay.
-            let _ = self.stream.nodelay(true);
+            let _ = self.stream.socket().nodelay(true);
         }
     }
 
     /// The address that the client connected to.
     pub fn local(&self) -> &Address {
-        self.local.get_or_init(|| Address::local_of(&self.stream).unwrap_or(Address::Unknown))
+        self.local
+            .get_or_init(|| Address::local_of(self.stream.socket()).unwrap_or(Address::Unknown))
     }
 }
 
@@ -88,6 +101,8 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
     let number = worker.next_connection();
     let timeout = worker.site.first_timeout(listen);
     let resting = Resting {
+        secured: None,
+        tls: None,
         peer,
         listen,
         number,
@@ -116,13 +131,16 @@ impl Idle for Resting {
             let stays = self.stays;
             return rest(&worker, stream, *self, stays);
         }
+        let stream = Wire::join(stream, self.secured);
         if why != Wake::Ready {
+            stream.close_notify();
             worker.ended(first);
             return;
         }
         stream.set_deadline(None);
-        let conn = Rc::new(Conn {
+        let conn = Conn {
             stream,
+            tls: self.tls,
             peer: self.peer,
             listen: self.listen,
             number: self.number,
@@ -131,8 +149,12 @@ impl Idle for Resting {
             nodelay: Cell::new(self.nodelay),
             proxy: self.proxy,
             local: OnceCell::new(),
-        });
-        handle.spawn(run(conn, worker));
+        };
+        if first && worker.site.protocols(&conn).ssl {
+            handle.spawn(secure(conn, worker));
+        } else {
+            handle.spawn(run(Rc::new(conn), worker, Vec::new()));
+        }
     }
 }
 
@@ -154,8 +176,20 @@ enum After {
     Close,
 }
 
-async fn run(conn: Rc<Conn>, worker: Rc<Worker>) {
+/// Goes through the handshake first.
+async fn secure(conn: Conn, worker: Rc<Worker>) {
+    match ssl::handshake(conn, &worker).await {
+        Some((conn, bytes)) => run(Rc::new(conn), worker, bytes).await,
+        None => worker.ended(true),
+    }
+}
+
+/// Serves requests; `read` is what was read of the first.
+async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
     let mut scratch = worker.take_scratch();
+    if !read.is_empty() {
+        scratch.fill(&mut read);
+    }
     if conn.requests.get() > 0 {
         worker.busy();
     }
@@ -167,6 +201,7 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>) {
         scratch = r.into_scratch();
         scratch.drain(rest_of);
         if matches!(after, After::Close) {
+            conn.stream.close_notify();
             worker.give_scratch(scratch);
             worker.ended(true);
             return;
@@ -205,9 +240,11 @@ fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake) {
     let Some(conn) = Rc::try_unwrap(conn).ok().filter(|_| until > now) else {
         return worker.ended(false);
     };
-    let Conn { stream, peer, listen, number, requests, started, nodelay, proxy, .. } = conn;
+    let Conn { stream, tls, peer, listen, number, requests, started, nodelay, proxy, .. } = conn;
     let (requests, nodelay) = (requests.get(), nodelay.get());
-    let resting = Resting { peer, listen, number, requests, started, nodelay, stays, proxy };
+    let (stream, secured) = stream.part();
+    let resting =
+        Resting { secured, tls, peer, listen, number, requests, started, nodelay, stays, proxy };
     rest(worker, stream, resting, until);
 }
 
@@ -231,7 +268,10 @@ async fn request(r: &mut Request) -> After {
             r.conn.requests.set(r.conn.requests.get() + 1);
             let in_order = match head {
                 Head::Refused(status) => phases::refuse(r, status).await,
-                _ => phases::serve(r).await,
+                _ => match ssl::check(r) {
+                    None => phases::serve(r).await,
+                    Some(status) => phases::refuse(r, status).await,
+                },
             };
             metrics.sub(Metric::Writing, 1);
             in_order
@@ -260,6 +300,7 @@ async fn read_head(r: &mut Request) -> Head {
     let several = !r.site.is_single(&conn);
     let mut deadline = None;
     if conn.requests.get() == 0
+        && conn.tls.is_none()
         && r.site.protocols(&conn).proxy_protocol
         && !read_proxy_header(r, &conn, &mut deadline).await
     {

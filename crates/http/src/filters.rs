@@ -187,9 +187,10 @@ impl Request {
         }
     }
 
-    /// `sendfile off`: files are read.
+    /// `sendfile off`, and TLS: files are read.
     fn must_read(&self, chain: &Chain) -> bool {
-        !self.conf().core.sendfile && chain.segments().any(|s| s.memory().is_none())
+        (!self.conf().core.sendfile || self.conn.stream.is_tls())
+            && chain.segments().any(|s| s.memory().is_none())
     }
 
     async fn run_filters(

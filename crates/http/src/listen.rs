@@ -52,12 +52,17 @@ pub struct Keepalive {
 pub struct Protocols {
     /// `proxy_protocol`: each connection begins with a balancer's header.
     pub proxy_protocol: bool,
+    /// `ssl`
+    pub ssl: bool,
 }
 
 impl Protocols {
     /// What either of two lines asks for.
     pub fn or(self, other: Protocols) -> Protocols {
-        Protocols { proxy_protocol: self.proxy_protocol | other.proxy_protocol }
+        Protocols {
+            proxy_protocol: self.proxy_protocol | other.proxy_protocol,
+            ssl: self.ssl | other.ssl,
+        }
     }
 }
 
@@ -143,7 +148,11 @@ fn parameter(
             line.protocols.proxy_protocol = true;
             return Ok(());
         }
-        ("ssl" | "http2" | "quic", None) => {
+        ("ssl", None) => {
+            line.protocols.ssl = true;
+            return Ok(());
+        }
+        ("http2" | "quic", None) => {
             let known = "parameter of \"listen\" is known but not built into weir yet";
             return Err(d.error_at(word, format!("the \"{name}\" {known}")));
         }

@@ -146,6 +146,12 @@ impl Hosts {
         hit.map_or(self.default, |(_, id)| *id)
     }
 
+    /// The same without the groups of a regular expression; none where only the default is left.
+    pub fn find_named(&self, host: &[u8]) -> Option<ServerId> {
+        let regex = || self.regexes.iter().find(|(regex, _)| regex.is_match(host));
+        self.names.find(host).copied().or_else(|| regex().map(|(_, id)| *id))
+    }
+
     /// True where the default server has all requests.
     pub fn single(&self) -> bool {
         self.regexes.is_empty() && self.names.values().all(|id| *id == self.default)

@@ -231,7 +231,8 @@ impl Request {
     /// `absolute_redirect`: a path becomes a URL of this server.
     fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
         let core = &self.conf().core;
-        out.extend_from_slice(b"http://");
+        let secure = self.conn.stream.is_tls();
+        out.extend_from_slice(if secure { b"https://" } else { b"http://" });
         if core.server_name_in_redirect {
             out.extend_from_slice(self.server.name().as_bytes());
         } else if self.host.is_empty() {
@@ -240,7 +241,8 @@ impl Request {
             out.extend_from_slice(&self.host);
         }
         if core.port_in_redirect
-            && let Some(port) = self.conn.local().port().filter(|p| *p != 80)
+            && let Some(port) =
+                self.conn.local().port().filter(|p| *p != if secure { 443 } else { 80 })
         {
             out.push(b':');
             write_number(u64::from(port), out);

@@ -290,6 +290,11 @@ impl Scratch {
         self.buf.clear();
     }
 
+    /// Takes over what was read of the next request before.
+    pub fn fill(&mut self, read: &mut Vec<u8>) {
+        self.buf.append(read);
+    }
+
     /// True when nothing of a next request was read yet.
     pub fn is_drained(&self) -> bool {
         self.buf.is_empty()

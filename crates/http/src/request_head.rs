@@ -14,7 +14,8 @@ pub fn select_server(r: &mut Request) {
             r.host.make_ascii_lowercase();
         }
     }
-    if r.site.is_single(&r.conn) {
+    if r.site.is_single(&r.conn) || (r.host.is_empty() && r.conn.tls.is_some()) {
+        // Without a name the server stays that was chosen in the handshake.
         return;
     }
     let host = std::mem::take(&mut r.host);

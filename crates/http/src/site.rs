@@ -14,6 +14,7 @@ use crate::location::{Location, LocationId};
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::request::Request;
+use crate::scope::Spot;
 use crate::temp_file::TempPath;
 use crate::variables::Variables;
 
@@ -28,6 +29,8 @@ pub struct Server {
     pub first_name: String,
     /// The settings outside of any location, and the locations inside.
     pub location: LocationId,
+    /// Where it stands in the configuration.
+    pub at: Spot,
 }
 
 impl Server {
@@ -108,6 +111,9 @@ impl Site {
         let mut endpoints: Vec<(Listen, Endpoint)> = Vec::new();
         for group in gather(&lines, warnings)? {
             let (listen, protocols) = (group.listen.clone(), group.protocols.all);
+            if protocols.ssl {
+                group.check_certificates(&list)?;
+            }
             let hosts = group.hosts(&list, parts.names_bucket, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
@@ -153,6 +159,9 @@ impl Site {
 
     /// Who answers on this connection when no name is known.
     pub fn default_server(&'static self, conn: &Conn) -> &'static Server {
+        if let Some(tls) = &conn.tls {
+            return tls.server;
+        }
         self.server(self.hosts(conn).default)
     }
 
@@ -165,6 +174,11 @@ impl Site {
     pub fn server_for(&'static self, r: &mut Request, host: &[u8]) -> &'static Server {
         let hosts = self.hosts(&r.conn);
         self.server(hosts.find(host, r))
+    }
+
+    /// The server for a name that a client gave in the handshake, if there is one of this name.
+    pub fn server_named(&'static self, conn: &Conn, name: &[u8]) -> Option<&'static Server> {
+        self.hosts(conn).find_named(name).map(|id| self.server(id))
     }
 
     /// How long a new connection of a socket may stay silent.
@@ -283,6 +297,25 @@ fn gather<'a>(
 }
 
 impl Group<'_> {
+    /// Who wants TLS must have something to show: the default server, or each where that one refuses.
+    fn check_certificates(&self, servers: &[Server]) -> Result<(), Error> {
+        let of = |id: &ServerId| servers.get(id.0 as usize);
+        let ssl = |server: &Server| {
+            let context = server.conf.ssl.as_deref();
+            context.map_or((false, false), |c| (c.config.is_some(), c.reject))
+        };
+        let default = self.default.as_ref().or(self.servers.first()).and_then(of);
+        let missing = match default.map(ssl) {
+            None | Some((true, _)) => None,
+            Some((false, false)) => default,
+            Some((false, true)) => {
+                self.servers.iter().filter_map(of).find(|server| ssl(server) == (false, false))
+            }
+        };
+        let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+        missing.map_or(Ok(()), |server| Err(server.at.error(text)))
+    }
+
     fn hosts(
         self,
         servers: &[Server],

@@ -82,7 +82,11 @@ pub fn configure(built: &[&str]) -> String {
     let with = OPTIONAL.iter().filter(has).map(|word| format!(" --with-{word}"));
     let without = DEFAULT.iter().filter(|word| !has(word)).map(|word| format!(" --without-{word}"));
     let words: String = with.chain(without).collect();
-    format!("built by rustc, edition 2024\nconfigure arguments: --with-threads{words}\n")
+    let tls = match built.contains(&"http_ssl") {
+        true => "built with rustls 0.23 (AWS-LC)\nTLS SNI support enabled\n",
+        false => "",
+    };
+    format!("built by rustc, edition 2024\n{tls}configure arguments: --with-threads{words}\n")
 }
 
 /// The name that a module has for weir: `http_gzip_module` is `http_gzip`.

@@ -28,7 +28,7 @@ pub use rustls::ServerConfig;
 pub use server::{Identity, ServerSettings, What, certificates, revocation_lists};
 pub use session::{SessionCache, TicketSecret};
 pub use stream::{Secured, TlsStream};
-pub use verifier::Authorities;
+pub use verifier::{Authorities, sha1};
 pub use wire::Wire;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
@@ -60,6 +60,12 @@ impl Identity {
         let mut key = (*self.key).clone();
         key.ocsp = Some(response);
         self.key = Arc::new(key);
+    }
+
+    /// The first certificate is of no use any more.
+    pub fn is_expired(&self) -> bool {
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        Certificate::parse(self.leaf()).is_some_and(|c| c.not_after < now)
     }
 
     /// The first certificate, in DER.

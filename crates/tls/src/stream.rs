@@ -18,11 +18,7 @@ const BATCH: usize = 64 * 1024;
 
 /// The state of a TLS connection apart from its socket. It is `Send`, so that a connection that rests can move to
 /// another thread, and holds no buffer unless a record came in part or was sent in part.
-pub struct Secured {
-    state: Box<State>,
-    /// What the peer has sent behind its handshake.
-    pub plain: Vec<u8>,
-}
+pub struct Secured(Box<State>);
 
 struct State {
     connection: Connection,
@@ -72,7 +68,10 @@ pub(crate) async fn handshake(
             }
         }
         match result? {
-            Progress::Open => return Ok(Secured { state, plain }),
+            Progress::Open => {
+                state.connection.early = plain;
+                return Ok(Secured(state));
+            }
             Progress::Closed => return Err(HandshakeError::Closed),
             Progress::Handshake => {}
         }
@@ -92,9 +91,14 @@ impl Secured {
         handshake(stream, Connection::client(client)?, false).await
     }
 
-    /// Puts the state on its socket. What `plain` holds is to be read first.
+    /// Puts the state on its socket.
     pub fn on(self, stream: Stream) -> TlsStream {
-        TlsStream { stream, state: RefCell::new(self.state) }
+        TlsStream { stream, state: RefCell::new(self.0) }
+    }
+
+    /// What was agreed on.
+    pub fn connection(&self) -> &Connection {
+        &self.0.connection
     }
 }
 
@@ -106,7 +110,7 @@ impl TlsStream {
 
     /// Takes socket and state apart, to be parked.
     pub fn part(self) -> (Stream, Secured) {
-        (self.stream, Secured { state: self.state.into_inner(), plain: Vec::new() })
+        (self.stream, Secured(self.state.into_inner()))
     }
 
     /// What was agreed on.
@@ -114,14 +118,31 @@ impl TlsStream {
         look(&self.state.borrow().connection)
     }
 
+    /// Something came that is not received yet, though the socket may be silent.
+    pub fn has_unread(&self) -> bool {
+        !self.state.borrow().connection.early.is_empty()
+    }
+
     /// Receives what is there, as [`Stream::try_recv`]. Records are taken whole: more may be appended to
     /// `buf` than it had room for.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        if self.has_unread() {
+            let mut early = std::mem::take(&mut self.state.borrow_mut().connection.early);
+            let n = early.len();
+            buf.append(&mut early);
+            return Ok(Some(n));
+        }
+        self.receive(buf)
+    }
+
+    fn receive(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         loop {
-            if self.state.borrow().connection.peer_closed {
+            let mut state = self.state.borrow_mut();
+            if state.connection.peer_closed {
                 return Ok(Some(0));
             }
-            let mut incoming = std::mem::take(&mut self.state.borrow_mut().connection.incoming);
+            let mut incoming = std::mem::take(&mut state.connection.incoming);
+            drop(state);
             if incoming.capacity() == 0 {
                 incoming = self.handle().take_buf(READ);
             } else if incoming.capacity() - incoming.len() < READ / 2 {
@@ -153,6 +174,23 @@ impl TlsStream {
                 }
             }
         }
+    }
+
+    /// Waits until there is something to receive, the end included, or until the deadline. Records that carry
+    /// nothing for the caller, such as tickets, do not end it.
+    pub async fn readable(&self) -> io::Result<()> {
+        let mut early = Vec::new();
+        while !self.has_unread() {
+            self.socket().readable().await?;
+            let received = self.receive(&mut early)?;
+            let connection = &mut self.state.borrow_mut().connection;
+            connection.early.append(&mut early);
+            if received == Some(0) {
+                connection.peer_closed = true;
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn open_records(&self, incoming: Vec<u8>, buf: &mut Vec<u8>) -> io::Result<usize> {

@@ -35,6 +35,12 @@ impl Authorities {
     }
 }
 
+/// The SHA-1 of a certificate, which scripts know it by.
+pub fn sha1(bytes: &[u8]) -> Vec<u8> {
+    let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
+    aws_lc_rs::digest::digest(algorithm, bytes).as_ref().to_vec()
+}
+
 /// Asks clients for a certificate and lets the handshake pass whatever they bring: what it is worth is told
 /// them over HTTP, with a page that says why.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Stream};
+use weir_engine::{Chain, Stream, Wake};
 
 use crate::connection::Connection;
 use crate::stream::{Secured, TlsStream};
@@ -114,6 +114,31 @@ impl Wire {
     #[inline]
     pub fn set_timeout(&self, after: Option<Duration>) {
         self.socket().set_timeout(after);
+    }
+
+    /// As [`Stream::readable`]: with TLS, what is of the protocol only does not count.
+    #[inline]
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.readable().await,
+            Wire::Tls(tls) => tls.readable().await,
+        }
+    }
+
+    /// As [`Stream::writable`].
+    #[inline]
+    pub async fn writable(&self) -> io::Result<()> {
+        self.socket().writable().await
+    }
+
+    /// As [`Stream::rest`].
+    #[inline]
+    pub async fn rest(&self, grace: Duration) -> Wake {
+        match self {
+            Wire::Plain(stream) => stream.rest(grace).await,
+            Wire::Tls(tls) if tls.has_unread() => Wake::Ready,
+            Wire::Tls(tls) => tls.socket().rest(grace).await,
+        }
     }
 
     /// Tells the peer that nothing more will come.

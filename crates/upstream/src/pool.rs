@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use weir_engine::{Handle, Sleep, Stream};
+use weir_engine::{Handle, Sleep};
+use weir_tls::Wire;
 
 use crate::Peer;
 
@@ -40,7 +41,7 @@ impl Default for Limits {
 /// A connection to a peer.
 pub struct Connection {
     /// The socket.
-    pub stream: Stream,
+    pub stream: Wire,
     /// Whom it leads to.
     pub peer: Arc<Peer>,
     /// Requests so far.
@@ -129,11 +130,11 @@ fn same(a: &Arc<Peer>, b: &Arc<Peer>) -> bool {
 
 /// Nothing came that nobody asked for, neither bytes nor the end. Costs a system call only where something
 /// may be there.
-fn is_silent(stream: &Stream) -> bool {
-    if stream.peek_closed() {
+fn is_silent(stream: &Wire) -> bool {
+    if stream.socket().peek_closed() {
         return false;
     }
-    let handle = stream.handle();
+    let handle = stream.socket().handle();
     let mut probe = handle.take_buf(1);
     let answer = stream.try_recv(&mut probe);
     handle.give_buf(probe);
@@ -156,7 +157,7 @@ impl Future for Tending {
         let now = this.handle.now();
         let mut idle = this.pool.idle.borrow_mut();
         idle.retain(|i| {
-            let mut closed = i.connection.stream.closed();
+            let mut closed = i.connection.stream.socket().closed();
             i.until > now && Pin::new(&mut closed).poll(cx).is_pending()
         });
         let Some(next) = idle.iter().map(|i| i.until).min() else {

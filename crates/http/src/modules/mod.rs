@@ -41,6 +41,7 @@ pub mod rewrite;
 pub mod secure_link;
 pub mod split_clients;
 pub mod ssi_filter;
+pub mod ssl;
 pub mod static_;
 pub mod stub_status;
 pub mod sub_filter;
@@ -133,6 +134,7 @@ modules! {
     secure_link,
     split_clients,
     ssi_filter,
+    ssl,
     stub_status,
     sub_filter,
     upstream,

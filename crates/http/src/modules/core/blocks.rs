@@ -8,7 +8,7 @@ use weir_conf::{Body, Context, Directive, Error, Word};
 use crate::listen::ListenLine;
 use crate::location::{Key, Kind, LocationId, Place};
 use crate::regex::Regex;
-use crate::scope::Scope;
+use crate::scope::{Scope, Spot};
 use crate::site::Server;
 
 /// `server { }`
@@ -29,7 +29,8 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     }
     let (listens, names) = (std::mem::take(&mut server.listens), std::mem::take(&mut server.names));
     let first_name = server.first_name.take().unwrap_or_default();
-    setup.servers.push((Server { conf: server, names, first_name, location: id }, listens));
+    let at = Spot::new(d, &d.name);
+    setup.servers.push((Server { conf: server, names, first_name, location: id, at }, listens));
     Ok(())
 }
 

@@ -26,6 +26,8 @@ pub struct ServerConf {
     pub names: Vec<ServerName>,
     /// The first name as written.
     pub first_name: Option<String>,
+    /// The server's TLS.
+    pub ssl: Option<std::sync::Arc<crate::modules::ssl::Context>>,
     connection_pool: u64,
 }
 
@@ -38,6 +40,7 @@ impl Default for ServerConf {
             listens: Vec::new(),
             names: Vec::new(),
             first_name: None,
+            ssl: None,
             connection_pool: 512,
         }
     }

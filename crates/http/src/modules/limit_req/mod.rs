@@ -217,7 +217,7 @@ async fn wait(r: &mut Request, delay: Duration) -> Step {
     let conn = r.conn.clone();
     conn.stream.set_deadline(None);
     let sleep = r.worker.handle.sleep(delay);
-    match either(sleep, conn.stream.closed()).await {
+    match either(sleep, conn.stream.socket().closed()).await {
         Either::Left(()) => Step::Next,
         Either::Right(_) => {
             r.log(Level::Info, format_args!("client prematurely closed connection"));

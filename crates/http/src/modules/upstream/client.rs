@@ -28,7 +28,7 @@ pub async fn wait<T>(
     }
     // A deadline of an earlier send would end this wait.
     r.conn.stream.set_deadline(None);
-    match either(what, r.conn.stream.closed()).await {
+    match either(what, r.conn.stream.socket().closed()).await {
         Either::Left(out) => Waited::For(out),
         Either::Right(_) => {
             gone(r, connected);

@@ -35,7 +35,7 @@ pub async fn connect(
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Err(error)) => Err(Fault::Peer(refused(r, peer, &error))),
         Waited::For(Ok(stream)) => {
-            Ok(Connection { stream, peer: peer.clone(), requests: 1, started: now })
+            Ok(Connection { stream: stream.into(), peer: peer.clone(), requests: 1, started: now })
         }
     }
 }

@@ -193,7 +193,7 @@ impl Run {
         }
         self.started = true;
         if self.streams {
-            let _ = connection.stream.nodelay(true);
+            let _ = connection.stream.socket().nodelay(true);
             return body::stream(r, self.passing, connection, protocol, chain).await;
         }
         body::send(r, self.passing, connection, chain).await
@@ -362,8 +362,8 @@ impl Run {
         let early_len = early.len() as u64;
         down.push(early);
         up.push(r.take_unread());
-        let _ = client.stream.nodelay(true);
-        let _ = server.nodelay(true);
+        let _ = client.stream.socket().nodelay(true);
+        let _ = server.socket().nodelay(true);
         let begun = async {
             client.stream.send(&mut down).await?;
             server.send(&mut up).await

@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use weir_engine::{Chain, Handle, Stream};
+use weir_engine::{Chain, Handle};
+use weir_tls::Wire;
 
 /// One read of a tunnel.
 const PIECE: usize = 16 * 1024;
@@ -21,8 +22,8 @@ pub struct Passed {
 /// `timeout`.
 pub async fn run(
     handle: &Handle,
-    client: &Stream,
-    server: &Stream,
+    client: &Wire,
+    server: &Wire,
     timeout: Duration,
 ) -> (Passed, io::Result<()>) {
     let mut passed = Passed::default();
@@ -39,8 +40,8 @@ pub async fn run(
 
 async fn one_way(
     handle: &Handle,
-    from: &Stream,
-    to: &Stream,
+    from: &Wire,
+    to: &Wire,
     timeout: Duration,
     count: &mut u64,
 ) -> io::Result<()> {

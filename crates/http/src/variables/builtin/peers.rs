@@ -59,7 +59,7 @@ fn proxy(r: &Request, read: impl FnOnce(&Header) -> bool) -> bool {
 }
 
 fn tcp(r: &Request, out: &mut Vec<u8>, field: fn(TcpInfo) -> u32) -> bool {
-    match tcp_info(r.conn.stream.as_fd()) {
+    match tcp_info(r.conn.stream.socket().as_fd()) {
         Ok(info) => number(out, u64::from(field(info))),
         Err(_) => false,
     }

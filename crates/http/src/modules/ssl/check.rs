@@ -1,0 +1,49 @@
+//! What a client is told over HTTP of its handshake.
+
+use weir_log::Level;
+
+use super::Verify;
+use crate::request::Request;
+
+/// The status that a request is refused with, before anything else is looked at.
+pub fn check(r: &mut Request) -> Option<u16> {
+    let tls = r.conn.tls.as_deref()?;
+    if tls.plain {
+        r.log(Level::Info, format_args!("client sent plain HTTP request to HTTPS port"));
+        return Some(497);
+    }
+    let verify = r.server.conf.ssl.as_deref().map_or(Verify::Off, |context| context.verify);
+    if verify == Verify::Off {
+        return None;
+    }
+    if is_misdirected(r) {
+        r.log(
+            Level::Info,
+            format_args!(
+                "client attempted to request the server name different from the one that was \
+                 negotiated"
+            ),
+        );
+        return Some(421);
+    }
+    if let Some(fault) = tls.fault
+        && !(verify == Verify::OptionalNoCa && fault.only_unknown_root())
+    {
+        r.log(Level::Info, format_args!("client SSL certificate verify error: {fault}"));
+        return Some(495);
+    }
+    let shown = r.conn.stream.tls(|connection| !connection.peer_certificates().is_empty());
+    if verify == Verify::On && shown != Some(true) {
+        r.log(Level::Info, format_args!("client sent no required SSL certificate"));
+        return Some(496);
+    }
+    None
+}
+
+/// The client named another host in the handshake, and was asked for its certificate there.
+fn is_misdirected(r: &Request) -> bool {
+    let Some(tls) = r.conn.tls.as_deref().filter(|tls| tls.chosen && !r.host.is_empty()) else {
+        return false;
+    };
+    tls.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host)
+}

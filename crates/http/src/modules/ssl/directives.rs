@@ -1,0 +1,233 @@
+//! The directives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error};
+use weir_tls::{BadCurve, Curves, Versions};
+
+use super::{Conf, Named, Verify, sessions};
+use crate::scope::{Directive, Scope, Set, Spot, setting};
+
+pub const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "ssl_certificate",
+        help: "A certificate with its chain; more than one may be given, of different kinds of keys.",
+        set: Set::Simple(|s, d| add(s, d, |conf| &mut conf.certificates)),
+    },
+    Directive {
+        name: "ssl_certificate_key",
+        help: "The private key of the certificate.",
+        set: Set::Simple(|s, d| add(s, d, |conf| &mut conf.keys)),
+    },
+    Directive {
+        name: "ssl_password_file",
+        help: "Passwords of private keys, one a line (keys in PKCS#8).",
+        set: Set::Simple(password_file),
+    },
+    Directive {
+        name: "ssl_protocols",
+        help: "Versions of TLS: TLSv1.2 and TLSv1.3, older ones do not exist here.",
+        set: Set::Simple(protocols),
+    },
+    Directive {
+        name: "ssl_ciphers",
+        help: "Ciphers of TLS 1.2, as OpenSSL's cipher list.",
+        set: Set::Simple(ciphers),
+    },
+    Directive {
+        name: "ssl_ecdh_curve",
+        help: "Curves for the exchange of keys, the preferred first.",
+        set: Set::Simple(curves),
+    },
+    setting!(
+        "ssl_prefer_server_ciphers",
+        ssl.prefer_server_ciphers,
+        Line::flag,
+        "Whether the server's order of ciphers counts, not the client's."
+    ),
+    Directive {
+        name: "ssl_dhparam",
+        help: "Accepted: weir has no ciphers with finite-field Diffie-Hellman.",
+        set: Set::Simple(|_, _| Ok(())),
+    },
+    setting!("ssl_buffer_size", ssl.buffer_size, Line::size, "The largest record that is sent."),
+    setting!(
+        "ssl_verify_client",
+        ssl.verify,
+        |d: &Line| d.choice(&[
+            ("off", Verify::Off),
+            ("on", Verify::On),
+            ("optional", Verify::Optional),
+            ("optional_no_ca", Verify::OptionalNoCa),
+        ]),
+        "Whether clients are asked for a certificate, and what one must be."
+    ),
+    setting!(
+        "ssl_verify_depth",
+        ssl.verify_depth,
+        Line::number,
+        "How many authorities may stand between a client's certificate and the root."
+    ),
+    setting!(
+        "ssl_client_certificate",
+        ssl.client_certificate,
+        file,
+        "Authorities that vouch for clients; clients are told their names."
+    ),
+    setting!(
+        "ssl_trusted_certificate",
+        ssl.trusted_certificate,
+        file,
+        "Authorities that vouch for clients; nobody is told."
+    ),
+    setting!("ssl_crl", ssl.crl, file, "Lists of revoked certificates."),
+    Directive {
+        name: "ssl_session_cache",
+        help: "Where sessions are kept that clients resume; the loops of a worker share them.",
+        set: Set::Simple(sessions::cache),
+    },
+    setting!(
+        "ssl_session_tickets",
+        ssl.tickets,
+        Line::flag,
+        "Whether clients keep their sessions, sealed."
+    ),
+    Directive {
+        name: "ssl_session_ticket_key",
+        help: "Files of 48 or 80 bytes that tickets are sealed with; the first seals, all open.",
+        set: Set::Simple(|s, d| add(s, d, |conf| &mut conf.ticket_keys)),
+    },
+    setting!(
+        "ssl_session_timeout",
+        ssl.session_timeout,
+        |d: &Line| d.sec().map(Duration::from_secs),
+        "How long a session may be resumed."
+    ),
+    setting!(
+        "ssl_early_data",
+        ssl.early_data,
+        Line::flag,
+        "Whether a resumed session may bring data with its first flight (TLS 1.3, sessions of a cache)."
+    ),
+    setting!(
+        "ssl_reject_handshake",
+        ssl.reject_handshake,
+        Line::flag,
+        "Refuses the handshake of clients that ask for this server."
+    ),
+    setting!("ssl_stapling", ssl.stapling, Line::flag, "Whether an OCSP response is sent along."),
+    setting!("ssl_stapling_file", ssl.stapling_file, file, "The OCSP response."),
+    Directive {
+        name: "ssl_stapling_verify",
+        help: "Accepted: responses come from a file, and are the administrator's.",
+        set: Set::Simple(|_, d| d.flag().map(drop)),
+    },
+    Directive {
+        name: "ssl_conf_command",
+        help: "Options, certificates, ciphers and versions by OpenSSL's names.",
+        set: Set::Simple(command),
+    },
+];
+
+fn named(d: &Line) -> Option<Named> {
+    let word = d.args.first()?;
+    Some(Named { name: word.bytes.clone(), at: Spot::new(d, word) })
+}
+
+fn file(d: &Line) -> Result<Option<Named>, Error> {
+    Ok(named(d).filter(|file| !file.name.is_empty()))
+}
+
+/// Adds to a list; the first in a block replaces what was inherited.
+fn add(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    list: fn(&mut Conf) -> &mut Vec<Named>,
+) -> Result<(), Error> {
+    let first = s.first(d);
+    let list = list(Scope::change(&mut s.location.ssl));
+    if first {
+        list.clear();
+    }
+    list.extend(named(d));
+    Ok(())
+}
+
+fn password_file(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(file) = named(d) else { return Ok(()) };
+    let text = s.setup.pem_files.read(s.setup.inputs.conf_prefix, &file.name);
+    let text = text.map_err(|error| {
+        d.error(format!("open() \"{}\" failed {error}", String::from_utf8_lossy(&file.name)))
+    })?;
+    Scope::change(&mut s.location.ssl).passwords = Arc::new(weir_tls::passwords(&text));
+    Ok(())
+}
+
+/// `ssl_protocols`; nginx's list adds up over several lines.
+fn protocols(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut versions = match s.first(d) {
+        true => Versions::NONE,
+        false => s.location.ssl.versions,
+    };
+    let old: Vec<_> = d.args.iter().filter(|word| !versions.add(&word.bytes)).collect();
+    let names: Vec<_> = old.iter().map(|word| word.lossy()).collect();
+    if versions == Versions::NONE {
+        let text =
+            "weir speaks TLSv1.2 and TLSv1.3: older protocols are broken, and rustls has none";
+        return Err(d.error(format!("no protocol is left of \"{}\"; {text}", names.join(" "))));
+    }
+    if let Some(word) = old.first() {
+        let text = format!("protocols older than TLSv1.2 are not spoken: \"{}\"", names.join(" "));
+        s.setup.warnings.push(d.warning(text).mark(word.pos));
+    }
+    Scope::change(&mut s.location.ssl).versions = versions;
+    Ok(())
+}
+
+fn ciphers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let conf = Scope::change(&mut s.location.ssl);
+    if !conf.ciphers.set(&word.lossy()) {
+        let text = "no cipher match: weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
+        return Err(d.error_at(
+            word,
+            format!("SSL_CTX_set_cipher_list(\"{}\") failed (SSL: {text})", word.lossy()),
+        ));
+    }
+    Ok(())
+}
+
+fn curves(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let text = word.lossy();
+    let (curves, missing) = Curves::parse(&text).map_err(|bad| {
+        let why = match bad {
+            BadCurve::Unknown(name) => format!("unknown curve \"{name}\""),
+            BadCurve::Missing(name) => format!("weir does not have \"{name}\""),
+        };
+        d.error_at(word, format!("SSL_CTX_set1_curves_list(\"{text}\") failed (SSL: {why})"))
+    })?;
+    if !missing.is_empty() {
+        let text = format!("weir does not have the curve \"{}\", ignored", missing.join(":"));
+        s.setup.warnings.push(d.warning(text).mark(word.pos));
+    }
+    Scope::change(&mut s.location.ssl).curves = curves;
+    Ok(())
+}
+
+/// `ssl_conf_command NAME VALUE`: what it means is seen when the block was read.
+fn command(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    let conf = Scope::change(&mut s.location.ssl);
+    if first {
+        conf.commands.clear();
+    }
+    if let (Some(name), Some(value)) = (named(d), d.arg(1)) {
+        conf.commands.push((name, value.bytes.clone()));
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! From an accepted socket to a connection with TLS.
+
+use std::fmt;
+use std::rc::Rc;
+
+use weir_engine::Stream;
+use weir_log::Level;
+use weir_proto::proxy_protocol;
+use weir_tls::x509::{Fault, Purpose};
+use weir_tls::{Begin, HandshakeError, Hello};
+
+use super::{Context, Verify};
+use crate::connection::Conn;
+use crate::site::Server;
+use crate::worker::Worker;
+
+/// What the handshake has shown, for as long as the connection lives.
+#[derive(Debug)]
+pub struct Secure {
+    /// Who answers: the server that the client named, or the default.
+    pub server: &'static Server,
+    /// `$ssl_server_name`, where it named one that is served here.
+    pub chosen: bool,
+    /// The name that the client gave.
+    pub server_name: Option<Box<str>>,
+    /// The client speaks no TLS.
+    pub plain: bool,
+    /// What is wrong with the client's certificate.
+    pub fault: Option<Fault>,
+    /// What the client offered: ciphers, curves.
+    pub ciphers: Box<[u16]>,
+    /// See `ciphers`.
+    pub curves: Box<[u16]>,
+}
+
+impl Secure {
+    fn new(server: &'static Server) -> Secure {
+        Secure {
+            server,
+            chosen: false,
+            server_name: None,
+            plain: false,
+            fault: None,
+            ciphers: Box::default(),
+            curves: Box::default(),
+        }
+    }
+}
+
+/// Goes through the handshake on a new connection. With it come first bytes of a client that speaks no TLS;
+/// nothing comes of one that goes away, or is refused.
+pub async fn handshake(conn: Conn, worker: &Rc<Worker>) -> Option<(Conn, Vec<u8>)> {
+    let default = worker.site.default_server(&conn);
+    let until = worker.handle.now() + default.conf.client_header_timeout;
+    conn.stream.set_deadline(Some(until));
+    let outcome = match proxy_header(&conn, worker).await {
+        Ok(bytes) => begin(conn, worker, default, bytes).await,
+        Err(error) => Err((conn, error)),
+    };
+    match outcome {
+        Ok((conn, bytes)) => {
+            conn.stream.set_deadline(None);
+            Some((conn, bytes))
+        }
+        Err((conn, error)) => {
+            say(&conn, worker, default, &error);
+            None
+        }
+    }
+}
+
+/// Why there is no connection.
+enum Failure {
+    Handshake(HandshakeError),
+    ProxyProtocol(proxy_protocol::HeaderError),
+    /// The server has no certificate to show.
+    NoCertificate,
+    /// `ssl_reject_handshake`
+    Rejected,
+}
+
+impl From<HandshakeError> for Failure {
+    fn from(error: HandshakeError) -> Self {
+        Failure::Handshake(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
+            Failure::ProxyProtocol(error) => write!(f, "{error} while reading PROXY protocol"),
+            Failure::NoCertificate => f.write_str(
+                "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
+            ),
+            Failure::Rejected => f.write_str(
+                "SSL_do_handshake() failed (SSL: unrecognized name) while SSL handshaking",
+            ),
+        }
+    }
+}
+
+fn say(conn: &Conn, worker: &Worker, server: &'static Server, failure: &Failure) {
+    let level = match failure {
+        Failure::ProxyProtocol(_) => Level::Error,
+        _ => Level::Info,
+    };
+    let log = &worker.site.location(server.location).conf.core.error_log;
+    if log.enabled(level) {
+        let (client, local) = (conn.peer.host(), conn.local());
+        let text = format_args!("{failure}, client: {client}, server: {local}");
+        log.write(level, Some(conn.number), text);
+    }
+}
+
+/// Takes the header that a balancer puts before the handshake; what follows it was read, too.
+async fn proxy_header(conn: &Conn, worker: &Worker) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    if !worker.site.protocols(conn).proxy_protocol {
+        return Ok(bytes);
+    }
+    loop {
+        match proxy_protocol::parse(&bytes) {
+            Ok(proxy_protocol::Progress::Done { header, len }) => {
+                if let Some(header) = header {
+                    let _ = conn.proxy.set(header);
+                }
+                bytes.drain(..len);
+                return Ok(bytes);
+            }
+            Ok(proxy_protocol::Progress::More) => {}
+            Err(error) => return Err(Failure::ProxyProtocol(error)),
+        }
+        bytes.reserve(1024);
+        let (result, back) = conn.stream.recv(bytes).await;
+        bytes = back;
+        if result.map_err(HandshakeError::from)? == 0 {
+            return Err(HandshakeError::Closed.into());
+        }
+    }
+}
+
+async fn begin(
+    mut conn: Conn,
+    worker: &Rc<Worker>,
+    default: &'static Server,
+    bytes: Vec<u8>,
+) -> Result<(Conn, Vec<u8>), (Conn, Failure)> {
+    let mut secure = Secure::new(default);
+    match weir_tls::begin(conn.stream.socket(), bytes).await {
+        Err(error) => Err((conn, error.into())),
+        Ok(Begin::Plain(bytes)) => {
+            secure.plain = true;
+            conn.tls = Some(Box::new(secure));
+            Ok((conn, bytes))
+        }
+        Ok(Begin::Hello(mut hello)) => {
+            choose(&conn, worker, &mut secure, &mut hello);
+            match accept(conn.stream.socket(), worker, default, &mut secure, hello).await {
+                Err(failure) => Err((conn, failure)),
+                Ok(secured) => {
+                    let conn = conn.secured(secured, Box::new(secure));
+                    Ok((conn, Vec::new()))
+                }
+            }
+        }
+    }
+}
+
+/// Finds the server that the client names, and keeps what it offers.
+fn choose(conn: &Conn, worker: &Worker, secure: &mut Secure, hello: &mut Hello) {
+    secure.ciphers = std::mem::take(&mut hello.ciphers).into();
+    secure.curves = std::mem::take(&mut hello.curves).into();
+    let Some(name) = hello.server_name.take() else { return };
+    let bare = name.strip_suffix('.').unwrap_or(&name);
+    if let Some(server) = worker.site.server_named(conn, bare.as_bytes()) {
+        (secure.server, secure.chosen) = (server, true);
+    }
+    secure.server_name = Some(name.into());
+}
+
+async fn accept(
+    stream: &Stream,
+    worker: &Worker,
+    default: &'static Server,
+    secure: &mut Secure,
+    hello: Hello,
+) -> Result<weir_tls::Secured, Failure> {
+    let own = secure.server.conf.ssl.as_deref();
+    if own.is_some_and(|context| context.reject) {
+        hello.reject(stream);
+        return Err(Failure::Rejected);
+    }
+    let has_config = |context: &&Context| context.config.is_some();
+    let context = own.filter(has_config).or(default.conf.ssl.as_deref().filter(has_config));
+    let Some((context, config)) = context.and_then(|c| Some((c, c.config.clone()?))) else {
+        return Err(Failure::NoCertificate);
+    };
+    let handle = &worker.handle;
+    let others_wait = handle.tasks() + handle.parked() > 1;
+    let secured = hello.accept(stream, config, context.slow && others_wait).await?;
+    if context.verify != Verify::Off {
+        let chain = secured.connection().peer_certificates();
+        if !chain.is_empty() {
+            secure.fault = context.authorities.check(chain, Purpose::Client).err();
+        }
+    }
+    Ok(secured)
+}

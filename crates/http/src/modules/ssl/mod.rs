@@ -1,0 +1,116 @@
+//! TLS for clients. nginx: ngx_http_ssl_module.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Context as Place, Error};
+use weir_tls::{Ciphers, Curves, SessionCache, Versions};
+
+use crate::modules::{Module, Settings};
+use crate::scope::{Scope, Spot};
+
+mod check;
+mod commands;
+mod context;
+mod directives;
+mod files;
+mod handshake;
+mod sessions;
+mod variables;
+
+pub use check::check;
+pub use context::Context;
+pub use files::Files;
+pub use handshake::{Secure, handshake};
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_ssl", directives: directives::DIRECTIVES, init: variables::define };
+
+/// A file that a directive names.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// As written.
+    pub name: Vec<u8>,
+    /// For error messages.
+    pub at: Spot,
+}
+
+/// `ssl_verify_client`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verify {
+    /// Clients are not asked.
+    #[default]
+    Off,
+    /// A client must show a good certificate.
+    On,
+    /// It may show none, but no bad one.
+    Optional,
+    /// It may show one that no known authority vouches for.
+    OptionalNoCa,
+}
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    certificates: Vec<Named>,
+    keys: Vec<Named>,
+    passwords: Arc<Vec<Vec<u8>>>,
+    versions: Versions,
+    ciphers: Ciphers,
+    curves: Curves,
+    prefer_server_ciphers: bool,
+    buffer_size: u64,
+    verify: Verify,
+    verify_depth: u64,
+    client_certificate: Option<Named>,
+    trusted_certificate: Option<Named>,
+    crl: Option<Named>,
+    cache: Option<Arc<SessionCache>>,
+    tickets: bool,
+    ticket_keys: Vec<Named>,
+    session_timeout: Duration,
+    early_data: bool,
+    reject_handshake: bool,
+    stapling: bool,
+    stapling_file: Option<Named>,
+    commands: Vec<(Named, Vec<u8>)>,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            certificates: Vec::new(),
+            keys: Vec::new(),
+            passwords: Arc::default(),
+            versions: Versions::default(),
+            ciphers: Ciphers::default(),
+            curves: Curves::default(),
+            prefer_server_ciphers: false,
+            buffer_size: 16 * 1024,
+            verify: Verify::Off,
+            verify_depth: 1,
+            client_certificate: None,
+            trusted_certificate: None,
+            crl: None,
+            cache: None,
+            tickets: true,
+            ticket_keys: Vec::new(),
+            session_timeout: Duration::from_secs(300),
+            early_data: false,
+            reject_handshake: false,
+            stapling: false,
+            stapling_file: None,
+            commands: Vec::new(),
+        }
+    }
+}
+
+impl Settings for Conf {
+    fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
+        if scope.context == Place::SERVER {
+            scope.server.ssl = context::build(scope)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! `ssl_session_cache` and the keys of tickets.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error, Word};
+use weir_tls::{SessionCache, TicketSecret};
+
+use super::Conf;
+use super::files::Files;
+use crate::scope::Scope;
+
+/// OpenSSL's own cache holds so many sessions unless told otherwise.
+const BUILTIN: u64 = 20 * 1024;
+/// What one session takes, by nginx's count.
+const SESSION: u64 = 256;
+/// nginx wants eight pages at least.
+const SMALLEST: u64 = 8 * 4096;
+
+/// `ssl_session_cache off | none | [builtin[:size]] [shared:name:size]`
+pub fn cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let mut cache = None;
+    for word in &d.args {
+        let text = word.lossy();
+        let invalid = || d.error_at(word, format!("invalid session cache \"{text}\""));
+        if let Some(rest) = text.strip_prefix("shared:") {
+            cache = Some(shared(s, d, word, rest)?.ok_or_else(invalid)?);
+            continue;
+        }
+        let builtin = match text.split_once(':') {
+            None if text == "off" || text == "none" => continue,
+            None if text == "builtin" => BUILTIN,
+            Some(("builtin", n)) => n.parse::<u64>().map_err(|_| invalid())?,
+            _ => return Err(invalid()),
+        };
+        if cache.is_none() {
+            cache = Some(SessionCache::new(builtin.saturating_mul(SESSION)));
+        }
+    }
+    Scope::change(&mut s.location.ssl).cache = cache;
+    Ok(())
+}
+
+/// A cache by its name: the same for all servers that name it.
+fn shared(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    word: &Word,
+    rest: &str,
+) -> Result<Option<Arc<SessionCache>>, Error> {
+    let Some((name, size)) = rest.split_once(':').filter(|(name, _)| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let Some(size) = weir_conf::values::size(size.as_bytes()) else { return Ok(None) };
+    if size < SMALLEST {
+        return Err(d.error(format!("session cache \"{}\" is too small", word.lossy())));
+    }
+    let known = &mut s.setup.session_caches;
+    match known.get(name) {
+        Some((before, _)) if *before != size => Err(d.error(format!(
+            "the size {size} of shared memory zone \"{name}\" conflicts with already declared \
+             size {before}"
+        ))),
+        Some((_, cache)) => Ok(Some(cache.clone())),
+        None => {
+            let cache = SessionCache::new(size);
+            known.insert(name.to_owned(), (size, cache.clone()));
+            Ok(Some(cache))
+        }
+    }
+}
+
+/// What tickets are sealed with, if there are any.
+pub fn tickets(
+    conf: &Conf,
+    files: &mut Files,
+    prefix: &std::path::Path,
+) -> Result<Option<TicketSecret>, Error> {
+    if !conf.tickets {
+        return Ok(None);
+    }
+    if conf.ticket_keys.is_empty() {
+        return Ok(Some(TicketSecret::process()));
+    }
+    let mut keys = Vec::new();
+    for file in &conf.ticket_keys {
+        let name = String::from_utf8_lossy(&file.name);
+        let key = files.read(prefix, &file.name);
+        let key =
+            key.map_err(|error| file.at.error(format!("open() \"{name}\" failed {error}")))?;
+        if !matches!(key.len(), 48 | 80) {
+            let text = format!("\"{name}\" must be 48 or 80 bytes");
+            return Err(file.at.error(text));
+        }
+        keys.push(key.to_vec());
+    }
+    Ok(Some(TicketSecret::Fixed(keys)))
+}
