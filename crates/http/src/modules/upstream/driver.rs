@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_engine::Chain;
 use weir_log::Level;
-use weir_proto::http1::Method;
+use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::{Choice, Connection, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use super::attempt::{Attempt, Current, Who};
@@ -299,7 +299,7 @@ impl Run {
         if answer.status == 101 {
             // Nothing but a tunnel can follow, and only if the client asked for one.
             r.keepalive = false;
-            if r.header(weir_proto::http1::HeaderId::Upgrade).is_some() {
+            if r.is_main() && r.header(HeaderId::Upgrade).is_some() {
                 return self.tunnel(r, talk, &answer).await;
             }
         }
@@ -396,6 +396,15 @@ impl Run {
         }
         self.end(r, how);
         step
+    }
+}
+
+impl Drop for Run {
+    /// A request that is given up (a subrequest, or after a panic) gives its peer back, too.
+    fn drop(&mut self) {
+        if let Some(picked) = self.picked.take() {
+            self.group.ended(&picked, Ended::Next, self.began);
+        }
     }
 }
 

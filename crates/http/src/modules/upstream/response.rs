@@ -242,7 +242,8 @@ pub async fn hints(
 /// `early_hints`: one of its values is neither empty nor `0`.
 fn wants_hints(r: &mut Request) -> bool {
     let conf = r.conf();
-    r.version >= Version::Http11
+    r.is_main()
+        && r.version >= Version::Http11
         && conf.core.early_hints.iter().any(|t| !matches!(&*t.eval(r), b"" | b"0"))
 }
 
