@@ -419,7 +419,7 @@ async fn read_more(
 /// unread bytes in it is reset, and the answer may be lost with it.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;
-    if !r.body.should_linger(core.lingering_close) {
+    if !r.body.should_linger(core.lingering_close, r.buf.len()) {
         return;
     }
     let conn = r.conn.clone();

@@ -136,12 +136,13 @@ impl Body {
         self.broken = true;
     }
 
-    /// Whether to read on before closing.
-    pub fn should_linger(&self, linger: Linger) -> bool {
+    /// Whether to read on before closing, when `read` bytes of the connection were read: more than the request
+    /// means that the client sends on.
+    pub fn should_linger(&self, linger: Linger, read: usize) -> bool {
         match linger {
             Linger::Off => false,
-            Linger::On => !self.done && !self.broken,
-            Linger::Always => !self.broken,
+            Linger::On => self.at < read || !(self.done || self.broken),
+            Linger::Always => true,
         }
     }
 }
