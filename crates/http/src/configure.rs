@@ -152,6 +152,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     for (server, _) in &setup.servers {
         server.conf.check().map_err(|error| error.at(block.close))?;
     }
+    crate::modules::charset_filter::check(&main.charset_filter)?;
     setup.variables.check().map_err(Error::emerg)?;
     let Setup { mut warnings, .. } = setup;
     let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();

@@ -17,6 +17,8 @@ pub struct Response {
     pub content_type: Vec<u8>,
     /// The charset that is added to the type.
     pub charset: Vec<u8>,
+    /// The charset that an upstream wants the body to be recoded to (`X-Accel-Charset`).
+    pub override_charset: Option<Vec<u8>>,
     /// `Last-Modified`, seconds since 1970.
     pub last_modified: Option<i64>,
     /// `ETag`, with its quotes.

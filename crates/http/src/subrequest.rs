@@ -33,6 +33,8 @@ pub struct Sub {
     depth: u8,
     /// What takes the place of an empty body or of an error.
     stub: Option<Stub>,
+    /// The charset of the client's answer, which its body may become a part of.
+    pub charset: Vec<u8>,
 }
 
 /// Where a subrequest's body goes.
@@ -247,7 +249,11 @@ impl Request {
         sr.contexts = self.contexts.for_subrequest();
         sr.request_length = self.request_length;
         sr.family = Some(family);
-        sr.sub = Some(Box::new(Sub { sink, depth: depth - 1, stub: None }));
+        let charset = match &self.sub {
+            Some(sub) => sub.charset.clone(),
+            None => self.response.charset.clone(),
+        };
+        sr.sub = Some(Box::new(Sub { sink, depth: depth - 1, stub: None, charset }));
         Some(sr)
     }
 

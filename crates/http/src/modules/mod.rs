@@ -15,6 +15,7 @@ pub mod autoindex;
 pub mod brotli_filter;
 pub mod brotli_static;
 pub mod browser;
+pub mod charset_filter;
 pub mod core;
 pub mod dav;
 pub mod empty_gif;
@@ -110,6 +111,7 @@ modules! {
     brotli_filter,
     brotli_static,
     browser,
+    charset_filter,
     core,
     dav,
     empty_gif,
@@ -245,6 +247,7 @@ pub static HEADER_FILTERS: &[HeaderFilter] = &[
     gunzip_filter::header_filter,
     addition_filter::header_filter,
     sub_filter::header_filter,
+    charset_filter::header_filter,
     ssi_filter::header_filter,
     crate::filters::postpone,
     brotli_filter::header_filter,

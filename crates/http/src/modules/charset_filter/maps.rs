@@ -1,0 +1,155 @@
+//! Tables from one charset to another.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_conf::{Directive, Error};
+
+use super::recode::decode;
+
+/// Bytes of a character in UTF-8, at the most: only the basic plane has a place in a table.
+const UTF8: usize = 3;
+
+/// All charsets and tables of a configuration.
+#[derive(Debug, Default)]
+pub struct Maps {
+    /// Names that a directive uses.
+    names: Vec<Vec<u8>>,
+    tables: Vec<(Vec<u8>, Vec<u8>, Table)>,
+    /// Pairs that some block asks for.
+    needed: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// How bytes become others.
+#[derive(Debug, Clone)]
+pub enum Table {
+    /// Byte for byte.
+    Bytes(Arc<[u8; 256]>),
+    /// A byte becomes a character of UTF-8.
+    ToUtf8(Arc<Vec<Vec<u8>>>),
+    /// The other way; what is not there becomes a reference to the character.
+    FromUtf8(Arc<HashMap<u32, u8>>),
+}
+
+impl Table {
+    /// Whether the length of a body becomes another.
+    pub fn changes_length(&self) -> bool {
+        !matches!(self, Table::Bytes(_))
+    }
+}
+
+impl Maps {
+    /// Takes note of a charset.
+    pub fn add(&mut self, name: &[u8]) {
+        if !self.knows(name) {
+            self.names.push(name.to_vec());
+        }
+    }
+
+    /// Whether the configuration names the charset somewhere.
+    pub fn knows(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// A block recodes from one to the other.
+    pub fn need(&mut self, from: &[u8], to: &[u8]) {
+        if !from.eq_ignore_ascii_case(to) {
+            self.needed.push((from.to_vec(), to.to_vec()));
+        }
+    }
+
+    /// The first pair that is asked for without a table.
+    pub fn missing(&self) -> Option<(&[u8], &[u8])> {
+        let missing = self.needed.iter().find(|(from, to)| self.table(from, to).is_none());
+        missing.map(|(from, to)| (from.as_slice(), to.as_slice()))
+    }
+
+    /// The table from one to the other.
+    pub fn table(&self, from: &[u8], to: &[u8]) -> Option<Table> {
+        let same = |(f, t): (&Vec<u8>, &Vec<u8>)| {
+            f.eq_ignore_ascii_case(from) && t.eq_ignore_ascii_case(to)
+        };
+        self.tables.iter().find(|(f, t, _)| same((f, t))).map(|(_, _, table)| table.clone())
+    }
+
+    /// Reads `charset_map from to { byte bytes; ... }`.
+    pub fn read(&mut self, d: &Directive) -> Result<(), Error> {
+        let [from, to] = d.args.as_slice() else { return Ok(()) };
+        self.add(&from.bytes);
+        self.add(&to.bytes);
+        let (source, target) = (from.lossy(), to.lossy());
+        if source.eq_ignore_ascii_case(&target) {
+            return Err(d.error(format!(
+                "\"charset_map\" between the same charsets \"{source}\" and \"{target}\""
+            )));
+        }
+        if source.eq_ignore_ascii_case("utf-8") {
+            return Err(d.error(
+                "\"charset_map\" with \"utf-8\" charset should be given in the second column",
+            ));
+        }
+        if self.table(&from.bytes, &to.bytes).is_some() {
+            return Err(d.error(format!(
+                "duplicate \"charset_map\" between \"{source}\" and \"{target}\""
+            )));
+        }
+        let utf8 = target.eq_ignore_ascii_case("utf-8");
+        let (there, back) = if utf8 { read_utf8(d.block())? } else { read_bytes(d.block())? };
+        self.tables.push((from.bytes.clone(), to.bytes.clone(), there));
+        self.tables.push((to.bytes.clone(), from.bytes.clone(), back));
+        Ok(())
+    }
+}
+
+fn read_bytes(lines: &[Directive]) -> Result<(Table, Table), Error> {
+    let mut there = [b'?'; 256];
+    for (byte, to) in there.iter_mut().enumerate().take(128) {
+        *to = byte as u8;
+    }
+    let mut back = there;
+    for line in lines {
+        let (from, text) = columns(line)?;
+        let to = hex(text).ok_or_else(|| invalid(line, text))?;
+        there[usize::from(from)] = to;
+        back[usize::from(to)] = from;
+    }
+    Ok((Table::Bytes(Arc::new(there)), Table::Bytes(Arc::new(back))))
+}
+
+fn read_utf8(lines: &[Directive]) -> Result<(Table, Table), Error> {
+    let mut there: Vec<Vec<u8>> =
+        (0..=255u8).map(|byte| vec![if byte < 128 { byte } else { b'?' }]).collect();
+    let mut back: HashMap<u32, u8> = (0..128).map(|byte| (u32::from(byte), byte)).collect();
+    for line in lines {
+        let (from, text) = columns(line)?;
+        let bytes: Option<Vec<u8>> = text.chunks(2).map(hex).collect();
+        let bytes = bytes.filter(|bytes| !bytes.is_empty() && bytes.len() <= UTF8);
+        let bytes = bytes.ok_or_else(|| invalid(line, text))?;
+        let character = match bytes.as_slice() {
+            [ascii @ 0..=0x7f] => Some(u32::from(*ascii)),
+            bytes => decode(&mut &*bytes).ok(),
+        };
+        let character = character.filter(|c| *c <= 0xffff);
+        back.insert(character.ok_or_else(|| invalid(line, text))?, from);
+        there[usize::from(from)] = bytes;
+    }
+    Ok((Table::ToUtf8(Arc::new(there)), Table::FromUtf8(Arc::new(back))))
+}
+
+/// The byte in the first column, and the text of the second.
+fn columns(line: &Directive) -> Result<(u8, &[u8]), Error> {
+    let [word] = line.args.as_slice() else {
+        return Err(line.error("invalid parameters number"));
+    };
+    let from = hex(&line.name.bytes).ok_or_else(|| invalid(line, &line.name.bytes))?;
+    Ok((from, &word.bytes))
+}
+
+fn invalid(line: &Directive, text: &[u8]) -> Error {
+    line.error(format!("invalid value \"{}\"", String::from_utf8_lossy(text)))
+}
+
+fn hex(text: &[u8]) -> Option<u8> {
+    let text = std::str::from_utf8(text).ok().filter(|t| !t.starts_with('+'))?;
+    u8::from_str_radix(text, 16).ok()
+}

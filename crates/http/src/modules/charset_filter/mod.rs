@@ -1,0 +1,240 @@
+//! Names the charset of answers, and recodes them. nginx: ngx_http_charset_filter_module.
+//!
+//! `maps` holds the tables of `charset_map`, `recode` applies one to a body that comes in pieces.
+
+use std::sync::{Arc, RwLock};
+
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+
+use crate::mime::{Types, types_setting};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, Scope, Set, setting};
+use crate::template::Template;
+
+mod maps;
+mod recode;
+
+#[cfg(test)]
+mod tests;
+
+use maps::Maps;
+use recode::Recode;
+
+/// Types that get a charset unless told otherwise.
+const TYPES: &[&str] = &[
+    "text/html",
+    "text/xml",
+    "text/plain",
+    "text/vnd.wap.wml",
+    "application/javascript",
+    "application/rss+xml",
+];
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    charset: Charset,
+    source: Charset,
+    overrides: bool,
+    types: Types,
+    /// One for all blocks of a configuration; read alone once it serves.
+    maps: Arc<RwLock<Maps>>,
+}
+
+/// A charset as a directive gives it.
+#[derive(Debug, Clone, Default)]
+enum Charset {
+    #[default]
+    Off,
+    Name(Vec<u8>),
+    Variable(Template),
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            charset: Charset::Off,
+            source: Charset::Off,
+            overrides: false,
+            types: Types::of(TYPES),
+            maps: Arc::default(),
+        }
+    }
+}
+
+impl Settings for Conf {
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = &s.location.charset_filter;
+        if let (Charset::Name(from), Charset::Name(to)) = (&conf.source, &conf.charset) {
+            conf.write().need(from, to);
+        }
+        Ok(())
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "charset",
+        help: "The charset that answers are sent in and that `Content-Type` names.",
+        set: Set::Simple(charset),
+    },
+    Directive {
+        name: "source_charset",
+        help: "The charset that bodies are in; they are recoded if `charset` is another one.",
+        set: Set::Simple(charset),
+    },
+    setting!(
+        "override_charset",
+        charset_filter.overrides,
+        Line::flag,
+        "Whether answers that name a charset themselves are recoded, too."
+    ),
+    types_setting!(
+        "charset_types",
+        charset_filter.types,
+        TYPES,
+        "Types of answers that get a charset."
+    ),
+    Directive {
+        name: "charset_map",
+        help: "How one charset becomes another, and back.",
+        set: Set::Block(charset_map),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_charset", directives: DIRECTIVES, init: |_| {} };
+
+fn charset(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let is_source = d.name.bytes == b"source_charset";
+    let charset = match word.bytes.as_slice() {
+        b"off" if !is_source => Charset::Off,
+        [b'$', ..] => Charset::Variable(
+            Template::new(&mut s.setup.variables, &word.bytes)
+                .map_err(|text| d.error_at(word, text))?,
+        ),
+        name => {
+            s.location.charset_filter.write().add(name);
+            Charset::Name(name.to_vec())
+        }
+    };
+    let conf = Scope::change(&mut s.location.charset_filter);
+    *if is_source { &mut conf.source } else { &mut conf.charset } = charset;
+    Ok(())
+}
+
+fn charset_map(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.location.charset_filter.write().read(d)
+}
+
+/// The whole configuration was read: there is a map for every pair of charsets in it.
+pub fn check(conf: &Conf) -> Result<(), Error> {
+    match conf.read().missing() {
+        None => Ok(()),
+        Some((from, to)) => Err(Error::emerg(no_map(from, to))),
+    }
+}
+
+fn no_map(from: &[u8], to: &[u8]) -> String {
+    let (from, to) = (String::from_utf8_lossy(from), String::from_utf8_lossy(to));
+    format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\"")
+}
+
+impl Conf {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Maps> {
+        self.maps.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Maps> {
+        self.maps.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &r.conf().charset_filter;
+    // A part of another answer is in that one's charset.
+    let to = match &r.sub {
+        Some(sub) => Some(sub.charset.clone()).filter(|charset| !charset.is_empty()),
+        None => destination(r, conf)?,
+    };
+    let Some(to) = to else { return Ok(()) };
+    let Some(from) = source(r, conf)? else {
+        name(r, to);
+        return Ok(());
+    };
+    if from.eq_ignore_ascii_case(&to) {
+        name(r, to);
+        return Ok(());
+    }
+    let maps = conf.read();
+    let known = maps.knows(&from) && maps.knows(&to);
+    if known && r.response.content_encoding.is_some() {
+        return Ok(());
+    }
+    let Some(table) = maps.table(&from, &to) else {
+        r.log(Level::Error, format_args!("{}", no_map(&from, &to)));
+        return Ok(());
+    };
+    drop(maps);
+    if table.changes_length() && r.is_main() {
+        r.response.content_length = None;
+    }
+    name(r, to);
+    r.add_body_filter(Box::new(Recode::new(table)));
+    Ok(())
+}
+
+/// The charset that the answer is to be in.
+fn destination(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, Step> {
+    if r.response.content_type.is_empty() {
+        return Ok(None);
+    }
+    if let Some(charset) = r.response.override_charset.take() {
+        if conf.read().knows(&charset) {
+            return Ok(Some(charset));
+        }
+        let charset = String::from_utf8_lossy(&charset);
+        r.log(Level::Error, format_args!("unknown charset \"{charset}\" to override"));
+        return Ok(None);
+    }
+    if matches!(conf.charset, Charset::Off) {
+        return Ok(None);
+    }
+    let applies = match r.response.charset.is_empty() {
+        true => conf.types.matches(&r.response.content_type),
+        false => conf.overrides,
+    };
+    if !applies { Ok(None) } else { value(r, &conf.charset) }
+}
+
+/// The charset that the body is in, as far as anybody says.
+fn source(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, Step> {
+    if !r.response.charset.is_empty() {
+        return Ok(Some(r.response.charset.clone()));
+    }
+    value(r, &conf.source)
+}
+
+fn value(r: &mut Request, charset: &'static Charset) -> Result<Option<Vec<u8>>, Step> {
+    Ok(match charset {
+        Charset::Off => None,
+        Charset::Name(name) => Some(name.clone()),
+        Charset::Variable(template) => Some(template.eval(r).into_owned()),
+    })
+}
+
+/// Names the charset in the head of an answer that has one of its own.
+fn name(r: &mut Request, charset: Vec<u8>) {
+    if !r.is_main() {
+        return;
+    }
+    // Old browsers took the charset of a redirect for that of the page behind it.
+    let redirect = matches!(r.response.status, 301 | 302);
+    r.response.charset = if redirect { Vec::new() } else { charset };
+}
