@@ -137,3 +137,81 @@ fn filters_stand_in_nginxs_order() {
     let answer = ask(&server, "/b", "Accept-Encoding: gzip\r\n");
     assert_eq!(gunzip(&answer), "/byByB");
 }
+
+#[test]
+fn a_large_answer_is_put_together_from_slices() {
+    let server = serving(
+        "location /slice/ {
+             slice 30k;
+             proxy_set_header Range $slice_range;
+             proxy_pass http://127.0.0.1:%%PORT%%/;
+         }
+         location = /whole { slice 1k; proxy_set_header X $slice_range; proxy_pass http://127.0.0.1:%%PORT%%/page.txt; }",
+    );
+    let answer = ask(&server, "/slice/page.txt", "");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("Content-Length"), Some("102400"));
+    assert_eq!(answer.body(), page());
+    for (range, bytes) in [
+        ("0-9", 0..10),
+        ("29000-31999", 29_000..32_000),
+        ("70000-", 70_000..102_400),
+        ("-5", 102_395..102_400),
+    ] {
+        let answer = ask(&server, "/slice/page.txt", &format!("Range: bytes={range}\r\n"));
+        assert_eq!(answer.status, 206, "{range}");
+        assert_eq!(answer.body(), page()[bytes], "{range}");
+    }
+    assert_eq!(ask(&server, "/whole", "").body(), page());
+    assert_eq!(ask(&server, "/slice/missing", "").status, 404);
+}
+
+#[test]
+fn a_slice_of_another_version_ends_the_answer() {
+    let server = serving(
+        "location = /mixed {
+             slice 1k;
+             proxy_set_header Range $slice_range;
+             proxy_pass http://127.0.0.1:%%PORT%%/part/$slice_range;
+         }
+         location ~ ^/part/bytes=0- { rewrite ^ /page.txt break; }
+         location /part/ { return 404; }",
+    );
+    let mut client = server.connect();
+    client.send("GET /mixed HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response().is_err());
+    server.wait_log("unexpected status code 404 in slice response", 1);
+}
+
+#[test]
+fn answers_are_recoded() {
+    let dir = Dir::new();
+    dir.write("page.html", "a\u{44e}\u{439}".as_bytes());
+    let conf = r"events {}
+        http {
+            access_log off;
+            charset_map koi8-r utf-8 { C0 D18E; }
+            source_charset utf-8;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                root %%DIR%%;
+                charset koi8-r;
+                location /utf/ { alias %%DIR%%/; charset utf-8; }
+                location /ssi/ { alias %%DIR%%/; ssi on; charset utf-8; }
+            }
+        }";
+    dir.write(
+        "include.html",
+        r#"<!--#include virtual="/page.html" --><!--#include virtual="/utf/page.html" -->"#,
+    );
+    let server = Server::start_in(dir, WEIR, conf);
+    let answer = server.get("/page.html");
+    assert_eq!(answer.header("Content-Type"), Some("text/html; charset=koi8-r"));
+    assert_eq!(answer.bytes, b"a\xc0&#1081;");
+    let answer = server.get("/utf/page.html");
+    assert_eq!(answer.header("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(answer.header("Content-Length"), Some("5"));
+    // Parts of an answer are in its own charset.
+    let answer = server.get("/ssi/include.html");
+    assert_eq!(answer.body(), "a\u{44e}\u{439}a\u{44e}\u{439}");
+}

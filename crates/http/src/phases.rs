@@ -113,6 +113,12 @@ pub async fn serve_subrequest(r: &mut Request) -> bool {
     settle(r, step).await
 }
 
+/// Serves a request that asks the same handler once more, for another part of its answer.
+pub async fn serve_clone(r: &mut Request) -> bool {
+    let step = content(r).await;
+    settle(r, step).await
+}
+
 /// `client_body_early_read`
 async fn read_early(r: &mut Request) -> Option<Step> {
     if !Template::any_is_true(&r.server.conf.early_read, r) {

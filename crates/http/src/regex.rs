@@ -16,7 +16,7 @@ pub struct Regex {
 }
 
 /// What `$1`... refer to: the subject of the last match and the groups in it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Captures {
     subject: Vec<u8>,
     groups: Vec<Option<(usize, usize)>>,

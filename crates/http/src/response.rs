@@ -13,6 +13,10 @@ pub struct Response {
     pub headers: Headers,
     /// `Content-Length`; `None` where the length is not known beforehand.
     pub content_length: Option<u64>,
+    /// Where in the whole the body begins, if it is a slice of it.
+    pub content_offset: u64,
+    /// The body is a slice of a whole; ranges of the whole may be cut out of a subrequest's, too.
+    pub is_slice: bool,
     /// `Content-Type`, without charset.
     pub content_type: Vec<u8>,
     /// The charset that is added to the type.

@@ -33,6 +33,8 @@ pub struct Sub {
     depth: u8,
     /// What takes the place of an empty body or of an error.
     stub: Option<Stub>,
+    /// It stands in the location of the request that it is made for, behind all phases but the last.
+    clone: bool,
     /// The charset of the client's answer, which its body may become a part of.
     pub charset: Vec<u8>,
 }
@@ -187,6 +189,22 @@ impl Request {
         Some(start(sr, pipe))
     }
 
+    /// Starts a subrequest that asks this one's handler once more: see [`Request::send_subrequest`].
+    pub fn ask_again(&mut self, prepare: impl FnOnce(&mut Request)) -> Option<Subrequest> {
+        let (path, args) = (self.path.clone(), self.args.clone());
+        let pipe = Rc::new(Pipe::default());
+        let mut sr = self.subrequest(&path, &args, Sink::Parent(pipe.clone()))?;
+        if let Some(sub) = &mut sr.sub {
+            sub.clone = true;
+        }
+        (sr.method, sr.location) = (self.method, self.location);
+        sr.unchanged_path = self.unchanged_path;
+        sr.rewritten_in_place = self.rewritten_in_place;
+        sr.captures = self.captures.clone();
+        prepare(&mut sr);
+        Some(start(sr, pipe))
+    }
+
     /// Starts a subrequest with this one's method whose answer nobody waits for. This request stays until
     /// it has ended.
     pub fn copy_to(&mut self, path: &[u8], args: &[u8]) -> bool {
@@ -253,7 +271,7 @@ impl Request {
             Some(sub) => sub.charset.clone(),
             None => self.response.charset.clone(),
         };
-        sr.sub = Some(Box::new(Sub { sink, depth: depth - 1, stub: None, charset }));
+        sr.sub = Some(Box::new(Sub { sink, depth: depth - 1, stub: None, clone: false, charset }));
         Some(sr)
     }
 
@@ -379,7 +397,10 @@ fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
 
 /// From its first phase to its log line.
 async fn run(sr: &mut Request) -> bool {
-    let in_order = phases::serve_subrequest(sr).await;
+    let in_order = match sr.sub.as_ref().is_some_and(|sub| sub.clone) {
+        true => phases::serve_clone(sr).await,
+        false => phases::serve_subrequest(sr).await,
+    };
     if sr.conf().core.log_subrequest {
         for handler in crate::modules::PHASES.log {
             handler(sr);

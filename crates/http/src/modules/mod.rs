@@ -40,6 +40,7 @@ pub mod realip;
 pub mod referer;
 pub mod rewrite;
 pub mod secure_link;
+pub mod slice_filter;
 pub mod split_clients;
 pub mod ssi_filter;
 pub mod ssl;
@@ -134,6 +135,7 @@ modules! {
     referer,
     rewrite,
     secure_link,
+    slice_filter,
     split_clients,
     ssi_filter,
     ssl,
@@ -153,6 +155,8 @@ pub struct Contexts {
     pub realip: Option<Box<crate::address::Address>>,
     /// Bytes into a compressor, and out of it.
     pub gzip_ratio: Option<(u64, u64)>,
+    /// The slices that the answer is put together from.
+    pub slices: Option<std::rc::Rc<std::cell::RefCell<slice_filter::Slices>>>,
     /// `timefmt` of the page.
     pub ssi_filter: Option<ssi_filter::TimeFormat>,
     /// What `limit_req` came to.
@@ -241,6 +245,7 @@ pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
 /// Header filters in nginx's order (its module list from the end).
 pub static HEADER_FILTERS: &[HeaderFilter] = &[
+    slice_filter::header_filter,
     not_modified_filter::header_filter,
     headers_filter::header_filter,
     userid_filter::header_filter,
@@ -254,6 +259,7 @@ pub static HEADER_FILTERS: &[HeaderFilter] = &[
     zstd_filter::header_filter,
     gzip_filter::header_filter,
     range_filter::header_filter,
+    slice_filter::wanted,
 ];
 
 /// nginx's names of the modules that weir has.

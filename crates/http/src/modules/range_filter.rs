@@ -35,7 +35,7 @@ struct Multipart {
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let response = &r.response;
     let Some(length) = response.content_length else { return Ok(()) };
-    if !r.is_main()
+    if !(r.is_main() || response.is_slice)
         || !response.allow_ranges
         || response.status != 200
         || r.version < Version::Http10
@@ -74,10 +74,12 @@ fn wanted(r: &Request, length: u64, max: Option<u64>, out: &mut Vec<ByteRange>) 
 fn partial(r: &mut Request, length: u64, ranges: Vec<ByteRange>) {
     r.response.status = 206;
     r.response.status_line = None;
+    let offset = r.response.content_offset;
     let multipart = match ranges.as_slice() {
         [only] => {
             r.response.headers.set(b"Content-Range", &content_range(Some(*only), length));
             r.response.content_length = Some(only.end - only.start);
+            r.response.content_offset = only.start;
             None
         }
         several => {
@@ -87,7 +89,7 @@ fn partial(r: &mut Request, length: u64, ranges: Vec<ByteRange>) {
             Some(multipart)
         }
     };
-    r.output.cut(Cutter { ranges, multipart, offset: 0, done: false });
+    r.output.cut(Cutter { ranges, multipart, offset, done: false });
 }
 
 /// `bytes 0-9/100`, or `bytes */100` where no range fits.

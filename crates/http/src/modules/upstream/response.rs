@@ -46,6 +46,7 @@ pub fn wishes(r: &mut Request, passing: &Passing) -> Wishes {
             HeaderId::XAccelBuffering if value.eq_ignore_ascii_case(b"no") => {
                 wishes.buffering = Some(false);
             }
+            HeaderId::XAccelCharset => r.response.override_charset = Some(value.to_vec()),
             HeaderId::XAccelLimitRate => rate = rate.or(weir_conf::values::number(value)),
             _ => {}
         }

@@ -1,0 +1,252 @@
+//! Fetches a large answer in slices of one size, which caches can keep each for itself.
+//! nginx: ngx_http_slice_filter_module.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use weir_conf::Directive as Line;
+use weir_engine::Chain;
+use weir_log::Level;
+use weir_proto::http1::HeaderId;
+
+use crate::filters::{BodyFilter, Filtered};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::scope::{Directive, setting};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// 0: no slices.
+    size: u64,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[setting!(
+    "slice",
+    slice_filter.size,
+    Line::size,
+    "The size of the slices that `$slice_range` asks for; 0 is none."
+)];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_slice", directives: DIRECTIVES, init };
+
+fn init(setup: &mut crate::configure::Setup<'_>) {
+    setup.variables.define("slice_range", |r, out| {
+        let Some(slices) = begun(r) else { return false };
+        let slices = slices.borrow();
+        let text = format!("bytes={}-{}", slices.asked, slices.asked + slices.size - 1);
+        out.extend_from_slice(text.as_bytes());
+        true
+    });
+}
+
+/// Where an answer in slices stands; its subrequests share it.
+#[derive(Debug)]
+pub struct Slices {
+    size: u64,
+    /// Where the slice begins that is asked for.
+    asked: u64,
+    /// Where the next one begins.
+    next: u64,
+    /// Where the last one ends.
+    end: u64,
+    etag: Option<Vec<u8>>,
+    /// The slice that is asked for has come.
+    active: bool,
+}
+
+/// The request's slices; asking for `$slice_range` begins them.
+fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
+    if r.contexts.slices.is_none() {
+        let size = r.conf().slice_filter.size;
+        if !r.is_main() || r.response.status != 0 || size == 0 {
+            return None;
+        }
+        let asked = first_wanted(r) / size * size;
+        let slices = Slices { size, asked, next: asked, end: 0, etag: None, active: false };
+        r.contexts.slices = Some(Rc::new(RefCell::new(slices)));
+    }
+    r.contexts.slices.clone()
+}
+
+/// The first byte that the client asks for.
+fn first_wanted(r: &Request) -> u64 {
+    let range = r.header(HeaderId::Range).filter(|_| r.header(HeaderId::IfRange).is_none());
+    range.and_then(range_start).unwrap_or(0)
+}
+
+fn range_start(range: &[u8]) -> Option<u64> {
+    let (unit, range) = range.split_at_checked(6)?;
+    if !unit.eq_ignore_ascii_case(b"bytes=") || range.contains(&b',') {
+        return None;
+    }
+    let range = range.trim_ascii_start();
+    let digits = range.iter().take_while(|b| b.is_ascii_digit()).count();
+    // Room above, so that sums of it do not overflow.
+    std::str::from_utf8(&range[..digits]).ok()?.parse().ok().filter(|n| *n <= i64::MAX as u64)
+}
+
+/// A `Content-Range`.
+#[derive(Debug, PartialEq, Eq)]
+struct Span {
+    start: u64,
+    /// Behind the last byte.
+    end: u64,
+    /// Of the whole, if that is known.
+    length: Option<u64>,
+}
+
+impl Span {
+    fn read(value: &[u8]) -> Option<Span> {
+        let value = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
+        let (range, length) = value.split_once('/')?;
+        let (start, last) = range.split_once('-')?;
+        let start = start.trim().parse::<u64>().ok()?;
+        let end = last.trim().parse::<u64>().ok()?.checked_add(1)?;
+        let length = match length.trim() {
+            "*" => None,
+            length => Some(length.parse().ok()?),
+        };
+        (start < end).then_some(Span { start, end, length })
+    }
+}
+
+/// Header filter, before all others: a slice is presented as a part of the whole.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let Some(slices) = r.contexts.slices.clone() else { return Ok(()) };
+    if r.response.status != 206 {
+        if r.is_main() {
+            r.contexts.slices = None;
+            return Ok(());
+        }
+        let status = r.response.status;
+        return fail(r, &format!("unexpected status code {status} in slice response"));
+    }
+    let mut slices = slices.borrow_mut();
+    let etag = &r.response.etag;
+    if slices.etag.is_some() && slices.etag != *etag {
+        return fail(r, "etag mismatch in slice response");
+    }
+    if etag.is_some() {
+        slices.etag.clone_from(etag);
+    }
+    let Some(span) = r.response.headers.get(b"Content-Range").and_then(Span::read) else {
+        return fail(r, "invalid range in slice response");
+    };
+    let Some(length) = span.length else {
+        return fail(r, "no complete length in slice response");
+    };
+    let end = (slices.asked + slices.size).min(length);
+    if span.start != slices.asked || span.end != end {
+        let (start, asked) = (span.start, slices.asked);
+        let text = format!(
+            "unexpected range in slice response: {start}-{}, expected: {asked}-{end}",
+            span.end
+        );
+        return fail(r, &text);
+    }
+    (slices.next, slices.end, slices.active) = (end, length, true);
+    let response = &mut r.response;
+    (response.status, response.status_line) = (200, None);
+    response.content_length = Some(length);
+    response.content_offset = span.start;
+    response.headers.remove(b"Content-Range");
+    response.headers.remove(b"Accept-Ranges");
+    (response.allow_ranges, response.single_range, response.is_slice) = (true, true, true);
+    if r.is_main() {
+        r.add_body_filter(Box::new(More));
+    }
+    Ok(())
+}
+
+/// Header filter, behind the one that looks for ranges: which slices are wanted is known now.
+pub fn wanted(r: &mut Request) -> Result<(), Step> {
+    let Some(slices) = r.contexts.slices.as_ref().filter(|_| r.is_main()) else { return Ok(()) };
+    if r.response.status == 206 {
+        let mut slices = slices.borrow_mut();
+        let start = r.response.content_offset;
+        if slices.next + slices.size <= start {
+            slices.next = start / slices.size * slices.size;
+        }
+        slices.end = start + r.response.content_length.unwrap_or(0);
+    }
+    Ok(())
+}
+
+fn fail(r: &Request, text: &str) -> Result<(), Step> {
+    r.log(Level::Error, format_args!("{text}"));
+    Err(Step::Abort)
+}
+
+/// Behind the first slice, asks for the others, one after another.
+struct More;
+
+impl BodyFilter for More {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
+        let slices = r.contexts.slices.clone().filter(|_| last);
+        let Some(slices) = slices else { return Filtered::Now(Ok(input)) };
+        Filtered::Later(Box::pin(async move {
+            r.send_ahead(input).await?;
+            while let Some(next) = following(&slices) {
+                {
+                    let mut slices = slices.borrow_mut();
+                    (slices.asked, slices.active) = (next, false);
+                }
+                let shared = slices.clone();
+                let sub = r.ask_again(|sr| sr.contexts.slices = Some(shared));
+                r.send_subrequest(sub.ok_or(io::ErrorKind::Other)?);
+                r.send_queued().await?;
+                if !slices.borrow().active {
+                    r.log(Level::Error, format_args!("missing slice response"));
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            Ok(Chain::new())
+        }))
+    }
+
+    fn needs_memory(&self) -> bool {
+        false
+    }
+}
+
+/// Where the next slice begins, if one is wanted.
+fn following(slices: &RefCell<Slices>) -> Option<u64> {
+    let slices = slices.borrow();
+    (slices.next < slices.end).then_some(slices.next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Span, range_start};
+
+    #[test]
+    fn the_first_wanted_byte_is_read() {
+        assert_eq!(range_start(b"bytes=12-"), Some(12));
+        assert_eq!(range_start(b"Bytes= 7-9"), Some(7));
+        for other in [b"bytes=-5".as_slice(), b"bytes=1-2,4-5", b"lines=1-", b"bytes=", b"x"] {
+            assert_eq!(range_start(other), None);
+        }
+    }
+
+    #[test]
+    fn the_range_of_a_slice_is_read() {
+        let span = Span { start: 0, end: 10, length: Some(20) };
+        assert_eq!(Span::read(b"bytes 0-9/20"), Some(span));
+        assert_eq!(Span::read(b"bytes 5-5/*"), Some(Span { start: 5, end: 6, length: None }));
+        for other in [
+            b"bytes */20".as_slice(),
+            b"bytes 5-4/20",
+            b"0-9/20",
+            b"bytes 0-9",
+            b"bytes 0-18446744073709551615/1",
+        ] {
+            assert_eq!(Span::read(other), None);
+        }
+    }
+}
