@@ -21,6 +21,11 @@ pub type Get = Box<dyn Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync>;
 /// What `set $name value` does to a variable that is more than a stored value.
 pub type Put = fn(&mut Request, &[u8]);
 
+/// How a variable is read whose name begins with what it reads: `$arg_x`, `$http_x` and kin.
+pub fn prefixed(name: &[u8]) -> Option<Get> {
+    prefixed::getter(name)
+}
+
 /// The variables of a site.
 #[derive(Default)]
 pub struct Variables {

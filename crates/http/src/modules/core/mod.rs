@@ -136,12 +136,17 @@ impl Conf {
             );
             return false;
         }
+        self.root_into(r, out);
+        true
+    }
+
+    /// Appends the root itself, absolute: `$document_root`.
+    pub fn root_into(&self, r: &mut Request, out: &mut Vec<u8>) {
         let start = out.len();
         self.root.value.eval_into(r, out);
         if out.get(start) != Some(&b'/') {
             let prefix = [r.site.prefix.as_slice(), b"/"].concat();
             out.splice(start..start, prefix);
         }
-        true
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use weir_engine::{Chain, Segment};
+use weir_engine::{Chain, Either, Segment, either};
 
 use crate::request::Request;
 
@@ -35,10 +35,14 @@ pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> i
     let mut sent = r.output.sent;
     while !chain.is_empty() {
         let elapsed = handle.now().saturating_duration_since(r.started);
-        let allowed = limit.after + limit.rate * (elapsed.as_secs() + 1);
+        let allowed = limit.rate.saturating_mul(elapsed.as_secs() + 1).saturating_add(limit.after);
         if allowed <= sent {
             let wait = (sent - allowed).saturating_mul(1000) / limit.rate + 1;
-            handle.sleep(Duration::from_millis(wait)).await;
+            conn.stream.set_deadline(None);
+            let pause = handle.sleep(Duration::from_millis(wait));
+            if let Either::Right(_) = either(pause, conn.stream.socket().closed()).await {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
             continue;
         }
         let mut part = split(chain, allowed - sent);

@@ -47,8 +47,9 @@ pub struct Named {
 pub fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Named {
     let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
     let core = &r.conf().core;
-    let root = path(core.root.value.eval(r).into_owned());
-    Named { path: path(name.eval(r).into_owned()), root, cache, line: line.to_vec() }
+    let mut root = Vec::new();
+    core.root_into(r, &mut root);
+    Named { path: path(name.eval(r).into_owned()), root: path(root), cache, line: line.to_vec() }
 }
 
 /// Files that were opened for names, on the side of the thread that writes.

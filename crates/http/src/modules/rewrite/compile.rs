@@ -9,7 +9,7 @@ use crate::modules::core::open_reserved;
 use crate::regex::Regex;
 use crate::scope::Scope;
 use crate::template::Template;
-use crate::variables::VariableId;
+use crate::variables::{VariableId, prefixed};
 
 /// A line of a server or location: its steps are put behind those that are there.
 pub fn line(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
@@ -87,8 +87,13 @@ fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
 
 /// A variable that `set` may not have reached when it is read.
 fn uninitialized(s: &mut Scope<'_, '_>, name: &[u8]) -> VariableId {
-    let text = String::from_utf8_lossy(&name.to_ascii_lowercase()).into_owned();
-    s.setup.variables.stored_or(name, move |r, _| {
+    let name = name.to_ascii_lowercase();
+    if let Some(get) = prefixed(&name) {
+        // Where no `set` has reached it, `$http_x` still is the header.
+        return s.setup.variables.stored_or(&name, get);
+    }
+    let text = String::from_utf8_lossy(&name).into_owned();
+    s.setup.variables.stored_or(&name, move |r, _| {
         if r.conf().rewrite.warn {
             let level = weir_log::Level::Warn;
             r.log(level, format_args!("using uninitialized \"{text}\" variable"));

@@ -18,7 +18,7 @@ pub const TABLE: &[(&str, Read)] = &[
     }),
     ("document_root", |r, out| {
         let core = &r.conf().core;
-        core.root.value.eval_into(r, out);
+        core.root_into(r, out);
         true
     }),
     ("realpath_root", realpath_root),
@@ -37,7 +37,7 @@ fn realpath_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
     use std::os::unix::ffi::OsStringExt;
     let core = &r.conf().core;
     let mut root = Vec::new();
-    core.root.value.eval_into(r, &mut root);
+    core.root_into(r, &mut root);
     let root = PathBuf::from(std::ffi::OsString::from_vec(root));
     match known_realpath(r, &root).map_or_else(|| walk(&root), Ok) {
         Ok(path) => put(out, path.as_os_str().as_bytes()),

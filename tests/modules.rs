@@ -1,0 +1,119 @@
+//! Modules that need a server to be seen at work.
+
+use weir_testkit::{Client, Response, Server};
+
+fn server(http: &str, server: &str) -> Server {
+    let conf = format!(
+        "events {{ }} http {{ access_log off; {http} server {{ listen 127.0.0.1:%%PORT%%; \
+         default_type text/plain; root %%DIR%%; {server} }} }}"
+    );
+    Server::start(env!("CARGO_BIN_EXE_weir"), &conf)
+}
+
+fn ask(client: &mut Client, path: &str, headers: &str) -> Response {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"));
+    client.response()
+}
+
+#[test]
+fn maps_and_networks_give_variables_their_values() {
+    let s = server(
+        "map $arg_a $m { hostnames; default none; .example.org names; ~^x(.*)$ \"rest $1\"; }
+         geo $arg_ip $net { default far; 10.0.0.0/8 near; 10.1.0.0/16 nearer; }
+         split_clients $arg_a $share { 100% all; }",
+        "location / { return 200 \"$m, $net, $share\"; }",
+    );
+    assert_eq!(s.get("/?a=www.example.org&ip=10.1.2.3").body(), "names, nearer, all");
+    assert_eq!(s.get("/?a=xyz&ip=10.9.9.9").body(), "rest yz, near, all");
+    assert_eq!(s.get("/?a=&ip=::1").body(), "none, far, all");
+}
+
+#[test]
+fn headers_and_trailers_are_added() {
+    let s = server(
+        "add_header X-Outer 1;",
+        "location / { return 200 ok; } location /own { add_header X-Own $uri always; return 404; }
+         location /old { expires -1; return 200 ok; } location /long { expires max; return 200 ok; }
+         location /t { add_trailer X-End $status; return 200 body; }",
+    );
+    assert_eq!(s.get("/").header("x-outer"), Some("1"));
+    let own = s.get("/own");
+    assert_eq!((own.header("x-own"), own.header("x-outer")), (Some("/own"), None));
+    assert_eq!(s.get("/old").header("cache-control"), Some("no-cache"));
+    assert_eq!(s.get("/long").header("cache-control"), Some("max-age=315360000"));
+    let mut client = s.connect();
+    client.send("GET /t HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let text = client.rest();
+    assert!(text.ends_with("4\r\nbody\r\n0\r\nX-End: 200\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn addresses_decide_who_may_enter() {
+    let s = server(
+        "",
+        "location /in { allow 127.0.0.0/8; deny all; return 200 never; }
+         location /out { deny 127.0.0.1; }
+         location /behind { set_real_ip_from 127.0.0.1; deny 192.0.2.0/24; }",
+    );
+    // `return` comes before access is looked at, as in nginx.
+    assert_eq!(s.get("/in").status, 200);
+    assert_eq!(s.get("/out").status, 403);
+    s.wait_log("access forbidden by rule", 1);
+    let mut client = s.connect();
+    assert_eq!(ask(&mut client, "/behind", "X-Real-IP: 192.0.2.7\r\n").status, 403);
+    assert_eq!(ask(&mut client, "/behind", "X-Real-IP: 198.51.100.7\r\n").status, 404);
+}
+
+#[test]
+fn status_pages_count() {
+    let s = server(
+        "",
+        "location /stub { stub_status; } location /all { weir_status; }
+         location /json { weir_status json; }",
+    );
+    let mut client = s.connect();
+    let stub = ask(&mut client, "/stub", "").body();
+    assert!(stub.starts_with("Active connections: "), "{stub}");
+    assert!(stub.contains("Reading: 0 Writing: 1 Waiting: 0"), "{stub}");
+    let all = ask(&mut client, "/all", "");
+    assert_eq!(all.header("content-type"), Some("text/plain; version=0.0.4"));
+    assert!(all.body().contains("\nweir_requests_total 2\n"), "{}", all.body());
+    let json = ask(&mut client, "/json", "").body();
+    assert!(
+        json.contains(r#""requests":{"type":"counter","unit":"requests","value":3}"#),
+        "{json}"
+    );
+}
+
+#[test]
+fn a_directory_is_listed_in_each_form() {
+    let s = server(
+        "",
+        "autoindex on; location /x/ { alias %%DIR%%/d/; autoindex_format xml; }
+         location /j/ { alias %%DIR%%/d/; autoindex_format jsonp; }",
+    );
+    std::fs::create_dir_all(s.dir().file("d/sub")).unwrap();
+    s.dir().write("d/a&b.txt", "12345");
+    s.dir().write("d/.hidden", "");
+    let page = s.get("/d/").body();
+    assert!(page.contains("<a href=\"sub/\">sub/</a>"), "{page}");
+    assert!(page.contains("<a href=\"a%26b.txt\">a&amp;b.txt</a>"), "{page}");
+    assert!(!page.contains("hidden") && page.find("sub/") < page.find("a%26b"));
+    let xml = s.get("/x/").body();
+    assert!(xml.contains(" size=\"5\">a&amp;b.txt</file>\r\n"), "{xml}");
+    assert!(s.get("/j/?callback=f").body().contains("f([\r\n{ \"name\":\"sub\""));
+    assert_eq!(s.get("/j/?callback=f()").status, 400);
+    assert_eq!(s.get("/nowhere/").status, 404);
+}
+
+#[test]
+fn a_client_is_known_again_by_its_cookie() {
+    let s = server("", "userid on; userid_name id; location / { return 200 \"$uid_got\"; }");
+    let mut client = s.connect();
+    let first = ask(&mut client, "/", "");
+    let cookie = first.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let again = ask(&mut client, "/", &format!("Cookie: {cookie}\r\n"));
+    assert_eq!(again.header("set-cookie"), None);
+    assert_eq!(again.body().len(), "id=".len() + 32);
+    assert!(ask(&mut client, "/", "Cookie: id=short\r\n").header("set-cookie").is_some());
+}

@@ -1,0 +1,101 @@
+//! The rewrite module, from request to answer.
+
+use weir_testkit::Server;
+
+fn server(locations: &str) -> Server {
+    let conf = format!(
+        "events {{ }} http {{ access_log off; server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%; \
+         default_type text/plain; {locations} }} }}"
+    );
+    Server::start(env!("CARGO_BIN_EXE_weir"), &conf)
+}
+
+#[test]
+fn return_answers_redirects_and_refuses() {
+    let s = server(
+        "location /text { return 200 \"$uri $arg_a\"; } location /there { return 307 /text?$args; }
+         location /url { return http://example.org/; } location /page { return 404; }
+         location /own { return 404 \"not here\"; } location /none { return 204; }
+         location = /a.html { return 200 x; }",
+    );
+    assert_eq!(s.get("/text?a=1").body(), "/text 1");
+    let there = s.get("/there?a=b");
+    assert_eq!(there.status, 307);
+    let location = format!("http://localhost:{}/text?a=b", s.port());
+    assert_eq!(there.header("location"), Some(location.as_str()));
+    assert_eq!(s.get("/url").header("location"), Some("http://example.org/"));
+    assert!(s.get("/page").body().contains("<h1>404 Not Found</h1>"));
+    assert_eq!((s.get("/own").status, s.get("/own").body().as_str()), (404, "not here"));
+    assert_eq!(s.get("/none").header("content-type"), None);
+    assert_eq!(s.get("/a.html").header("content-type"), Some("text/html"));
+}
+
+#[test]
+fn a_path_is_rewritten_until_it_stays() {
+    let s = server(
+        "rewrite ^/old/(.*)$ /new/$1?from=$1;
+         location /new { return 200 \"$uri $args\"; }
+         location /last { rewrite ^ /new last; return 200 unreached; }
+         location /drop { rewrite ^ /new?; }
+         location /cycle { rewrite ^ /cycle; }
+         location /go { rewrite ^/go/(.*)$ /to/$1 permanent; }",
+    );
+    assert_eq!(s.get("/old/x?q=1").body(), "/new/x from=x&q=1");
+    assert_eq!(s.get("/old/a%26b").body(), "/new/a&b from=a%26b");
+    assert_eq!(s.get("/last?q=1").body(), "/new q=1");
+    assert_eq!(s.get("/drop?q=1").body(), "/new ");
+    assert_eq!(s.get("/cycle").status, 500);
+    s.wait_log("rewrite or internal redirection cycle while processing \"/cycle\"", 1);
+    let go = s.get("/go/a%20b?q=1");
+    let location = format!("http://localhost:{}/to/a%20b?q=1", s.port());
+    assert_eq!((go.status, go.header("location")), (301, Some(location.as_str())));
+}
+
+#[test]
+fn lines_and_conditions_run_in_order() {
+    let s = server(
+        "set $mode server;
+         location / {
+             set $a 1;
+             if ($arg_x = yes) { set $a 2; add_header X-Inside $a; }
+             set $b \"$a$mode\";
+             if ($arg_x ~* ^st(.*)$) { return 200 \"stop $1\"; }
+             return 200 $b;
+         }",
+    );
+    assert_eq!(s.get("/").body(), "1server");
+    let inside = s.get("/?x=yes");
+    assert_eq!((inside.body().as_str(), inside.header("x-inside")), ("2server", Some("2")));
+    assert_eq!(s.get("/?x=STop").body(), "stop op");
+}
+
+#[test]
+fn conditions_ask_about_files() {
+    let s = server(
+        "location / {
+             if (-f %%DIR%%$arg_p) { return 200 file; }
+             if (-d %%DIR%%$arg_p) { return 200 directory; }
+             if (!-e %%DIR%%$arg_p) { return 200 nothing; }
+         }",
+    );
+    s.dir().write("here.txt", "x");
+    assert_eq!(s.get("/?p=/here.txt").body(), "file");
+    assert_eq!(s.get("/?p=/").body(), "directory");
+    assert_eq!(s.get("/?p=/missing").body(), "nothing");
+    assert_eq!(s.get("/?p=/here.txt/under").body(), "nothing");
+}
+
+#[test]
+fn a_variable_that_no_set_has_reached_is_empty_and_told() {
+    let s = server(
+        "location /set { set $x 1; } location / { return 200 \"[$x]\"; }
+         location /head { set $http_x_y mine; return 200 $http_x_y; }
+         location /other { return 200 $http_x_y; }",
+    );
+    assert_eq!(s.get("/").body(), "[]");
+    s.wait_log("using uninitialized \"x\" variable", 1);
+    assert_eq!(s.get("/head").body(), "mine");
+    let mut client = s.connect();
+    client.send("GET /other HTTP/1.1\r\nHost: a\r\nX-Y: theirs\r\n\r\n");
+    assert_eq!(client.response().body(), "theirs");
+}
