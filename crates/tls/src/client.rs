@@ -1,5 +1,7 @@
 //! A client's side of TLS: how upstreams are spoken to.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -22,10 +24,8 @@ pub struct ClientSettings {
     pub ciphers: Ciphers,
     /// The certificate that we show when asked.
     pub identity: Option<Identity>,
-    /// The upstream's certificate must lead to one of these, and be for `name`.
+    /// The upstream's certificate must lead to one of these, and be for its name.
     pub authorities: Option<Arc<Authorities>>,
-    /// The name that the certificate is checked for.
-    pub name: Vec<u8>,
     /// Send the name in the handshake (SNI).
     pub send_name: bool,
     /// Resume sessions.
@@ -34,7 +34,7 @@ pub struct ClientSettings {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// How to open TLS to one name; cheap to copy. Sessions are resumed among its copies.
+/// How to open TLS to a name; cheap to copy. Sessions are resumed among its copies.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) config: Arc<ClientConfig>,
@@ -42,12 +42,11 @@ pub struct Client {
 }
 
 impl ClientSettings {
-    /// Puts it together.
+    /// Puts it together, without a name yet.
     pub fn build(&self) -> Result<Client, String> {
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites();
-        let verifier =
-            CheckServer { authorities: self.authorities.clone(), name: self.name.clone() };
+        let verifier = CheckServer { authorities: self.authorities.clone() };
         let builder = ClientConfig::builder_with_provider(Arc::new(with))
             .with_protocol_versions(&self.versions.list())
             .map_err(|error| error.to_string())?
@@ -62,14 +61,31 @@ impl ClientSettings {
             false => Resumption::disabled(),
         };
         config.alpn_protocols = self.alpn.clone();
-        let name = std::str::from_utf8(&self.name).ok();
-        let name = name.and_then(|name| ServerName::try_from(name.to_owned()).ok());
-        config.enable_sni = self.send_name && name.is_some();
-        // A name that is none (of a socket's path, say) only serves to find sessions again.
-        let name = name.or_else(|| ServerName::try_from("localhost").ok());
-        let name = name.ok_or("no name for the upstream")?;
-        Ok(Client { config: Arc::new(config), name })
+        config.enable_sni = self.send_name;
+        Ok(Client { config: Arc::new(config), name: nobody() })
     }
+}
+
+impl Client {
+    /// The same for a server of this name.
+    pub fn named(&self, name: &[u8]) -> Client {
+        let text = std::str::from_utf8(name).ok().map(|name| name.trim_end_matches('.').to_owned());
+        let name = text.and_then(|text| ServerName::try_from(text).ok());
+        Client { config: self.config.clone(), name: name.unwrap_or_else(nobody) }
+    }
+
+    /// Tells connections apart that were opened in different ways.
+    pub fn tag(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (Arc::as_ptr(&self.config).addr(), &self.name).hash(&mut hash);
+        hash.finish() | 1
+    }
+}
+
+/// What is no name of a host (a socket's path, say) is nobody's: an address that no certificate is for, and
+/// that is not sent.
+fn nobody() -> ServerName<'static> {
+    IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED).into()
 }
 
 /// Shows one certificate, whichever authorities the server names.

@@ -128,13 +128,12 @@ fn server() -> ServerSettings {
     }
 }
 
-fn client(name: &str) -> ClientSettings {
+fn client() -> ClientSettings {
     ClientSettings {
         versions: Versions::default(),
         ciphers: Ciphers::default(),
         identity: None,
         authorities: Some(Arc::new(trust(data!("root.pem"), 1))),
-        name: name.as_bytes().to_vec(),
         send_name: true,
         reuse: true,
         alpn: vec![b"http/1.1".to_vec()],
@@ -177,7 +176,7 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
         for cache in [None, Some(SessionCache::new(1 << 20))] {
             let tickets = cache.is_none().then(TicketSecret::process);
             let server = ServerSettings { versions, cache, tickets, ..server() }.build().unwrap();
-            let client = client("www.example.org").build().unwrap();
+            let client = client().build().unwrap().named(b"www.example.org");
             for round in 0..2 {
                 let mut pair = Pair::new(&server, &client);
                 assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
@@ -201,7 +200,7 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
 #[test]
 fn an_upstream_with_another_name_is_refused() {
     let server = server().build().unwrap();
-    let mut pair = Pair::new(&server, &client("other.example.org").build().unwrap());
+    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"other.example.org"));
     let error = crate::HandshakeError::from(pair.run().unwrap_err());
     let text = "upstream SSL certificate does not match \"other.example.org\"";
     assert_eq!(error.to_string(), text);
@@ -214,7 +213,8 @@ fn a_client_is_asked_and_any_certificate_passes_the_handshake() {
     for identity in [None, Some((data!("client.pem"), data!("client.key")))] {
         let shown = identity.is_some();
         let identity = identity.map(|(chain, key)| Identity::load(chain, key, &[]).unwrap());
-        let client = ClientSettings { identity, ..client("www.example.org") }.build().unwrap();
+        let client = ClientSettings { identity, ..client() };
+        let client = client.build().unwrap().named(b"www.example.org");
         let mut pair = Pair::new(&server, &client);
         assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
         assert_eq!(pair.ends[1].peer_certificates().len(), usize::from(shown));
@@ -244,7 +244,7 @@ proptest::proptest! {
 #[test]
 fn a_message_in_pieces_is_put_together_while_others_are_sent() {
     let server = server().build().unwrap();
-    let mut pair = Pair::new(&server, &client("www.example.org").build().unwrap());
+    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"www.example.org"));
     pair.ends[0].advance(&mut Vec::new(), &mut pair.wires[1]).unwrap();
     // The first message of a client, cut into records of a few bytes.
     let hello = pair.wires[1].split_off(5);

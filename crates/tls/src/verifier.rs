@@ -93,13 +93,11 @@ impl ClientCertVerifier for AskClient {
 /// Checks an upstream's certificate (`proxy_ssl_verify`), or takes what comes.
 pub(crate) struct CheckServer {
     pub(crate) authorities: Option<Arc<Authorities>>,
-    /// The name that the certificate must be for.
-    pub(crate) name: Vec<u8>,
 }
 
 impl fmt::Debug for CheckServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CheckServer for {}", String::from_utf8_lossy(&self.name))
+        f.write_str("CheckServer")
     }
 }
 
@@ -120,7 +118,7 @@ impl ServerCertVerifier for CheckServer {
         &self,
         leaf: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
+        name: &ServerName<'_>,
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
@@ -136,9 +134,10 @@ impl ServerCertVerifier for CheckServer {
         authorities
             .check(&chain, Purpose::Server)
             .map_err(|fault| refused(format!("upstream SSL certificate verify error: {fault}")))?;
-        let right = Certificate::parse(leaf).is_some_and(|c| host::matches(&c, &self.name));
+        let right =
+            Certificate::parse(leaf).is_some_and(|c| host::matches(&c, name.to_str().as_bytes()));
         if !right {
-            let name = String::from_utf8_lossy(&self.name);
+            let name = name.to_str();
             return Err(refused(format!("upstream SSL certificate does not match \"{name}\"")));
         }
         Ok(ServerCertVerified::assertion())

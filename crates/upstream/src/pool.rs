@@ -44,10 +44,18 @@ pub struct Connection {
     pub stream: Wire,
     /// Whom it leads to.
     pub peer: Arc<Peer>,
+    /// How it is secured; only those that want the same may have it.
+    pub tag: u64,
     /// Requests so far.
     pub requests: u64,
     /// When it was opened.
     pub started: Instant,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.stream.close_notify();
+    }
 }
 
 struct Idle {
@@ -67,9 +75,10 @@ pub struct Pool {
 
 impl Pool {
     /// Takes the newest connection to a peer that still seems good.
-    pub fn take(&self, peer: &Arc<Peer>) -> Option<Connection> {
+    pub fn take(&self, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(at) = idle.iter().rposition(|i| same(&i.connection.peer, peer)) {
+        let fits = |i: &Idle| i.connection.tag == tag && same(&i.connection.peer, peer);
+        while let Some(at) = idle.iter().rposition(fits) {
             let mut connection = idle.remove(at).connection;
             connection.stream.set_deadline(None);
             if is_silent(&connection.stream) {

@@ -56,6 +56,16 @@ pub struct Pass {
     pub url: Vec<u8>,
 }
 
+impl Pass {
+    /// Whether TLS may be spoken to the server.
+    fn may_be_secure(&self) -> bool {
+        match &self.to {
+            To::Group(_, vars) => vars.scheme == "https://",
+            To::Computed(_) => true,
+        }
+    }
+}
+
 /// See [`Pass`].
 #[derive(Debug, Clone)]
 pub enum To {
@@ -68,6 +78,8 @@ pub enum To {
 /// What a URL says of the request.
 #[derive(Debug, Clone, Default)]
 pub struct Vars {
+    /// `http://` or `https://`
+    pub scheme: &'static str,
     /// `Host` for the server: `$proxy_host`.
     pub host: Vec<u8>,
     /// `$proxy_port`
@@ -157,6 +169,9 @@ impl Settings for Conf {
             conf.passing.temp_path = temporary;
         }
         conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
+        if conf.pass.as_ref().is_some_and(Pass::may_be_secure) {
+            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "proxy")?;
+        }
         Ok(())
     }
 }

@@ -10,14 +10,17 @@ use super::conf::{Conf, To};
 use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::modules::upstream::passing::{passing_directives, together};
+use crate::modules::upstream::tls::tls_directives;
 use crate::regex::Regex;
 use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
+const TLS: &[Directive] = tls_directives!(proxy, "proxy_");
+const SHARED: [Directive; PASSING.len() + TLS.len()] = together(PASSING, TLS);
 
 /// All of them.
-pub const DIRECTIVES: [Directive; OWN.len() + PASSING.len()] = together(OWN, PASSING);
+pub const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
 
 const OWN: &[Directive] = &[
     Directive {

@@ -7,6 +7,8 @@ use weir_proto::http1::{
     ResponseParser, Version, chunk_end, chunk_head, last_chunk,
 };
 
+use weir_tls::Client;
+
 use super::conf::{Conf, Pass};
 use super::outgoing::{self, Length};
 use super::rewriting;
@@ -18,6 +20,8 @@ use crate::request::Request;
 pub struct Http {
     conf: &'static Conf,
     pass: &'static Pass,
+    /// `http://` or `https://`
+    scheme: &'static str,
     parser: ResponseParser,
     body: Body,
     /// HEAD was asked for: no body follows, whatever the head says.
@@ -42,10 +46,11 @@ const TRAILERS: usize = 16 * 1024;
 
 impl Http {
     /// Nothing was asked yet.
-    pub fn new(conf: &'static Conf, pass: &'static Pass) -> Http {
+    pub fn new(conf: &'static Conf, pass: &'static Pass, scheme: &'static str) -> Http {
         Http {
             conf,
             pass,
+            scheme,
             parser: ResponseParser::new(),
             body: Body::Over,
             head: false,
@@ -58,7 +63,15 @@ impl Http {
 
 impl Protocol for Http {
     fn scheme(&self) -> &'static str {
-        "http://"
+        self.scheme
+    }
+
+    fn client(&self, r: &mut Request) -> Option<Client> {
+        if self.scheme != "https://" {
+            return None;
+        }
+        let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
+        self.conf.passing.tls.client(r, &host.unwrap_or_default())
     }
 
     fn streams(&self, r: &Request) -> bool {

@@ -66,8 +66,8 @@ pub fn handler(r: &mut Request) -> Later<'_> {
             Ok(found) => found,
             Err(step) => return step,
         };
+        let mut protocol = http::Http::new(conf, pass, vars.scheme);
         r.contexts.upstream.vars = Some(vars);
-        let mut protocol = http::Http::new(conf, pass);
         if let Err(step) = driver::read_body(r, &protocol).await {
             return step;
         }
@@ -82,8 +82,7 @@ async fn compute(
     url: &crate::template::Template,
 ) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
-    let Some((scheme, port)) = pass::scheme(&text).filter(|(scheme, _)| *scheme == "http://")
-    else {
+    let Some((scheme, port)) = pass::scheme(&text) else {
         let text = String::from_utf8_lossy(&text);
         r.log(Level::Error, format_args!("invalid URL prefix in \"{text}\""));
         return Err(Step::Status(500));
@@ -94,7 +93,7 @@ async fn compute(
         r.log(Level::Error, format_args!("{e} in upstream \"{rest}\""));
         Step::Status(500)
     })?;
-    let mut vars = pass::vars(&url, port);
+    let mut vars = pass::vars(&url, scheme, port);
     if vars.uri.first() == Some(&b'?') {
         vars.uri.insert(0, b'/');
     }

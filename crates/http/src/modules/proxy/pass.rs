@@ -30,18 +30,12 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     } else {
         let (scheme, port) =
             scheme(&word.bytes).ok_or_else(|| d.error_at(word, "invalid URL prefix"))?;
-        if scheme != "http://" {
-            return Err(d.error_at(
-                word,
-                "the \"https\" scheme of \"proxy_pass\" is known but not built into weir yet",
-            ));
-        }
         let rest = word.bytes.get(scheme.len()..).unwrap_or_default();
         let url = Url::parse(rest, true).map_err(|e| {
             let rest = String::from_utf8_lossy(rest);
             d.error_at(word, format!("{e} in upstream \"{rest}\""))
         })?;
-        let vars = vars(&url, port);
+        let vars = vars(&url, scheme, port);
         if nameless && !vars.uri.is_empty() {
             return Err(d.error_at(
                 word,
@@ -65,15 +59,15 @@ pub fn scheme(url: &[u8]) -> Option<(&'static str, u16)> {
 }
 
 /// What a URL says of the request.
-pub fn vars(url: &Url, default_port: u16) -> Vars {
+pub fn vars(url: &Url, scheme: &'static str, default_port: u16) -> Vars {
     let uri = url.uri.clone();
     if matches!(url.address, Some(Host::Unix(_))) {
-        return Vars { host: b"localhost".to_vec(), port: Vec::new(), uri };
+        return Vars { scheme, host: b"localhost".to_vec(), port: Vec::new(), uri };
     }
     let port = url.port.unwrap_or(default_port).to_string().into_bytes();
     let host = match url.port.filter(|p| *p != default_port) {
         Some(_) => [url.host.as_slice(), b":", &port].concat(),
         None => url.host.clone(),
     };
-    Vars { host, port, uri }
+    Vars { scheme, host, port, uri }
 }

@@ -1,13 +1,13 @@
 //! The directives.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
-use weir_tls::{BadCurve, Curves, Versions};
+use weir_tls::{BadCurve, Curves};
 
+use super::read::{self, file, named};
 use super::{Conf, Named, Verify, sessions};
-use crate::scope::{Directive, Scope, Set, Spot, setting};
+use crate::scope::{Directive, Scope, Set, setting};
 
 pub const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -130,15 +130,6 @@ pub const DIRECTIVES: &[Directive] = &[
     },
 ];
 
-fn named(d: &Line) -> Option<Named> {
-    let word = d.args.first()?;
-    Some(Named { name: word.bytes.clone(), at: Spot::new(d, word) })
-}
-
-fn file(d: &Line) -> Result<Option<Named>, Error> {
-    Ok(named(d).filter(|file| !file.name.is_empty()))
-}
-
 /// Adds to a list; the first in a block replaces what was inherited.
 fn add(
     s: &mut Scope<'_, '_>,
@@ -156,48 +147,21 @@ fn add(
 
 fn password_file(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    let Some(file) = named(d) else { return Ok(()) };
-    let text = s.setup.pem_files.read(s.setup.inputs.conf_prefix, &file.name);
-    let text = text.map_err(|error| {
-        d.error(format!("open() \"{}\" failed {error}", String::from_utf8_lossy(&file.name)))
-    })?;
-    Scope::change(&mut s.location.ssl).passwords = Arc::new(weir_tls::passwords(&text));
+    let passwords = read::passwords(s.setup, d)?;
+    Scope::change(&mut s.location.ssl).passwords = passwords;
     Ok(())
 }
 
-/// `ssl_protocols`; nginx's list adds up over several lines.
 fn protocols(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let mut versions = match s.first(d) {
-        true => Versions::NONE,
-        false => s.location.ssl.versions,
-    };
-    let old: Vec<_> = d.args.iter().filter(|word| !versions.add(&word.bytes)).collect();
-    let names: Vec<_> = old.iter().map(|word| word.lossy()).collect();
-    if versions == Versions::NONE {
-        let text =
-            "weir speaks TLSv1.2 and TLSv1.3: older protocols are broken, and rustls has none";
-        return Err(d.error(format!("no protocol is left of \"{}\"; {text}", names.join(" "))));
-    }
-    if let Some(word) = old.first() {
-        let text = format!("protocols older than TLSv1.2 are not spoken: \"{}\"", names.join(" "));
-        s.setup.warnings.push(d.warning(text).mark(word.pos));
-    }
+    let before = (!s.first(d)).then_some(s.location.ssl.versions);
+    let versions = read::versions(s, d, before)?;
     Scope::change(&mut s.location.ssl).versions = versions;
     Ok(())
 }
 
 fn ciphers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    let Some(word) = d.args.first() else { return Ok(()) };
-    let conf = Scope::change(&mut s.location.ssl);
-    if !conf.ciphers.set(&word.lossy()) {
-        let text = "no cipher match: weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
-        return Err(d.error_at(
-            word,
-            format!("SSL_CTX_set_cipher_list(\"{}\") failed (SSL: {text})", word.lossy()),
-        ));
-    }
-    Ok(())
+    read::ciphers(&mut Scope::change(&mut s.location.ssl).ciphers, d)
 }
 
 fn curves(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

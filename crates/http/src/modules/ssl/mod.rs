@@ -15,6 +15,8 @@ mod context;
 mod directives;
 mod files;
 mod handshake;
+pub mod load;
+pub mod read;
 mod sessions;
 mod variables;
 

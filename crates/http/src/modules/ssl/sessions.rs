@@ -6,7 +6,7 @@ use weir_conf::{Directive as Line, Error, Word};
 use weir_tls::{SessionCache, TicketSecret};
 
 use super::Conf;
-use super::files::Files;
+use crate::configure::Setup;
 use crate::scope::Scope;
 
 /// OpenSSL's own cache holds so many sessions unless told otherwise.
@@ -70,11 +70,7 @@ fn shared(
 }
 
 /// What tickets are sealed with, if there are any.
-pub fn tickets(
-    conf: &Conf,
-    files: &mut Files,
-    prefix: &std::path::Path,
-) -> Result<Option<TicketSecret>, Error> {
+pub fn tickets(conf: &Conf, setup: &mut Setup<'_>) -> Result<Option<TicketSecret>, Error> {
     if !conf.tickets {
         return Ok(None);
     }
@@ -84,7 +80,7 @@ pub fn tickets(
     let mut keys = Vec::new();
     for file in &conf.ticket_keys {
         let name = String::from_utf8_lossy(&file.name);
-        let key = files.read(prefix, &file.name);
+        let key = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
         let key =
             key.map_err(|error| file.at.error(format!("open() \"{name}\" failed {error}")))?;
         if !matches!(key.len(), 48 | 80) {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
+use weir_tls::Client;
 use weir_upstream::{Choice, Connection, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use super::attempt::{Attempt, Current, Who};
@@ -40,7 +41,8 @@ pub async fn serve<P: Protocol>(
     };
     let (scheme, request, uri) = (protocol.scheme(), outgoing.bytes.clone(), outgoing.uri.clone());
     r.contexts.upstream.current = Some(Current { scheme, request, uri });
-    let mut run = match Run::new(r, passing, target, outgoing, streams) {
+    let client = protocol.client(r);
+    let mut run = match Run::new(r, passing, target, outgoing, client, streams) {
         Ok(run) => run,
         Err(step) => return step,
     };
@@ -79,6 +81,8 @@ struct Run {
     pool: Option<(std::rc::Rc<Pool>, Limits)>,
     choice: Choice,
     outgoing: Outgoing,
+    /// TLS, where the server is spoken to in it.
+    client: Option<Client>,
     streams: bool,
     /// Attempts left, this one not counted.
     left: u32,
@@ -95,6 +99,7 @@ impl Run {
         passing: &'static Passing,
         target: Target,
         outgoing: Outgoing,
+        client: Option<Client>,
         streams: bool,
     ) -> Result<Run, Step> {
         let (group, pool, key) = match target {
@@ -120,6 +125,7 @@ impl Run {
             pool,
             choice: Choice::new(key),
             outgoing,
+            client,
             streams,
             left,
             began: r.worker.handle.now(),
@@ -171,12 +177,13 @@ impl Run {
         let peer = picked.peer.clone();
         self.picked = Some(picked);
         self.left = self.left.saturating_sub(1);
+        let tag = self.client.as_ref().map_or(0, Client::tag);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
-        if let Some(connection) = self.pool.as_ref().and_then(|(pool, _)| pool.take(&peer)) {
+        if let Some(connection) = self.pool.as_ref().and_then(|(pool, _)| pool.take(&peer, tag)) {
             self.pooled = true;
             return Ok(connection);
         }
-        connect::connect(r, self.passing, &peer).await
+        connect::connect(r, self.passing, &peer, self.client.as_ref()).await
     }
 
     /// Sends the request. True if all of it went out.

@@ -24,6 +24,8 @@ pub const CLIENT_GONE: Fault = Fault::Final(499);
 pub enum Doing {
     /// Before there is a connection.
     Connecting,
+    /// While TLS is set up.
+    Securing,
     /// While the request goes out.
     Sending,
     /// Until the head is complete.
@@ -39,6 +41,7 @@ impl Doing {
     pub fn text(self) -> &'static str {
         match self {
             Doing::Connecting => "while connecting to upstream",
+            Doing::Securing => "while SSL handshaking to upstream",
             Doing::Sending => "while sending request to upstream",
             Doing::ReadingHead => "while reading response header from upstream",
             Doing::ReadingBody => "while reading upstream",

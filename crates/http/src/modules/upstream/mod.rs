@@ -23,6 +23,7 @@ mod protocol;
 mod relay;
 mod response;
 mod source;
+pub mod tls;
 mod tunnel;
 pub mod url;
 mod variables;

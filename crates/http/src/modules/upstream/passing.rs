@@ -56,6 +56,8 @@ pub struct Passing {
     pub socket_keepalive: bool,
     /// `..._socket_rcvbuf`
     pub socket_rcvbuf: Option<u64>,
+    /// `..._ssl_...`
+    pub tls: Arc<super::tls::Settings>,
     /// `..._limit_rate`
     pub limit_rate: Option<Template>,
     /// `..._hide_header`
@@ -145,6 +147,7 @@ impl Default for Passing {
             bind: None,
             socket_keepalive: false,
             socket_rcvbuf: None,
+            tls: Arc::default(),
             limit_rate: None,
             hide: Vec::new(),
             pass: Vec::new(),

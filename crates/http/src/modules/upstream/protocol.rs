@@ -6,6 +6,7 @@ use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::Span;
 use weir_proto::http1::Header;
+use weir_tls::Client;
 
 use crate::headers::Headers;
 use crate::request::Request;
@@ -60,6 +61,11 @@ pub struct Taken {
 pub trait Protocol {
     /// What log lines write before the server's name.
     fn scheme(&self) -> &'static str;
+
+    /// How to open TLS to the server, where it is spoken to in that.
+    fn client(&self, _r: &mut Request) -> Option<Client> {
+        None
+    }
 
     /// The client's body goes out as it comes in, and is not read beforehand.
     fn streams(&self, _r: &Request) -> bool {

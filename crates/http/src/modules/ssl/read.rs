@@ -1,0 +1,63 @@
+//! Readers of values that clients' and servers' TLS have in common.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error};
+use weir_tls::{Ciphers, Versions};
+
+use super::Named;
+use crate::configure::Setup;
+use crate::scope::{Scope, Spot};
+
+/// The file that a directive names.
+pub fn named(d: &Line) -> Option<Named> {
+    let word = d.args.first()?;
+    Some(Named { name: word.bytes.clone(), at: Spot::new(d, word) })
+}
+
+/// The same; an empty name is none.
+pub fn file(d: &Line) -> Result<Option<Named>, Error> {
+    Ok(named(d).filter(|file| !file.name.is_empty()))
+}
+
+/// `..._password_file`
+pub fn passwords(setup: &mut Setup<'_>, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Error> {
+    let Some(file) = named(d) else { return Ok(Arc::default()) };
+    let text = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
+    let text = text.map_err(|error| {
+        d.error(format!("open() \"{}\" failed {error}", String::from_utf8_lossy(&file.name)))
+    })?;
+    Ok(Arc::new(weir_tls::passwords(&text)))
+}
+
+/// `..._protocols`, beside those that were named `before`.
+pub fn versions(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    before: Option<Versions>,
+) -> Result<Versions, Error> {
+    let mut versions = before.unwrap_or(Versions::NONE);
+    let old: Vec<_> = d.args.iter().filter(|word| !versions.add(&word.bytes)).collect();
+    let names = old.iter().map(|word| word.lossy()).collect::<Vec<_>>().join(" ");
+    if versions == Versions::NONE {
+        let why =
+            "weir speaks TLSv1.2 and TLSv1.3: older protocols are broken, and rustls has none";
+        return Err(d.error(format!("no protocol is left of \"{names}\"; {why}")));
+    }
+    if let Some(word) = old.first() {
+        let text = format!("protocols older than TLSv1.2 are not spoken: \"{names}\"");
+        s.setup.warnings.push(d.warning(text).mark(word.pos));
+    }
+    Ok(versions)
+}
+
+/// `..._ciphers`
+pub fn ciphers(ciphers: &mut Ciphers, d: &Line) -> Result<(), Error> {
+    let Some(word) = d.args.first() else { return Ok(()) };
+    if ciphers.set(&word.lossy()) {
+        return Ok(());
+    }
+    let why = "no cipher match: weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
+    let text = format!("SSL_CTX_set_cipher_list(\"{}\") failed (SSL: {why})", word.lossy());
+    Err(d.error_at(word, text))
+}
