@@ -16,5 +16,5 @@ mod tests;
 pub use group::{Choice, Ended, Group, Picked};
 pub use peer::{Endpoint, Options, Peer};
 pub use pool::{Connection, Limits, Pool};
-pub use retry::{Blame, Failure, Failures, Retry, Sent};
+pub use retry::{Failure, Failures, Retry, Sent};
 pub use seats::{Seats, Tried};

@@ -2,18 +2,7 @@
 
 use std::time::Duration;
 
-/// Whose fault a failure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
-    /// The client sent something wrong, or went away.
-    Client,
-    /// The peer failed.
-    Upstream,
-    /// This server could not do its part.
-    Us,
-}
-
-/// How an attempt failed.
+/// How a peer failed a request. What the client or this server does wrong is no failure of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The connection could not be opened, or broke.

@@ -65,7 +65,7 @@ pub async fn stream<P: Protocol>(
     mut chain: Chain,
 ) -> Result<bool, Fault> {
     loop {
-        let piece = gather(r).map_err(Fault::Final)?;
+        let piece = gather(r).map_err(Fault::Client)?;
         if !piece.is_empty() {
             r.keep_body_piece(&piece);
             protocol.frame(piece, &mut chain);
@@ -87,7 +87,7 @@ pub async fn stream<P: Protocol>(
         if matches!(waited, Either::Right(_)) {
             return Ok(false);
         }
-        r.more_body().await.map_err(Fault::Final)?;
+        r.more_body().await.map_err(Fault::Client)?;
     }
 }
 

@@ -172,7 +172,7 @@ impl Run {
             attempt.status = 502;
             r.contexts.upstream.attempts.push(attempt);
             super::fault::complain(r, "no live upstreams", Doing::Connecting);
-            return Err(Fault::Final(502));
+            return Err(Fault::Nobody);
         };
         let peer = picked.peer.clone();
         self.picked = Some(picked);
@@ -233,10 +233,11 @@ impl Run {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
         }
         let failure = match fault {
-            Fault::Final(status) => {
+            Fault::Client(status) => {
                 self.end(r, Ended::Next);
                 return Some(Step::Status(status));
             }
+            Fault::Nobody => return Some(Step::Status(502)),
             Fault::Peer(failure) => failure,
         };
         let how = if failure.counts() { Ended::Failed } else { Ended::Next };

@@ -7,17 +7,19 @@ use weir_upstream::Failure;
 
 use crate::request::Request;
 
-/// An attempt that came to nothing.
+/// Whose fault it is that an attempt came to nothing.
 #[derive(Debug)]
 pub enum Fault {
     /// The server's: another one may be tried.
     Peer(Failure),
-    /// Nobody else can help: this status is the answer.
-    Final(u16),
+    /// The client's, which sent something wrong or went away: this status is the end.
+    Client(u16),
+    /// The configuration leaves nobody to ask.
+    Nobody,
 }
 
 /// The client went away.
-pub const CLIENT_GONE: Fault = Fault::Final(499);
+pub const CLIENT_GONE: Fault = Fault::Client(499);
 
 /// What was being done, for log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
