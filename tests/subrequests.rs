@@ -213,3 +213,16 @@ fn a_client_that_leaves_takes_its_subrequests_along() {
     }
     assert_eq!(server.get("/ok").body(), "ok");
 }
+
+#[test]
+fn a_page_that_grows_without_end_is_bounded() {
+    let server = pages(
+        r#"ssi on;
+           location = / { return 200 '<!--#include virtual="/" --><!--#include virtual="/" -->'; }
+           location = /ok { return 200 ok; }"#,
+    );
+    let body = server.get("/").body();
+    assert!(body.contains(FAILED));
+    server.wait_log("request reference counter overflow while processing \"/\"", 1);
+    assert_eq!(server.get("/ok").body(), "ok");
+}

@@ -5,7 +5,7 @@
 //! made for. One whose body is a part of another runs as a task of its own and fills a [`Pipe`]; it ends
 //! with the request that it is made for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -23,6 +23,9 @@ use crate::request::{Request, Scratch};
 /// How deep subrequests may make subrequests.
 const DEPTH: u8 = 51;
 
+/// Subrequests of one client's request that are there at once, at the most. nginx counts to 64535.
+const MOST: u32 = 4096;
+
 /// A subrequest's memory that waits for its reader, at the most.
 const PIPE: u64 = 64 * 1024;
 
@@ -37,6 +40,7 @@ pub struct Sub {
     clone: bool,
     /// The charset of the client's answer, which its body may become a part of.
     pub charset: Vec<u8>,
+    _counted: Counted,
 }
 
 /// Where a subrequest's body goes.
@@ -60,8 +64,19 @@ pub struct Stub {
 /// What a client's request and its subrequests share.
 #[derive(Default)]
 pub struct Family {
+    /// Subrequests that have not ended.
+    live: Cell<u32>,
     /// Variables and blocks of server-side includes.
     pub ssi: RefCell<ssi_filter::Shared>,
+}
+
+/// One of the subrequests that count.
+struct Counted(Rc<Family>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.live.set(self.0.live.get().saturating_sub(1));
+    }
 }
 
 /// A subrequest that runs; dropped, it is given up.
@@ -250,6 +265,14 @@ impl Request {
             return None;
         }
         let family = self.family();
+        if family.live.get() >= MOST {
+            let path = String::from_utf8_lossy(path);
+            let text = "request reference counter overflow while processing";
+            self.log(Level::Crit, format_args!("{text} \"{path}\""));
+            return None;
+        }
+        family.live.set(family.live.get() + 1);
+        let counted = Counted(family.clone());
         let mut sr = Request::new(self.conn.clone(), self.worker.clone(), Scratch::default());
         sr.server = self.server;
         sr.location = self.site.location(self.server.location);
@@ -271,7 +294,14 @@ impl Request {
             Some(sub) => sub.charset.clone(),
             None => self.response.charset.clone(),
         };
-        sr.sub = Some(Box::new(Sub { sink, depth: depth - 1, stub: None, clone: false, charset }));
+        sr.sub = Some(Box::new(Sub {
+            sink,
+            depth: depth - 1,
+            stub: None,
+            clone: false,
+            charset,
+            _counted: counted,
+        }));
         Some(sr)
     }
 

@@ -159,7 +159,9 @@ fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fa
     };
     let family = r.family();
     let mut shared = family.ssi.borrow_mut();
-    shared.groups = (0..spans.len()).map(group).collect();
+    // Groups behind the last one that took part are not there at all.
+    let last = (0..spans.len()).rev().find(|n| spans.get(*n).is_some());
+    shared.groups = (0..last.map_or(0, |last| last + 1)).map(group).collect();
     for (n, name) in regex.capture_names().iter().enumerate() {
         if let Some(name) = name {
             shared.set(name.as_bytes(), group(n));
