@@ -17,6 +17,7 @@ use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 use crate::variables::credentials;
 
+mod cache;
 mod password;
 mod users;
 
@@ -113,7 +114,7 @@ async fn judge(
 
 /// Runs on a thread of the pool.
 fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> Verdict {
-    let file = match std::fs::read(path) {
+    let file = match cache::read(&path) {
         Ok(file) => file,
         Err(error) => return Verdict::NoFile(error),
     };
