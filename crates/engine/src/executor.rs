@@ -180,8 +180,14 @@ impl Executor {
     }
 
     /// Runs what is runnable, and what that makes runnable, a bounded number of rounds.
-    /// `between` brings in wake-ups from outside; `panicked` hears of tasks that panicked.
-    pub(crate) fn run(&self, between: impl Fn(), panicked: impl Fn(Box<dyn Any + Send>)) {
+    /// `between` brings in wake-ups from outside; `ran` hears that a task has run, `panicked` of
+    /// tasks that panicked.
+    pub(crate) fn run(
+        &self,
+        between: impl Fn(),
+        ran: impl Fn(),
+        panicked: impl Fn(Box<dyn Any + Send>),
+    ) {
         for _ in 0..ROUNDS {
             between();
             let round = self.tasks.borrow().run.len();
@@ -190,9 +196,10 @@ impl Executor {
             }
             for _ in 0..round {
                 let next = self.tasks.borrow_mut().take_next();
-                if let Some((task, job, waker)) = next
-                    && let Err(panic) = self.run_one(task, job, waker)
-                {
+                let Some((task, job, waker)) = next else { continue };
+                let run = self.run_one(task, job, waker);
+                ran();
+                if let Err(panic) = run {
                     panicked(panic);
                 }
             }

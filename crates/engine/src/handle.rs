@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Kind, Token};
 use crate::doors::{Listener, Watch};
 use crate::inner::Inner;
-use crate::{Arm, Files, ListenerKey, Remote, Sleep, Wall, WatchKey};
+use crate::{Arm, Files, ListenerKey, Remote, Sleep, Timekeeper, Wall, WatchKey};
 
 /// A handle of this thread's loop. Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +27,16 @@ impl Handle {
     /// The turn's time of day.
     pub fn wall(&self) -> Wall {
         self.0.clock.wall()
+    }
+
+    /// How long the event that the running handler handles has waited for it since the wait's return.
+    pub fn blocked(&self) -> Duration {
+        self.0.laps.blocked()
+    }
+
+    /// `keeper` hears how long each handler waited and took.
+    pub fn keep_time(&self, keeper: Rc<dyn Timekeeper>) {
+        self.0.laps.set_keeper(Some(keeper));
     }
 
     /// A future that is ready after `d`, counted from [`Handle::now`].

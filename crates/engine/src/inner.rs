@@ -14,6 +14,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::doors::{Listener, Watch};
 use crate::executor::Executor;
+use crate::lap::Laps;
 use crate::park::Parked;
 use crate::remote::{Mailbox, Post};
 use crate::run::Options;
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) panics: Cell<u64>,
     pub(crate) panic_hook: RefCell<Option<PanicHook>>,
     pub(crate) stopping: Cell<bool>,
+    pub(crate) laps: Laps,
 }
 
 impl Inner {
@@ -63,8 +65,10 @@ impl Inner {
         let mut backend = backend::make(options.backend, options.events)?;
         let bell = Token::new(Kind::Bell, Key { index: 0, generation: 0 });
         backend.watch(mailbox.bell(), bell, Arm::Shared)?;
+        let clock = Clock::new(options.timer_resolution);
         Ok(Inner {
-            clock: Clock::new(options.timer_resolution),
+            laps: Laps::new(clock.now()),
+            clock,
             backend: RefCell::new(backend),
             kind: options.backend,
             tasks: Executor::new(mailbox.clone()),
@@ -232,6 +236,7 @@ impl Inner {
         let listeners = self.listeners.borrow_mut().drain();
         drop(listeners);
         self.panic_hook.borrow_mut().take();
+        self.laps.set_keeper(None);
     }
 }
 

@@ -74,6 +74,7 @@ impl Loop {
         let allowed = driver.before_wait(&h, h.now());
         self.wait(allowed)?;
         let woke = h.now();
+        h.0.laps.begin(woke);
         let events = self.events.len();
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
@@ -82,6 +83,7 @@ impl Loop {
         }
         run_tasks(&h);
         self.expire_timers(&h);
+        h.0.laps.end();
         let after = self::before(&h.0);
         let turn = Turn {
             woke,
@@ -116,11 +118,15 @@ impl Loop {
         for token in &self.events.doors {
             if token.kind() == Kind::Listener {
                 h.0.guard(|| driver.acceptable(h, ListenerKey(token.key())));
+                h.0.laps.lap();
             }
         }
         for token in &self.events.doors {
             match token.kind() {
-                Kind::Watch => h.0.call_watch(h, token.key()),
+                Kind::Watch => {
+                    h.0.call_watch(h, token.key());
+                    h.0.laps.lap();
+                }
                 Kind::Bell => h.0.mailbox.silence_bell(),
                 Kind::Listener | Kind::Stream => {}
             }
@@ -157,6 +163,7 @@ fn run_tasks(h: &Handle) {
             inner.read_mail(h);
             inner.resume_readable(h);
         },
+        || inner.laps.lap(),
         |panic| inner.panicked(panic),
     );
 }

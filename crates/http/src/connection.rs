@@ -14,6 +14,7 @@ use weir_proto::proxy_protocol;
 use weir_tls::{Secured, Wire};
 
 use crate::address::Address;
+use crate::doing;
 use crate::modules::core::Conf;
 use crate::modules::ssl::{self, Secure};
 use crate::phases;
@@ -266,13 +267,17 @@ async fn request(r: &mut Request) -> After {
             metrics.add(Metric::Requests, 1);
             metrics.add(Metric::Writing, 1);
             r.conn.requests.set(r.conn.requests.get() + 1);
-            let in_order = match head {
-                Head::Refused(status) => phases::refuse(r, status).await,
-                _ => match ssl::check(r) {
-                    None => phases::serve(r).await,
-                    Some(status) => phases::refuse(r, status).await,
-                },
-            };
+            let (in_order, blocked) = doing::blocked(&worker, async {
+                match head {
+                    Head::Refused(status) => phases::refuse(r, status).await,
+                    _ => match ssl::check(r) {
+                        None => phases::serve(r).await,
+                        Some(status) => phases::refuse(r, status).await,
+                    },
+                }
+            })
+            .await;
+            r.blocked = blocked;
             metrics.sub(Metric::Writing, 1);
             in_order
         }
@@ -290,6 +295,7 @@ async fn request(r: &mut Request) -> After {
 }
 
 fn log(r: &mut Request) {
+    doing::note("the log phase", r);
     for handler in crate::modules::PHASES.log {
         handler(r);
     }

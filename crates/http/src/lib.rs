@@ -11,6 +11,7 @@ mod cidr;
 mod configure;
 mod connection;
 mod directory;
+mod doing;
 mod encoding;
 mod escape;
 mod files;

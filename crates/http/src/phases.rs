@@ -6,6 +6,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use weir_log::Level;
 
+use crate::doing;
 use crate::location::{self, Found, LocationId};
 use crate::modules::PHASES;
 use crate::request::Request;
@@ -64,14 +65,15 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// Calls the handler.
-    pub async fn call(self, r: &mut Request) -> Step {
+    /// Calls the handler; `phase` is what it is blamed as when it holds the loop up.
+    pub async fn call(self, r: &mut Request, phase: &'static str) -> Step {
+        let location = r.location;
         match self {
             Handler::Now(f) => f(r),
-            Handler::Later(f) => f(r).await,
+            Handler::Later(f) => doing::noting(phase, location, f(r)).await,
             Handler::Either(f) => match f(r) {
                 Answer::Now(step) => step,
-                Answer::Later(future) => future.await,
+                Answer::Later(future) => doing::noting(phase, location, future).await,
             },
         }
     }
@@ -95,7 +97,7 @@ pub async fn serve(r: &mut Request) -> bool {
     };
     let step = match early {
         Some(end) => end,
-        None => match each(r, PHASES.post_read).await {
+        None => match each(r, "the post_read phase", PHASES.post_read).await {
             Some(end) => end,
             None => run(r, From::Server).await,
         },
@@ -141,7 +143,10 @@ async fn settle(r: &mut Request, mut step: Step) -> bool {
         step = match r.stub_for(step) {
             Step::Redirect(from) => run(r, from).await,
             Step::Status(status) => special::finalize(r, status),
-            Step::Respond(body) => r.respond(body).await,
+            Step::Respond(body) => {
+                doing::note("sending", r);
+                r.respond(body).await
+            }
             Step::Sent => return true,
             Step::Next | Step::Done => special::finalize(r, 404),
             Step::Abort => return false,
@@ -152,7 +157,7 @@ async fn settle(r: &mut Request, mut step: Step) -> bool {
 async fn run(r: &mut Request, from: From) -> Step {
     let mut enter = from;
     if enter == From::Server
-        && let Some(end) = each(r, PHASES.server_rewrite).await
+        && let Some(end) = each(r, "the server_rewrite phase", PHASES.server_rewrite).await
     {
         return end;
     }
@@ -166,7 +171,7 @@ async fn run(r: &mut Request, from: From) -> Step {
             From::Location(id) => crate::modules::core::enter_named(r, id),
         }
         r.path_changed = false;
-        if let Some(end) = each(r, PHASES.rewrite).await {
+        if let Some(end) = each(r, "the rewrite phase", PHASES.rewrite).await {
             return end;
         }
         if !r.path_changed {
@@ -178,13 +183,13 @@ async fn run(r: &mut Request, from: From) -> Step {
         }
         r.location = r.site.location(r.server.location);
     }
-    if let Some(end) = each(r, PHASES.preaccess).await {
+    if let Some(end) = each(r, "the preaccess phase", PHASES.preaccess).await {
         return end;
     }
     if let Some(end) = access(r).await {
         return end;
     }
-    if let Some(end) = each(r, PHASES.precontent).await {
+    if let Some(end) = each(r, "the precontent phase", PHASES.precontent).await {
         return end;
     }
     content(r).await
@@ -201,9 +206,10 @@ pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<S
 }
 
 /// Runs the handlers of a phase; `None`: go on with the next phase.
-async fn each(r: &mut Request, handlers: &'static [Handler]) -> Option<Step> {
+async fn each(r: &mut Request, phase: &'static str, handlers: &'static [Handler]) -> Option<Step> {
+    doing::note(phase, r);
     for handler in handlers {
-        match handler.call(r).await {
+        match handler.call(r, phase).await {
             Step::Next => {}
             Step::Done => return None,
             end => return Some(end),
@@ -239,10 +245,11 @@ async fn access(r: &mut Request) -> Option<Step> {
     if !r.is_main() {
         return None;
     }
+    doing::note("the access phase", r);
     let any = r.conf().core.satisfy_any;
     let mut denied = None;
     for handler in PHASES.access {
-        match handler.call(r).await {
+        match handler.call(r, "the access phase").await {
             Step::Next => {}
             Step::Done if any => {
                 // What other handlers would have asked the client for is of no matter now.
@@ -280,16 +287,20 @@ async fn unauthorized(r: &mut Request) -> Step {
     Step::Status(401)
 }
 
+/// What content handlers are blamed as.
+const CONTENT: &str = "the content phase";
+
 async fn content(r: &mut Request) -> Step {
+    doing::note(CONTENT, r);
     if let Some(handler) = r.conf().core.handler {
-        match handler.call(r).await {
+        match handler.call(r, CONTENT).await {
             // Not for this path: a directory of videos has an index like others.
             Step::Next => {}
             end => return end,
         }
     }
     for handler in PHASES.content {
-        match handler.call(r).await {
+        match handler.call(r, CONTENT).await {
             Step::Next => {}
             end => return end,
         }

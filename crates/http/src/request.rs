@@ -1,7 +1,7 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_proto::Span;
 use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
@@ -84,6 +84,8 @@ pub struct Request {
     pub request_length: u64,
     /// Its first bytes came together with the request before.
     pub pipelined: bool,
+    /// How long, at worst, one of its events waited for the loop.
+    pub blocked: Duration,
     /// `set $limit_rate`: bytes a second, instead of the location's; 0 is no limit.
     pub limit_rate: Option<u64>,
     /// What makes it a subrequest; `None` for a client's own request.
@@ -145,6 +147,7 @@ impl Request {
             keepalive: false,
             request_length: 0,
             pipelined,
+            blocked: Duration::ZERO,
             limit_rate: None,
             sub: None,
             family: None,

@@ -11,6 +11,7 @@ use weir_metrics::{Metric, Row};
 
 use crate::address::Address;
 use crate::connection;
+use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
 use crate::modules::log::Writers;
 use crate::modules::upstream::Pools;
@@ -133,6 +134,7 @@ impl Worker {
         if identity.index == 0 {
             crate::modules::upstream::dynamic::start(&worker);
         }
+        worker.handle.keep_time(Keeper::new(&worker));
         worker
     }
 

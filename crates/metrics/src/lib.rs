@@ -5,20 +5,26 @@
 //! row outlives the loop that wrote it: counters go on from where a predecessor stopped, gauges
 //! of a loop that died are cleared by the master.
 
+mod histogram;
 mod table;
 mod text;
 
-pub use table::{DECLARATIONS, Declaration, Kind, Metric};
+pub use histogram::Times;
+pub use table::{DECLARATIONS, Declaration, HISTOGRAMS, Histogram, Kind, Metric, TimesDeclaration};
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Words of one cache line; rows start on a line so that loops do not share one.
 const LINE: usize = 8;
 
 /// Words of one row.
-const WIDTH: usize = DECLARATIONS.len().next_multiple_of(LINE);
+const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
+
+/// Where the histograms of a row begin.
+const TIMES: usize = DECLARATIONS.len().next_multiple_of(LINE);
 
 /// Every row of a server's values.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +66,21 @@ impl Registry {
     /// A value of one row, 0 when there is no such row.
     pub fn of_row(&self, index: usize, metric: Metric) -> u64 {
         self.row_words(index).map_or(0, |row| load(row, metric))
+    }
+
+    /// Times of all rows.
+    pub fn times(&self, histogram: Histogram) -> Times {
+        let mut buckets = vec![0u64; histogram::BUCKETS];
+        let (mut count, mut sum) = (0, 0);
+        for row in self.words.chunks_exact(WIDTH) {
+            let words = row.get(words_of(histogram)).unwrap_or_default();
+            for (bucket, word) in buckets.iter_mut().zip(words) {
+                *bucket += word.load(Ordering::Relaxed);
+            }
+            count += words.get(histogram::COUNT).map_or(0, |w| w.load(Ordering::Relaxed));
+            sum += words.get(histogram::SUM).map_or(0, |w| w.load(Ordering::Relaxed));
+        }
+        Times { buckets, count, sum }
     }
 
     /// Forgets what a dead loop had open: sets the gauges of its row to 0.
@@ -113,13 +134,34 @@ impl Row {
         load(self.words, metric)
     }
 
-    /// Load and store are enough, since nobody else writes here.
+    /// Adds a time to a histogram.
+    #[inline]
+    pub fn record(&self, histogram: Histogram, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let at = words_of(histogram).start;
+        self.update_at(at + histogram::bucket(micros), |n| n.wrapping_add(1));
+        self.update_at(at + histogram::COUNT, |n| n.wrapping_add(1));
+        self.update_at(at + histogram::SUM, |n| n.wrapping_add(micros));
+    }
+
     #[inline]
     fn update(&self, metric: Metric, change: impl FnOnce(u64) -> u64) {
-        if let Some(word) = self.words.get(metric as usize) {
+        self.update_at(metric as usize, change);
+    }
+
+    /// Load and store are enough, since nobody else writes here.
+    #[inline]
+    fn update_at(&self, at: usize, change: impl FnOnce(u64) -> u64) {
+        if let Some(word) = self.words.get(at) {
             word.store(change(word.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
     }
+}
+
+/// The words of a histogram in a row.
+const fn words_of(histogram: Histogram) -> std::ops::Range<usize> {
+    let start = TIMES + histogram as usize * histogram::WORDS;
+    start..start + histogram::WORDS
 }
 
 fn load(row: &[AtomicU64], metric: Metric) -> u64 {
@@ -184,6 +226,22 @@ mod tests {
         assert!(text.contains("\nweir_accepted_connections_total 4\n"));
         assert!(text.contains("# TYPE weir_active_connections gauge\n"));
         assert!(text.lines().all(|l| l.starts_with("# ") || l.starts_with("weir_")));
+    }
+
+    #[test]
+    fn times_of_rows_add_up() {
+        let all = registry(2);
+        all.row(0).unwrap().record(Histogram::Blocked, Duration::from_micros(9));
+        all.row(1).unwrap().record(Histogram::Blocked, Duration::from_millis(7));
+        all.row(1).unwrap().record(Histogram::Turn, Duration::from_secs(1000));
+        let times = all.times(Histogram::Blocked);
+        assert_eq!((times.count, times.sum), (2, 7009));
+        assert_eq!(all.times(Histogram::Handler).count, 0);
+        assert_eq!(all.sum(Metric::Accepted), 0);
+        let text = all.prometheus();
+        assert!(text.contains("\nweir_event_loop_blocked_seconds_count 2\n"), "{text}");
+        assert!(text.contains("weir_event_loop_blocked_seconds_bucket{le=\"+Inf\"} 2\n"));
+        assert!(text.contains("\nweir_event_loop_blocked_seconds_sum 0.007009\n"), "{text}");
     }
 
     #[test]

@@ -47,6 +47,46 @@ macro_rules! declare {
     };
 }
 
+/// What is known about times that are kept in buckets.
+#[derive(Debug)]
+pub struct TimesDeclaration {
+    /// Which.
+    pub histogram: Histogram,
+    /// Short name in lower case.
+    pub name: &'static str,
+    /// One sentence for people.
+    pub help: &'static str,
+}
+
+macro_rules! declare_times {
+    ($(#[doc = $help:literal] $histogram:ident $name:literal;)+) => {
+        /// Times that the server keeps in buckets.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Histogram {
+            $(#[doc = $help] $histogram,)+
+        }
+
+        /// All of them in the order of their places.
+        pub const HISTOGRAMS: &[TimesDeclaration] = &[
+            $(TimesDeclaration {
+                histogram: Histogram::$histogram,
+                name: $name,
+                help: $help.trim_ascii_start(),
+            },)+
+        ];
+    };
+}
+
+declare_times! {
+    /// How long ready events waited for their handlers, since the loop had other ones to run.
+    Blocked "event_loop_blocked";
+    /// How long handlers took.
+    Handler "handler";
+    /// How long turns of loops took, without their wait.
+    Turn "turn";
+}
+
 declare! {
     /// Connections accepted from clients.
     Accepted Counter "accepted" "connections";
@@ -66,6 +106,10 @@ declare! {
     Panicked Counter "panicked" "connections";
     /// Configurations taken into use after the first.
     Reloaded Counter "reloaded" "configurations";
+    /// Turns of loops in which something was handled.
+    Turns Counter "turns" "turns";
+    /// Handlers that took longer than blocked_threshold.
+    SlowHandlers Counter "slow_handlers" "handlers";
     /// Worker processes that ended without being told to.
     Died Counter "died" "workers";
 }

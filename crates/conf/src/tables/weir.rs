@@ -6,6 +6,7 @@ modules! {
     "weir" {
         "worker_threads", MAIN,   ONE,           ONCE, Warn;
         "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
+        "blocked_threshold", HSL, MSEC,          ONCE, Warn;
         "work",           HSL,    TWO,           ONCE, Emerg;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }

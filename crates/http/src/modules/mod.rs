@@ -19,6 +19,7 @@ pub mod charset_filter;
 pub mod core;
 pub mod dav;
 pub mod empty_gif;
+pub mod event_loop;
 pub mod flv;
 pub mod geo;
 pub mod gunzip_filter;
@@ -117,6 +118,7 @@ modules! {
     dav,
     empty_gif,
     flv,
+    event_loop,
     geo,
     gunzip_filter,
     gzip_filter,

@@ -1,0 +1,260 @@
+//! What a file of the cache says before the body, and how it says it.
+//!
+//! ```text
+//! 0   magic, 8 bytes            48  may be used while it is updated, seconds
+//! 8   checksum of what follows  56  may be used after an error, seconds
+//! 12  status, 2 bytes           64  Last-Modified, or the least number
+//! 14  length of Vary, 2         72  when it was received
+//! 16  length of the key, 4      80  variant, 16
+//! 20  length of the ETag, 4     96  key, Vary, ETag, head
+//! 24  length of the head, 4     ..  body
+//! 28  0
+//! 32  length of the body
+//! 40  valid until
+//! ```
+//!
+//! Numbers are little-endian. The head is written when the body is complete: a file without it is no file of
+//! the cache.
+
+use flate2::Crc;
+
+use crate::key::{Key, Variant};
+
+const MAGIC: &[u8; 8] = b"weirca01";
+/// Bytes before the key.
+const FIXED: usize = 96;
+/// The longest of each part that is believed.
+const LONGEST: usize = 1 << 24;
+const NONE: i64 = i64::MIN;
+
+/// When an answer is of use. Seconds, since 1970 where they are points in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Fresh until then.
+    pub valid_until: i64,
+    /// So long after that it may be used while somebody updates it.
+    pub updating: i64,
+    /// So long after that it may be used where it cannot be updated.
+    pub error: i64,
+    /// When it was received, or found unchanged.
+    pub date: i64,
+}
+
+/// What is known of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// Its status.
+    pub status: u16,
+    /// When it is of use.
+    pub times: Times,
+    /// `Last-Modified`
+    pub last_modified: Option<i64>,
+    /// `ETag`
+    pub etag: Vec<u8>,
+    /// The key's text, so that two keys with one hash are told apart.
+    pub key: Vec<u8>,
+    /// `Vary`, if it depends on the request.
+    pub vary: Vec<u8>,
+    /// The variant that this is.
+    pub variant: Option<Variant>,
+    /// The head as it was received.
+    pub head: Vec<u8>,
+}
+
+/// An entry in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// What is known of it.
+    pub entry: Entry,
+    /// Where the body begins.
+    pub body: u64,
+    /// How long it is.
+    pub length: u64,
+}
+
+/// Why bytes are no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unusable {
+    /// More bytes are needed: so many in all.
+    More(usize),
+    /// Too few for anything.
+    TooSmall,
+    /// Another program's, or another version's.
+    Version,
+    /// Damaged, or not complete.
+    Damaged,
+}
+
+impl Entry {
+    /// Where the body begins in a file.
+    pub fn size(&self) -> usize {
+        FIXED + self.key.len() + self.vary.len() + self.etag.len() + self.head.len()
+    }
+
+    /// The beginning of a file whose body has this length.
+    pub fn encode(&self, length: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.size());
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.status.to_le_bytes());
+        out.extend_from_slice(&(self.vary.len() as u16).to_le_bytes());
+        for part in [&self.key, &self.etag, &self.head] {
+            out.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        }
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&length.to_le_bytes());
+        let times = self.times;
+        let modified = self.last_modified.unwrap_or(NONE);
+        for number in [times.valid_until, times.updating, times.error, modified, times.date] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.variant.map_or([0; 16], |v| v.0));
+        for part in [&self.key, &self.vary, &self.etag, &self.head] {
+            out.extend_from_slice(part);
+        }
+        let sum = checksum(out.get(12..).unwrap_or_default());
+        if let Some(place) = out.get_mut(8..12) {
+            place.copy_from_slice(&sum.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads the beginning of a file.
+    ///
+    /// # Errors
+    ///
+    /// Why it is of no use; or how much of the file must be known.
+    pub fn decode(bytes: &[u8]) -> Result<Stored, Unusable> {
+        if bytes.len() < FIXED {
+            return Err(Unusable::TooSmall);
+        }
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(Unusable::Version);
+        }
+        let numbers = Numbers(bytes);
+        let lengths =
+            [numbers.u32(16), u32::from(numbers.u16(14)), numbers.u32(20), numbers.u32(24)];
+        let lengths = lengths.map(|n| n as usize);
+        if lengths.iter().any(|n| *n > LONGEST) {
+            return Err(Unusable::Damaged);
+        }
+        let body = FIXED + lengths.iter().sum::<usize>();
+        let Some(sealed) = bytes.get(12..body) else { return Err(Unusable::More(body)) };
+        if checksum(sealed) != numbers.u32(8) {
+            return Err(Unusable::Damaged);
+        }
+        let mut at = FIXED;
+        let [key, vary, etag, head] = lengths.map(|len| {
+            at += len;
+            bytes.get(at - len..at).unwrap_or_default().to_vec()
+        });
+        let times = Times {
+            valid_until: numbers.i64(40),
+            updating: numbers.i64(48),
+            error: numbers.i64(56),
+            date: numbers.i64(72),
+        };
+        let variant: [u8; 16] = numbers.array(80);
+        let entry = Entry {
+            status: numbers.u16(12),
+            times,
+            last_modified: Some(numbers.i64(64)).filter(|n| *n != NONE),
+            etag,
+            key,
+            variant: (!vary.is_empty()).then_some(Key(variant)),
+            vary,
+            head,
+        };
+        Ok(Stored { entry, body: body as u64, length: numbers.i64(32) as u64 })
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+/// Reads numbers out of bytes that are long enough.
+struct Numbers<'a>(&'a [u8]);
+
+impl Numbers<'_> {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let bytes = self.0.get(at..at + N).and_then(|b| b.try_into().ok());
+        bytes.unwrap_or([0; N])
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.array(at))
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.array(at))
+    }
+
+    fn i64(&self, at: usize) -> i64 {
+        i64::from_le_bytes(self.array(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(any::<u8>(), 0..40)
+    }
+
+    prop_compose! {
+        fn entry()(
+            status in any::<u16>(),
+            times in any::<(i64, i64, i64, i64)>(),
+            last_modified in prop::option::of(0i64..),
+            parts in (bytes(), bytes(), bytes(), bytes()),
+            variant in any::<[u8; 16]>(),
+        ) -> Entry {
+            let (valid_until, updating, error, date) = times;
+            let (key, vary, etag, head) = parts;
+            let times = Times { valid_until, updating, error, date };
+            let variant = (!vary.is_empty()).then_some(Key(variant));
+            Entry { status, times, last_modified, etag, key, vary, variant, head }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(entry in entry(), length in 0..i64::MAX as u64) {
+            let bytes = entry.encode(length);
+            prop_assert_eq!(bytes.len(), entry.size());
+            let stored = Entry::decode(&bytes).unwrap();
+            prop_assert_eq!(stored.body as usize, bytes.len());
+            prop_assert_eq!(stored.length, length);
+            prop_assert_eq!(stored.entry, entry);
+        }
+
+        #[test]
+        fn no_damage_goes_unseen(entry in entry(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let mut bytes = entry.encode(7);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(Entry::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_part_asks_for_the_rest(entry in entry(), at in any::<prop::sample::Index>()) {
+            let bytes = entry.encode(7);
+            let part = &bytes[..at.index(bytes.len())];
+            match Entry::decode(part).unwrap_err() {
+                Unusable::More(n) => prop_assert_eq!(n, bytes.len()),
+                other => prop_assert_eq!(other, Unusable::TooSmall),
+            }
+        }
+
+        #[test]
+        fn anything_may_be_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Entry::decode(&[MAGIC.as_slice(), &bytes].concat());
+            let _ = Entry::decode(&bytes);
+        }
+    }
+}

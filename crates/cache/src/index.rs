@@ -1,0 +1,356 @@
+//! What is in a cache: a table in shared memory, so that all workers, and the next configuration's, know it.
+
+use std::time::Duration;
+
+use weir_zone::{Entry, Locked, ZoneRef};
+
+use crate::key::Key;
+
+/// Words of value that the zone must give to each entry.
+pub const VALUES: usize = 5;
+
+const STATE: usize = 0;
+const SIZE: usize = 1;
+const VALID: usize = 2;
+const LOCK: usize = 3;
+const SEEN: usize = 4;
+
+const EXISTS: u64 = 1;
+const UPDATING: u64 = 2;
+
+/// The entry of the cache as a whole: bytes of all files, whether they are known.
+const WHOLE: &[u8] = b"";
+
+/// The index of one cache.
+#[derive(Debug)]
+pub struct Index {
+    zone: ZoneRef,
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// It should be in its file; the number changes whenever the file does.
+    Stored(u32),
+    /// It is not there.
+    Absent,
+    /// The answer was an error, which is kept for a while.
+    Error(u16),
+    /// It was not asked for often enough to be kept.
+    Scarce,
+    /// There is no room to remember it.
+    NoRoom,
+}
+
+/// The right to update a key, until it is given back or has grown too old.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket {
+    key: Key,
+    lock: u64,
+}
+
+/// The state of an entry.
+#[derive(Clone, Copy)]
+struct State(u64);
+
+impl State {
+    fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn with(self, flag: u64) -> State {
+        State(self.0 | flag)
+    }
+
+    fn without(self, flag: u64) -> State {
+        State(self.0 & !flag)
+    }
+
+    fn error(self) -> u16 {
+        (self.0 >> 8) as u16
+    }
+
+    fn with_error(self, status: u16) -> State {
+        State(self.0 & !0xffff00 | u64::from(status) << 8)
+    }
+
+    fn uses(self) -> u64 {
+        self.0 >> 32
+    }
+
+    fn with_uses(self, uses: u64) -> State {
+        State(self.0 & 0xffff_ffff | uses.min(u64::from(u32::MAX)) << 32)
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 24) as u32 & 0xff
+    }
+
+    fn next_generation(self) -> State {
+        let next = u64::from(self.generation() + 1) & 0xff;
+        State(self.0 & !(0xff << 24) | next << 24)
+    }
+}
+
+impl Index {
+    /// An index in a zone with [`VALUES`] words of value.
+    pub fn new(zone: ZoneRef) -> Index {
+        Index { zone }
+    }
+
+    /// The zone's name.
+    pub fn name(&self) -> &str {
+        self.zone.name()
+    }
+
+    /// The zone's time.
+    pub fn msec(&self, at: std::time::Instant) -> u64 {
+        self.zone.get().map_or(0, |zone| zone.msec(at))
+    }
+
+    fn lock(&self) -> Option<Locked<'_>> {
+        self.zone.get().map(weir_zone::Zone::lock)
+    }
+
+    /// Somebody asks for a key: `uses` says how often it must be asked for, `wall` is the time of day. An entry that
+    /// has to make room is told to `gone`: its file is to be removed.
+    pub fn look(&self, key: &Key, now: u64, wall: i64, uses: u64, gone: &mut Vec<Key>) -> Found {
+        let Some(mut table) = self.lock() else { return Found::NoRoom };
+        let Some(entry) = table.find(&key.0) else {
+            let Some(entry) = add(&mut table, key, gone) else { return Found::NoRoom };
+            table.set_values(entry, [State(0).with_uses(1).0, 0, 0, 0, now]);
+            return if uses > 1 && warm(&table) { Found::Scarce } else { Found::Absent };
+        };
+        table.touch(entry);
+        let mut state = State(table.value(entry, STATE));
+        state = state.with_uses(state.uses() + 1);
+        if state.error() != 0 && (table.value(entry, VALID) as i64) < wall {
+            state = state.with_error(0);
+        }
+        let rest = [table.value(entry, SIZE), table.value(entry, VALID), table.value(entry, LOCK)];
+        table.set_values(entry, [state.0, rest[0], rest[1], rest[2], now]);
+        match state {
+            s if s.error() != 0 => Found::Error(s.error()),
+            s if s.has(EXISTS) => Found::Stored(s.generation()),
+            s if s.uses() >= uses => Found::Absent,
+            _ => Found::Scarce,
+        }
+    }
+
+    /// Whether all files are known: before that, one may be there that the index does not know.
+    pub fn is_warm(&self) -> bool {
+        self.lock().is_some_and(|table| warm(&table))
+    }
+
+    /// All files are known from now on.
+    pub fn set_warm(&self) {
+        self.change(WHOLE, |values| values[STATE] = 1);
+    }
+
+    /// Takes the right to update a key for `age`, unless somebody has it.
+    pub fn take(&self, key: &Key, now: u64, age: Duration) -> Option<Ticket> {
+        let lock = now.saturating_add(age.as_millis() as u64);
+        let mut ticket = None;
+        self.change(&key.0, |values| {
+            if !State(values[STATE]).has(UPDATING) || values[LOCK] <= now {
+                values[STATE] = State(values[STATE]).with(UPDATING).0;
+                values[LOCK] = lock;
+                ticket = Some(Ticket { key: *key, lock });
+            }
+        });
+        ticket
+    }
+
+    /// Whether somebody has the right to update a key.
+    pub fn is_updating(&self, key: &Key, now: u64) -> bool {
+        let Some(table) = self.lock() else { return false };
+        table.find(&key.0).is_some_and(|entry| {
+            let state = State(table.value(entry, STATE));
+            state.has(UPDATING) && table.value(entry, LOCK) > now
+        })
+    }
+
+    /// Gives the right to update back. `error`: the answer's status, and until when that stands for it.
+    pub fn release(&self, ticket: Ticket, error: Option<(u16, i64)>) {
+        self.change(&ticket.key.0, |values| {
+            let mut state = State(values[STATE]);
+            if values[LOCK] == ticket.lock {
+                state = state.without(UPDATING);
+            }
+            if let Some((status, until)) = error {
+                state = state.with_error(status);
+                values[VALID] = until as u64;
+            }
+            values[STATE] = state.0;
+        });
+    }
+
+    /// An error stands for the answer of a key until then.
+    pub fn set_error(&self, key: &Key, status: u16, until: i64) {
+        self.change(&key.0, |values| {
+            values[STATE] = State(values[STATE]).with_error(status).0;
+            values[VALID] = until as u64;
+        });
+    }
+
+    /// A key has a file of this size now. The number of the file.
+    pub fn stored(&self, key: &Key, size: u64, now: u64, gone: &mut Vec<Key>) -> u32 {
+        let Some(mut table) = self.lock() else { return 0 };
+        let Some(entry) = table.find(&key.0).or_else(|| add(&mut table, key, gone)) else {
+            // Without an entry nobody finds the file, nor counts it.
+            gone.push(*key);
+            return 0;
+        };
+        table.touch(entry);
+        let old = State(table.value(entry, STATE));
+        let before = if old.has(EXISTS) { table.value(entry, SIZE) } else { 0 };
+        let state = old.with(EXISTS).with_error(0).next_generation();
+        let state = state.with_uses(state.uses().max(1));
+        let lock = table.value(entry, LOCK);
+        table.set_values(entry, [state.0, size, 0, lock, now]);
+        count(&mut table, size, before);
+        state.generation()
+    }
+
+    /// The loader, or a request before it, has found a file.
+    pub fn known(&self, key: &Key, size: u64, now: u64) {
+        let Some(mut table) = self.lock() else { return };
+        let found = table.find(&key.0);
+        let Some(entry) = found.or_else(|| table.add(&key.0)) else { return };
+        let state = State(table.value(entry, STATE));
+        if !state.has(EXISTS) {
+            let state = state.with(EXISTS).with_uses(state.uses().max(1));
+            let lock = table.value(entry, LOCK);
+            table.set_values(entry, [state.0, size, 0, lock, now]);
+            count(&mut table, size, 0);
+        }
+    }
+
+    /// The file of a key is gone, or of no use.
+    pub fn lost(&self, key: &Key) {
+        let Some(mut table) = self.lock() else { return };
+        let Some(entry) = table.find(&key.0) else { return };
+        let state = State(table.value(entry, STATE));
+        if state.has(EXISTS) {
+            let size = table.value(entry, SIZE);
+            let state = state.without(EXISTS).next_generation();
+            let rest = [table.value(entry, LOCK), table.value(entry, SEEN)];
+            table.set_values(entry, [state.0, 0, 0, rest[0], rest[1]]);
+            count(&mut table, 0, size);
+        }
+    }
+
+    /// Takes the entry that was not used for longest out of the index, if that is at least `idle`, or whatever it is
+    /// where that is `None`. Says whether it has a file to be removed.
+    pub fn expire(&self, now: u64, idle: Option<Duration>) -> Option<(Key, bool)> {
+        let mut table = self.lock()?;
+        let mut text = Vec::with_capacity(16);
+        // Entries that are being updated stay: a few may stand at the end.
+        for _ in 0..20 {
+            let entry = table.oldest()?;
+            text.clear();
+            table.key(entry, &mut text);
+            let state = State(table.value(entry, STATE));
+            let Ok(key) = <[u8; 16]>::try_from(text.as_slice()) else {
+                if table.len() <= 1 {
+                    return None;
+                }
+                table.touch(entry);
+                continue;
+            };
+            let seen = table.value(entry, SEEN);
+            if idle.is_some_and(|idle| now.saturating_sub(seen) < idle.as_millis() as u64) {
+                return None;
+            }
+            if state.has(UPDATING) && table.value(entry, LOCK) > now {
+                table.touch(entry);
+                continue;
+            }
+            let size = table.value(entry, SIZE);
+            table.remove(entry);
+            count(&mut table, 0, size);
+            return Some((Key(key), state.has(EXISTS)));
+        }
+        None
+    }
+
+    /// How long until the entry that was not used for longest has been idle for `idle`.
+    pub fn next_expiry(&self, now: u64, idle: Duration) -> Option<Duration> {
+        let mut table = self.lock()?;
+        if let Some(whole) = table.find(WHOLE) {
+            // It has no use of its own, so it never is the oldest.
+            table.touch(whole);
+        }
+        let entry = table.oldest()?;
+        let due = table.value(entry, SEEN).saturating_add(idle.as_millis() as u64);
+        Some(Duration::from_millis(due.saturating_sub(now)))
+    }
+
+    /// Takes a key out of the index. True if it has a file.
+    pub fn forget(&self, key: &Key) -> bool {
+        let Some(mut table) = self.lock() else { return false };
+        let Some(entry) = table.find(&key.0) else { return false };
+        let (exists, size) =
+            (State(table.value(entry, STATE)).has(EXISTS), table.value(entry, SIZE));
+        table.remove(entry);
+        count(&mut table, 0, size);
+        exists
+    }
+
+    /// Bytes of all files.
+    pub fn size(&self) -> u64 {
+        let Some(table) = self.lock() else { return 0 };
+        table.find(WHOLE).map_or(0, |whole| table.value(whole, SIZE))
+    }
+
+    fn change(&self, key: &[u8], change: impl FnOnce(&mut [u64; VALUES])) {
+        let Some(mut table) = self.lock() else { return };
+        let Some(entry) = table.find(key).or_else(|| table.add(key)) else { return };
+        let mut values = [0; VALUES];
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = table.value(entry, i);
+        }
+        change(&mut values);
+        table.set_values(entry, values);
+    }
+}
+
+fn warm(table: &Locked<'_>) -> bool {
+    table.find(WHOLE).is_some_and(|whole| table.value(whole, STATE) != 0)
+}
+
+/// Changes the size of the whole.
+fn count(table: &mut Locked<'_>, more: u64, less: u64) {
+    let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return };
+    let size = table.value(whole, SIZE).saturating_add(more).saturating_sub(less);
+    table.set_values(whole, [table.value(whole, STATE), size]);
+}
+
+/// A new entry; those that were not used for longest make room.
+fn add(table: &mut Locked<'_>, key: &Key, gone: &mut Vec<Key>) -> Option<Entry> {
+    for _ in 0..40 {
+        if let Some(entry) = table.add(&key.0) {
+            return Some(entry);
+        }
+        let oldest = table.oldest()?;
+        let mut text = Vec::with_capacity(16);
+        table.key(oldest, &mut text);
+        let state = State(table.value(oldest, STATE));
+        match <[u8; 16]>::try_from(text.as_slice()) {
+            Ok(old) if !state.has(UPDATING) => {
+                let size = table.value(oldest, SIZE);
+                table.remove(oldest);
+                count(table, 0, size);
+                if state.has(EXISTS) {
+                    gone.push(Key(old));
+                }
+            }
+            _ => table.touch(oldest),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "index/tests.rs"]
+mod tests;

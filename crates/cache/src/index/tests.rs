@@ -1,0 +1,90 @@
+use weir_zone::{Declarations, Use, Zones};
+
+use super::*;
+
+fn index(size: u64) -> (Index, Zones) {
+    let all = Declarations::default();
+    let purpose = Use { tag: "cache", values: VALUES, key: String::new() };
+    let zone = all.declare("one", size, purpose).unwrap();
+    let zones = all.open(&Zones::default()).unwrap();
+    (Index::new(zone), zones)
+}
+
+fn key(n: u64) -> Key {
+    Key::of(&n.to_le_bytes())
+}
+
+const AGE: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_key_is_stored_found_and_lost() {
+    let (index, _zones) = index(65536);
+    let mut gone = Vec::new();
+    index.set_warm();
+    assert_eq!(index.look(&key(1), 100, 0, 2, &mut gone), Found::Scarce);
+    assert_eq!(index.look(&key(1), 101, 0, 2, &mut gone), Found::Absent);
+    let first = index.stored(&key(1), 700, 102, &mut gone);
+    assert_eq!(index.look(&key(1), 103, 0, 9, &mut gone), Found::Stored(first));
+    let second = index.stored(&key(1), 300, 104, &mut gone);
+    assert_ne!(first, second);
+    assert_eq!(index.size(), 300);
+    index.known(&key(1), 900, 105);
+    index.known(&key(2), 50, 105);
+    assert_eq!(index.size(), 350);
+    index.lost(&key(1));
+    index.lost(&key(1));
+    assert_eq!(index.size(), 50);
+    assert!(index.forget(&key(2)) && !index.forget(&key(2)));
+    assert_eq!((index.size(), gone.len()), (0, 0));
+}
+
+#[test]
+fn one_updates_and_the_others_wait() {
+    let (index, _zones) = index(65536);
+    let mut gone = Vec::new();
+    index.look(&key(1), 0, 0, 1, &mut gone);
+    let ticket = index.take(&key(1), 1000, AGE).unwrap();
+    assert!(index.take(&key(1), 1001, AGE).is_none());
+    assert!(index.is_updating(&key(1), 5999));
+    // Who has it for too long loses it, and takes it from nobody when it gives it back.
+    assert!(!index.is_updating(&key(1), 6000));
+    let later = index.take(&key(1), 6000, AGE).unwrap();
+    index.release(ticket, None);
+    assert!(index.is_updating(&key(1), 6001));
+    index.release(later, Some((502, 77)));
+    assert!(!index.is_updating(&key(1), 6001));
+    assert_eq!(index.look(&key(1), 6002, 77, 1, &mut gone), Found::Error(502));
+    assert_eq!(index.look(&key(1), 6003, 78, 1, &mut gone), Found::Absent);
+}
+
+#[test]
+fn the_oldest_go_first() {
+    let (index, _zones) = index(65536);
+    let mut gone = Vec::new();
+    for n in 0..3 {
+        index.stored(&key(n), 10, n * 1000, &mut gone);
+    }
+    index.look(&key(0), 5000, 0, 1, &mut gone);
+    assert_eq!(index.next_expiry(5000, AGE), Some(Duration::from_secs(1)));
+    assert_eq!(index.expire(5999, Some(AGE)), None);
+    assert_eq!(index.expire(6000, Some(AGE)), Some((key(1), true)));
+    let ticket = index.take(&key(2), 6000, AGE).unwrap();
+    assert_eq!(index.expire(6000, None), Some((key(0), true)));
+    assert_eq!(index.expire(6000, None), None);
+    index.release(ticket, None);
+    assert_eq!(index.expire(6000, None), Some((key(2), true)));
+    assert_eq!((index.expire(6000, None), index.size()), (None, 0));
+}
+
+#[test]
+fn a_full_index_makes_room() {
+    let (index, _zones) = index(16384);
+    let mut gone = Vec::new();
+    for n in 0..1000 {
+        index.stored(&key(n), 1, n, &mut gone);
+        assert_eq!(index.look(&key(n), n, 0, 1, &mut gone), Found::Stored(1));
+    }
+    assert_eq!(index.size() as usize + gone.len(), 1000);
+    assert_eq!(gone.first(), Some(&key(0)));
+    assert!(gone.len() > 800);
+}

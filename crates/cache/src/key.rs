@@ -1,0 +1,123 @@
+//! Names of stored answers: nginx's, so that its users find their files.
+
+use std::path::PathBuf;
+
+use md5::{Digest, Md5};
+
+/// What an answer is stored under: the MD5 of its key's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub [u8; 16]);
+
+/// A hash over those headers of a request that the answer depends on, and its main key: the answer's own key.
+pub type Variant = Key;
+
+impl Key {
+    /// The key of a text.
+    pub fn of(text: &[u8]) -> Key {
+        Key(Md5::digest(text).into())
+    }
+
+    /// The key of that variant of an answer which depends on the headers that `vary` lists. `headers` gives the
+    /// values of a header of the request.
+    pub fn variant<'h, I>(&self, vary: &[u8], headers: impl Fn(&[u8]) -> I) -> Variant
+    where
+        I: Iterator<Item = &'h [u8]>,
+    {
+        let mut hash = Md5::new();
+        hash.update(self.0);
+        for name in words(vary) {
+            let name = name.to_ascii_lowercase();
+            hash.update(&name);
+            hash.update(b":");
+            let mut several = false;
+            let mut add = |value: &[u8]| {
+                if std::mem::replace(&mut several, true) {
+                    hash.update(b",");
+                }
+                hash.update(value);
+            };
+            for value in headers(&name) {
+                match NORMALISED.contains(&name.as_slice()) {
+                    true => words(value).for_each(&mut add),
+                    false => add(value),
+                }
+            }
+            hash.update(b"\r\n");
+        }
+        Key(hash.finalize().into())
+    }
+
+    /// In hexadecimal digits: the file's name.
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// From a file's name.
+    pub fn from_hex(name: &str) -> Option<Key> {
+        if name.len() != 32 || !name.is_ascii() {
+            return None;
+        }
+        let mut key = [0; 16];
+        for (i, byte) in key.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(name.get(2 * i..2 * i + 2)?, 16).ok()?;
+        }
+        Some(Key(key))
+    }
+
+    /// The file's path below the cache's directory: with levels 1 and 2, `c/29/...29c`.
+    pub fn path(&self, levels: &[usize]) -> PathBuf {
+        let name = self.hex();
+        let mut path = PathBuf::new();
+        let mut end = name.len();
+        for digits in levels {
+            let start = end.saturating_sub(*digits);
+            path.push(name.get(start..end).unwrap_or_default());
+            end = start;
+        }
+        path.push(name);
+        path
+    }
+}
+
+/// Headers in which the spaces between the words say nothing.
+const NORMALISED: [&[u8]; 3] = [b"accept-charset", b"accept-encoding", b"accept-language"];
+
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|b| matches!(b, b' ' | b',')).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_names_its_file_as_nginx_does() {
+        let key = Key::of(b"http://127.0.0.1/t");
+        assert_eq!(Key::from_hex(&key.hex()), Some(key));
+        let key = Key::from_hex("b7f54b2df7773722d382f4809d65029c").unwrap();
+        let path = key.path(&[1, 2]);
+        assert_eq!(path.to_str(), Some("c/29/b7f54b2df7773722d382f4809d65029c"));
+        assert_eq!(Key::of(b"").hex(), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(Key::from_hex("xyz"), None);
+        assert_eq!(Key::from_hex("z7f54b2df7773722d382f4809d65029c"), None);
+    }
+
+    fn variant(vary: &[u8], headers: &[(&str, &str)]) -> Variant {
+        Key::of(b"k").variant(vary, |name| {
+            let of = headers.iter().filter(move |(n, _)| n.as_bytes() == name);
+            of.map(|(_, v)| v.as_bytes()).collect::<Vec<_>>().into_iter()
+        })
+    }
+
+    #[test]
+    fn variants_differ_by_what_they_depend_on() {
+        let gzip = variant(b"Accept-Encoding", &[("accept-encoding", "gzip, br")]);
+        assert_eq!(gzip, variant(b" accept-encoding", &[("accept-encoding", "gzip,  br")]));
+        assert_ne!(gzip, variant(b"Accept-Encoding", &[("accept-encoding", "gzip")]));
+        assert_ne!(gzip, variant(b"Accept-Encoding, X", &[("accept-encoding", "gzip, br")]));
+        let (one, two) = (variant(b"x", &[("x", "a b")]), variant(b"x", &[("x", "a  b")]));
+        assert_ne!(one, two);
+        let apart = variant(b"x", &[("x", "a"), ("x", "b")]);
+        assert_eq!(apart, variant(b"x", &[("x", "a,b")]));
+    }
+}

@@ -1,0 +1,116 @@
+//! Answers that are kept for later requests. Knows files, memory and time, and nothing of HTTP but names and
+//! values of headers.
+//!
+//! A [`Cache`] is a directory with an [`Index`] in shared memory. What is stored is an [`Entry`]: what is known of
+//! an answer, its head as it was received, and its body. While an answer comes in, it is a [`Fill`], from which
+//! any number of readers take it; a [`writer`] puts it into a file beside the way. A file gets its name when it
+//! is whole and not before, so that nothing half-written is ever found.
+
+mod entry;
+mod fill;
+mod index;
+mod key;
+pub mod loader;
+pub mod manager;
+mod memory;
+mod store;
+pub mod writer;
+
+pub use entry::{Entry, Stored, Times, Unusable};
+pub use fill::{End, Fill, Piece, Reader};
+pub use index::{Found, Index, Ticket};
+pub use key::{Key, Variant};
+pub use memory::{Memory, Object};
+pub use store::{Opened, Place, purge_prefix};
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How a cache is kept. nginx: `proxy_cache_path`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where its files are, and how they are spread over directories.
+    pub place: Place,
+    /// Where new files grow, if not in the cache's own directory.
+    pub temporary: Option<PathBuf>,
+    /// What was not used for so long is removed.
+    pub inactive: Duration,
+    /// Bytes that all files may take; `None`: any number.
+    pub max_size: Option<u64>,
+    /// Bytes that stay free on the file system.
+    pub min_free: u64,
+    /// How the loader paces itself.
+    pub loader: Pace,
+    /// How the manager paces itself.
+    pub manager: Pace,
+    /// Bytes of memory for small answers that are asked for often.
+    pub memory: u64,
+}
+
+/// How work on many files is cut up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Files at once.
+    pub files: usize,
+    /// A pause after them.
+    pub sleep: Duration,
+    /// The longest time at once.
+    pub threshold: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let (sleep, threshold) = (Duration::from_millis(50), Duration::from_millis(200));
+        Pace { files: 100, sleep, threshold }
+    }
+}
+
+/// A directory of stored answers.
+#[derive(Debug)]
+pub struct Cache {
+    /// How it is kept.
+    pub settings: Settings,
+    /// What is in it.
+    pub index: Index,
+    /// What of it is in memory.
+    pub memory: Memory,
+    /// Answers that are coming in, by key.
+    fills: Mutex<HashMap<Key, Arc<Fill>>>,
+}
+
+impl Cache {
+    /// A cache whose index lies in a zone.
+    pub fn new(settings: Settings, zone: weir_zone::ZoneRef) -> Cache {
+        let memory = Memory::new(settings.memory);
+        Cache { settings, index: Index::new(zone), memory, fills: Mutex::default() }
+    }
+
+    /// Its zone's name.
+    pub fn name(&self) -> &str {
+        self.index.name()
+    }
+
+    /// The answer of this key that is coming in, or that is on its way into its file.
+    pub fn fill(&self, key: &Key) -> Option<Arc<Fill>> {
+        self.fills().get(key).cloned()
+    }
+
+    /// From now on this is the one that comes in.
+    pub fn begin(&self, key: Key, fill: Arc<Fill>) {
+        self.fills().insert(key, fill);
+    }
+
+    /// It is over, or will not come.
+    pub fn end(&self, key: &Key, fill: &Arc<Fill>) {
+        let mut fills = self.fills();
+        if fills.get(key).is_some_and(|known| Arc::ptr_eq(known, fill)) {
+            fills.remove(key);
+        }
+    }
+
+    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Fill>>> {
+        self.fills.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,62 @@
+//! Finds out what files there are, once after the start.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use weir_engine::Handle;
+
+use crate::Cache;
+use crate::store::{Named, walk};
+
+/// Files that nobody is growing any more: their process is gone, or they are this old.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Goes through the directory on a thread for file operations, with pauses.
+pub async fn run(cache: Arc<Cache>, handle: Handle) -> std::io::Result<()> {
+    let now = cache.index.msec(handle.now());
+    let this = cache.clone();
+    handle.files().run(move || load(&this, now)).await??;
+    cache.index.set_warm();
+    Ok(())
+}
+
+fn load(cache: &Cache, now: u64) -> std::io::Result<()> {
+    let pace = cache.settings.loader;
+    let (mut files, mut since) = (0, clock());
+    let directory = &cache.settings.place.directory;
+    walk(directory, &mut |named| {
+        match named.key {
+            Some(key) => cache.index.known(&key, named.size, now),
+            None => remove_abandoned(&named),
+        }
+        files += 1;
+        let long = clock().saturating_duration_since(since) >= pace.threshold;
+        if files >= pace.files || long {
+            pause(pace.sleep);
+            (files, since) = (0, clock());
+        }
+        true
+    })?;
+    Ok(())
+}
+
+/// Removes a file that was growing when its process died.
+fn remove_abandoned(named: &Named) {
+    let name = named.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let process = name.split('.').nth(1).and_then(|pid| pid.parse::<i32>().ok());
+    let pid = process.and_then(rustix::process::Pid::from_raw);
+    let alive = pid.is_none_or(|pid| rustix::process::test_kill_process(pid).is_ok());
+    let age = named.modified.and_then(|at| SystemTime::now().duration_since(at).ok());
+    if pid.is_some() && (!alive || age.is_some_and(|age| age > ABANDONED)) {
+        let _ = std::fs::remove_file(&named.path);
+    }
+}
+
+fn clock() -> Instant {
+    Instant::now()
+}
+
+#[allow(clippy::disallowed_methods, reason = "a thread for file operations, which may wait")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,74 @@
+//! Keeps a cache within its limits: removes what was not used for long, and what is too much.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_engine::Handle;
+
+use crate::Cache;
+
+/// The longest time between two looks.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// One round. How long until the next.
+pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
+    let pace = cache.settings.manager;
+    loop {
+        let now = cache.index.msec(handle.now());
+        let mut gone = Vec::new();
+        let more = round(cache, now, &mut gone, free(cache, handle).await);
+        let some = !gone.is_empty();
+        let place = cache.settings.place.clone();
+        for key in &gone {
+            cache.memory.remove(key);
+        }
+        if some {
+            let removed = handle.files().run(move || {
+                for key in gone {
+                    let _ = std::fs::remove_file(place.path(&key));
+                }
+            });
+            // What could not be removed is found by the next start's loader.
+            let _ = removed.await;
+        }
+        if !more {
+            let next = cache.index.next_expiry(now, cache.settings.inactive);
+            return next.map_or(PERIOD, |next| next.clamp(LEAST, PERIOD));
+        }
+        handle.sleep(pace.sleep).await;
+    }
+}
+
+/// The shortest time between two looks.
+const LEAST: Duration = Duration::from_millis(500);
+
+/// Takes entries out of the index; true if there are more to be taken.
+fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::Key>, free: Option<u64>) -> bool {
+    let settings = &cache.settings;
+    let most = settings.manager.files.max(1);
+    let mut freed = 0;
+    for _ in 0..most {
+        let before = cache.index.size();
+        let large = settings.max_size.is_some_and(|max| before > max);
+        let full = free.is_some_and(|free| free.saturating_add(freed) < settings.min_free);
+        let idle = if large || full { None } else { Some(settings.inactive) };
+        match cache.index.expire(now, idle) {
+            None => return false,
+            Some((key, true)) => gone.push(key),
+            Some((_, false)) => {}
+        }
+        freed += before.saturating_sub(cache.index.size());
+    }
+    true
+}
+
+/// Free bytes of the file system, where that matters.
+async fn free(cache: &Cache, handle: &Handle) -> Option<u64> {
+    if cache.settings.min_free == 0 {
+        return None;
+    }
+    let directory = cache.settings.place.directory.clone();
+    let asked = handle.files().run(move || rustix::fs::statvfs(&directory)).await;
+    let stat = asked.ok()?.ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}

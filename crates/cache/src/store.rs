@@ -1,0 +1,260 @@
+//! Files of a cache. What waits for the disk here runs on threads for file operations, never on a loop.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_engine::{FileInfo, Files, OpenHow};
+
+use crate::entry::{Entry, Stored, Unusable};
+use crate::key::Key;
+
+/// What is read of a file at first: most heads, and small bodies with them.
+const FIRST: usize = 8 * 1024;
+/// The longest head that is believed.
+const LONGEST: usize = 1 << 20;
+
+/// A directory of files, and how they are spread over directories below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Digits of each level.
+    pub levels: Vec<usize>,
+}
+
+impl Place {
+    /// A key's file.
+    pub fn path(&self, key: &Key) -> PathBuf {
+        self.directory.join(key.path(&self.levels))
+    }
+}
+
+/// A file of the cache that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: Arc<File>,
+    /// What is known of the answer in it.
+    pub stored: Stored,
+    /// Its size and number.
+    pub info: FileInfo,
+    /// What was read of it, the head and perhaps the body.
+    pub read: Vec<u8>,
+}
+
+impl Opened {
+    /// Opens a file and reads its head; from memory if the kernel has it, else on a thread.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says; or why the file is of no use.
+    pub async fn open(files: &Files, path: &Path) -> io::Result<Result<Opened, Unusable>> {
+        let (file, info) = files.open(path, &OpenHow::read()).await?;
+        let mut read = Vec::with_capacity(FIRST);
+        let mut want = 1;
+        loop {
+            while read.len() < want {
+                if read.capacity() == read.len() {
+                    read.reserve(want - read.len());
+                }
+                let at = read.len() as u64;
+                let (got, back) = files.read_at(&file, read, at).await;
+                read = back;
+                if got? == 0 {
+                    return Ok(Err(if want == 1 { Unusable::TooSmall } else { Unusable::Damaged }));
+                }
+            }
+            match Entry::decode(&read) {
+                Err(Unusable::More(n)) if n <= LONGEST => want = n,
+                Err(Unusable::More(_)) => return Ok(Err(Unusable::Damaged)),
+                Err(why) => return Ok(Err(why)),
+                // A file that lost its end was not written by a crash of this program, but may be there.
+                Ok(stored) if info.len < stored.body.saturating_add(stored.length) => {
+                    return Ok(Err(Unusable::Damaged));
+                }
+                Ok(stored) => return Ok(Ok(Opened { file, stored, info, read })),
+            }
+        }
+    }
+}
+
+/// A file that has no name of its own yet. Dropped, it is removed.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    pub(crate) file: Arc<File>,
+    path: PathBuf,
+    named: bool,
+}
+
+impl Growing {
+    /// Creates one in `directory`.
+    pub(crate) fn create(directory: &Path, key: &Key) -> io::Result<Growing> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{}.{}.{number:010}", key.hex(), std::process::id());
+            let path = directory.join(name);
+            match create_new(&path) {
+                Ok(file) => return Ok(Growing { file: Arc::new(file), path, named: false }),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => make_directories(directory)?,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Writes the head, now that everything is known, and gives the file its name. Its number.
+    pub(crate) fn publish(mut self, head: &[u8], path: &Path) -> io::Result<u64> {
+        self.file.write_all_at(head, 0)?;
+        let inode = self.file.metadata()?.ino();
+        let inode = match rename(&self.path, path) {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => self.copy(path)?,
+            renamed => renamed.map(|()| {
+                self.named = true;
+                inode
+            })?,
+        };
+        Ok(inode)
+    }
+
+    /// To another file system: a copy beside the target, which then takes its name.
+    fn copy(&self, path: &Path) -> io::Result<u64> {
+        let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+        if let Some(directory) = path.parent() {
+            make_directories(directory)?;
+        }
+        let copied = std::fs::copy(&self.path, &beside).and_then(|_| {
+            let inode = std::fs::metadata(&beside)?.ino();
+            std::fs::rename(&beside, path).map(|()| inode)
+        });
+        if copied.is_err() {
+            let _ = std::fs::remove_file(&beside);
+        }
+        copied
+    }
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        if !self.named {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn make_directories(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let directory = to.parent().ok_or(io::ErrorKind::NotFound)?;
+            make_directories(directory)?;
+            std::fs::rename(from, to)
+        }
+        renamed => renamed,
+    }
+}
+
+/// Writes a new head over a file's old one, if the file still is the one that is meant. The lengths must agree.
+///
+/// # Errors
+///
+/// What the file system says; `InvalidData` where the file is another one.
+pub(crate) fn rewrite(path: &Path, entry: &Entry, body: u64, length: u64) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut old = vec![0; body as usize];
+    file.read_exact_at(&mut old, 0)?;
+    let same = Entry::decode(&old).is_ok_and(|stored| {
+        stored.length == length
+            && stored.body == body
+            && (&stored.entry.key, &stored.entry.head) == (&entry.key, &entry.head)
+            && stored.entry.variant == entry.variant
+    });
+    if !same || entry.size() as u64 != body {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    file.write_all_at(&entry.encode(length), 0)
+}
+
+/// A file in a directory of the cache.
+pub(crate) struct Named {
+    pub(crate) path: PathBuf,
+    /// `None` for a file that is not the cache's.
+    pub(crate) key: Option<Key>,
+    pub(crate) size: u64,
+    pub(crate) modified: Option<std::time::SystemTime>,
+}
+
+/// Goes through all files below a directory; `found` says whether to go on.
+pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io::Result<bool> {
+    for item in std::fs::read_dir(directory)? {
+        // What disappears meanwhile is not there.
+        let Ok(item) = item else { continue };
+        let Ok(kind) = item.file_type() else { continue };
+        let path = item.path();
+        if kind.is_dir() {
+            match walk(&path, found) {
+                Ok(true) | Err(_) => continue,
+                Ok(false) => return Ok(false),
+            }
+        }
+        if !kind.is_file() {
+            continue;
+        }
+        let Ok(info) = item.metadata() else { continue };
+        let key = path.file_name().and_then(|n| n.to_str()).and_then(Key::from_hex);
+        let named = Named { path, key, size: info.len(), modified: info.modified().ok() };
+        if !found(named) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Removes all files whose key's text begins with `prefix`. Their keys. Waits for the disk.
+///
+/// # Errors
+///
+/// Where the directory cannot be read.
+pub fn purge_prefix(place: &Place, prefix: &[u8]) -> io::Result<Vec<Key>> {
+    let mut purged = Vec::new();
+    walk(&place.directory, &mut |named| {
+        let Some(key) = named.key else { return true };
+        if key_text(&named.path).is_some_and(|text| text.starts_with(prefix))
+            && std::fs::remove_file(&named.path).is_ok()
+        {
+            purged.push(key);
+        }
+        true
+    })?;
+    Ok(purged)
+}
+
+fn key_text(path: &Path) -> Option<Vec<u8>> {
+    let file = File::open(path).ok()?;
+    let mut bytes = vec![0; FIRST];
+    loop {
+        let n = file.read_at(&mut bytes, 0).ok()?;
+        match Entry::decode(bytes.get(..n)?) {
+            Ok(stored) => return Some(stored.entry.key),
+            Err(Unusable::More(more)) if more > bytes.len() && more <= LONGEST => {
+                bytes.resize(more, 0);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "store/tests.rs"]
+mod tests;

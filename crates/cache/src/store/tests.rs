@@ -1,0 +1,89 @@
+use super::*;
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("weir-store-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+
+    fn place(&self) -> Place {
+        Place { directory: self.0.clone(), levels: vec![1, 2] }
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn store(place: &Place, text: &[u8], body: &[u8]) -> (Key, Entry) {
+    let entry =
+        Entry { status: 200, key: text.to_vec(), head: b"HTTP".to_vec(), ..Entry::default() };
+    let key = Key::of(text);
+    let growing = Growing::create(&place.directory, &key).unwrap();
+    growing.file.write_all_at(body, entry.size() as u64).unwrap();
+    growing.publish(&entry.encode(body.len() as u64), &place.path(&key)).unwrap();
+    (key, entry)
+}
+
+fn files(place: &Place) -> Vec<Option<Key>> {
+    let mut all = Vec::new();
+    walk(&place.directory, &mut |named| {
+        all.push(named.key);
+        true
+    })
+    .unwrap();
+    all
+}
+
+#[test]
+fn a_file_has_its_name_only_when_it_is_whole() {
+    let dir = Dir::new("whole");
+    let place = dir.place();
+    let growing = Growing::create(&place.directory, &Key::of(b"a")).unwrap();
+    growing.file.write_all_at(b"body", 100).unwrap();
+    assert_eq!(files(&place), [None]);
+    drop(growing);
+    assert!(files(&place).is_empty());
+    let (key, entry) = store(&place, b"a", b"body");
+    assert_eq!(files(&place), [Some(key)]);
+    let bytes = std::fs::read(place.path(&key)).unwrap();
+    let stored = Entry::decode(&bytes).unwrap();
+    assert_eq!((stored.entry, stored.length), (entry, 4));
+    assert_eq!(&bytes[stored.body as usize..], b"body");
+}
+
+#[test]
+fn a_head_is_changed_in_place_only_if_it_is_the_same_answer_s() {
+    let dir = Dir::new("rewrite");
+    let place = dir.place();
+    let (key, mut entry) = store(&place, b"a", b"body");
+    entry.times.valid_until = 77;
+    let path = place.path(&key);
+    let size = entry.size() as u64;
+    rewrite(&path, &entry, size, 4).unwrap();
+    let stored = Entry::decode(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(stored.entry.times.valid_until, 77);
+    assert!(rewrite(&path, &entry, size, 5).is_err());
+    entry.head = b"PTTH".to_vec();
+    assert!(rewrite(&path, &entry, size, 4).is_err());
+}
+
+#[test]
+fn a_prefix_is_purged() {
+    let dir = Dir::new("purge");
+    let place = dir.place();
+    let (one, _) = store(&place, b"/a/1", b"x");
+    let (two, _) = store(&place, b"/a/2", b"x");
+    let (other, _) = store(&place, b"/b", b"x");
+    let mut purged = purge_prefix(&place, b"/a/").unwrap();
+    purged.sort();
+    let mut expected = vec![one, two];
+    expected.sort();
+    assert_eq!(purged, expected);
+    assert_eq!(files(&place), [Some(other)]);
+}

@@ -1,0 +1,184 @@
+//! Brings an answer that comes in into its file. Runs as a task of its own, so that no client waits for the disk.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_engine::Handle;
+
+use crate::entry::Entry;
+use crate::fill::{End, Fill};
+use crate::index::Ticket;
+use crate::key::Key;
+use crate::memory::Object;
+use crate::store::{Growing, rewrite};
+use crate::{Cache, Stored};
+
+/// So much is written at once; less only at the end.
+const CHUNK: u64 = 256 * 1024;
+
+/// What the log hears: the operation that failed, and why.
+pub type Complain = Box<dyn Fn(&str, &io::Error)>;
+
+/// An answer to be stored.
+pub struct Job {
+    /// Where.
+    pub cache: Arc<Cache>,
+    /// Under which key.
+    pub key: Key,
+    /// Where it comes from.
+    pub fill: Arc<Fill>,
+    /// What is known of it.
+    pub entry: Arc<Entry>,
+    /// The right to update the key, given back when that is done.
+    pub ticket: Option<Ticket>,
+    /// Hears of failures.
+    pub complain: Complain,
+}
+
+impl Job {
+    /// Stores the answer when it is whole.
+    pub async fn run(mut self, handle: Handle) {
+        let stored = match self.write(&handle).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                (self.complain)("cannot be stored", &error);
+                self.fill.store_failed();
+                // Readers that are behind still need it; new ones would find no beginning.
+                None
+            }
+        };
+        if let Some(inode) = stored {
+            self.announce(&handle, inode);
+        }
+        if let Some(ticket) = self.ticket.take() {
+            self.cache.index.release(ticket, None);
+        }
+        self.cache.end(&self.key, &self.fill);
+    }
+
+    /// The file's number, if the answer is whole and in it.
+    async fn write(&self, handle: &Handle) -> io::Result<Option<u64>> {
+        let body = self.entry.size() as u64;
+        let mut growing: Option<Growing> = None;
+        loop {
+            let (pieces, at, end) = self.fill.unwritten(CHUNK).await;
+            if end == Some(End::Broken) {
+                return Ok(None);
+            }
+            let written = at + pieces.iter().map(|p| p.len() as u64).sum::<u64>();
+            let last = end == Some(End::Whole);
+            let step = Step {
+                key: self.key,
+                cache: self.cache.clone(),
+                growing: growing.take(),
+                pieces,
+                offset: body + at,
+                head: last.then(|| self.entry.encode(written)),
+            };
+            match handle.files().run(move || step.run()).await?? {
+                Done::Published(inode) => return Ok(Some(inode)),
+                Done::Grown(grown) => {
+                    self.fill.written(&grown.file, body, written);
+                    growing = Some(grown);
+                }
+            }
+        }
+    }
+
+    /// Makes the new file known.
+    fn announce(&self, handle: &Handle, inode: u64) {
+        let cache = &self.cache;
+        let now = cache.index.msec(handle.now());
+        let size = self.entry.size() as u64 + self.fill.received();
+        let mut gone = Vec::new();
+        let generation = cache.index.stored(&self.key, size, now, &mut gone);
+        match self.fill.in_memory().filter(|body| cache.memory.fits(body.len() as u64)) {
+            Some(body) => {
+                // The pieces may be parts of much larger buffers.
+                let body = Bytes::copy_from_slice(&body);
+                let object = Object::new(self.entry.clone(), body, generation, inode, now);
+                cache.memory.put(self.key, object);
+            }
+            None => cache.memory.remove(&self.key),
+        }
+        remove_files(cache, gone, handle);
+    }
+}
+
+/// Removes the files of keys that the index has let go.
+pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
+    if keys.is_empty() {
+        return;
+    }
+    let place = cache.settings.place.clone();
+    for key in &keys {
+        cache.memory.remove(key);
+    }
+    drop(handle.files().run(move || {
+        for key in keys {
+            let _ = std::fs::remove_file(place.path(&key));
+        }
+    }));
+}
+
+/// The answer was found to be valid for longer: its file says so from now on.
+///
+/// # Errors
+///
+/// What the file system says; `InvalidData` if the file is another one by now.
+pub async fn renew(
+    cache: &Arc<Cache>,
+    key: Key,
+    stored: Stored,
+    handle: &Handle,
+) -> io::Result<()> {
+    let path = cache.settings.place.path(&key);
+    let written = handle
+        .files()
+        .run(move || rewrite(&path, &stored.entry, stored.body, stored.length))
+        .await?;
+    cache.memory.remove(&key);
+    written
+}
+
+/// One visit to the disk.
+struct Step {
+    key: Key,
+    cache: Arc<Cache>,
+    growing: Option<Growing>,
+    pieces: Vec<Bytes>,
+    offset: u64,
+    /// The head, once the body is complete.
+    head: Option<Vec<u8>>,
+}
+
+enum Done {
+    Grown(Growing),
+    Published(u64),
+}
+
+impl Step {
+    fn run(self) -> io::Result<Done> {
+        let settings = &self.cache.settings;
+        let path = settings.place.path(&self.key);
+        let growing = match self.growing {
+            Some(growing) => growing,
+            None => {
+                let beside = path.parent().unwrap_or(&settings.place.directory);
+                let directory = settings.temporary.as_deref().unwrap_or(beside);
+                Growing::create(directory, &self.key)?
+            }
+        };
+        let mut at = self.offset;
+        for piece in &self.pieces {
+            growing.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        match self.head {
+            None => Ok(Done::Grown(growing)),
+            Some(head) => growing.publish(&head, &path).map(Done::Published),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! How long the loop is held up, and when that is worth a warning. weir's own, nothing in nginx.
+
+use std::time::Duration;
+
+use crate::configure::Setup;
+use crate::modules::{Module, Settings};
+use crate::scope::{Directive, Scope, Set};
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// `blocked_threshold`: a handler that takes longer is named in the error log.
+    pub threshold: Duration,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf { threshold: Duration::from_millis(20) }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "blocked_threshold",
+    help: "A handler that holds its event loop up for longer is named in the error log.",
+    set: Set::Simple(|s, d| {
+        s.once(d)?;
+        let threshold = d.duration()?;
+        Scope::change(&mut s.location.event_loop).threshold = threshold;
+        Ok(())
+    }),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_event_loop", directives: DIRECTIVES, init };
+
+fn init(setup: &mut Setup<'_>) {
+    setup.variables.define("event_loop_blocked", |r, out| {
+        let micros = r.blocked.as_micros();
+        let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+        out.extend_from_slice(text.as_bytes());
+        true
+    });
+}

@@ -1,0 +1,94 @@
+//! Times in buckets: four to each power of two of microseconds, so that a value is known to a quarter.
+
+/// Buckets of one histogram.
+pub(crate) const BUCKETS: usize = 4 * POWERS;
+/// Words of one histogram: its buckets, their count and their sum in microseconds.
+pub(crate) const WORDS: usize = BUCKETS + 2;
+pub(crate) const COUNT: usize = BUCKETS;
+pub(crate) const SUM: usize = BUCKETS + 1;
+
+/// The longest power of two that has buckets of its own: 2^27 microseconds are two minutes.
+const POWERS: usize = 28;
+
+/// The bucket of a time.
+#[inline]
+pub(crate) fn bucket(micros: u64) -> usize {
+    if micros < 4 {
+        return micros as usize;
+    }
+    let power = micros.ilog2() as usize;
+    let quarter = (micros >> (power - 2)) as usize & 3;
+    (4 * (power - 1) + quarter).min(BUCKETS - 1)
+}
+
+/// The first time that is too long for a bucket.
+pub(crate) fn end(bucket: usize) -> u64 {
+    let next = bucket as u64 + 1;
+    if next < 4 {
+        return next;
+    }
+    let (power, quarter) = (next / 4 + 1, next % 4);
+    (4 + quarter) << (power - 2)
+}
+
+/// A histogram's sums over all loops.
+#[derive(Debug, Clone)]
+pub struct Times {
+    pub(crate) buckets: Vec<u64>,
+    /// How many values there are.
+    pub count: u64,
+    /// Their sum in microseconds.
+    pub sum: u64,
+}
+
+impl Times {
+    /// A time in microseconds that this share of the values does not exceed, to the bucket's end; 0 without values.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let total: u64 = self.buckets.iter().sum();
+        let rank = ((total as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (i, n) in self.buckets.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                return end(i) - 1;
+            }
+        }
+        0
+    }
+
+    /// Values below each power of two of microseconds, for readers that want steps: (end, values so far).
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut seen = 0;
+        self.buckets.chunks(4).enumerate().map(move |(i, four)| {
+            seen += four.iter().sum::<u64>();
+            (end(4 * i + 3), seen)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_lie_one_behind_the_other() {
+        for micros in (0..100_000).chain([1 << 26, (1 << 27) + 1]) {
+            let at = bucket(micros);
+            assert!(micros < end(at), "{micros}");
+            assert!(at == 0 || micros >= end(at - 1), "{micros}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_come_from_the_bucket_that_holds_them() {
+        let mut buckets = vec![0; BUCKETS];
+        buckets[bucket(3)] = 99;
+        buckets[bucket(1000)] = 1;
+        let times = Times { buckets, count: 100, sum: 0 };
+        assert_eq!(times.quantile(0.5), 3);
+        assert_eq!(times.quantile(0.99), 3);
+        assert!((1000..1250).contains(&times.quantile(0.999)));
+        assert_eq!(times.steps().last().map(|(_, n)| n), Some(100));
+    }
+}
