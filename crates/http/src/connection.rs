@@ -237,8 +237,12 @@ fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake) {
         Wake::Shutdown => stays,
         Wake::Ready | Wake::Evicted => now,
     };
+    if until <= now {
+        conn.stream.close_notify();
+        return worker.ended(false);
+    }
     // Something of the last request may still hold the connection; it closes when that ends.
-    let Some(conn) = Rc::try_unwrap(conn).ok().filter(|_| until > now) else {
+    let Ok(conn) = Rc::try_unwrap(conn) else {
         return worker.ended(false);
     };
     let Conn { stream, tls, peer, listen, number, requests, started, nodelay, proxy, .. } = conn;
