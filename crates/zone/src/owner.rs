@@ -13,7 +13,10 @@ pub fn this() -> u64 {
     if (known >> 32) as u32 == pid {
         return known;
     }
-    let start = started(pid).unwrap_or(0);
+    let start = match look(pid) {
+        Seen::Runs(start) => start,
+        Seen::Ended | Seen::Unknown => 0,
+    };
     let this = u64::from(pid) << 32 | u64::from(start);
     THIS.store(this, Ordering::Relaxed);
     this
@@ -21,33 +24,45 @@ pub fn this() -> u64 {
 
 /// Whether the process still runs. In doubt, it does.
 pub fn is_alive(owner: u64) -> bool {
-    let pid = (owner >> 32) as u32;
-    match started(pid) {
-        Some(start) => start == owner as u32 || owner as u32 == 0,
-        None => exists(pid),
+    let (pid, started) = ((owner >> 32) as u32, owner as u32);
+    match look(pid) {
+        Seen::Runs(start) => start == started || started == 0,
+        Seen::Ended => false,
+        Seen::Unknown => exists(pid),
     }
 }
 
-/// Without /proc: whether any process has the id.
-fn exists(pid: u32) -> bool {
-    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return false };
-    !std::path::Path::new("/proc/self/stat").exists()
-        && rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+/// What /proc says of a process.
+enum Seen {
+    /// It runs, since this many clock ticks after boot (the low half of the number).
+    Runs(u32),
+    /// It has ended, and waits for its parent to notice.
+    Ended,
+    /// Nothing: there is none, or it may not be seen, or there is no /proc.
+    Unknown,
 }
 
-/// When the process started, in clock ticks since boot; `None` for one that has ended. proc(5).
-fn started(pid: u32) -> Option<u32> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+fn look(pid: u32) -> Seen {
+    let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return Seen::Unknown };
+    parse(&stat).unwrap_or(Seen::Unknown)
+}
+
+/// Reads proc(5)'s line about a process.
+fn parse(stat: &[u8]) -> Option<Seen> {
     // The name, in parentheses, may itself hold any byte.
     let after = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = stat.get(after + 1..)?.split(|b| *b == b' ').filter(|f| !f.is_empty());
-    // A zombie runs no more.
-    let state = fields.next()?;
-    if matches!(state, b"Z" | b"X") {
-        return None;
+    if matches!(fields.next()?, b"Z" | b"X") {
+        return Some(Seen::Ended);
     }
     let start = std::str::from_utf8(fields.nth(18)?).ok()?;
-    start.trim().parse::<u64>().ok().map(|ticks| ticks as u32)
+    start.trim().parse::<u64>().ok().map(|ticks| Seen::Runs(ticks as u32))
+}
+
+/// Whether the kernel would deliver a signal, or only refuses it to us.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 #[cfg(test)]
@@ -66,7 +81,8 @@ mod tests {
     #[test]
     fn a_killed_child_is_gone_before_it_is_waited_for() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let owner = u64::from(child.id()) << 32 | u64::from(started(child.id()).unwrap());
+        let Seen::Runs(start) = look(child.id()) else { panic!("a child that does not run") };
+        let owner = u64::from(child.id()) << 32 | u64::from(start);
         assert!(is_alive(owner));
         child.kill().unwrap();
         // WNOWAIT: it has ended, and still is there as a zombie.
