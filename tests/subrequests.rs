@@ -226,3 +226,17 @@ fn a_page_that_grows_without_end_is_bounded() {
     server.wait_log("request reference counter overflow while processing \"/\"", 1);
     assert_eq!(server.get("/ok").body(), "ok");
 }
+
+#[test]
+fn after_an_answer_the_request_goes_on_inside() {
+    let server = pages(
+        r#"location / { post_action /after; root /nowhere; error_page 404 = /done; }
+           location = /done { post_action @after; return 200 "done $uri"; }
+           location @after { rewrite_log on; rewrite ^ /seen; }
+           location = /seen { internal; post_action ""; return 500 no; }"#,
+    );
+    let mut client = server.connect();
+    assert_eq!(client.get("/x").body(), "done /done");
+    assert_eq!(client.get("/x").body(), "done /done");
+    server.wait_log("rewritten data: \"/seen\"", 2);
+}

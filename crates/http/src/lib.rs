@@ -25,6 +25,7 @@ pub mod modules;
 mod names;
 mod output;
 mod phases;
+mod post_action;
 mod precompressed;
 mod regex;
 mod request;

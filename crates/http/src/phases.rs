@@ -103,6 +103,9 @@ pub async fn serve(r: &mut Request) -> bool {
         },
     };
     let in_order = settle(r, step).await;
+    if !r.conf().core.post_action.is_empty() {
+        Box::pin(r.post_action()).await;
+    }
     if !r.background.is_empty() {
         r.join_background().await;
     }
@@ -112,6 +115,11 @@ pub async fn serve(r: &mut Request) -> bool {
 /// Serves a request that was made for another one: access rules were that one's matter.
 pub async fn serve_subrequest(r: &mut Request) -> bool {
     let step = run(r, From::Server).await;
+    settle(r, step).await
+}
+
+/// Follows a step of a request whose answer was sent already.
+pub async fn go_on(r: &mut Request, step: Step) -> bool {
     settle(r, step).await
 }
 

@@ -318,6 +318,22 @@ impl Request {
     }
 }
 
+impl Sub {
+    /// Of a request that goes on after its answer: nobody hears what it says.
+    pub fn unheard(family: Rc<Family>) -> Sub {
+        family.live.set(family.live.get() + 1);
+        let _counted = Counted(family);
+        Sub {
+            sink: Sink::Nowhere,
+            depth: DEPTH,
+            stub: None,
+            clone: false,
+            charset: Vec::new(),
+            _counted,
+        }
+    }
+}
+
 /// Being one.
 impl Request {
     /// Hands a piece of a subrequest's body on.

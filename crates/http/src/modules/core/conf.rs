@@ -48,6 +48,8 @@ pub struct Conf {
     pub log_not_found: bool,
     /// `log_subrequest`
     pub log_subrequest: bool,
+    /// `post_action`: a path or a named location; empty: nothing is done after an answer.
+    pub post_action: Vec<u8>,
     /// `recursive_error_pages`
     pub recursive_error_pages: bool,
     /// `msie_padding`
@@ -224,6 +226,7 @@ impl Default for Conf {
             error_log: Arc::new(Log::new(Vec::new())),
             log_not_found: true,
             log_subrequest: false,
+            post_action: Vec::new(),
             recursive_error_pages: false,
             msie_padding: true,
             msie_refresh: false,

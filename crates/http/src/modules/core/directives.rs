@@ -152,6 +152,12 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     setting!("log_not_found", core.log_not_found, Line::flag, "Whether missing files are logged."),
     setting!(
+        "post_action",
+        core.post_action,
+        |d: &Line| Ok(d.arg(0).map_or_else(Vec::new, |word| word.bytes.clone())),
+        "What the server asks itself after an answer; nobody sees what comes of it."
+    ),
+    setting!(
         "log_subrequest",
         core.log_subrequest,
         Line::flag,

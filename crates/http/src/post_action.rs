@@ -1,0 +1,29 @@
+//! `post_action`: after its answer a request goes on inside, for the sake of what that does.
+//! nginx: ngx_http_post_action.
+
+use crate::phases;
+use crate::request::Request;
+use crate::subrequest::Sub;
+
+impl Request {
+    /// Goes on in the location that `post_action` names. The log line is that location's.
+    pub async fn post_action(&mut self) {
+        let target = &self.conf().core.post_action;
+        // The answer was sent: neither its head nor its body may be touched again.
+        let output = std::mem::take(&mut self.output);
+        let (keepalive, header_only) = (self.keepalive, self.response.header_only);
+        (self.response.sent, self.response.header_only) = (false, true);
+        (self.error_status, self.error_page) = (0, false);
+        let family = self.family();
+        self.sub = Some(Box::new(Sub::unheard(family)));
+        let step = match target.first() {
+            Some(b'/') => self.redirect_to_parts(target, Vec::new()),
+            _ => self.redirect_to_named(target),
+        };
+        phases::go_on(self, step).await;
+        self.sub = None;
+        self.output = output;
+        self.keepalive = keepalive;
+        (self.response.sent, self.response.header_only) = (true, header_only);
+    }
+}
