@@ -362,3 +362,30 @@ fn a_sealed_key_is_opened_by_its_password() {
     client.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().status, 400);
 }
+
+#[test]
+fn certificates_are_found_by_the_name_that_a_client_asks_for() {
+    let dir = dir();
+    for name in [NAME, "a.example.net"] {
+        dir.write(&format!("{name}.pem"), dir.read("chain.pem"));
+        dir.write(&format!("{name}.key"), dir.read("leaf.key"));
+    }
+    let conf = "events { }
+        http {
+            ssl_certificate $ssl_server_name.pem; ssl_certificate_key $ssl_server_name.key;
+            server { listen 127.0.0.1:%%PORT%% ssl; return 200 $ssl_server_name;
+                ssl_certificate_cache max=1; }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let config = config();
+    assert_eq!(Tls::connect(&server, &config, NAME).text("/"), NAME);
+    let gone = |name: &str| std::fs::remove_file(server.dir().file(name)).unwrap();
+    gone(&format!("{NAME}.key"));
+    assert_eq!(Tls::connect(&server, &config, NAME).text("/"), NAME, "it is kept");
+    assert_eq!(Tls::connect(&server, &config, "a.example.net").text("/"), "a.example.net");
+    // There was room for one.
+    let refused = Tls::connect(&server, &config, NAME).send("GET / HTTP/1.1\r\n\r\n");
+    assert!(refused.is_err());
+    server
+        .wait_log(&format!("cannot load certificate key \"{NAME}.key\": BIO_new_file() failed"), 1);
+}

@@ -69,9 +69,9 @@ struct Resting {
 
 impl Conn {
     /// The same connection, with TLS from now on.
-    pub fn secured(self, secured: Secured, tls: Box<Secure>) -> Conn {
+    pub fn secured(self, secured: Secured) -> Conn {
         let (stream, _) = self.stream.part();
-        Conn { stream: Wire::join(stream, Some(secured)), tls: Some(tls), ..self }
+        Conn { stream: Wire::join(stream, Some(secured)), ..self }
     }
 
     /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.

@@ -302,7 +302,7 @@ impl Group<'_> {
         let of = |id: &ServerId| servers.get(id.0 as usize);
         let ssl = |server: &Server| {
             let context = server.conf.ssl.as_deref();
-            context.map_or((false, false), |c| (c.config.is_some(), c.reject))
+            context.map_or((false, false), |c| (c.has_certificates(), c.reject))
         };
         let default = self.default.as_ref().or(self.servers.first()).and_then(of);
         let missing = match default.map(ssl) {

@@ -76,6 +76,8 @@ pub struct Worker {
     pub(crate) file_caches: RefCell<Caches>,
     /// Files that the running turn has opened.
     pub(crate) turn_files: RefCell<TurnFiles>,
+    /// Certificates with variables in their names.
+    pub(crate) certificates: crate::modules::ssl::Loaded,
     /// The last second for which the time zone was asked, and its offset.
     offset: Cell<(i64, i32)>,
     ids: Ids,
@@ -129,6 +131,7 @@ impl Worker {
             ids: Ids::new(),
             file_caches: RefCell::new(Caches::default()),
             turn_files: RefCell::new(TurnFiles::default()),
+            certificates: Default::default(),
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         if identity.index == 0 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_conf::Error;
 use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 
+use super::computed::{self, Computed};
 use super::{Conf, Verify, commands, load, sessions};
 use crate::configure::Setup;
 use crate::scope::Scope;
@@ -15,8 +16,8 @@ const EARLY_DATA: u32 = 16 * 1024;
 /// A server's TLS, ready to be used.
 #[derive(Debug)]
 pub struct Context {
-    /// None where the server has no certificate: another one's is used, or the handshake is refused.
-    pub config: Option<Arc<ServerConfig>>,
+    /// What clients are shown.
+    pub certificates: Certificates,
     /// `ssl_verify_client`
     pub verify: Verify,
     /// Who vouches for clients.
@@ -27,13 +28,32 @@ pub struct Context {
     pub slow: bool,
 }
 
+/// A server's certificates.
+#[derive(Debug)]
+pub enum Certificates {
+    /// None: another server's are used, or the handshake is refused.
+    None,
+    /// Known from the start.
+    Fixed(Arc<ServerConfig>),
+    /// Known when a client asks.
+    Computed(Box<Computed>),
+}
+
+impl Context {
+    /// Whether there is something to show.
+    pub fn has_certificates(&self) -> bool {
+        !matches!(self.certificates, Certificates::None)
+    }
+}
+
 /// Builds the server's TLS, if its settings ask for any.
 pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     let conf = &s.location.ssl;
     if conf.certificates.is_empty() && !conf.reject_handshake {
         let (verify, reject) = (conf.verify, false);
         let authorities = Authorities::default();
-        let bare = Context { config: None, verify, authorities, reject, slow: false };
+        let certificates = Certificates::None;
+        let bare = Context { certificates, verify, authorities, reject, slow: false };
         return Ok((verify != Verify::Off).then(|| Arc::new(bare)));
     }
     let mut conf = Conf::clone(conf);
@@ -45,7 +65,8 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         return Err(Error::emerg(text));
     }
     commands::apply(&mut conf)?;
-    let identities = identities(&conf, s.setup)?;
+    let computed = computed::is_computed(&conf);
+    let identities = if computed { Vec::new() } else { identities(&conf, s.setup)? };
     let clients = clients(&conf, s.setup)?;
     let settings = ServerSettings {
         identities,
@@ -62,13 +83,22 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         alpn: vec![b"http/1.1".to_vec(), b"http/1.0".to_vec(), b"http/0.9".to_vec()],
         context: Vec::new(),
     };
-    let slow = settings.identities.iter().any(Identity::is_slow);
-    let config = match settings.identities.is_empty() {
-        true => None,
-        false => Some(settings.build().map_err(Error::emerg)?),
+    let slow = computed || settings.identities.iter().any(Identity::is_slow);
+    let certificates = if computed {
+        Certificates::Computed(Box::new(Computed::new(&conf, s.setup, settings)?))
+    } else if settings.identities.is_empty() {
+        Certificates::None
+    } else {
+        Certificates::Fixed(settings.build().map_err(Error::emerg)?)
     };
     let (verify, reject) = (conf.verify, conf.reject_handshake);
-    Ok(Some(Arc::new(Context { config, verify, authorities: clients.authorities, reject, slow })))
+    Ok(Some(Arc::new(Context {
+        certificates,
+        verify,
+        authorities: clients.authorities,
+        reject,
+        slow,
+    })))
 }
 
 fn identities(conf: &Conf, setup: &mut Setup<'_>) -> Result<Vec<Identity>, Error> {

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::rc::Rc;
 
-use weir_engine::Stream;
 use weir_log::Level;
 use weir_proto::proxy_protocol;
 use weir_tls::x509::{Fault, Purpose};
 use weir_tls::{Begin, HandshakeError, Hello};
 
+use super::context::Certificates;
 use super::{Context, Verify};
 use crate::connection::Conn;
 use crate::site::Server;
@@ -55,7 +55,7 @@ pub async fn handshake(conn: Conn, worker: &Rc<Worker>) -> Option<(Conn, Vec<u8>
     conn.stream.set_deadline(Some(until));
     let outcome = match proxy_header(&conn, worker).await {
         Ok(bytes) => begin(conn, worker, default, bytes).await,
-        Err(error) => Err((conn, error)),
+        Err(error) => Err((Some(conn), error)),
     };
     match outcome {
         Ok((conn, bytes)) => {
@@ -63,7 +63,9 @@ pub async fn handshake(conn: Conn, worker: &Rc<Worker>) -> Option<(Conn, Vec<u8>
             Some((conn, bytes))
         }
         Err((conn, error)) => {
-            say(&conn, worker, default, &error);
+            if let Some(conn) = conn {
+                say(&conn, worker, default, &error);
+            }
             None
         }
     }
@@ -75,9 +77,14 @@ enum Failure {
     ProxyProtocol(proxy_protocol::HeaderError),
     /// The server has no certificate to show.
     NoCertificate,
+    /// A certificate with variables in its name could not be loaded.
+    Certificate(String),
     /// `ssl_reject_handshake`
     Rejected,
 }
+
+/// What is left of a connection whose handshake failed.
+type Refusal = (Option<Conn>, Failure);
 
 impl From<HandshakeError> for Failure {
     fn from(error: HandshakeError) -> Self {
@@ -90,6 +97,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
             Failure::ProxyProtocol(error) => write!(f, "{error} while reading PROXY protocol"),
+            Failure::Certificate(text) => write!(f, "{text} while SSL handshaking"),
             Failure::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
             ),
@@ -102,7 +110,7 @@ impl fmt::Display for Failure {
 
 fn say(conn: &Conn, worker: &Worker, server: &'static Server, failure: &Failure) {
     let level = match failure {
-        Failure::ProxyProtocol(_) => Level::Error,
+        Failure::ProxyProtocol(_) | Failure::Certificate(_) => Level::Error,
         _ => Level::Info,
     };
     let log = &worker.site.location(server.location).conf.core.error_log;
@@ -145,10 +153,10 @@ async fn begin(
     worker: &Rc<Worker>,
     default: &'static Server,
     bytes: Vec<u8>,
-) -> Result<(Conn, Vec<u8>), (Conn, Failure)> {
+) -> Result<(Conn, Vec<u8>), Refusal> {
     let mut secure = Secure::new(default);
     match weir_tls::begin(conn.stream.socket(), bytes).await {
-        Err(error) => Err((conn, error.into())),
+        Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {
             secure.plain = true;
             conn.tls = Some(Box::new(secure));
@@ -156,13 +164,8 @@ async fn begin(
         }
         Ok(Begin::Hello(mut hello)) => {
             choose(&conn, worker, &mut secure, &mut hello);
-            match accept(conn.stream.socket(), worker, default, &mut secure, hello).await {
-                Err(failure) => Err((conn, failure)),
-                Ok(secured) => {
-                    let conn = conn.secured(secured, Box::new(secure));
-                    Ok((conn, Vec::new()))
-                }
-            }
+            conn.tls = Some(Box::new(secure));
+            accept(conn, worker, default, hello).await
         }
     }
 }
@@ -180,30 +183,51 @@ fn choose(conn: &Conn, worker: &Worker, secure: &mut Secure, hello: &mut Hello) 
 }
 
 async fn accept(
-    stream: &Stream,
-    worker: &Worker,
+    conn: Conn,
+    worker: &Rc<Worker>,
     default: &'static Server,
-    secure: &mut Secure,
     hello: Hello,
-) -> Result<weir_tls::Secured, Failure> {
-    let own = secure.server.conf.ssl.as_deref();
+) -> Result<(Conn, Vec<u8>), Refusal> {
+    let own = conn.tls.as_ref().and_then(|secure| secure.server.conf.ssl.as_deref());
     if own.is_some_and(|context| context.reject) {
-        hello.reject(stream);
-        return Err(Failure::Rejected);
+        hello.reject(conn.stream.socket());
+        return Err((Some(conn), Failure::Rejected));
     }
-    let has_config = |context: &&Context| context.config.is_some();
-    let context = own.filter(has_config).or(default.conf.ssl.as_deref().filter(has_config));
-    let Some((context, config)) = context.and_then(|c| Some((c, c.config.clone()?))) else {
-        return Err(Failure::NoCertificate);
+    let shown = own.filter(|context| context.has_certificates());
+    let Some(context) = shown.or(default.conf.ssl.as_deref()) else {
+        return Err((Some(conn), Failure::NoCertificate));
+    };
+    let (conn, config) = match &context.certificates {
+        Certificates::None => return Err((Some(conn), Failure::NoCertificate)),
+        Certificates::Fixed(config) => (conn, config.clone()),
+        Certificates::Computed(computed) => {
+            let loaded = computed.config(conn, worker).await;
+            loaded.map_err(|(conn, text)| (conn, Failure::Certificate(text)))?
+        }
     };
     let handle = &worker.handle;
     let others_wait = handle.tasks() + handle.parked() > 1;
-    let secured = hello.accept(stream, config, context.slow && others_wait).await?;
-    if context.verify != Verify::Off {
-        let chain = secured.connection().peer_certificates();
-        if !chain.is_empty() {
-            secure.fault = context.authorities.check(chain, Purpose::Client).err();
+    match hello.accept(conn.stream.socket(), config, context.slow && others_wait).await {
+        Err(error) => Err((Some(conn), error.into())),
+        Ok(secured) => {
+            let mut conn = conn.secured(secured);
+            judge(&mut conn, context);
+            Ok((conn, Vec::new()))
         }
     }
-    Ok(secured)
+}
+
+/// What the client's certificate is worth, if it was asked for one and has shown it.
+fn judge(conn: &mut Conn, context: &Context) {
+    if context.verify == Verify::Off {
+        return;
+    }
+    let fault = conn.stream.tls(|connection| {
+        let chain = connection.peer_certificates();
+        let judged = (!chain.is_empty()).then(|| context.authorities.check(chain, Purpose::Client));
+        judged.and_then(Result::err)
+    });
+    if let Some(secure) = &mut conn.tls {
+        secure.fault = fault.flatten();
+    }
 }

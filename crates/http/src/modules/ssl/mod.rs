@@ -11,6 +11,7 @@ use crate::scope::{Scope, Spot};
 
 mod check;
 mod commands;
+mod computed;
 mod context;
 mod directives;
 mod files;
@@ -21,6 +22,7 @@ mod sessions;
 mod variables;
 
 pub use check::check;
+pub use computed::Loaded;
 pub use context::Context;
 pub use files::Files;
 pub use handshake::{Secure, handshake};
@@ -76,6 +78,7 @@ pub struct Conf {
     reject_handshake: bool,
     stapling: bool,
     stapling_file: Option<Named>,
+    certificate_cache: Option<computed::Keep>,
     commands: Vec<(Named, Vec<u8>)>,
 }
 
@@ -103,6 +106,7 @@ impl Default for Conf {
             reject_handshake: false,
             stapling: false,
             stapling_file: None,
+            certificate_cache: None,
             commands: Vec::new(),
         }
     }
