@@ -194,30 +194,39 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
     if conn.requests.get() > 0 {
         worker.busy();
     }
+    let mut r = Request::new(conn.clone(), worker.clone(), scratch);
     loop {
-        let mut r = Request::new(conn.clone(), worker.clone(), scratch);
         let after = request(&mut r).await;
-        let core = &r.conf().core;
-        let rest_of = r.body.read_to();
-        scratch = r.into_scratch();
-        scratch.drain(rest_of);
         if matches!(after, After::Close) {
             conn.stream.close_notify();
-            worker.give_scratch(scratch);
+            give_back(r);
             worker.ended(true);
             return;
         }
-        if scratch.is_drained() {
-            worker.give_scratch(scratch);
+        let core = &r.conf().core;
+        r.renew();
+        if r.buf.is_empty() {
             worker.idle();
             conn.set_nodelay(core);
             match pause(&conn, &worker, core).await {
                 Wake::Ready => worker.busy(),
-                why => return park(conn, &worker, core, why),
+                why => {
+                    give_back(r);
+                    return park(conn, &worker, core, why);
+                }
             }
-            scratch = worker.take_scratch();
+            r.started = worker.handle.now();
         }
     }
+}
+
+/// The room of a connection's last request is for other connections.
+fn give_back(r: Request) {
+    let worker = r.worker.clone();
+    let read = r.body.read_to();
+    let mut scratch = r.into_scratch();
+    scratch.drain(read);
+    worker.give_scratch(scratch);
 }
 
 /// Waits for the next request of a client that has just been answered: mostly it comes at once.

@@ -155,6 +155,33 @@ impl Request {
         }
     }
 
+    /// Makes ready for the connection's next request, in place: what was read of it stands first in `buf`.
+    pub fn renew(&mut self) {
+        let read = self.body.read_to();
+        drain(&mut self.buf, read);
+        self.parser.reset();
+        self.started = self.worker.handle.now();
+        self.server = self.site.default_server(&self.conn);
+        self.location = self.site.location(self.server.location);
+        (self.method, self.version) = (Method::Get, Version::Http11);
+        self.path.clear();
+        self.args.clear();
+        self.host.clear();
+        (self.unchanged_path, self.rewritten_in_place, self.internal) = (true, false, false);
+        (self.path_changed, self.path_below_alias, self.path_changes_left) = (false, false, 11);
+        self.captures.clear();
+        self.values.clear();
+        self.contexts = Contexts::default();
+        self.body = Body::default();
+        self.response.reset();
+        self.output.reset();
+        (self.error_status, self.error_page, self.keepalive) = (0, false, false);
+        self.request_length = 0;
+        self.pipelined = !self.buf.is_empty();
+        (self.limit_rate, self.sub, self.family) = (None, None, None);
+        self.background.clear();
+    }
+
     /// Ends the request and gives back its room; `buf` still holds what was read of the next one.
     pub fn into_scratch(mut self) -> Scratch {
         self.parser.reset();
@@ -281,11 +308,7 @@ impl Request {
 impl Scratch {
     /// Drops what an ended request has read, so that the next one's bytes stand first.
     pub fn drain(&mut self, read: usize) {
-        if read >= self.buf.len() {
-            self.buf.clear();
-        } else {
-            self.buf.drain(..read);
-        }
+        drain(&mut self.buf, read);
     }
 
     /// Forgets what was read and not used.
@@ -297,9 +320,12 @@ impl Scratch {
     pub fn fill(&mut self, read: &mut Vec<u8>) {
         self.buf.append(read);
     }
+}
 
-    /// True when nothing of a next request was read yet.
-    pub fn is_drained(&self) -> bool {
-        self.buf.is_empty()
+fn drain(buf: &mut Vec<u8>, read: usize) {
+    if read >= buf.len() {
+        buf.clear();
+    } else {
+        buf.drain(..read);
     }
 }
