@@ -1,7 +1,15 @@
 //! The weir binary: see `weir -h` and docs/operating.md.
 
+use std::ffi::{OsStr, OsString};
 use std::process::exit;
 
 fn main() {
-    exit(weir_server::run(std::env::args_os().collect()));
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // Tools are words; whatever begins with a dash is the server's, as in nginx.
+    let rest = args.get(1..).unwrap_or_default();
+    exit(match rest.first().and_then(|word: &OsString| OsStr::to_str(word)) {
+        Some("bench") => weir_bench::bench(rest),
+        Some("histogram") => weir_bench::histogram(rest),
+        _ => weir_server::run(args),
+    });
 }

@@ -1,0 +1,217 @@
+//! Reading answers: where each ends, and what it says about the connection.
+
+use std::cell::RefCell;
+use std::io;
+
+use weir_engine::Stream;
+use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseHead, ResponseParser, Version};
+
+use crate::Failure;
+
+/// A head longer than this is malformed.
+const LONGEST_HEAD: usize = 256 << 10;
+/// Room for receiving, to begin with and for long bodies.
+const ROOM: usize = 4 << 10;
+const MUCH_ROOM: usize = 128 << 10;
+
+/// An answer that was read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// The connection may serve another request.
+    pub(crate) keeps: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// The last head that was parsed. A server's answers are mostly equal to the byte, so that
+/// comparing replaces parsing.
+#[derive(Debug, Default)]
+pub(crate) struct Memo {
+    head: Vec<u8>,
+    meaning: Option<(Answer, Framing)>,
+}
+
+/// What was received on a connection and not used yet.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    buf: Vec<u8>,
+    start: usize,
+    /// Bytes received since the reader was made.
+    pub(crate) received: u64,
+}
+
+impl Reader {
+    /// Forgets everything; the memory stays.
+    pub(crate) fn reset(&mut self) {
+        self.buf.clear();
+        self.start = 0;
+    }
+
+    /// Nothing of an answer is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.buf.len()
+    }
+
+    /// Waits until there is something of an answer.
+    pub(crate) async fn first_byte(&mut self, stream: &Stream) -> Result<(), Failure> {
+        if self.is_empty() && self.receive(stream).await? == 0 {
+            return Err(Failure::Closed);
+        }
+        Ok(())
+    }
+
+    /// Reads one answer to its end; answers below 200 are passed over.
+    pub(crate) async fn answer(
+        &mut self,
+        stream: &Stream,
+        is_head: bool,
+        memo: &RefCell<Memo>,
+    ) -> Result<Answer, Failure> {
+        loop {
+            let (answer, framing) = self.head(stream, memo).await?;
+            if (100..200).contains(&answer.status) && answer.status != 101 {
+                continue;
+            }
+            let without = is_head || matches!(answer.status, 101 | 204 | 304);
+            let framing = if without { Framing::Length(0) } else { framing };
+            self.body(stream, framing).await?;
+            let keeps = answer.keeps && framing != Framing::UntilClose && answer.status != 101;
+            return Ok(Answer { keeps, ..answer });
+        }
+    }
+
+    async fn head(
+        &mut self,
+        stream: &Stream,
+        memo: &RefCell<Memo>,
+    ) -> Result<(Answer, Framing), Failure> {
+        let mut parser = None;
+        loop {
+            let unread = self.buf.get(self.start..).unwrap_or_default();
+            if parser.is_none()
+                && let Some((meaning, len)) = memo.borrow().recall(unread)
+            {
+                self.start += len;
+                return Ok(meaning);
+            }
+            let parser = parser.get_or_insert_with(ResponseParser::new);
+            match parser.parse(unread).map_err(|_| Failure::Malformed)? {
+                Progress::Done => {
+                    let meaning = meaning(parser.head(), unread)?;
+                    let len = parser.head().end as usize;
+                    memo.borrow_mut().note(unread.get(..len).unwrap_or_default(), meaning);
+                    self.start += len;
+                    return Ok(meaning);
+                }
+                Progress::More if unread.len() > LONGEST_HEAD => return Err(Failure::Malformed),
+                Progress::More | Progress::Server => self.more(stream).await?,
+            }
+        }
+    }
+
+    async fn body(&mut self, stream: &Stream, framing: Framing) -> Result<(), Failure> {
+        let mut decoder = match framing {
+            Framing::Length(n) => {
+                let here = (self.buf.len() - self.start) as u64;
+                if n <= here {
+                    self.start += n as usize;
+                    return Ok(());
+                }
+                BodyDecoder::length(n)
+            }
+            Framing::Chunked => BodyDecoder::chunked(),
+            Framing::UntilClose => return self.until_close(stream).await,
+        };
+        loop {
+            let unread = self.buf.get(self.start..).unwrap_or_default();
+            let step = decoder.decode(unread).map_err(|_| Failure::Malformed)?;
+            self.start += step.consumed;
+            if step.done {
+                return Ok(());
+            }
+            if step.consumed == 0 {
+                self.drop_used();
+                if decoder.expected().is_some_and(|left| left > ROOM as u64) {
+                    self.buf.reserve(MUCH_ROOM);
+                }
+                self.more(stream).await?;
+            }
+        }
+    }
+
+    async fn until_close(&mut self, stream: &Stream) -> Result<(), Failure> {
+        loop {
+            self.reset();
+            if self.receive(stream).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn more(&mut self, stream: &Stream) -> Result<(), Failure> {
+        match self.receive(stream).await? {
+            0 => Err(Failure::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    async fn receive(&mut self, stream: &Stream) -> Result<usize, Failure> {
+        if self.is_empty() {
+            self.reset();
+        }
+        if self.buf.capacity() == self.buf.len() {
+            self.buf.reserve(ROOM);
+        }
+        let (received, buf) = stream.recv(std::mem::take(&mut self.buf)).await;
+        self.buf = buf;
+        let received: io::Result<usize> = received;
+        let n = received.map_err(|e| Failure::of_receive(&e))?;
+        self.received += n as u64;
+        Ok(n)
+    }
+
+    fn drop_used(&mut self) {
+        self.buf.drain(..self.start);
+        self.start = 0;
+    }
+}
+
+impl Memo {
+    fn recall(&self, unread: &[u8]) -> Option<((Answer, Framing), usize)> {
+        let meaning = self.meaning?;
+        unread.starts_with(&self.head).then_some((meaning, self.head.len()))
+    }
+
+    fn note(&mut self, head: &[u8], meaning: (Answer, Framing)) {
+        self.head.clear();
+        self.head.extend_from_slice(head);
+        self.meaning = Some(meaning);
+    }
+}
+
+fn meaning(head: &ResponseHead, buf: &[u8]) -> Result<(Answer, Framing), Failure> {
+    let value = |id| head.header(id).map(|header| header.value.of(buf));
+    let says = |word: &[u8]| {
+        value(HeaderId::Connection).is_some_and(|v| {
+            v.split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
+        })
+    };
+    let keeps = match head.version {
+        Version::Http11 => !says(b"close"),
+        _ => says(b"keep-alive"),
+    };
+    let coding = value(HeaderId::TransferEncoding);
+    let framing = match (coding, head.content_length(buf)) {
+        (Some(coding), _) if coding.eq_ignore_ascii_case(b"chunked") => Framing::Chunked,
+        (Some(_), _) => return Err(Failure::Malformed),
+        (None, Some(length)) => Framing::Length(length.ok_or(Failure::Malformed)?),
+        (None, None) => Framing::UntilClose,
+    };
+    Ok((Answer { status: head.status, keeps }, framing))
+}

@@ -1,0 +1,125 @@
+//! `weir bench` and `weir histogram` as commands.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::options::{HistogramOptions, Options};
+use crate::{Outcome, Plan, Progress, Sample, Watcher, report, run};
+
+/// `weir bench`: the exit status. `args` begins with the command's name.
+///
+/// 0: every request was answered; 1: some were not; 2: the run could not be made.
+pub fn bench(args: &[OsString]) -> i32 {
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(said) => return say(&said),
+    };
+    let done = options.plan().and_then(|plan| measure(&options, &plan));
+    match done {
+        Ok(outcome) => i32::from(outcome.tally.errors() > 0),
+        Err(text) => {
+            eprintln!("weir bench: {text}");
+            2
+        }
+    }
+}
+
+/// `weir histogram`: the exit status, 1 if a line of standard input is no number.
+pub fn histogram(args: &[OsString]) -> i32 {
+    let options = match HistogramOptions::try_parse_from(args) {
+        Ok(options) => options,
+        Err(said) => return say(&said),
+    };
+    let numbers = match crate::histogram::read(io::stdin().lock(), &options.title) {
+        Ok(numbers) => numbers,
+        Err(e) => {
+            eprintln!("weir histogram: {e}");
+            return 2;
+        }
+    };
+    if let Some(first) = numbers.odd.first() {
+        let count = numbers.odd.len();
+        eprintln!("weir histogram: {count} lines are no numbers, the first is line {first}");
+    }
+    let written = io::stdout().write_all(numbers.text.as_bytes());
+    i32::from(written.is_err() || !numbers.odd.is_empty())
+}
+
+fn say(said: &clap::Error) -> i32 {
+    // Nobody reads it, then.
+    let _ = said.print();
+    said.exit_code()
+}
+
+fn measure(options: &Options, plan: &Plan) -> Result<Outcome, String> {
+    let mut screen = Screen::new(plan, options.raw);
+    let outcome = run(plan, &mut screen).map_err(|e| e.to_string());
+    screen.bar.finish_and_clear();
+    let outcome = outcome?;
+    // A reader that has left, as `head` does, is no error.
+    let _ = screen.out.flush();
+    let summary = if options.json { report::json(&outcome) } else { report::text(&outcome) };
+    if options.raw {
+        eprint!("{summary}");
+    } else {
+        print!("{summary}");
+    }
+    if options.histogram {
+        let text = outcome.tally.log2.render(&options.title, outcome.tally.percentile(50.0));
+        if options.raw || options.json { eprint!("{text}") } else { print!("\n{text}") }
+    }
+    if let Some(path) = &options.hdr {
+        write(path, &report::hdr(&outcome))?;
+    }
+    if let Some(path) = &options.svg {
+        write(path, &report::svg(&[(options.title.as_str(), &outcome)])?)?;
+    }
+    Ok(outcome)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// Progress on standard error, raw lines on standard output.
+struct Screen {
+    bar: ProgressBar,
+    by_count: bool,
+    last: Progress,
+    out: BufWriter<io::Stdout>,
+}
+
+impl Screen {
+    fn new(plan: &Plan, raw: bool) -> Screen {
+        let by_count = plan.requests.is_some();
+        let whole = plan.requests.unwrap_or(plan.duration.unwrap_or_default().as_millis() as u64);
+        let bar = if raw { ProgressBar::hidden() } else { ProgressBar::new(whole) };
+        let style = ProgressStyle::with_template("{bar:40} {percent:>3}% {elapsed} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let last = Progress { elapsed: Duration::ZERO, done: 0 };
+        Screen { bar, by_count, last, out: BufWriter::new(io::stdout()) }
+    }
+}
+
+impl Watcher for Screen {
+    fn progress(&mut self, progress: &Progress) {
+        let time = progress.elapsed.saturating_sub(self.last.elapsed).as_secs_f64();
+        let rate = (progress.done - self.last.done.min(progress.done)) as f64 / time.max(1e-3);
+        let at = if self.by_count { progress.done } else { progress.elapsed.as_millis() as u64 };
+        self.bar.set_position(at);
+        self.bar.set_message(format!("{} requests, {rate:.0}/s", progress.done));
+        self.last = *progress;
+    }
+
+    fn samples(&mut self, samples: &[Sample]) {
+        for sample in samples {
+            // A reader that has left, as `head` does, is no error.
+            let _ = writeln!(self.out, "{:.3} {}", sample.latency_ms, sample.status);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Runs a plan: threads, each with a loop, and the thread that watches them.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
+
+use crate::client::{self, Site};
+use crate::machine::{CpuUse, Meter};
+use crate::pace::{Alarm, Schedule};
+use crate::{Plan, Sample, Tally};
+
+/// How often the watcher hears of progress.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since its beginning.
+    pub elapsed: Duration,
+    /// Requests that are over, failed ones included.
+    pub done: u64,
+}
+
+/// Hears of a run while it goes on. Both calls default to nothing.
+pub trait Watcher {
+    /// About ten times a second.
+    fn progress(&mut self, progress: &Progress) {
+        let _ = progress;
+    }
+
+    /// Some answers, if the plan asks for samples.
+    fn samples(&mut self, samples: &[Sample]) {
+        let _ = samples;
+    }
+}
+
+impl Watcher for () {}
+
+/// What a run saw.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Times and counts of all threads.
+    pub tally: Tally,
+    /// From the first request to the last answer.
+    pub elapsed: Duration,
+    /// The time that was given, if the run was to end by it.
+    pub given: Option<Duration>,
+    /// Requests a second that were asked for, in an open loop.
+    pub rate: Option<f64>,
+    /// What each thread of this client cost.
+    pub threads: Vec<CpuUse>,
+}
+
+impl Outcome {
+    /// Answers per second; of a run that ends by time, those within it.
+    pub fn requests_per_second(&self) -> f64 {
+        let (count, time) = match self.given {
+            Some(given) if given < self.elapsed => (self.tally.in_time, given),
+            _ => (self.tally.requests(), self.elapsed),
+        };
+        per(count, time)
+    }
+
+    /// Answers per second of this client's CPU time.
+    pub fn requests_per_cpu_second(&self) -> f64 {
+        per(self.tally.requests(), self.threads.iter().map(|t| t.busy).sum())
+    }
+}
+
+fn per(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+/// What threads tell the one that watches.
+pub(crate) enum News {
+    Samples(Vec<Sample>),
+    Done(io::Result<Box<(Tally, CpuUse)>>),
+}
+
+/// Does what the plan says. Returns when the last request is over.
+///
+/// # Errors
+///
+/// A plan without requests or peers, and a system that gives no thread or no epoll instance.
+pub fn run(plan: &Plan, watcher: &mut dyn Watcher) -> io::Result<Outcome> {
+    if plan.calls.is_empty() || plan.peers.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is nothing to request"));
+    }
+    let connections = connections(plan);
+    let threads = plan.threads.clamp(1, connections);
+    let began = Instant::now();
+    let schedule = Arc::new(Schedule::new(plan, began));
+    let (sender, news) = channel();
+    let mut done = Vec::with_capacity(threads);
+    for n in 0..threads {
+        let count = Arc::new(AtomicU64::new(0));
+        done.push(Arc::clone(&count));
+        // The first threads take what does not divide evenly.
+        let share = connections / threads + usize::from(n < connections % threads);
+        let (plan, schedule, sender) = (plan.clone(), Arc::clone(&schedule), sender.clone());
+        std::thread::Builder::new().name(format!("bench {n}")).spawn(move || {
+            let end = thread(plan, schedule, &sender, share, n as u64, count);
+            let _ = sender.send(News::Done(end));
+        })?;
+    }
+    drop(sender);
+    let (tally, threads) = watch(&news, &done, began, watcher)?;
+    let rate = match plan.pace {
+        crate::Pace::Closed => None,
+        crate::Pace::Open { rate } => Some(rate),
+    };
+    Ok(Outcome { tally, elapsed: began.elapsed(), given: plan.duration, rate, threads })
+}
+
+fn connections(plan: &Plan) -> usize {
+    let most = plan.requests.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    plan.connections.min(most).max(1)
+}
+
+/// Hears all threads out.
+fn watch(
+    news: &Receiver<News>,
+    done: &[Arc<AtomicU64>],
+    began: Instant,
+    watcher: &mut dyn Watcher,
+) -> io::Result<(Tally, Vec<CpuUse>)> {
+    let (mut tally, mut threads) = (Tally::new(), Vec::new());
+    let mut told = began;
+    loop {
+        match news.recv_timeout(BEAT) {
+            Ok(News::Samples(samples)) => watcher.samples(&samples),
+            Ok(News::Done(end)) => {
+                let (part, cpu) = *end?;
+                tally.merge(&part);
+                threads.push(cpu);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok((tally, threads)),
+        }
+        if told.elapsed() >= BEAT {
+            told = Instant::now();
+            let done = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+            watcher.progress(&Progress { elapsed: began.elapsed(), done });
+        }
+    }
+}
+
+fn thread(
+    plan: Plan,
+    schedule: Arc<Schedule>,
+    news: &Sender<News>,
+    connections: usize,
+    n: u64,
+    done: Arc<AtomicU64>,
+) -> io::Result<Box<(Tally, CpuUse)>> {
+    let meter = Meter::start();
+    let mut event_loop = Loop::new(&Options::default())?;
+    let h = event_loop.handle();
+    let site = Rc::new(Site {
+        alarm: Alarm::new(&h)?,
+        h: h.clone(),
+        plan,
+        schedule,
+        tally: RefCell::new(Tally::new()),
+        samples: RefCell::default(),
+        news: news.clone(),
+        memo: RefCell::default(),
+        live: Cell::new(connections),
+    });
+    for i in 0..connections as u64 {
+        h.spawn(client::run(Rc::clone(&site), 1 + (n << 32) + i));
+    }
+    event_loop.run(&mut Owner { site: Rc::clone(&site), done })?;
+    site.hand_over(site.samples.take());
+    let cpu = meter.stop();
+    Ok(Box::new((site.tally.replace(Tally::new()), cpu)))
+}
+
+/// Publishes a thread's count after each turn.
+struct Owner {
+    site: Rc<Site>,
+    done: Arc<AtomicU64>,
+}
+
+impl Driver for Owner {
+    fn before_wait(&mut self, _: &Handle, _: Instant) -> Option<Duration> {
+        None
+    }
+
+    fn acceptable(&mut self, _: &Handle, _: ListenerKey) {}
+
+    fn end_of_turn(&mut self, _: &Handle, _: &Turn) {
+        let tally = self.site.tally.borrow();
+        self.done.store(tally.requests() + tally.errors(), Ordering::Relaxed);
+    }
+}

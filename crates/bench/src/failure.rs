@@ -1,0 +1,117 @@
+//! Every way in which a request can fail, counted apart.
+
+use std::io;
+
+/// Why a request has no complete answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody listens there.
+    Refused,
+    /// No connection within the time.
+    ConnectTimeout,
+    /// This machine has no more ports or descriptors: the client is in the way.
+    Exhausted,
+    /// Any other error while connecting.
+    Connect,
+    /// Sending failed.
+    Send,
+    /// The connection was reset while the answer was awaited.
+    Reset,
+    /// The server closed a connection that had served before, without a byte of an answer. That may be a
+    /// race that HTTP allows.
+    ClosedKept,
+    /// The server closed before the answer was complete.
+    Closed,
+    /// No complete answer within the time.
+    Timeout,
+    /// What came is not HTTP/1.
+    Malformed,
+    /// Any other error while receiving.
+    Receive,
+}
+
+impl Failure {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Failure; 11] = [
+        Failure::Refused,
+        Failure::ConnectTimeout,
+        Failure::Exhausted,
+        Failure::Connect,
+        Failure::Send,
+        Failure::Reset,
+        Failure::ClosedKept,
+        Failure::Closed,
+        Failure::Timeout,
+        Failure::Malformed,
+        Failure::Receive,
+    ];
+
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Failure::Refused => "refused",
+            Failure::ConnectTimeout => "connect_timeout",
+            Failure::Exhausted => "local_resources",
+            Failure::Connect => "connect",
+            Failure::Send => "send",
+            Failure::Reset => "reset",
+            Failure::ClosedKept => "closed_kept_connection",
+            Failure::Closed => "closed_early",
+            Failure::Timeout => "timeout",
+            Failure::Malformed => "malformed",
+            Failure::Receive => "receive",
+        }
+    }
+
+    /// What it is, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Failure::Refused => "connection refused",
+            Failure::ConnectTimeout => "no connection in time",
+            Failure::Exhausted => "this machine has no more ports or descriptors",
+            Failure::Connect => "cannot connect",
+            Failure::Send => "cannot send",
+            Failure::Reset => "connection reset",
+            Failure::ClosedKept => "kept connection closed before an answer",
+            Failure::Closed => "closed before the answer was complete",
+            Failure::Timeout => "no complete answer in time",
+            Failure::Malformed => "the answer is not HTTP/1",
+            Failure::Receive => "cannot receive",
+        }
+    }
+
+    /// Of an error while connecting.
+    pub(crate) fn of_connect(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Failure::Refused,
+            io::ErrorKind::TimedOut => Failure::ConnectTimeout,
+            io::ErrorKind::AddrNotAvailable => Failure::Exhausted,
+            _ if is_shortage(error) => Failure::Exhausted,
+            _ => Failure::Connect,
+        }
+    }
+
+    /// Of an error while receiving.
+    pub(crate) fn of_receive(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset => Failure::Reset,
+            io::ErrorKind::TimedOut => Failure::Timeout,
+            _ => Failure::Receive,
+        }
+    }
+
+    /// Of an error while sending.
+    pub(crate) fn of_send(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Reset,
+            io::ErrorKind::TimedOut => Failure::Timeout,
+            _ => Failure::Send,
+        }
+    }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|raw| shortages.iter().any(|e| e.raw_os_error() == raw))
+}

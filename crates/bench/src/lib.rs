@@ -1,0 +1,35 @@
+//! `weir bench`, a load generator, and `weir histogram`.
+//!
+//! A witness of servers must not share their code: of weir it uses the event loop and the wire
+//! format, nothing of HTTP's server side. A [`Plan`] says what to send where and how often,
+//! [`run`] does it, and the [`Outcome`] says what was seen and whether the client itself was in
+//! the way.
+
+mod answer;
+mod client;
+mod command;
+mod drive;
+mod failure;
+mod histogram;
+mod log2;
+mod machine;
+mod options;
+mod pace;
+mod plan;
+pub mod plot;
+mod report;
+mod tally;
+mod url;
+
+#[cfg(test)]
+mod tests;
+
+pub use command::{bench, histogram};
+pub use drive::{Outcome, Progress, Watcher, run};
+pub use failure::Failure;
+pub use log2::Log2;
+pub use machine::{CpuUse, cpu_of_process};
+pub use plan::{Call, Closing, Pace, Plan};
+pub use report::{json, svg, text};
+pub use tally::{Sample, Tally};
+pub use url::{Url, UrlError};

@@ -1,0 +1,63 @@
+//! What the client itself cost: a witness that was busy must say so.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A thread's time between two moments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuUse {
+    /// Time on a CPU.
+    pub busy: Duration,
+    /// Time ready to run while no CPU was free.
+    pub waited: Duration,
+    /// Time that passed.
+    pub wall: Duration,
+}
+
+impl CpuUse {
+    /// The share of its time in which the thread worked or wanted to, 0 to 1.
+    pub fn pressure(&self) -> f64 {
+        let wall = self.wall.as_secs_f64();
+        if wall > 0.0 { (self.busy + self.waited).as_secs_f64() / wall } else { 0.0 }
+    }
+}
+
+/// Measures the calling thread from its making.
+pub(crate) struct Meter {
+    began: Instant,
+    busy: Duration,
+    waited: Duration,
+}
+
+impl Meter {
+    pub(crate) fn start() -> Meter {
+        Meter { began: Instant::now(), busy: read(ClockId::ThreadCPUTime), waited: waited() }
+    }
+
+    pub(crate) fn stop(&self) -> CpuUse {
+        CpuUse {
+            busy: read(ClockId::ThreadCPUTime).saturating_sub(self.busy),
+            waited: waited().saturating_sub(self.waited),
+            wall: self.began.elapsed(),
+        }
+    }
+}
+
+/// CPU time of this process so far.
+pub fn cpu_of_process() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Nanoseconds on the run queue: the second figure of the scheduler's statistics of the thread.
+/// Zero where the kernel does not keep them.
+fn waited() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}

@@ -1,0 +1,246 @@
+//! The command line of `weir bench` and `weir histogram`, and the plan that it means.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use weir_engine::SocketAddrAny;
+
+use crate::plan::{Shape, resolve};
+use crate::url::host_and_port;
+use crate::{Closing, Pace, Plan, Url};
+
+/// How long a run lasts when nothing is said.
+const USUAL: Duration = Duration::from_secs(10);
+
+/// Loads a web server and says what its clients see.
+///
+/// A closed loop, in which each connection sends its next request when the last one is answered;
+/// with --rate an open loop, in which requests begin on time whatever the answers do, and latency
+/// counts from the intended start.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "weir bench")]
+pub(crate) struct Options {
+    /// What to request, in turn
+    #[arg(required_unless_present = "urls")]
+    url: Vec<String>,
+    /// A file with more URLs, one a line; # begins a comment
+    #[arg(long, value_name = "FILE")]
+    urls: Option<PathBuf>,
+    /// End after N requests
+    #[arg(short = 'n', long, value_name = "N")]
+    requests: Option<u64>,
+    /// Begin no request after this time: 10s, 500ms, 2m [default: 10s without -n]
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+    /// Connections at a time
+    #[arg(short, long, value_name = "N", default_value_t = 50)]
+    connections: usize,
+    /// Threads of this client [default: a thread per CPU, 4 at most]
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    /// Keep connections alive, and close with the probability 1/N after a request; 0: never.
+    /// Without it each request has a connection of its own
+    #[arg(short, long, value_name = "N")]
+    keepalive: Option<u32>,
+    /// Connect here whatever the URL says: host:port, or unix:/path
+    #[arg(short, long, value_name = "ADDRESS")]
+    route: Option<String>,
+    /// Requests a second, begun on time: an open loop
+    #[arg(long, value_name = "R")]
+    rate: Option<f64>,
+    /// Requests sent at once on a connection
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pipeline: usize,
+    /// A header line of each request: "Name: value"
+    #[arg(short = 'H', long = "header", value_name = "LINE")]
+    headers: Vec<String>,
+    /// The method [default: GET, with a body POST]
+    #[arg(short = 'X', long, value_name = "NAME")]
+    method: Option<String>,
+    /// The body of each request
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "body_file")]
+    body: Option<String>,
+    /// A file with the body of each request
+    #[arg(long, value_name = "FILE")]
+    body_file: Option<PathBuf>,
+    /// Longest wait for a connection, and for an answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    timeout: Duration,
+    /// A line "time_in_ms status_code" for each request on standard output
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// The histogram of the latencies in ms, in rows that double
+    #[arg(long)]
+    pub(crate) histogram: bool,
+    /// The title of the histogram
+    #[arg(long, value_name = "TEXT", default_value = "Duration in ms")]
+    pub(crate) title: String,
+    /// Write the distribution in HdrHistogram's text form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hdr: Option<PathBuf>,
+    /// Draw the distribution
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// The summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads numbers from standard input, the first word of each line, and prints their histogram.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "weir histogram")]
+pub(crate) struct HistogramOptions {
+    /// What the numbers are
+    #[arg(short, long, value_name = "TEXT", default_value = "Values")]
+    pub(crate) title: String,
+}
+
+impl Options {
+    /// What is meant. The error is a line for people.
+    pub(crate) fn plan(&self) -> Result<Plan, String> {
+        let to = self.route.as_deref().map(route).transpose()?;
+        let mut plan = Plan::get(&[], to.as_ref()).map_err(|e| e.to_string())?;
+        plan.add(&self.all_urls()?, &self.shape()?, to.is_some())
+            .map_err(|e| format!("cannot resolve: {e}"))?;
+        plan.connections = self.connections.max(1);
+        plan.threads = self.threads.unwrap_or_else(usual_threads);
+        plan.requests = self.requests;
+        plan.duration = self.duration.or(self.requests.is_none().then_some(USUAL));
+        plan.pace = match self.rate {
+            None => Pace::Closed,
+            Some(rate) if rate.is_finite() && rate > 0.0 => Pace::Open { rate },
+            Some(_) => return Err("--rate must be above 0".to_owned()),
+        };
+        plan.pipeline = self.pipeline.clamp(1, 1024);
+        plan.closing = match self.keepalive {
+            None if plan.pipeline > 1 => Closing::Never,
+            None => Closing::Always,
+            Some(0) => Closing::Never,
+            Some(n) => Closing::OneIn(n),
+        };
+        if plan.pipeline > 1 && self.rate.is_some() {
+            return Err("--pipeline and --rate contradict each other".to_owned());
+        }
+        plan.timeout = self.timeout;
+        plan.samples = self.raw;
+        Ok(plan)
+    }
+
+    fn all_urls(&self) -> Result<Vec<Url>, String> {
+        let file = match &self.urls {
+            None => String::new(),
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|e| format!("cannot read {}: {e}", path.display()))?,
+        };
+        let lines = file.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let all = self.url.iter().map(String::as_str).chain(lines);
+        let parse = |text| Url::parse(text).map_err(|e| format!("{text}: {e}"));
+        let urls: Vec<Url> = all.map(parse).collect::<Result<_, _>>()?;
+        if urls.is_empty() { Err("there is no URL".to_owned()) } else { Ok(urls) }
+    }
+
+    fn shape(&self) -> Result<Shape, String> {
+        let body = match (&self.body, &self.body_file) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(path)) => {
+                std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?
+            }
+            (None, None) => Vec::new(),
+        };
+        if let Some(odd) = self.headers.iter().find(|line| !is_header(line)) {
+            return Err(format!("{odd:?} is no header line"));
+        }
+        let usual = if body.is_empty() { "GET" } else { "POST" };
+        let method = self.method.as_deref().unwrap_or(usual).to_owned();
+        if method.is_empty() || !method.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("{method:?} is no method"));
+        }
+        Ok(Shape { method, headers: self.headers.clone(), body })
+    }
+}
+
+fn is_header(line: &str) -> bool {
+    let name = line.split_once(':').map_or("", |(name, _)| name);
+    !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_graphic())
+        && !line.bytes().any(|b| b == b'\r' || b == b'\n')
+}
+
+fn route(text: &str) -> Result<SocketAddrAny, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let address = rustix::net::SocketAddrUnix::new(path).map_err(io::Error::from);
+        return address.map(Into::into).map_err(|e| format!("{text}: {e}"));
+    }
+    let (host, port) = host_and_port(text).map_err(|e| format!("{text}: {e}"))?;
+    resolve(&host, port.unwrap_or(80)).map_err(|e| format!("{text}: {e}"))
+}
+
+fn usual_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(4))
+}
+
+/// Reads `10s`, `500ms`, `2m`, `1.5` (seconds).
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..).unwrap_or_default() {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the unit may be: us, ms, s, m, h".to_owned()),
+    };
+    let number: f64 = digits.parse().map_err(|_| "that is no time".to_owned())?;
+    let time = Duration::try_from_secs_f64(number * unit).map_err(|e| e.to_string())?;
+    if time.is_zero() { Err("that is no time at all".to_owned()) } else { Ok(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        let all = line.split_whitespace();
+        let parsed = Options::try_parse_from(std::iter::once("bench").chain(all));
+        parsed.map_err(|e| e.to_string())?.plan()
+    }
+
+    #[test]
+    fn the_article_s_line() {
+        let plan = plan("-n 100000 -c 200 -r 127.0.0.1:8181 http://a.a/").unwrap();
+        assert_eq!((plan.requests, plan.connections), (Some(100_000), 200));
+        assert_eq!((plan.closing, plan.duration), (Closing::Always, None));
+        assert_eq!(plan.peers, ["127.0.0.1:8181".parse::<std::net::SocketAddr>().unwrap().into()]);
+        let text = String::from_utf8(plan.calls[0].closing.to_vec()).unwrap();
+        assert!(text.starts_with("GET / HTTP/1.1\r\nHost: a.a\r\n"), "{text}");
+        assert!(text.ends_with("Connection: close\r\n\r\n"), "{text}");
+    }
+
+    #[test]
+    fn keep_alive_and_time() {
+        let plan = plan("-k 3 --rate 10 -d 1.5m -t 2 127.0.0.1:1/").unwrap();
+        assert_eq!(plan.closing, Closing::OneIn(3));
+        assert_eq!(plan.pace, Pace::Open { rate: 10.0 });
+        assert_eq!(plan.duration, Some(Duration::from_secs(90)));
+        assert_eq!(plan.threads, 2);
+    }
+
+    #[test]
+    fn bodies_are_posted() {
+        let plan = plan("-b x=1 -H Host:y -r unix:/tmp/s a/").unwrap();
+        let text = String::from_utf8(plan.calls[0].kept.to_vec()).unwrap();
+        let want = "POST / HTTP/1.1\r\nUser-Agent: weir-bench\r\nHost:y\r\nContent-Length: 3\r\n\
+                    \r\nx=1";
+        assert_eq!(text, want);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["", "https://127.0.0.1/", "-d 5y a/", "--rate 0 127.0.0.1/", "-H x 127.0.0.1/"]
+        {
+            assert!(plan(line).is_err(), "{line}");
+        }
+    }
+}

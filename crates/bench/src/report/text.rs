@@ -1,0 +1,126 @@
+//! The summary for people.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::report::PERCENTILES;
+use crate::{Failure, Outcome};
+
+/// From this share of its time on, a thread of the client was in the way.
+const FULL: f64 = 0.9;
+/// Send lag beyond this share of the latency spoils it.
+const MUCH_LAG: f64 = 0.1;
+
+/// The summary for people: rates, times, errors, and what the client itself cost.
+pub fn text(run: &Outcome) -> String {
+    let tally = &run.tally;
+    let mut out = String::new();
+    let seconds = run.elapsed.as_secs_f64();
+    let _ = writeln!(
+        out,
+        "{} requests answered in {seconds:.2} s: {:.0} per second, {} received, {} errors",
+        tally.requests(),
+        run.requests_per_second(),
+        size(tally.bytes),
+        tally.errors()
+    );
+    times(&mut out, run);
+    let statuses: Vec<String> =
+        tally.statuses.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+    let _ = writeln!(out, "status      {}", statuses.join(", "));
+    for (failure, count) in Failure::ALL.iter().zip(tally.failures).filter(|(_, n)| *n > 0) {
+        let _ = writeln!(out, "error       {}: {count}", failure.text());
+    }
+    client(&mut out, run);
+    for warning in warnings(run) {
+        let _ = writeln!(out, "warning     {warning}");
+    }
+    out
+}
+
+fn times(out: &mut String, run: &Outcome) {
+    let tally = &run.tally;
+    let names = ["p50", "p75", "p90", "p99", "p99.9", "p99.99", "max"];
+    let _ = write!(out, "{:12}", "ms");
+    for name in names {
+        let _ = write!(out, "{name:>10}");
+    }
+    out.push('\n');
+    row(out, "latency", |p| tally.percentile(p));
+    for (name, times) in
+        [("connect", &tally.connect), ("first byte", &tally.first_byte), ("send lag", &tally.lag)]
+    {
+        if !times.is_empty() {
+            row(out, name, |p| times.value_at_percentile(p) as f64 / 1e6);
+        }
+    }
+    let all = &tally.log2;
+    let (min, mean, dev) = (all.min(), all.mean(), all.deviation());
+    let _ = writeln!(out, "latency     min {min:.3}, mean {mean:.3}, deviation {dev:.3} ms");
+}
+
+fn row(out: &mut String, name: &str, ms: impl Fn(f64) -> f64) {
+    let _ = write!(out, "{name:12}");
+    for p in PERCENTILES {
+        let _ = write!(out, "{:>10.3}", ms(p));
+    }
+    out.push('\n');
+}
+
+fn client(out: &mut String, run: &Outcome) {
+    let busy: Duration = run.threads.iter().map(|t| t.busy).sum();
+    let _ = writeln!(
+        out,
+        "client      {} threads, {:.2} s of CPU, {:.0} requests per CPU second",
+        run.threads.len(),
+        busy.as_secs_f64(),
+        run.requests_per_cpu_second()
+    );
+}
+
+/// Why the figures may say more about the client than about the server.
+pub(crate) fn warnings(run: &Outcome) -> Vec<String> {
+    let mut all = Vec::new();
+    let fullest = run.threads.iter().max_by(|a, b| a.pressure().total_cmp(&b.pressure()));
+    if let Some(thread) = fullest.filter(|t| t.pressure() >= FULL) {
+        let share = |time: Duration| 100.0 * time.as_secs_f64() / thread.wall.as_secs_f64();
+        let (busy, waited) = (share(thread.busy), share(thread.waited));
+        all.push(format!(
+            "this client was the bottleneck: a thread worked {busy:.0} % of the time and waited \
+             {waited:.0} % for a CPU; try more threads, or another machine"
+        ));
+    }
+    let tally = &run.tally;
+    if let Some(rate) = run.rate {
+        let lag = tally.lag.value_at_percentile(99.0) as f64 / 1e6;
+        if lag > tally.percentile(99.0) * MUCH_LAG {
+            all.push(format!(
+                "1 in 100 requests left {lag:.3} ms late: this client was in the way"
+            ));
+        }
+        if tally.crowded > 0 {
+            let count = tally.crowded;
+            all.push(format!(
+                "{count} requests waited for a free connection: the server cannot answer {rate:.0} \
+                 a second over so few connections"
+            ));
+        }
+    }
+    let exhausted = Failure::ALL
+        .iter()
+        .zip(tally.failures)
+        .any(|(failure, count)| *failure == Failure::Exhausted && count > 0);
+    if exhausted {
+        all.push("this machine ran out of ports or descriptors".to_owned());
+    }
+    all
+}
+
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        b if b < 1e4 => format!("{bytes} bytes"),
+        b if b < 1e7 => format!("{:.1} kB", b / 1e3),
+        b if b < 1e10 => format!("{:.1} MB", b / 1e6),
+        b => format!("{:.1} GB", b / 1e9),
+    }
+}

@@ -1,0 +1,199 @@
+//! Runs against small servers that answer, or fail, as told.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::{Closing, Failure, Outcome, Pace, Plan, Sample, Url, Watcher, json, run, svg, text};
+
+/// A server whose connections are served by `serve`, until the process ends.
+fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Answers each request of a connection with the same bytes.
+fn answers(bytes: &'static [u8]) -> SocketAddr {
+    server(move |mut stream| {
+        let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = stream.read(&mut piece) {
+            seen.extend_from_slice(&piece[..n]);
+            while let Some(end) = seen.windows(4).position(|w| w == b"\r\n\r\n") {
+                let head: Vec<u8> = seen.drain(..end + 4).collect();
+                let _ = stream.write_all(bytes);
+                if String::from_utf8_lossy(&head).contains("Connection: close") {
+                    return;
+                }
+            }
+        }
+    })
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+fn plan(address: SocketAddr, requests: u64, connections: usize) -> Plan {
+    let urls = [Url::parse("http://a.a/").unwrap()];
+    let mut plan = Plan::get(&urls, Some(&address.into())).unwrap();
+    plan.requests = Some(requests);
+    plan.connections = connections;
+    plan.threads = 2;
+    plan.timeout = Duration::from_secs(20);
+    plan
+}
+
+fn outcome(plan: &Plan) -> Outcome {
+    run(plan, &mut ()).unwrap()
+}
+
+fn failures(run: &Outcome, kind: Failure) -> u64 {
+    run.tally.failures[Failure::ALL.iter().position(|f| *f == kind).unwrap()]
+}
+
+#[test]
+fn every_request_is_made_once() {
+    for (closing, pipeline) in
+        [(Closing::Always, 1), (Closing::Never, 1), (Closing::OneIn(3), 1), (Closing::Never, 7)]
+    {
+        let mut plan = plan(answers(OK), 500, 8);
+        (plan.closing, plan.pipeline) = (closing, pipeline);
+        let run = outcome(&plan);
+        assert_eq!((run.tally.requests(), run.tally.errors()), (500, 0), "{closing:?}");
+        assert_eq!(run.tally.statuses.get(&200), Some(&500));
+        assert_eq!(run.tally.bytes, 500 * OK.len() as u64);
+        match closing {
+            Closing::Always => assert_eq!(run.tally.connect.len(), 500),
+            Closing::Never => assert_eq!(run.tally.connect.len(), 8),
+            Closing::OneIn(_) => assert!((9..500).contains(&run.tally.connect.len())),
+        }
+    }
+}
+
+#[test]
+fn bodies_of_every_framing_end() {
+    for (bytes, closing) in [
+        (&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"[..], false),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", false),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false),
+        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", true),
+    ] {
+        let mut plan = plan(answers(bytes), 20, 2);
+        plan.closing = if closing { Closing::Always } else { Closing::Never };
+        let run = outcome(&plan);
+        assert_eq!((run.tally.requests(), run.tally.errors()), (20, 0), "{bytes:?}");
+    }
+}
+
+#[test]
+fn failures_are_told_apart() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let run = outcome(&plan(gone, 5, 1));
+    assert_eq!(failures(&run, Failure::Refused), 5);
+
+    let run = outcome(&plan(answers(b"HTTP/1.1 2"), 1, 1).clone_with_close());
+    assert_eq!(failures(&run, Failure::Closed), 1);
+
+    let run = outcome(&plan(answers(b"SMTP\r\n\r\n"), 3, 1));
+    assert_eq!(failures(&run, Failure::Malformed), 3);
+
+    let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
+    let mut late = plan(silent, 2, 2);
+    late.timeout = Duration::from_millis(30);
+    let run = outcome(&late);
+    assert_eq!(failures(&run, Failure::Timeout), 2);
+    assert!(text(&run).contains("no complete answer in time: 2"));
+}
+
+impl Plan {
+    fn clone_with_close(&self) -> Plan {
+        Plan { closing: Closing::Always, ..self.clone() }
+    }
+}
+
+#[test]
+fn a_kept_connection_that_the_server_ends_is_no_early_close() {
+    // Answers once, then waits for the next request only to hang up.
+    let address = server(|mut stream| {
+        let mut piece = [0; 4096];
+        let _ = stream.read(&mut piece);
+        let _ = stream.write_all(OK);
+        let _ = stream.read(&mut piece);
+        let _ = stream.shutdown(Shutdown::Both);
+    });
+    let run = outcome(&plan(address, 4, 1));
+    assert_eq!((run.tally.requests(), failures(&run, Failure::ClosedKept)), (2, 2));
+}
+
+#[test]
+fn an_open_loop_counts_from_the_intended_start() {
+    // One connection, 20 ms an answer, 100 starts a second: the queue grows.
+    let address = server(|mut stream| {
+        let mut piece = [0; 4096];
+        while let Ok(1..) = stream.read(&mut piece) {
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "a server that is slow is what is tested"
+            )]
+            std::thread::sleep(Duration::from_millis(20));
+            let _ = stream.write_all(OK);
+        }
+    });
+    let mut plan = plan(address, 20, 1);
+    plan.pace = Pace::Open { rate: 100.0 };
+    let run = outcome(&plan);
+    assert_eq!(run.tally.requests(), 20);
+    // The last starts at 190 ms and is answered at 400 ms or later.
+    assert!(run.tally.log2.max() >= 200.0, "{}", run.tally.log2.max());
+    assert!(run.tally.crowded >= 10);
+    assert!(text(&run).contains("waited for a free connection"));
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let mut plan = plan(answers(OK), u64::MAX, 4);
+    (plan.requests, plan.duration) = (None, Some(Duration::from_millis(200)));
+    plan.pace = Pace::Open { rate: 1000.0 };
+    let run = outcome(&plan);
+    assert_eq!(run.tally.requests(), 200);
+    assert!(run.elapsed >= Duration::from_millis(199));
+}
+
+struct Samples(Vec<Sample>);
+
+impl Watcher for Samples {
+    fn samples(&mut self, samples: &[Sample]) {
+        self.0.extend_from_slice(samples);
+    }
+}
+
+#[test]
+fn each_answer_is_a_sample() {
+    let mut plan = plan(answers(OK), 5000, 4);
+    plan.samples = true;
+    let mut samples = Samples(Vec::new());
+    let run = run(&plan, &mut samples).unwrap();
+    assert_eq!(samples.0.len(), 5000);
+    assert!(samples.0.iter().all(|s| s.status == 200 && s.latency_ms > 0.0));
+    let most = samples.0.iter().map(|s| s.latency_ms).fold(0.0, f32::max);
+    assert!((f64::from(most) - run.tally.percentile(100.0)).abs() < 0.01);
+}
+
+#[test]
+fn reports_have_their_figures() {
+    let run = outcome(&plan(answers(OK), 100, 4));
+    let summary = json(&run);
+    let keys = ["requests", "errors", "requests_per_second", "latency_ms", "min", "p50", "p90"];
+    for key in keys.iter().chain(&["p99", "p99_9", "max", "mean", "stdev", "first_byte_ms"]) {
+        assert!(summary.contains(&format!("\"{key}\": ")), "{key} in {summary}");
+    }
+    assert!(summary.starts_with("{\"requests\": 100, \"errors\": 0, "));
+    assert!(svg(&[("here", &run)]).unwrap().starts_with("<svg"));
+    assert!(crate::report::hdr(&run).contains("Total count    =          100]"));
+    assert!(text(&run).starts_with("100 requests answered in "));
+}

@@ -1,0 +1,136 @@
+//! URLs of the command line: `http://host[:port]/path`.
+
+use std::fmt;
+
+/// The parts of a URL that a request needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Host name or address; an IPv6 address without its brackets.
+    pub host: String,
+    /// The port, 80 unless said otherwise.
+    pub port: u16,
+    /// The `Host` header: as it stands in the URL.
+    pub authority: String,
+    /// Path and query, `/` at least.
+    pub path: String,
+}
+
+/// Why a text is no URL that can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlError {
+    /// `https:`: TLS is not spoken.
+    Https,
+    /// Another scheme.
+    Scheme,
+    /// No host.
+    Host,
+    /// The port is no number below 65536.
+    Port,
+    /// A space or a control character.
+    Byte,
+}
+
+impl Url {
+    /// Reads a URL; without a scheme it is `http`. The fragment is dropped.
+    pub fn parse(text: &str) -> Result<Url, UrlError> {
+        if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return Err(UrlError::Byte);
+        }
+        let rest = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return Err(UrlError::Https);
+            }
+            Some((scheme, _)) if !scheme.contains(['/', '?']) => return Err(UrlError::Scheme),
+            _ => text,
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let authority = authority.rsplit('@').next().unwrap_or_default();
+        let (host, port) = host_and_port(authority)?;
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Url { host, port: port.unwrap_or(80), authority: authority.to_owned(), path })
+    }
+}
+
+/// Reads `host`, `host:port`, `[v6]` and `[v6]:port`.
+pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']').ok_or(UrlError::Host)?;
+            let port = match after {
+                "" => None,
+                _ => Some(after.strip_prefix(':').ok_or(UrlError::Port)?),
+            };
+            (host, port)
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(UrlError::Host);
+    }
+    let port = port.map(|p| p.parse().map_err(|_| UrlError::Port)).transpose()?;
+    Ok((host.to_owned(), port))
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UrlError::Https => "https is not supported yet",
+            UrlError::Scheme => "only http is supported",
+            UrlError::Host => "there is no host",
+            UrlError::Port => "the port is not a number below 65536",
+            UrlError::Byte => "there is a space or a control character",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(text: &str) -> (String, u16, String, String) {
+        let url = Url::parse(text).unwrap();
+        (url.host, url.port, url.authority, url.path)
+    }
+
+    #[test]
+    fn urls_have_parts() {
+        let of = |a: &str, b, c: &str, d: &str| (a.to_owned(), b, c.to_owned(), d.to_owned());
+        assert_eq!(parts("http://a.a/"), of("a.a", 80, "a.a", "/"));
+        assert_eq!(parts("a.a:81?x=1#f"), of("a.a", 81, "a.a:81", "/?x=1"));
+        assert_eq!(parts("HTTP://[::1]:8/b/c"), of("::1", 8, "[::1]:8", "/b/c"));
+        assert_eq!(parts("http://u:p@h/a://b"), of("h", 80, "h", "/a://b"));
+        assert_eq!(parts("h/x?u=http://y"), of("h", 80, "h", "/x?u=http://y"));
+    }
+
+    #[test]
+    fn others_are_refused() {
+        for (text, why) in [
+            ("https://a/", UrlError::Https),
+            ("ftp://a/", UrlError::Scheme),
+            ("http:///x", UrlError::Host),
+            ("http://a:70000/", UrlError::Port),
+            ("http://[::1]x/", UrlError::Port),
+            ("http://a/b c", UrlError::Byte),
+        ] {
+            assert_eq!(Url::parse(text), Err(why), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in ".*") {
+            if let Ok(url) = Url::parse(&text) {
+                prop_assert!(url.path.starts_with('/'));
+                prop_assert!(!url.host.is_empty());
+            }
+        }
+    }
+}
