@@ -20,6 +20,10 @@ pub struct Connection {
     pub(crate) early: Vec<u8>,
     /// The peer has said that nothing more will come.
     pub(crate) peer_closed: bool,
+    /// The handshake is done.
+    open: bool,
+    /// rustls has not been told that its last message was sent.
+    untold: bool,
     /// What was wrong; nothing works any more.
     failed: Option<Error>,
     /// The session that was resumed.
@@ -65,7 +69,16 @@ impl Connection {
 
     fn new(side: Side) -> Connection {
         let (incoming, early) = (Vec::new(), Vec::new());
-        Connection { side, incoming, early, peer_closed: false, failed: None, resumed: None }
+        Connection {
+            side,
+            incoming,
+            early,
+            open: false,
+            untold: false,
+            peer_closed: false,
+            failed: None,
+            resumed: None,
+        }
     }
 
     /// Appends what came of the peer, for the next [`Connection::advance`].
@@ -90,8 +103,13 @@ impl Connection {
         }
         loop {
             match self.step(plain, out) {
+                // The usual case, one request or answer and nothing else, needs no second look.
+                Ok(Step::Again) if self.is_calm() => return Ok(Progress::Open),
                 Ok(Step::Again) => {}
-                Ok(Step::End(progress)) => return Ok(progress),
+                Ok(Step::End(progress)) => {
+                    self.open |= progress == Progress::Open;
+                    return Ok(progress);
+                }
                 Err(error) => {
                     // An alert may be left to send; rustls must see no record after the one that failed.
                     while self.common().wants_write() && self.step(plain, out).is_ok() {}
@@ -100,6 +118,15 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Data may flow, and rustls has nothing else to do.
+    fn is_calm(&self) -> bool {
+        self.open
+            && !self.untold
+            && self.failed.is_none()
+            && self.incoming.is_empty()
+            && !self.common().wants_write()
     }
 
     /// One state of rustls.
@@ -141,10 +168,12 @@ impl Connection {
                                 EncodeError::AlreadyEncoded => None,
                             })
                         });
+                        self.untold = true;
                         encoded.map(|()| Step::Again)
                     }
                     ConnectionState::TransmitTlsData(data) => {
                         data.done();
+                        self.untold = false;
                         Ok(Step::Again)
                     }
                     ConnectionState::BlockedHandshake => Ok(Step::End(Progress::Handshake)),
@@ -210,10 +239,12 @@ impl Connection {
         mut with: impl FnMut(Writer<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), Error> {
         // Answers that rustls owes the peer go first: they stand before the state that writes.
-        let mut early = std::mem::take(&mut self.early);
-        let ready = self.steps(&mut early, out);
-        self.early = early;
-        ready?;
+        if !self.is_calm() {
+            let mut early = std::mem::take(&mut self.early);
+            let ready = self.steps(&mut early, out);
+            self.early = early;
+            ready?;
+        }
         let Connection { side, incoming, .. } = self;
         grow(out, size, |room| {
             let writer = match &mut *side {
@@ -231,6 +262,19 @@ impl Connection {
                 EncryptError::EncryptExhausted => None,
             })
         })
+    }
+
+    /// Asks for new keys (TLS 1.3).
+    #[cfg(test)]
+    pub(crate) fn refresh_keys(&mut self) -> Result<(), Error> {
+        let state = match &mut self.side {
+            Side::Client(connection) => connection.process_tls_records(&mut self.incoming).state?,
+            Side::Server(_) => return Err(Error::HandshakeNotComplete),
+        };
+        match state {
+            ConnectionState::WriteTraffic(writer) => writer.refresh_traffic_keys(),
+            _ => Err(Error::HandshakeNotComplete),
+        }
     }
 
     fn common(&self) -> &CommonState {

@@ -261,3 +261,22 @@ fn a_message_in_pieces_is_put_together_while_others_are_sent() {
     }
     assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
 }
+
+#[test]
+fn new_keys_are_asked_for_in_the_midst_of_data() {
+    let server = server().build().unwrap();
+    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"www.example.org"));
+    pair.run().unwrap();
+    for round in 1..4 {
+        let [c, s] = &mut pair.ends;
+        c.encrypt(b"before", &mut pair.wires[1]).unwrap();
+        c.refresh_keys().unwrap();
+        c.encrypt(b"after", &mut pair.wires[1]).unwrap();
+        s.encrypt(b"answer", &mut pair.wires[0]).unwrap();
+        pair.run().unwrap();
+        assert_eq!(pair.plain[1], b"beforeafter".repeat(round));
+        pair.ends[1].encrypt(b"more", &mut pair.wires[0]).unwrap();
+        pair.run().unwrap();
+        assert_eq!(pair.plain[0], b"answermore".repeat(round));
+    }
+}
