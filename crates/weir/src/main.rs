@@ -10,6 +10,7 @@ fn main() {
     exit(match rest.first().and_then(|word: &OsString| OsStr::to_str(word)) {
         Some("bench") => weir_bench::bench(rest),
         Some("histogram") => weir_bench::histogram(rest),
+        Some("lab") => weir_lab::lab(rest),
         _ => weir_server::run(args),
     });
 }

@@ -1,0 +1,146 @@
+//! The command line of `weir lab`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::experiments::{ALL, Experiment};
+use crate::lab::Lab;
+use crate::program::Program;
+use crate::report;
+
+/// Repeats the published experiments about accept queues on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "weir lab")]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Says which experiments there are, and what they ask
+    List,
+    /// Runs experiments and writes what they find
+    Run {
+        /// Names from the list, or all
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// A server: NAME=BINARY of weir or nginx [default: this weir, and nginx if it is installed]
+        #[arg(long = "server", value_name = "NAME=BINARY")]
+        servers: Vec<String>,
+        /// A few seconds for each, to see that it works; the figures mean little
+        #[arg(long)]
+        brief: bool,
+        /// Where findings go
+        #[arg(long, value_name = "DIR", default_value = "weir-lab")]
+        dir: PathBuf,
+    },
+    /// Makes one page, report.html, of all findings
+    Report {
+        /// Where the findings are
+        #[arg(long, value_name = "DIR", default_value = "weir-lab")]
+        dir: PathBuf,
+    },
+}
+
+/// `weir lab`: the exit status. `args` begins with the command's name.
+pub fn lab(args: &[OsString]) -> i32 {
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(said) => {
+            // Nobody reads it, then.
+            let _ = said.print();
+            return said.exit_code();
+        }
+    };
+    let done = match options.command {
+        Command::List => {
+            list();
+            Ok(())
+        }
+        Command::Run { names, servers, brief, dir } => run(&names, &servers, brief, &dir),
+        Command::Report { dir } => report(&dir),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(text) => {
+            eprintln!("weir lab: {text}");
+            1
+        }
+    }
+}
+
+fn list() {
+    for experiment in ALL {
+        println!("{:12}{}", experiment.name, experiment.question);
+    }
+}
+
+fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<(), String> {
+    let chosen = choose(names)?;
+    let programs = if servers.is_empty() { usual()? } else { given(servers)? };
+    let bar = ProgressBar::new(chosen.len() as u64);
+    let style = ProgressStyle::with_template("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    let lab = Lab { programs, brief, bar };
+    let mut failed = Vec::new();
+    for experiment in chosen {
+        lab.bar.set_prefix(experiment.name);
+        match (experiment.run)(&lab) {
+            Ok(finding) => {
+                report::write(dir, experiment, &finding)?;
+                lab.bar.suspend(|| println!("{}\n", report::text(experiment, &finding)));
+            }
+            Err(text) => failed.push(format!("{}: {text}", experiment.name)),
+        }
+        lab.bar.inc(1);
+    }
+    lab.bar.finish_and_clear();
+    println!("{}", report::machine());
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn report(dir: &Path) -> Result<(), String> {
+    let (page, count) = report::page(dir);
+    if count == 0 {
+        return Err(format!("{} has no findings; weir lab run all makes some", dir.display()));
+    }
+    let file = dir.join("report.html");
+    std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    println!("{}: {count} experiments", file.display());
+    Ok(())
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(ALL.iter().collect());
+    }
+    let find = |name: &String| {
+        let known = || format!("{name:?} is no experiment; weir lab list tells which there are");
+        ALL.iter().find(|e| e.name == name).ok_or_else(known)
+    };
+    names.iter().map(find).collect()
+}
+
+/// This weir, and nginx where it is usually installed.
+fn usual() -> Result<Vec<Program>, String> {
+    let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
+    let mut all = vec![Program::inspect("weir", &me)?];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    if let Some(nginx) = places.map(|dir| dir.join("nginx")).find(|file| file.is_file()) {
+        all.push(Program::inspect("nginx", &nginx)?);
+    }
+    Ok(all)
+}
+
+fn given(servers: &[String]) -> Result<Vec<Program>, String> {
+    let inspect = |text: &String| {
+        let (name, path) = text.split_once('=').ok_or(format!("{text:?} is not NAME=BINARY"))?;
+        Program::inspect(name, Path::new(path))
+    };
+    servers.iter().map(inspect).collect()
+}

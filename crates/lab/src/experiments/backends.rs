@@ -1,0 +1,89 @@
+//! epoll, poll and select among many idle connections.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use weir_bench::Closing;
+
+use super::Experiment;
+use crate::finding::{Finding, Table};
+use crate::lab::{Lab, Load};
+use crate::program::{Family, Setup};
+use crate::running::Running;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "backends",
+    title: "epoll, poll, select",
+    question: "Ten busy connections among 10 to 10,000 idle ones: what does each way of waiting cost?",
+    published: "select and poll look at every connection at each wait, epoll only at those with news: \
+                its cost does not grow with the idle ones.",
+    run,
+};
+
+/// select(2) knows no descriptors from 1024 on.
+const MOST_FOR_SELECT: usize = 900;
+/// Descriptors of this process that are not for idle connections.
+const OTHERS: u64 = 200;
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let room = limit.map_or(usize::MAX, |n| n.saturating_sub(OTHERS) as usize);
+    let all = lab.size(vec![10, 100, 1000, 10_000], vec![10, 100]);
+    let sizes: Vec<usize> = all.into_iter().filter(|&n| n <= room).collect();
+    let time = lab.size(Duration::from_secs(2), Duration::from_millis(300));
+    let load = Load::closed(10, Closing::Never, time);
+    let mut finding = Finding::default();
+    let heads: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
+    let heads: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
+    let mut table = Table::new(&heads);
+    let mut picture = Vec::new();
+    for program in &lab.programs {
+        for (name, line) in
+            [("epoll", "use epoll;"), ("poll", "use poll;"), ("select", "use select;")]
+        {
+            let subject = match program.family {
+                Family::Weir => program.policy(name, "fair"),
+                Family::Nginx => program.one_queue(),
+            };
+            let label = format!("{}, {name}", program.name);
+            let setup = Setup { processes: 1, events: line, ..Setup::default() };
+            let (mut cells, mut values) = (vec![label.clone()], Vec::new());
+            for &idle in &sizes {
+                lab.step(&format!("{label}, {idle} idle connections"));
+                if name == "select" && idle > MOST_FOR_SELECT {
+                    cells.push("-".to_owned());
+                    values.push(0.0);
+                    continue;
+                }
+                let Ok(server) = Running::start(&subject, &setup) else {
+                    // Built without it.
+                    cells.push("-".to_owned());
+                    values.push(0.0);
+                    continue;
+                };
+                let kept: Result<Vec<_>, _> =
+                    (0..idle).map(|_| TcpStream::connect(server.address())).collect();
+                let kept = kept.map_err(|e| format!("idle connections: {e}"))?;
+                server.settle()?;
+                let before: Duration = server.cpu().into_iter().sum();
+                let outcome = lab.load(&server, &load, &mut |_| {})?;
+                drop(kept);
+                let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);
+                let rate = outcome.tally.requests() as f64 / cpu.as_secs_f64().max(1e-9);
+                cells.push(format!("{rate:.0}"));
+                values.push(rate);
+            }
+            table.row(&cells);
+            picture.push((label, values));
+        }
+    }
+    finding.table("rates", &table);
+    let labels: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
+    let svg = weir_bench::plot::bars("Requests per second of server CPU", "1/s", &labels, &picture);
+    finding.picture("rates", svg);
+    finding.remark(
+        "Requests per second of the server's CPU time, one worker, answers from memory. A dash: the server \
+         is built without it, or select cannot have so many.",
+    );
+    Ok(finding)
+}

@@ -1,0 +1,61 @@
+//! The experiments, one file each.
+
+mod backends;
+mod herd;
+mod keepalive;
+mod queues;
+mod reload;
+mod reorder;
+mod sharding;
+mod shutdown;
+mod spread;
+mod workers;
+
+use crate::finding::Finding;
+use crate::lab::Lab;
+
+/// An experiment.
+pub(crate) struct Experiment {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// What it asks.
+    pub(crate) question: &'static str,
+    /// What others have published about it.
+    pub(crate) published: &'static str,
+    /// Does it. Errors are lines for people.
+    pub(crate) run: fn(&Lab) -> Result<Finding, String>,
+}
+
+/// All of them, in the order of the report.
+pub(crate) const ALL: &[Experiment] = &[
+    spread::EXPERIMENT,
+    queues::EXPERIMENT,
+    workers::EXPERIMENT,
+    sharding::EXPERIMENT,
+    reorder::EXPERIMENT,
+    herd::EXPERIMENT,
+    keepalive::EXPERIMENT,
+    reload::EXPERIMENT,
+    backends::EXPERIMENT,
+    shutdown::EXPERIMENT,
+];
+
+/// weir's policies with the names that the published experiments use.
+pub(crate) const POLICIES: &[(&str, &str)] = &[
+    ("blocking accept", "blocking"),
+    ("EPOLLEXCLUSIVE", "exclusive"),
+    ("re-add every 16 accepts", "rotate"),
+    ("re-add every accept", "rotate=1"),
+    ("shared epoll", "shared_epoll"),
+    ("plain epoll", "herd"),
+    ("reuseport", "reuseport"),
+    ("fair", "fair"),
+];
+
+/// The few that differ most, for experiments that take long.
+pub(crate) const MAIN: &[(&str, &str)] = &[
+    ("EPOLLEXCLUSIVE", "exclusive"),
+    ("re-add every 16 accepts", "rotate"),
+    ("reuseport", "reuseport"),
+    ("fair", "fair"),
+];

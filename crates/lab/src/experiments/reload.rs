@@ -1,0 +1,64 @@
+//! From twelve workers to four, under load.
+
+use std::time::Duration;
+
+use weir_bench::{Closing, Failure, Pace};
+
+use super::Experiment;
+use crate::finding::{Finding, Table};
+use crate::lab::{Lab, Load};
+use crate::program::{Program, Setup, Subject, Work};
+use crate::running::Running;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "reload",
+    title: "A reload under load",
+    question: "The number of workers goes from twelve to four while clients keep coming. How many \
+               connections are refused, reset or dropped?",
+    published: "Reducing the number of SO_REUSEPORT sockets drops connections that wait in the queues \
+                of those that go.",
+    run,
+};
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let policies = &[("fair", "fair"), ("reuseport", "reuseport")];
+    let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
+    let work = Some(Work::Sleep(Duration::from_millis(2)));
+    let many = Setup { processes: 12, work, ..Setup::default() };
+    let few = Setup { processes: 4, ..many.clone() };
+    let time = lab.size(Duration::from_secs(4), Duration::from_millis(1200));
+    let load =
+        Load { pace: Pace::Open { rate: 1000.0 }, ..Load::closed(300, Closing::Always, time) };
+    let mut finding = Finding::default();
+    let mut table =
+        Table::new(&["", "answered", "refused", "reset", "closed early", "other", "p99 ms", "max"]);
+    for subject in lab.subjects(policies, nginx, true) {
+        lab.step(&subject.label);
+        let server = Running::start(&subject, &many)?;
+        let mut reloaded = false;
+        let outcome = lab.load(&server, &load, &mut |elapsed| {
+            if !reloaded && elapsed >= time / 3 {
+                reloaded = true;
+                server.reload(&few);
+            }
+        })?;
+        let tally = &outcome.tally;
+        let of = |kind: Failure| {
+            let counts = Failure::ALL.iter().zip(tally.failures);
+            counts.filter(|(failure, _)| **failure == kind).map(|(_, n)| n).sum::<u64>()
+        };
+        let named = [of(Failure::Refused), of(Failure::Reset), of(Failure::Closed)];
+        let other = tally.errors() - named.iter().sum::<u64>();
+        let mut cells = vec![subject.label.clone(), tally.requests().to_string()];
+        cells.extend(named.iter().chain([&other]).map(u64::to_string));
+        cells.push(format!("{:.2}", tally.percentile(99.0)));
+        cells.push(format!("{:.2}", tally.log2.max()));
+        table.row(&cells);
+    }
+    finding.table("failures", &table);
+    finding.remark(
+        "1000 connections a second with a request each; the configuration is replaced after a third of the \
+         time. Every failed one is a visitor who saw an error.",
+    );
+    Ok(finding)
+}

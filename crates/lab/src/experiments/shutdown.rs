@@ -1,0 +1,80 @@
+//! How to end an accept() that blocks.
+
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::Experiment;
+use crate::finding::{Finding, Table};
+use crate::lab::Lab;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "shutdown",
+    title: "close() against shutdown()",
+    question: "A thread blocks in accept(). Does closing the listening socket wake it, and does \
+               shutdown()?",
+    published: "On Linux close() does not end a blocked accept(), which may even succeed on a socket that \
+                is closed; shutdown() ends it, against POSIX.",
+    run,
+};
+
+/// Longer than any wake-up takes.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    lab.step("close() and shutdown()");
+    let mut table = Table::new(&["then", "the blocked accept()"]);
+    let failed = |e: std::io::Error| e.to_string();
+
+    let (handle, listener, ended) = blocked().map_err(failed)?;
+    drop(handle);
+    table.row(&["close()".to_owned(), heard(&ended)]);
+    let address = listener;
+    let late = TcpStream::connect(address);
+    let connected =
+        if late.is_ok() { "is established; accept() " } else { "is refused; accept() " };
+    table.row(&["a connection after close()".to_owned(), connected.to_owned() + &heard(&ended)]);
+
+    let (handle, _, ended) = blocked().map_err(failed)?;
+    rustix::net::shutdown(&handle, rustix::net::Shutdown::Read).map_err(|e| e.to_string())?;
+    table.row(&["shutdown()".to_owned(), heard(&ended)]);
+
+    let mut finding = Finding::default();
+    finding.table("outcomes", &table);
+    finding.remark(
+        "The blocked call holds the socket: closing a descriptor of it takes the name away, not the socket. \
+         weir's acceptors wait for a connection or for the order to stop, whichever comes first, and \
+         need neither. (The descriptor that is closed here is a duplicate of the one in the call.)",
+    );
+    Ok(finding)
+}
+
+type Ended = Receiver<std::io::Result<()>>;
+
+/// A thread that blocks in accept, another descriptor of its socket, and how the call ends.
+fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, Ended)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (other, address) = (listener.try_clone()?, listener.local_addr()?);
+    let (sender, ended) = channel();
+    let (ready, begins) = channel();
+    std::thread::spawn(move || {
+        let _ = ready.send(());
+        let end = listener.accept().map(|(stream, _)| {
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+        let _ = sender.send(end);
+    });
+    let _ = begins.recv();
+    // Whether the thread has reached the call cannot be seen from here; give it the time.
+    let _ = ended.recv_timeout(A_WHILE);
+    Ok((other, address, ended))
+}
+
+fn heard(ended: &Ended) -> String {
+    match ended.recv_timeout(A_WHILE) {
+        Ok(Ok(())) => "returns a connection".to_owned(),
+        Ok(Err(e)) => format!("fails: {e}"),
+        Err(RecvTimeoutError::Timeout) => "goes on blocking".to_owned(),
+        Err(RecvTimeoutError::Disconnected) => "has returned before".to_owned(),
+    }
+}

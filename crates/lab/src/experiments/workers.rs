@@ -1,0 +1,77 @@
+//! Each worker's share of a light load.
+
+use std::time::Duration;
+
+use weir_bench::{Closing, Pace};
+
+use super::{Experiment, POLICIES};
+use crate::finding::{Finding, Table};
+use crate::lab::{Lab, Load, padded, variation};
+use crate::program::{Program, Setup, Subject, Work};
+use crate::running::Running;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "workers",
+    title: "Who works",
+    question: "Twelve workers and less work than they could do: what share of the requests and of the \
+               CPU time falls to each?",
+    published: "With one queue and EPOLLEXCLUSIVE the busiest worker used 30 % of a CPU and the least \
+                busy one nothing; with SO_REUSEPORT 13.2 % and 9.3 %.",
+    run,
+};
+
+const WORKERS: usize = 12;
+/// Requests a second: a fifth of one CPU at a millisecond each.
+const RATE: f64 = 200.0;
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let nginx: &[fn(&Program) -> Subject] =
+        &[Program::one_queue, Program::accept_mutex, Program::reuseport];
+    let time = lab.size(Duration::from_secs(4), Duration::from_millis(500));
+    let load = Load { pace: Pace::Open { rate: RATE }, ..Load::closed(50, Closing::Always, time) };
+    let setup = Setup {
+        processes: WORKERS,
+        work: Some(Work::Spin(Duration::from_millis(1))),
+        log: true,
+        ..Setup::default()
+    };
+    let mut finding = Finding::default();
+    let heads = ["", "CPU % most", "least", "requests most", "least", "CV", "p99 ms"];
+    let mut table = Table::new(&heads);
+    let mut picture = Vec::new();
+    for subject in lab.subjects(POLICIES, nginx, true) {
+        lab.step(&subject.label);
+        let server = Running::start(&subject, &setup)?;
+        let before = server.cpu();
+        let outcome = lab.load(&server, &load, &mut |_| {})?;
+        let spent = server.cpu().into_iter().zip(before).map(|(a, b)| a.saturating_sub(b));
+        let percent = |t: Duration| 100.0 * t.as_secs_f64() / outcome.elapsed.as_secs_f64();
+        let mut cpu: Vec<f64> = spent.map(percent).collect();
+        cpu.sort_by(|a, b| b.total_cmp(a));
+        let requests = padded(server.served().requests.into_values(), WORKERS);
+        let shares: Vec<f64> = requests.iter().map(|&n| n as f64).collect();
+        let ends = |all: &[f64]| (*all.first().unwrap_or(&0.0), *all.last().unwrap_or(&0.0));
+        let ((cpu_most, cpu_least), (most, least)) = (ends(&cpu), ends(&shares));
+        table.row(&[
+            subject.label.clone(),
+            format!("{cpu_most:.1}"),
+            format!("{cpu_least:.1}"),
+            format!("{most:.0}"),
+            format!("{least:.0}"),
+            format!("{:.3}", variation(&shares)),
+            format!("{:.2}", outcome.tally.percentile(99.0)),
+        ]);
+        picture.push((subject.label, cpu));
+    }
+    finding.table("shares", &table);
+    let labels: Vec<String> = (1..=WORKERS).map(|n| n.to_string()).collect();
+    let svg =
+        weir_bench::plot::bars("CPU by worker, the busiest first", "% of a CPU", &labels, &picture);
+    finding.picture("cpu", svg);
+    finding.remark(&format!(
+        "{RATE:.0} requests a second, evenly spaced, each of which computes for 1 ms, over connections of \
+         their own. The latency is small in all rows: what uneven work costs shows when connections \
+         stay (see keepalive) or when more comes than one worker can do."
+    ));
+    Ok(finding)
+}

@@ -1,0 +1,121 @@
+//! What experiments have at hand: programs, sizes, load, progress.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use weir_bench::{Closing, Outcome, Pace, Plan, Progress, Url, Watcher};
+
+use crate::program::{Family, Program, Subject};
+use crate::running::Running;
+
+/// The room and its tools.
+pub(crate) struct Lab {
+    pub(crate) programs: Vec<Program>,
+    /// A short form, to see that it works.
+    pub(crate) brief: bool,
+    pub(crate) bar: ProgressBar,
+}
+
+/// How to load a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) connections: usize,
+    pub(crate) closing: Closing,
+    pub(crate) pace: Pace,
+    pub(crate) requests: Option<u64>,
+    pub(crate) time: Duration,
+}
+
+impl Load {
+    /// A closed loop for some time.
+    pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Load {
+        Load { connections, closing, pace: Pace::Closed, requests: None, time }
+    }
+}
+
+impl Lab {
+    /// `full`, or `brief` in the short form.
+    pub(crate) fn size<T>(&self, full: T, brief: T) -> T {
+        if self.brief { brief } else { full }
+    }
+
+    /// The first program that is weir.
+    pub(crate) fn weir(&self) -> Result<&Program, String> {
+        let found = self.programs.iter().find(|p| p.family == Family::Weir);
+        found.ok_or_else(|| "there is no weir among the servers".to_owned())
+    }
+
+    /// weir's policies by label and name, then nginx's ways, for each nginx; with `working`, for
+    /// those whose handlers can block.
+    pub(crate) fn subjects(
+        &self,
+        policies: &[(&str, &str)],
+        nginx: &[fn(&Program) -> Subject],
+        working: bool,
+    ) -> Vec<Subject> {
+        let mut all = Vec::new();
+        if let Ok(weir) = self.weir() {
+            all.extend(policies.iter().map(|(label, policy)| weir.policy(label, policy)));
+        }
+        let able = |p: &&Program| p.family == Family::Nginx && (p.can_work() || !working);
+        for program in self.programs.iter().filter(able) {
+            all.extend(nginx.iter().map(|way| way(program)));
+        }
+        all
+    }
+
+    /// Says what goes on.
+    pub(crate) fn step(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        self.bar.tick();
+    }
+
+    /// Loads a server; `during` hears of the time that has passed.
+    pub(crate) fn load(
+        &self,
+        server: &Running,
+        load: &Load,
+        during: &mut dyn FnMut(Duration),
+    ) -> Result<Outcome, String> {
+        let url = Url::parse("http://a.a/").map_err(|e| e.to_string())?;
+        let mut plan =
+            Plan::get(&[url], Some(&server.address().into())).map_err(|e| e.to_string())?;
+        (plan.connections, plan.closing, plan.pace) = (load.connections, load.closing, load.pace);
+        (plan.requests, plan.duration) = (load.requests, Some(load.time));
+        plan.timeout = Duration::from_secs(10);
+        weir_bench::run(&plan, &mut Eye { bar: &self.bar, during }).map_err(|e| e.to_string())
+    }
+}
+
+struct Eye<'a> {
+    bar: &'a ProgressBar,
+    during: &'a mut dyn FnMut(Duration),
+}
+
+impl Watcher for Eye<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.bar.tick();
+        (self.during)(progress.elapsed);
+    }
+}
+
+/// How uneven values are: their deviation as a share of their mean. 0 is even.
+pub(crate) fn variation(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
+    if mean > 0.0 { (squares / n).sqrt() / mean } else { 0.0 }
+}
+
+/// As many values as there are workers, the most first; those that were never heard of are 0.
+pub(crate) fn padded(counts: impl IntoIterator<Item = u64>, workers: usize) -> Vec<u64> {
+    let mut all: Vec<u64> = counts.into_iter().collect();
+    all.resize(all.len().max(workers), 0);
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all
+}
+
+/// `6 / 0 / 0`
+pub(crate) fn slashed(counts: &[u64]) -> String {
+    counts.iter().map(u64::to_string).collect::<Vec<_>>().join(" / ")
+}

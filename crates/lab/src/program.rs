@@ -1,0 +1,176 @@
+//! The servers under test: which program, which accept model, which configuration.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What a binary is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Weir,
+    Nginx,
+}
+
+/// A server's binary.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) family: Family,
+    /// nginx only: where its Lua module is, for a handler that blocks.
+    lua: Option<PathBuf>,
+}
+
+/// A program with one way of spreading connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) program: Program,
+    /// As tables name it.
+    pub(crate) label: String,
+    events: String,
+    listen: &'static str,
+}
+
+/// What the server is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) processes: usize,
+    /// Loops per process; weir only.
+    pub(crate) threads: usize,
+    /// Each request blocks its loop for so long.
+    pub(crate) work: Option<Work>,
+    /// Log who served which connection.
+    pub(crate) log: bool,
+    /// More lines for `events`.
+    pub(crate) events: &'static str,
+}
+
+/// How a handler blocks its loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// Without using the CPU.
+    Sleep(Duration),
+    /// Computing.
+    Spin(Duration),
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { processes: 4, threads: 1, work: None, log: false, events: "" }
+    }
+}
+
+impl Program {
+    /// Looks at a binary: what it says of itself tells the family.
+    pub(crate) fn inspect(name: &str, path: &Path) -> Result<Program, String> {
+        let output = Command::new(path).arg("-V").output();
+        let output = output.map_err(|e| format!("cannot run {}: {e}", path.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            + &String::from_utf8_lossy(&output.stdout);
+        let family = if said.contains("weir") {
+            Family::Weir
+        } else if said.contains("nginx") {
+            Family::Nginx
+        } else {
+            return Err(format!("{} is neither weir nor nginx", path.display()));
+        };
+        let modules = said.split("--modules-path=").nth(1);
+        let modules = modules.and_then(|rest| rest.split_whitespace().next());
+        let lua = modules.map(|dir| Path::new(dir).join("ngx_http_lua_module.so"));
+        let lua = lua.filter(|file| file.exists() && family == Family::Nginx);
+        Ok(Program { name: name.to_owned(), path: path.to_owned(), family, lua })
+    }
+
+    /// Whether a handler of it can block its loop on purpose.
+    pub(crate) fn can_work(&self) -> bool {
+        self.family == Family::Weir || self.lua.is_some()
+    }
+
+    fn subject(&self, label: &str, events: &str, listen: &'static str) -> Subject {
+        let label = match self.family {
+            Family::Weir => label.to_owned(),
+            Family::Nginx => format!("{}, {label}", self.name),
+        };
+        Subject { program: self.clone(), label, events: events.to_owned(), listen }
+    }
+
+    /// A policy of weir.
+    pub(crate) fn policy(&self, label: &str, policy: &str) -> Subject {
+        self.subject(label, &format!("accept_balance {policy};"), "")
+    }
+
+    /// nginx as it comes: one queue.
+    pub(crate) fn one_queue(&self) -> Subject {
+        self.subject("one queue", "accept_mutex off;", "")
+    }
+
+    /// nginx with a lock around accepting.
+    pub(crate) fn accept_mutex(&self) -> Subject {
+        self.subject("accept_mutex on", "accept_mutex on;", "")
+    }
+
+    /// nginx with a queue per worker.
+    pub(crate) fn reuseport(&self) -> Subject {
+        self.subject("reuseport", "accept_mutex off;", " reuseport")
+    }
+}
+
+impl Subject {
+    /// The configuration text. `dir` gets the log and the pid file.
+    pub(crate) fn configuration(&self, setup: &Setup, dir: &Path, port: u16) -> String {
+        let (dir, weir) = (dir.display(), self.program.family == Family::Weir);
+        let mut out = String::new();
+        let mut line = |text: &str| {
+            let _ = writeln!(out, "{text}");
+        };
+        if let Some(lua) = self.program.lua.as_ref().filter(|_| setup.work.is_some()) {
+            let ndk = lua.with_file_name("ndk_http_module.so");
+            line(&format!("load_module {};\nload_module {};", ndk.display(), lua.display()));
+        }
+        line(&format!("daemon off;\npid {dir}/pid;\nerror_log {dir}/error.log;"));
+        line(&format!("worker_processes {};", setup.processes));
+        if weir {
+            line(&format!("worker_threads {};", setup.threads));
+        }
+        line(&format!("events {{ worker_connections 16384; {} {} }}", self.events, setup.events));
+        line("http {\nkeepalive_requests 1000000000;");
+        let who = if weir { "$pid-$loop" } else { "$pid" };
+        if setup.log {
+            line(&format!("log_format lab '{who} $connection';"));
+            line(&format!("access_log {dir}/access.log lab buffer=64k flush=100ms;"));
+        } else {
+            line("access_log off;");
+        }
+        if !weir && let Some(Work::Sleep(_)) = setup.work {
+            line("init_by_lua_block { ffi = require 'ffi'; ffi.cdef 'int usleep(unsigned int);' }");
+        }
+        line(&format!("server {{ listen 127.0.0.1:{port} backlog=4096{};", self.listen));
+        line(&format!("location / {{ {} }}\n}}\n}}", handler(weir, setup.work, who)));
+        out
+    }
+}
+
+fn handler(weir: bool, work: Option<Work>, who: &str) -> String {
+    let answer = format!("return 200 \"{who}\";");
+    match (work, weir) {
+        (None, _) => answer,
+        (Some(Work::Sleep(time)), true) => format!("work sleep {}ms; {answer}", millis(time)),
+        (Some(Work::Spin(time)), true) => format!("work spin {}ms; {answer}", millis(time)),
+        (Some(Work::Sleep(time)), false) => {
+            let micros = time.as_micros();
+            format!("content_by_lua_block {{ ffi.C.usleep({micros}) ngx.print(ngx.var.pid) }}")
+        }
+        (Some(Work::Spin(time)), false) => {
+            let seconds = time.as_secs_f64();
+            format!(
+                "content_by_lua_block {{ local t = os.clock() while os.clock() - t < {seconds} do \
+                 end ngx.print(ngx.var.pid) }}"
+            )
+        }
+    }
+}
+
+fn millis(time: Duration) -> u128 {
+    time.as_millis().max(1)
+}

@@ -1,0 +1,218 @@
+//! A server that runs, and what the kernel tells about its workers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::program::{Setup, Subject};
+
+/// How long a server may take to start, to settle and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// A started server; ended, with its files, when it is dropped.
+pub(crate) struct Running {
+    child: Child,
+    dir: PathBuf,
+    subject: Subject,
+    port: u16,
+    processes: usize,
+}
+
+/// Requests and connections by worker.
+pub(crate) struct Served {
+    /// Requests of each worker that served any.
+    pub(crate) requests: BTreeMap<String, u64>,
+    /// Connections of each worker that served any.
+    pub(crate) connections: BTreeMap<String, u64>,
+}
+
+impl Running {
+    /// Starts a server, and waits until its workers sleep.
+    pub(crate) fn start(subject: &Subject, setup: &Setup) -> Result<Running, String> {
+        let port = free_port().map_err(|e| format!("no port: {e}"))?;
+        let dir = std::env::temp_dir().join(format!("weir-lab-{}-{port}", std::process::id()));
+        fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let conf = subject.configuration(setup, &dir, port);
+        let file = dir.join("nginx.conf");
+        fs::write(&file, conf).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        let mut command = Command::new(&subject.program.path);
+        command.arg("-p").arg(&dir).arg("-c").arg(&file).arg("-e").arg(dir.join("error.log"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|e| format!("{}: {e}", subject.label))?;
+        let (subject, processes) = (subject.clone(), setup.processes);
+        let mut running = Running { child, dir, subject, port, processes };
+        running.wait_started()?;
+        running.settle()?;
+        Ok(running)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    fn wait_started(&mut self) -> Result<(), String> {
+        let pid_file = self.dir.join("pid");
+        let began = Instant::now();
+        while !(pid_file.exists() && self.workers().len() >= self.processes) {
+            let ended = self.child.try_wait().ok().flatten().is_some();
+            if ended || began.elapsed() > PATIENCE {
+                return Err(format!("{} does not start: {}", self.subject.label, self.log()));
+            }
+            pause(GLANCE);
+        }
+        Ok(())
+    }
+
+    /// Waits until all workers sleep: whoever has work to do has done it.
+    pub(crate) fn settle(&self) -> Result<(), String> {
+        let began = Instant::now();
+        let mut quiet = 0;
+        while quiet < 3 {
+            let asleep = self.workers().iter().all(|&pid| tasks(pid).iter().all(|t| is_asleep(t)));
+            quiet = if asleep { quiet + 1 } else { 0 };
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{} does not come to rest", self.subject.label));
+            }
+            pause(GLANCE);
+        }
+        Ok(())
+    }
+
+    /// The worker processes.
+    pub(crate) fn workers(&self) -> Vec<u32> {
+        let id = self.child.id();
+        let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let text = text.unwrap_or_default();
+        text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    }
+
+    /// CPU time of each worker so far.
+    pub(crate) fn cpu(&self) -> Vec<Duration> {
+        let nanos = |task: &PathBuf| -> u64 { word(&task.join("schedstat"), 0) };
+        let of = |pid: u32| Duration::from_nanos(tasks(pid).iter().map(nanos).sum());
+        self.workers().into_iter().map(of).collect()
+    }
+
+    /// How often the workers went to sleep so far.
+    pub(crate) fn sleeps(&self) -> u64 {
+        let workers = self.workers();
+        workers.into_iter().flat_map(tasks).map(|task| switches(&task)).sum()
+    }
+
+    /// One request over a connection of its own, closed by the server: the body.
+    pub(crate) fn ask(&self) -> Result<String, String> {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(self.address())?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = ask().map_err(|e| format!("{}: {e}", self.subject.label))?;
+        let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
+        // A chunked body has its length on the first line.
+        let word = body.split_whitespace().max_by_key(|word| word.len());
+        word.map(str::to_owned).ok_or_else(|| format!("{}: no answer", self.subject.label))
+    }
+
+    /// Writes another configuration and reloads it.
+    pub(crate) fn reload(&self, setup: &Setup) {
+        let conf = self.subject.configuration(setup, &self.dir, self.port);
+        if fs::write(self.dir.join("nginx.conf"), conf).is_ok() {
+            self.signal(Signal::HUP);
+        }
+    }
+
+    /// Who served what; the server ends, so that its log is complete.
+    pub(crate) fn served(mut self) -> Served {
+        self.signal(Signal::QUIT);
+        self.wait_end();
+        let log = fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
+        let mut served = Served { requests: BTreeMap::new(), connections: BTreeMap::new() };
+        let mut seen = std::collections::BTreeSet::new();
+        for line in log.lines() {
+            let who = line.split(' ').next().unwrap_or_default();
+            *served.requests.entry(who.to_owned()).or_default() += 1;
+            if seen.insert(line) {
+                *served.connections.entry(who.to_owned()).or_default() += 1;
+            }
+        }
+        served
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended by itself.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn wait_end(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
+            pause(GLANCE);
+        }
+    }
+
+    fn log(&self) -> String {
+        let text = fs::read_to_string(self.dir.join("error.log")).unwrap_or_default();
+        text.lines().last().unwrap_or("it says nothing").to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+        self.wait_end();
+        let workers = self.workers();
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            for pid in workers.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "an experiment's own pause; no loop is held up")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+pub(crate) fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn tasks(pid: u32) -> Vec<PathBuf> {
+    let dir = fs::read_dir(format!("/proc/{pid}/task"));
+    dir.map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+}
+
+fn is_asleep(task: &Path) -> bool {
+    let text = fs::read_to_string(task.join("stat")).unwrap_or_default();
+    // The state follows the name, which stands in parentheses and may hold anything.
+    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+}
+
+fn switches(task: &Path) -> u64 {
+    let text = fs::read_to_string(task.join("status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
+}
+
+fn word(file: &Path, n: usize) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.split_whitespace().nth(n).and_then(|word| word.parse().ok()).unwrap_or(0)
+}

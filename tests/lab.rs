@@ -1,0 +1,87 @@
+//! `weir bench`, `weir histogram` and `weir lab`, as whole processes.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use weir_testkit::{Dir, Server, run};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+const HELLO: &str = "
+    events { }
+    http { server { listen 127.0.0.1:%%PORT%%; location / { return 200 hello; } } }
+";
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs experiments in their short form against this weir alone: what they print.
+fn lab(dir: &Dir, names: &[&str]) -> String {
+    let (weir, dir) = (format!("weir={WEIR}"), dir.path().display().to_string());
+    let mut args = vec!["lab", "run", "--brief", "--server", &weir, "--dir", &dir];
+    args.extend(names);
+    let output = run(WEIR, &args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    stdout(&output)
+}
+
+#[test]
+fn the_summary_is_json() {
+    let server = Server::start(WEIR, HELLO);
+    let route = format!("127.0.0.1:{}", server.port());
+    let output =
+        run(WEIR, ["bench", "-n", "200", "-c", "4", "--json", "-r", &route, "http://a.a/"]);
+    let text = stdout(&output);
+    assert!(text.starts_with("{\"requests\": 200, \"errors\": 0, "), "{text}");
+    assert!(text.contains("\"statuses\": {\"200\": 200}"), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn raw_lines_make_a_histogram() {
+    let server = Server::start(WEIR, HELLO);
+    let url = format!("http://127.0.0.1:{}/", server.port());
+    let raw = run(WEIR, ["bench", "-n", "50", "-c", "2", "-k", "0", "--raw", &url]);
+    assert!(stdout(&raw).lines().all(|line| line.ends_with(" 200")));
+    let mut child = Command::new(WEIR)
+        .args(["histogram", "-t", "Duration in ms"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&raw.stdout).unwrap();
+    let text = stdout(&child.wait_with_output().unwrap());
+    assert!(text.lines().next().unwrap().ends_with(" count:50"), "{text}");
+    assert!(text.contains("\nDuration in ms:\n value |---"), "{text}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    let route = format!("127.0.0.1:{}", weir_testkit::free_port());
+    let output = run(WEIR, ["bench", "-n", "3", "-c", "1", "-r", &route, "http://a.a/"]);
+    assert!(stdout(&output).contains("connection refused: 3"), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn six_connections_show_the_accept_models() {
+    let dir = Dir::new();
+    let text = lab(&dir, &["spread"]);
+    for line in ["blocking accept: 2 / 2 / 2", "EPOLLEXCLUSIVE: 6 / 0 / 0", "fair: 2 / 2 / 2"] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+}
+
+#[test]
+fn experiments_leave_findings_and_a_page() {
+    let dir = Dir::new();
+    let quick = ["queues", "workers", "sharding", "reorder", "herd", "keepalive", "reload"];
+    let text = lab(&dir, &[&quick[..], &["backends", "shutdown"]].concat());
+    assert!(text.contains("Duration in ms (fair):"), "{text}");
+    let made = dir.path().display().to_string();
+    let report = run(WEIR, ["lab", "report", "--dir", &made]);
+    assert!(stdout(&report).contains("report.html: 9 experiments"), "{}", stdout(&report));
+    let page = dir.read("report.html");
+    assert!(page.contains("<svg") && !page.contains("src="));
+}
