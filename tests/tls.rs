@@ -389,3 +389,24 @@ fn certificates_are_found_by_the_name_that_a_client_asks_for() {
     server
         .wait_log(&format!("cannot load certificate key \"{NAME}.key\": BIO_new_file() failed"), 1);
 }
+
+#[test]
+fn servers_are_shown_certificates_that_the_request_names() {
+    let conf = "events { }
+        http {
+            ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+            server { listen 127.0.0.1:%%PORT%%;
+                location / { proxy_pass https://127.0.0.1:%%PORT1%%;
+                    proxy_ssl_certificate $arg_a.pem; proxy_ssl_certificate_key $arg_a.key;
+                    proxy_ssl_certificate_cache max=2; }
+            }
+            server { listen 127.0.0.1:%%PORT1%% ssl; ssl_verify_client optional_no_ca;
+                return 200 $ssl_client_s_dn; }
+        }";
+    let server = Server::start_in(dir(), WEIR, conf);
+    for (name, subject) in [("client", "CN=client"), ("self", "CN=self"), ("client", "CN=client")] {
+        assert_eq!(server.get(&format!("/?a={name}")).body(), subject);
+    }
+    assert_eq!(server.get("/?a=nobody").status, 500);
+    server.wait_log("cannot load certificate \"nobody.pem\"", 1);
+}

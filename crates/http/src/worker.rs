@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_engine::Handle;
@@ -14,6 +15,7 @@ use crate::connection;
 use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
 use crate::modules::log::Writers;
+use crate::modules::ssl::Loaded;
 use crate::modules::upstream::Pools;
 use crate::request::Scratch;
 use crate::resolver::Resolvers;
@@ -77,7 +79,9 @@ pub struct Worker {
     /// Files that the running turn has opened.
     pub(crate) turn_files: RefCell<TurnFiles>,
     /// Certificates with variables in their names.
-    pub(crate) certificates: crate::modules::ssl::Loaded,
+    pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
+    /// The same of certificates that servers are shown.
+    pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
     /// The last second for which the time zone was asked, and its offset.
     offset: Cell<(i64, i32)>,
     ids: Ids,
@@ -131,7 +135,8 @@ impl Worker {
             ids: Ids::new(),
             file_caches: RefCell::new(Caches::default()),
             turn_files: RefCell::new(TurnFiles::default()),
-            certificates: Default::default(),
+            certificates: Loaded::default(),
+            upstream_certificates: Loaded::default(),
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         if identity.index == 0 {

@@ -7,12 +7,11 @@ use weir_proto::http1::{
     ResponseParser, Version, chunk_end, chunk_head, last_chunk,
 };
 
-use weir_tls::Client;
-
 use super::conf::{Conf, Pass};
 use super::outgoing::{self, Length};
 use super::rewriting;
 use crate::headers::Headers;
+use crate::modules::upstream::tls::Secure;
 use crate::modules::upstream::{Answer, Found, Outgoing, Protocol, Taken};
 use crate::request::Request;
 
@@ -66,12 +65,12 @@ impl Protocol for Http {
         self.scheme
     }
 
-    fn client(&self, r: &mut Request) -> Option<Client> {
+    fn secure(&self, r: &mut Request) -> Option<Secure> {
         if self.scheme != "https://" {
             return None;
         }
         let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
-        self.conf.passing.tls.client(r, &host.unwrap_or_default())
+        self.conf.passing.tls.secure(r, &host.unwrap_or_default())
     }
 
     fn streams(&self, r: &Request) -> bool {

@@ -6,7 +6,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_tls::{BadCurve, Curves};
 
 use super::read::{self, file, named};
-use super::{Conf, Named, Verify, computed, sessions};
+use super::{Conf, Named, Verify, kept, sessions};
 use crate::scope::{Directive, Scope, Set, setting};
 
 pub const DIRECTIVES: &[Directive] = &[
@@ -20,11 +20,12 @@ pub const DIRECTIVES: &[Directive] = &[
         help: "The private key of the certificate.",
         set: Set::Simple(|s, d| add(s, d, |conf| &mut conf.keys)),
     },
-    Directive {
-        name: "ssl_certificate_cache",
-        help: "How many certificates with variables in their names a loop keeps, and how long.",
-        set: Set::Simple(computed::cache),
-    },
+    setting!(
+        "ssl_certificate_cache",
+        ssl.certificate_cache,
+        kept::read,
+        "How many certificates with variables in their names a loop keeps, and how long."
+    ),
     Directive {
         name: "ssl_password_file",
         help: "Passwords of private keys, one a line (keys in PKCS#8).",

@@ -16,16 +16,17 @@ mod context;
 mod directives;
 mod files;
 mod handshake;
+pub mod kept;
 pub mod load;
 pub mod read;
 mod sessions;
 mod variables;
 
 pub use check::check;
-pub use computed::Loaded;
 pub use context::Context;
 pub use files::Files;
 pub use handshake::{Secure, handshake};
+pub use kept::Loaded;
 
 /// The module.
 pub const MODULE: Module =
@@ -78,7 +79,7 @@ pub struct Conf {
     reject_handshake: bool,
     stapling: bool,
     stapling_file: Option<Named>,
-    certificate_cache: Option<computed::Keep>,
+    certificate_cache: Option<kept::Keep>,
     commands: Vec<(Named, Vec<u8>)>,
 }
 

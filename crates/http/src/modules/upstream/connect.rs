@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use weir_engine::ConnectOptions;
 use weir_log::{Cause, Level};
-use weir_tls::{Client, Wire};
+use weir_tls::Wire;
 use weir_upstream::{Connection, Failure, Peer};
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::passing::Passing;
-use super::tls;
+use super::tls::{self, Secure};
 use crate::request::Request;
 
 /// The kernel's codes that say that nobody answers, and no more: ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED,
@@ -25,7 +25,7 @@ pub async fn connect(
     r: &mut Request,
     passing: &Passing,
     peer: &Arc<Peer>,
-    client: Option<&Client>,
+    secure: Option<&Secure>,
 ) -> Result<Connection, Fault> {
     let now = r.worker.handle.now();
     let options = options(r, passing, now);
@@ -38,12 +38,12 @@ pub async fn connect(
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Err(error)) => Err(Fault::Peer(refused(r, peer, &error))),
         Waited::For(Ok(stream)) => {
-            let secured = match client {
-                Some(client) => Some(tls::handshake(r, passing, &stream, client).await?),
+            let secured = match secure {
+                Some(secure) => Some(tls::handshake(r, passing, &stream, secure).await?),
                 None => None,
             };
             let (stream, peer) = (Wire::join(stream, secured), peer.clone());
-            let tag = client.map_or(0, Client::tag);
+            let tag = secure.map_or(0, |secure| secure.tag);
             Ok(Connection { stream, peer, tag, requests: 1, started: now })
         }
     }

@@ -7,7 +7,6 @@ use std::time::Instant;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
-use weir_tls::Client;
 use weir_upstream::{Choice, Connection, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use super::attempt::{Attempt, Current, Who};
@@ -15,6 +14,7 @@ use super::fault::{Doing, Fault};
 use super::groups::{GroupId, Key};
 use super::passing::Passing;
 use super::protocol::{Answer, Outgoing, Protocol};
+use super::tls::Secure;
 use super::{body, connect, head, relay, response, tunnel};
 use crate::phases::Step;
 use crate::request::Request;
@@ -41,8 +41,8 @@ pub async fn serve<P: Protocol>(
     };
     let (scheme, request, uri) = (protocol.scheme(), outgoing.bytes.clone(), outgoing.uri.clone());
     r.contexts.upstream.current = Some(Current { scheme, request, uri });
-    let client = protocol.client(r);
-    let mut run = match Run::new(r, passing, target, outgoing, client, streams) {
+    let secure = protocol.secure(r);
+    let mut run = match Run::new(r, passing, target, outgoing, secure, streams) {
         Ok(run) => run,
         Err(step) => return step,
     };
@@ -82,7 +82,7 @@ struct Run {
     choice: Choice,
     outgoing: Outgoing,
     /// TLS, where the server is spoken to in it.
-    client: Option<Client>,
+    secure: Option<Secure>,
     streams: bool,
     /// Attempts left, this one not counted.
     left: u32,
@@ -99,7 +99,7 @@ impl Run {
         passing: &'static Passing,
         target: Target,
         outgoing: Outgoing,
-        client: Option<Client>,
+        secure: Option<Secure>,
         streams: bool,
     ) -> Result<Run, Step> {
         let (group, pool, key) = match target {
@@ -125,7 +125,7 @@ impl Run {
             pool,
             choice: Choice::new(key),
             outgoing,
-            client,
+            secure,
             streams,
             left,
             began: r.worker.handle.now(),
@@ -177,13 +177,13 @@ impl Run {
         let peer = picked.peer.clone();
         self.picked = Some(picked);
         self.left = self.left.saturating_sub(1);
-        let tag = self.client.as_ref().map_or(0, Client::tag);
+        let tag = self.secure.as_ref().map_or(0, |secure| secure.tag);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
         if let Some(connection) = self.pool.as_ref().and_then(|(pool, _)| pool.take(&peer, tag)) {
             self.pooled = true;
             return Ok(connection);
         }
-        connect::connect(r, self.passing, &peer, self.client.as_ref()).await
+        connect::connect(r, self.passing, &peer, self.secure.as_ref()).await
     }
 
     /// Sends the request. True if all of it went out.
@@ -233,7 +233,7 @@ impl Run {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
         }
         let failure = match fault {
-            Fault::Client(status) => {
+            Fault::Client(status) | Fault::Us(status) => {
                 self.end(r, Ended::Next);
                 return Some(Step::Status(status));
             }

@@ -14,6 +14,8 @@ pub enum Fault {
     Peer(Failure),
     /// The client's, which sent something wrong or went away: this status is the end.
     Client(u16),
+    /// Ours: nobody can be asked, and this status is the end.
+    Us(u16),
     /// The configuration leaves nobody to ask.
     Nobody,
 }

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::Span;
 use weir_proto::http1::Header;
-use weir_tls::Client;
+
+use super::tls::Secure;
 
 use crate::headers::Headers;
 use crate::request::Request;
@@ -63,7 +64,7 @@ pub trait Protocol {
     fn scheme(&self) -> &'static str;
 
     /// How to open TLS to the server, where it is spoken to in that.
-    fn client(&self, _r: &mut Request) -> Option<Client> {
+    fn secure(&self, _r: &mut Request) -> Option<Secure> {
         None
     }
 

@@ -10,10 +10,18 @@ use weir_tls::{
 };
 use weir_upstream::Failure;
 
+mod computed;
+mod directives;
+
+pub(crate) use directives::tls_directives;
+
+use computed::Computed;
+
 use super::client::{Waited, wait};
-use super::fault::{CLIENT_GONE, Fault, operation};
+use super::fault::{CLIENT_GONE, Doing, Fault, operation};
 use super::passing::Passing;
 use crate::configure::Setup;
+use crate::modules::ssl::kept::Keep;
 use crate::modules::ssl::{Named, load};
 use crate::request::Request;
 use crate::template::Template;
@@ -45,8 +53,12 @@ pub struct Settings {
     pub key: Option<Named>,
     /// `..._ssl_password_file`
     pub passwords: Arc<Vec<Vec<u8>>>,
+    /// `..._ssl_certificate_cache`
+    pub cache: Option<Keep>,
     /// What all this amounts to, where a location needs it.
-    pub built: Option<Client>,
+    built: Option<Client>,
+    /// Certificate and key whose names have variables in them.
+    computed: Option<Arc<Computed>>,
 }
 
 impl Default for Settings {
@@ -64,7 +76,9 @@ impl Default for Settings {
             certificate: None,
             key: None,
             passwords: Arc::default(),
+            cache: None,
             built: None,
+            computed: None,
         }
     }
 }
@@ -84,6 +98,14 @@ impl Settings {
             alpn: Vec::new(),
         };
         self.built = Some(settings.build().map_err(Error::emerg)?);
+        self.computed = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) if is_computed(certificate, key) => {
+                let passwords = self.passwords.clone();
+                let computed = Computed::new(setup, certificate, key, passwords, settings)?;
+                Some(Arc::new(computed))
+            }
+            _ => None,
+        };
         Ok(())
     }
 
@@ -94,9 +116,8 @@ impl Settings {
             let text = format!("no \"{prefix}_ssl_certificate_key\" is defined for certificate");
             return Err(Error::emerg(format!("{text} \"{name}\"")));
         };
-        if [certificate, key].iter().any(|file| file.name.contains(&b'$')) {
-            let text = "is known with variables in it, but that is not built into weir yet";
-            return Err(certificate.at.error(format!("\"{prefix}_ssl_certificate\" {text}")));
+        if is_computed(certificate, key) {
+            return Ok(None);
         }
         load::identity(setup, certificate, key, &self.passwords).map(Some)
     }
@@ -122,14 +143,47 @@ impl Settings {
         Ok(Some(Authorities { anchors, lists, depth }))
     }
 
-    /// How to open TLS to a server that the URL calls `host`.
-    pub fn client(&self, r: &mut Request, host: &[u8]) -> Option<Client> {
+    /// How a request to a server is secured that the URL calls `host`.
+    pub fn secure(&'static self, r: &mut Request, host: &[u8]) -> Option<Secure> {
+        let built = self.built.as_ref()?;
         let name = match &self.name {
             None => without_port(host).to_vec(),
             Some(name) => without_port(&name.eval(r)).to_vec(),
         };
-        Some(self.built.as_ref()?.named(&name))
+        let files = self.computed.as_ref().and_then(|computed| computed.names(r));
+        let client = built.named(&name);
+        let tag = match &files {
+            None => client.tag(),
+            Some(files) => client.tag() ^ computed::tag(files),
+        };
+        Some(Secure { settings: self, client, name, files, tag })
     }
+}
+
+/// How one request's connections are secured.
+pub struct Secure {
+    settings: &'static Settings,
+    client: Client,
+    name: Vec<u8>,
+    /// Certificate and key to be loaded first.
+    files: Option<(Vec<u8>, Vec<u8>)>,
+    /// Tells connections apart that are secured in different ways.
+    pub tag: u64,
+}
+
+impl Secure {
+    /// What a new connection needs.
+    async fn client(&self, r: &Request) -> Result<Client, String> {
+        let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
+            return Ok(self.client.clone());
+        };
+        let loaded = computed.load(r, files, self.settings.cache.as_ref()).await?;
+        Ok(loaded.named(&self.name))
+    }
+}
+
+fn is_computed(certificate: &Named, key: &Named) -> bool {
+    certificate.name.contains(&b'$') || key.name.contains(&b'$')
 }
 
 /// A host without the port behind it.
@@ -151,10 +205,14 @@ pub async fn handshake(
     r: &Request,
     passing: &Passing,
     stream: &Stream,
-    client: &Client,
+    secure: &Secure,
 ) -> Result<Secured, Fault> {
+    let client = secure.client(r).await.map_err(|text| {
+        r.log(Level::Error, format_args!("{text} {}", Doing::Securing.text()));
+        Fault::Us(500)
+    })?;
     stream.set_deadline(Some(r.worker.handle.now() + passing.connect_timeout));
-    let done = match wait(r, passing, Secured::connect(stream, client), true).await {
+    let done = match wait(r, passing, Secured::connect(stream, &client), true).await {
         Waited::Gone => return Err(CLIENT_GONE),
         Waited::For(done) => done,
     };
@@ -163,7 +221,7 @@ pub async fn handshake(
 }
 
 fn failed(r: &Request, error: &HandshakeError) -> Failure {
-    let doing = super::fault::Doing::Securing;
+    let doing = Doing::Securing;
     match error {
         HandshakeError::TimedOut => {
             operation(r, "SSL_do_handshake()", &std::io::ErrorKind::TimedOut.into(), doing)
@@ -174,101 +232,6 @@ fn failed(r: &Request, error: &HandshakeError) -> Failure {
         }
     }
 }
-
-/// The directives that set a module's `passing.tls`, as `passing_directives!` does for the rest.
-macro_rules! tls_directives {
-    ($module:ident, $prefix:literal) => {{
-        use std::sync::Arc;
-
-        use weir_conf::Directive as Line;
-
-        use $crate::modules::ssl::read;
-        use $crate::modules::upstream::tls;
-        use $crate::scope::{Directive, Scope, Set};
-
-        macro_rules! one {
-            ($name:literal, $help:literal, $set:expr) => {
-                Directive {
-                    name: concat!($prefix, $name),
-                    help: $help,
-                    set: Set::Simple(|s, d| {
-                        s.once(d)?;
-                        let conf = Scope::change(&mut s.location.$module);
-                        let set: fn(
-                            &mut tls::Settings,
-                            &mut $crate::configure::Setup<'_>,
-                            &Line,
-                        ) -> Result<(), weir_conf::Error> = $set;
-                        set(Arc::make_mut(&mut conf.passing.tls), s.setup, d)
-                    }),
-                }
-            };
-        }
-        macro_rules! value {
-            ($name:literal, $field:ident, $read:expr, $help:literal) => {
-                one!($name, $help, |tls, _, d| {
-                    tls.$field = $read(d)?;
-                    Ok(())
-                })
-            };
-        }
-        &[
-            value!("ssl_session_reuse", reuse, Line::flag, "Whether sessions are resumed."),
-            Directive {
-                name: concat!($prefix, "ssl_protocols"),
-                help: "Versions of TLS: TLSv1.2 and TLSv1.3, older ones do not exist here.",
-                set: Set::Simple(|s, d| {
-                    let first = s.first(d);
-                    let before = s.location.$module.passing.tls.versions;
-                    let versions = read::versions(s, d, (!first).then_some(before))?;
-                    let conf = Scope::change(&mut s.location.$module);
-                    Arc::make_mut(&mut conf.passing.tls).versions = versions;
-                    Ok(())
-                }),
-            },
-            one!("ssl_ciphers", "Ciphers of TLS 1.2, as OpenSSL's cipher list.", |tls, _, d| {
-                read::ciphers(&mut tls.ciphers, d)
-            }),
-            one!(
-                "ssl_name",
-                "The name that the server's certificate is checked for, and that is sent to it.",
-                |tls, setup, d| {
-                    let Some(word) = d.args.first() else { return Ok(()) };
-                    let name = $crate::template::Template::new(&mut setup.variables, &word.bytes);
-                    tls.name = Some(name.map_err(|e| d.error_at(word, e))?);
-                    Ok(())
-                }
-            ),
-            value!("ssl_server_name", send_name, Line::flag, "Whether the name is sent (SNI)."),
-            value!("ssl_verify", verify, Line::flag, "Whether the certificate is checked."),
-            value!(
-                "ssl_verify_depth",
-                depth,
-                Line::number,
-                "How many authorities may stand between the certificate and the root."
-            ),
-            value!(
-                "ssl_trusted_certificate",
-                trusted,
-                read::file,
-                "Authorities that vouch for servers."
-            ),
-            value!("ssl_crl", crl, read::file, "Lists of revoked certificates."),
-            value!(
-                "ssl_certificate",
-                certificate,
-                read::file,
-                "The certificate that servers are shown."
-            ),
-            value!("ssl_certificate_key", key, read::file, "The key of that certificate."),
-            one!("ssl_password_file", "Passwords of the key, one a line.", |tls, setup, d| {
-                tls.passwords = read::passwords(setup, d)?;
-                Ok(())
-            }),
-        ]
-    }};
-}
-pub(crate) use tls_directives;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,127 @@
+//! What a loop keeps of certificates that were loaded for a request or a handshake.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use weir_conf::{Directive as Line, Error, values};
+
+/// `..._certificate_cache`
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    max: u64,
+    inactive: Duration,
+    valid: Duration,
+}
+
+/// What a loop has loaded.
+#[derive(Debug)]
+pub struct Loaded<T>(RefCell<HashMap<Key, Entry<T>>>);
+
+/// Whose settings, and the files in order.
+pub type Key = (usize, Vec<(Vec<u8>, Vec<u8>)>);
+
+#[derive(Debug)]
+struct Entry<T> {
+    value: T,
+    loaded: Instant,
+    used: Instant,
+}
+
+impl<T> Default for Loaded<T> {
+    fn default() -> Self {
+        Loaded(RefCell::default())
+    }
+}
+
+impl<T: Clone> Loaded<T> {
+    /// What was loaded, if it is not too old.
+    pub fn find(&self, key: &Key, keep: &Keep, now: Instant) -> Option<T> {
+        let mut entries = self.0.borrow_mut();
+        let entry = entries.get_mut(key)?;
+        let old = now.saturating_duration_since(entry.loaded) > keep.valid
+            || now.saturating_duration_since(entry.used) > keep.inactive;
+        if old {
+            entries.remove(key);
+            return None;
+        }
+        entry.used = now;
+        Some(entry.value.clone())
+    }
+
+    /// Keeps one more of these settings; who has waited longest to be used again goes.
+    pub fn keep(&self, key: Key, value: T, keep: &Keep, now: Instant) {
+        let mut entries = self.0.borrow_mut();
+        while entries.keys().filter(|k| k.0 == key.0).count() as u64 >= keep.max {
+            let own = entries.iter().filter(|(k, _)| k.0 == key.0);
+            let oldest = own.min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());
+            let Some(oldest) = oldest else { break };
+            entries.remove(&oldest);
+        }
+        entries.insert(key, Entry { value, loaded: now, used: now });
+    }
+}
+
+/// Reads `off | max=N [inactive=TIME] [valid=TIME]`
+pub fn read(d: &Line) -> Result<Option<Keep>, Error> {
+    let (mut max, mut off) = (None, false);
+    let (mut inactive, mut valid) = (Duration::from_secs(10), Duration::from_secs(60));
+    for word in &d.args {
+        let bad = || d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()));
+        let seconds = |text| values::sec(text).map(Duration::from_secs).ok_or_else(bad);
+        let text = word.bytes.as_slice();
+        if text == b"off" {
+            off = true;
+        } else if let Some(n) = text.strip_prefix(b"max=") {
+            max = Some(values::number(n).filter(|n| *n > 0).ok_or_else(bad)?);
+        } else if let Some(time) = text.strip_prefix(b"inactive=") {
+            inactive = seconds(time)?;
+        } else if let Some(time) = text.strip_prefix(b"valid=") {
+            valid = seconds(time)?;
+        } else {
+            return Err(bad());
+        }
+    }
+    match (off, max) {
+        (true, _) => Ok(None),
+        (false, Some(max)) => Ok(Some(Keep { max, inactive, valid })),
+        (false, None) => {
+            let name = d.name.lossy();
+            Err(d.error(format!("\"{name}\" must have the \"max\" parameter")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn key(name: &str) -> Key {
+        (1, vec![(name.as_bytes().to_vec(), Vec::new())])
+    }
+
+    #[test]
+    fn who_is_not_used_goes_first() {
+        let keep = Keep { max: 2, inactive: 10 * SECOND, valid: 60 * SECOND };
+        let (loaded, now) = (Loaded::default(), Instant::now());
+        loaded.keep(key("a"), 'a', &keep, now);
+        loaded.keep(key("b"), 'b', &keep, now + SECOND);
+        assert_eq!(loaded.find(&key("a"), &keep, now + 2 * SECOND), Some('a'));
+        loaded.keep(key("c"), 'c', &keep, now + 3 * SECOND);
+        assert_eq!(loaded.find(&key("b"), &keep, now + 3 * SECOND), None);
+        assert_eq!(loaded.find(&key("a"), &keep, now + 3 * SECOND), Some('a'));
+    }
+
+    #[test]
+    fn what_is_old_or_idle_is_loaded_again() {
+        let keep = Keep { max: 2, inactive: 10 * SECOND, valid: 15 * SECOND };
+        let (loaded, now) = (Loaded::default(), Instant::now());
+        loaded.keep(key("a"), 'a', &keep, now);
+        assert_eq!(loaded.find(&key("a"), &keep, now + 9 * SECOND), Some('a'));
+        assert_eq!(loaded.find(&key("a"), &keep, now + 16 * SECOND), None);
+        loaded.keep(key("a"), 'a', &keep, now);
+        assert_eq!(loaded.find(&key("a"), &keep, now + 11 * SECOND), None);
+    }
+}
