@@ -23,6 +23,9 @@ pub struct Fill {
     limit: u64,
 }
 
+/// Answers up to this length are waited for as a whole.
+const SMALL: u64 = 64 * 1024;
+
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -194,13 +197,15 @@ impl Fill {
 
 /// Who reads it.
 impl Fill {
-    /// Waits for the head: what is known of the answer, and the body's length if that was told. `None`: it was
-    /// withdrawn.
+    /// Waits for the head, and for the whole of a small answer: who has not begun to read may still look for
+    /// another one if the server is slow. What is known of the answer, and the body's length if that was told.
+    /// `None`: it was withdrawn.
     pub async fn head(&self) -> Option<(Arc<Entry>, Option<u64>)> {
         self.until(|s| match &s.head {
             Head::Unknown if s.end.is_some() => Some(None),
             Head::Unknown => None,
             Head::Withdrawn => Some(None),
+            Head::Known(..) if s.end.is_none() && s.received < SMALL => None,
             Head::Known(entry, length) => {
                 let length = length.or((s.end == Some(End::Whole)).then_some(s.received));
                 Some(Some((entry.clone(), length)))

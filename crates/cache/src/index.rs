@@ -49,6 +49,32 @@ pub struct Ticket {
     lock: u64,
 }
 
+/// Who updates an entry, and until when in milliseconds.
+#[derive(Clone, Copy)]
+struct Lock(u64);
+
+/// The kernel gives no process a number that needs more.
+const PID_BITS: u32 = 22;
+
+impl Lock {
+    fn new(until: u64) -> Lock {
+        Lock(until << PID_BITS | u64::from(std::process::id()) & ((1 << PID_BITS) - 1))
+    }
+
+    /// It is not over, and its holder lives.
+    fn holds(self, now: u64) -> bool {
+        let pid = self.0 & ((1 << PID_BITS) - 1);
+        if self.0 >> PID_BITS <= now {
+            return false;
+        }
+        let alive = |pid| match rustix::process::test_kill_process(pid) {
+            Err(error) => error != rustix::io::Errno::SRCH,
+            Ok(()) => true,
+        };
+        rustix::process::Pid::from_raw(pid as i32).is_none_or(alive)
+    }
+}
+
 /// The state of an entry.
 #[derive(Clone, Copy)]
 struct State(u64);
@@ -119,7 +145,7 @@ impl Index {
         let Some(entry) = table.find(&key.0) else {
             let Some(entry) = add(&mut table, key, gone) else { return Found::NoRoom };
             table.set_values(entry, [State(0).with_uses(1).0, 0, 0, 0, now]);
-            return if uses > 1 && warm(&table) { Found::Scarce } else { Found::Absent };
+            return if uses > 1 { Found::Scarce } else { Found::Absent };
         };
         table.touch(entry);
         let mut state = State(table.value(entry, STATE));
@@ -149,10 +175,10 @@ impl Index {
 
     /// Takes the right to update a key for `age`, unless somebody has it.
     pub fn take(&self, key: &Key, now: u64, age: Duration) -> Option<Ticket> {
-        let lock = now.saturating_add(age.as_millis() as u64);
+        let lock = Lock::new(now.saturating_add(age.as_millis() as u64)).0;
         let mut ticket = None;
         self.change(&key.0, |values| {
-            if !State(values[STATE]).has(UPDATING) || values[LOCK] <= now {
+            if !State(values[STATE]).has(UPDATING) || !Lock(values[LOCK]).holds(now) {
                 values[STATE] = State(values[STATE]).with(UPDATING).0;
                 values[LOCK] = lock;
                 ticket = Some(Ticket { key: *key, lock });
@@ -166,7 +192,7 @@ impl Index {
         let Some(table) = self.lock() else { return false };
         table.find(&key.0).is_some_and(|entry| {
             let state = State(table.value(entry, STATE));
-            state.has(UPDATING) && table.value(entry, LOCK) > now
+            state.has(UPDATING) && Lock(table.value(entry, LOCK)).holds(now)
         })
     }
 
@@ -262,7 +288,7 @@ impl Index {
             if idle.is_some_and(|idle| now.saturating_sub(seen) < idle.as_millis() as u64) {
                 return None;
             }
-            if state.has(UPDATING) && table.value(entry, LOCK) > now {
+            if state.has(UPDATING) && Lock(table.value(entry, LOCK)).holds(now) {
                 table.touch(entry);
                 continue;
             }

@@ -56,6 +56,8 @@ pub struct Setup<'a> {
     pub pem_files: crate::modules::ssl::Files,
     /// `ssl_session_cache shared:`, by name, with their sizes.
     pub session_caches: HashMap<String, (u64, Arc<weir_tls::SessionCache>)>,
+    /// Directories of answers that are kept.
+    pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
     /// `server_names_hash_bucket_size`, where it was set.
@@ -76,6 +78,7 @@ impl<'a> Setup<'a> {
             upstream: None,
             pem_files: Default::default(),
             session_caches: HashMap::new(),
+            caches: Vec::new(),
             temp_paths: Vec::new(),
             file_caches: 0,
             names_bucket: None,
@@ -162,6 +165,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         variables: setup.variables,
         upstreams: setup.upstreams.finish(&main.core)?,
         main,
+        caches: setup.caches,
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets,

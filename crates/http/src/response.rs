@@ -43,6 +43,8 @@ pub struct Response {
     pub single_range: bool,
     /// The head was handed to the connection.
     pub sent: bool,
+    /// The client's conditions are the server's matter that answered.
+    pub unconditional: bool,
     /// No body follows: HEAD, 204, 304.
     pub header_only: bool,
     /// The body is framed in chunks.

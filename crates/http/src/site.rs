@@ -54,6 +54,8 @@ pub struct Site {
     pub upstreams: crate::modules::upstream::Upstreams,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
+    /// Directories of answers that are kept.
+    pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
@@ -73,6 +75,8 @@ pub struct Parts {
     pub upstreams: crate::modules::upstream::Upstreams,
     /// Settings of the `http` block.
     pub main: crate::modules::LocationConf,
+    /// Directories of answers that are kept.
+    pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Directories for temporary files.
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
@@ -126,6 +130,7 @@ impl Site {
             variables: parts.variables,
             upstreams: parts.upstreams,
             main: parts.main,
+            caches: parts.caches,
             temp_paths: parts.temp_paths,
             prefix: parts.prefix,
             log_targets: parts.log_targets,

@@ -141,6 +141,9 @@ impl Worker {
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         if identity.index == 0 {
             crate::modules::upstream::dynamic::start(&worker);
+            if identity.worker == 0 {
+                crate::modules::upstream::cache::start(&worker);
+            }
         }
         worker.handle.keep_time(Keeper::new(&worker));
         worker

@@ -110,6 +110,8 @@ declare! {
     Turns Counter "turns" "turns";
     /// Handlers that took longer than blocked_threshold.
     SlowHandlers Counter "slow_handlers" "handlers";
+    /// Files of caches that could not be read or written.
+    CacheFaults Counter "cache_faults" "files";
     /// Worker processes that ended without being told to.
     Died Counter "died" "workers";
 }

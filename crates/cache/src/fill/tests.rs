@@ -53,6 +53,9 @@ fn who_waits_is_woken() {
     assert!(head.as_mut().poll(&mut cx).is_pending());
     fill.set_head(Arc::default(), Some(3));
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert!(head.as_mut().poll(&mut cx).is_pending());
+    fill.finish(End::Whole);
+    assert_eq!(count.0.load(Ordering::Relaxed), 2);
     assert!(matches!(head.poll(&mut cx), Poll::Ready(Some((_, Some(3))))));
 }
 

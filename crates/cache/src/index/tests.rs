@@ -20,7 +20,6 @@ const AGE: Duration = Duration::from_secs(5);
 fn a_key_is_stored_found_and_lost() {
     let (index, _zones) = index(65536);
     let mut gone = Vec::new();
-    index.set_warm();
     assert_eq!(index.look(&key(1), 100, 0, 2, &mut gone), Found::Scarce);
     assert_eq!(index.look(&key(1), 101, 0, 2, &mut gone), Found::Absent);
     let first = index.stored(&key(1), 700, 102, &mut gone);
@@ -55,6 +54,19 @@ fn one_updates_and_the_others_wait() {
     assert!(!index.is_updating(&key(1), 6001));
     assert_eq!(index.look(&key(1), 6002, 77, 1, &mut gone), Found::Error(502));
     assert_eq!(index.look(&key(1), 6003, 78, 1, &mut gone), Found::Absent);
+}
+
+#[test]
+fn the_dead_update_nothing() {
+    let (index, _zones) = index(65536);
+    index.look(&key(1), 0, 0, 1, &mut Vec::new());
+    index.take(&key(1), 1000, AGE).unwrap();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = u64::from(child.id());
+    child.wait().unwrap();
+    index.change(&key(1).0, |values| values[LOCK] = 9000 << PID_BITS | pid);
+    assert!(!index.is_updating(&key(1), 1001));
+    assert!(index.take(&key(1), 1001, AGE).is_some());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::request::Request;
 
 /// The header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    if r.response.status != 200 || !r.is_main() {
+    if r.response.status != 200 || !r.is_main() || r.response.unconditional {
         return Ok(());
     }
     let (etag, modified) = (r.response.etag.as_deref(), r.response.last_modified);

@@ -15,6 +15,7 @@ use crate::phases::Handler;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
 use crate::template::Template;
+use crate::variables::Variables;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]
@@ -35,6 +36,8 @@ pub struct Conf {
     pub set_headers: Vec<(Bytes, Template)>,
     /// What that amounts to.
     pub headers: Arc<SetHeaders>,
+    /// The same where the answer is to be kept for others.
+    pub cached_headers: Arc<SetHeaders>,
     /// `proxy_redirect`; `None`: `default`.
     pub redirects: Option<Vec<Rewrite>>,
     /// `proxy_cookie_domain`
@@ -139,6 +142,7 @@ impl Default for Conf {
             body: None,
             set_headers: Vec::new(),
             headers: Arc::default(),
+            cached_headers: Arc::default(),
             redirects: None,
             cookie_domains: Vec::new(),
             cookie_paths: Vec::new(),
@@ -169,6 +173,12 @@ impl Settings for Conf {
             conf.passing.temp_path = temporary;
         }
         conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
+        if conf.passing.caching.is_on() {
+            Arc::make_mut(&mut conf.passing.caching).finish(&s.setup.caches, "proxy")?;
+            let mut headers = SetHeaders::new(&conf.set_headers);
+            headers.cached(&mut s.setup.variables, &conf.set_headers)?;
+            conf.cached_headers = Arc::new(headers);
+        }
         if conf.pass.as_ref().is_some_and(Pass::may_be_secure) {
             Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "proxy")?;
         }
@@ -176,7 +186,35 @@ impl Settings for Conf {
     }
 }
 
+/// Headers of the client that ask for a part of an answer, or for none: an answer that is kept must be whole.
+const NOT_KEPT: [&str; 6] =
+    ["If-Modified-Since", "If-Unmodified-Since", "If-None-Match", "If-Match", "Range", "If-Range"];
+
+/// What the server is told of an answer that may still stand.
+const CONDITIONS: [(&str, &str); 2] = [
+    ("If-Modified-Since", "$upstream_cache_last_modified"),
+    ("If-None-Match", "$upstream_cache_etag"),
+];
+
 impl SetHeaders {
+    /// For an answer that is to be kept.
+    fn cached(
+        &mut self,
+        variables: &mut Variables,
+        set: &[(Bytes, Template)],
+    ) -> Result<(), Error> {
+        for name in NOT_KEPT {
+            self.dropped.insert(name.as_bytes());
+        }
+        for (name, value) in CONDITIONS {
+            if !set.iter().any(|(own, _)| own.eq_ignore_ascii_case(name.as_bytes())) {
+                let value = Template::new(variables, value.as_bytes()).map_err(Error::emerg)?;
+                self.lines.push((Bytes::from_static(name.as_bytes()), value));
+            }
+        }
+        Ok(())
+    }
+
     fn new(set: &[(Bytes, Template)]) -> SetHeaders {
         let mut this = SetHeaders { length: true, chunked: true, ..SetHeaders::default() };
         for name in NOT_PASSED {

@@ -9,6 +9,7 @@ use weir_proto::http1::Version;
 use super::conf::{Conf, To};
 use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
+use crate::modules::upstream::cache::cache_directives;
 use crate::modules::upstream::passing::{passing_directives, together};
 use crate::modules::upstream::tls::tls_directives;
 use crate::regex::Regex;
@@ -17,7 +18,9 @@ use crate::template::Template;
 
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
 const TLS: &[Directive] = tls_directives!(proxy, "proxy_");
-const SHARED: [Directive; PASSING.len() + TLS.len()] = together(PASSING, TLS);
+const CACHE: &[Directive] = cache_directives!(proxy, "proxy_");
+const PASSING_TLS: [Directive; PASSING.len() + TLS.len()] = together(PASSING, TLS);
+const SHARED: [Directive; PASSING_TLS.len() + CACHE.len()] = together(&PASSING_TLS, CACHE);
 
 /// All of them.
 pub const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);

@@ -120,6 +120,10 @@ impl Protocol for Http {
         }
     }
 
+    fn cache_key(&self, r: &mut Request, out: &mut Vec<u8>) {
+        outgoing::write_key(r, self.pass, out);
+    }
+
     fn restart(&mut self) {
         self.parser.reset();
         (self.body, self.until_close) = (Body::Over, false);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use weir_log::Level;
 use weir_proto::http1::Version;
 
-use super::conf::{Conf, Pass, To};
+use super::conf::{Conf, Pass, SetHeaders, To};
 use super::uri;
 use crate::modules::upstream::Outgoing;
 use crate::output::write_number;
@@ -36,6 +36,7 @@ pub fn write(
     let mut out = Vec::with_capacity(ROOM);
     match &conf.method {
         Some(method) => method.eval_into(r, &mut out),
+        None if r.contexts.upstream.ask_with_get => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
@@ -50,10 +51,11 @@ pub fn write(
         Version::Http11 => b" HTTP/1.1\r\n",
         _ => b" HTTP/1.0\r\n",
     });
-    write_host(r, conf, &mut out);
-    write_set(r, conf, length, &mut out);
+    let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
+    write_host(r, conf, headers, &mut out);
+    write_set(r, headers, length, &mut out);
     if conf.passing.pass_request_headers {
-        let dropped = &conf.headers.dropped;
+        let dropped = &headers.dropped;
         for header in &r.head().headers {
             let name = header.name.of(&r.buf);
             if !dropped.contains(header.id, name) {
@@ -66,6 +68,15 @@ pub fn write(
         out.extend_from_slice(&body);
     }
     Ok(Outgoing { bytes: Bytes::from(out), uri })
+}
+
+/// The URL that is asked for: an answer's key in a cache, where the configuration has none.
+pub fn write_key(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+    if let Some(vars) = r.contexts.upstream.vars.as_deref() {
+        out.extend_from_slice(vars.scheme.as_bytes());
+        out.extend_from_slice(&vars.host);
+    }
+    write_uri(r, pass, out);
 }
 
 fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
@@ -86,15 +97,15 @@ fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
     );
 }
 
-fn write_host(r: &mut Request, conf: &Conf, out: &mut Vec<u8>) {
+fn write_host(r: &mut Request, conf: &Conf, headers: &SetHeaders, out: &mut Vec<u8>) {
     let mark = out.len();
     out.extend_from_slice(b"Host: ");
     let start = out.len();
-    if let Some(host) = &conf.headers.host {
+    if let Some(host) = &headers.host {
         host.eval_into(r, out);
     }
     // HTTP/1.1 asks for a host, so an empty one is not an answer there.
-    let computed = conf.headers.host.is_none() || conf.version == Version::Http11;
+    let computed = headers.host.is_none() || conf.version == Version::Http11;
     if out.len() == start && computed {
         out.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
     }
@@ -106,8 +117,8 @@ fn write_host(r: &mut Request, conf: &Conf, out: &mut Vec<u8>) {
 }
 
 /// `proxy_set_header`, and what tells the body's length.
-fn write_set(r: &mut Request, conf: &Conf, length: Length, out: &mut Vec<u8>) {
-    for (name, value) in &conf.headers.lines {
+fn write_set(r: &mut Request, headers: &SetHeaders, length: Length, out: &mut Vec<u8>) {
+    for (name, value) in &headers.lines {
         let mark = out.len();
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
@@ -120,12 +131,12 @@ fn write_set(r: &mut Request, conf: &Conf, length: Length, out: &mut Vec<u8>) {
         }
     }
     match length {
-        Length::Known(n) if conf.headers.length => {
+        Length::Known(n) if headers.length => {
             out.extend_from_slice(b"Content-Length: ");
             write_number(n, out);
             out.extend_from_slice(b"\r\n");
         }
-        Length::Chunked if conf.headers.chunked => {
+        Length::Chunked if headers.chunked => {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         _ => {}

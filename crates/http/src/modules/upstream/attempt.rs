@@ -83,6 +83,12 @@ pub struct Context {
     pub trailers: Headers,
     /// What log lines say of the upstream.
     pub current: Option<Current>,
+    /// What the request has to do with a cache.
+    pub cache: Option<Box<super::cache::State>>,
+    /// HEAD goes out as GET, since the answer is to be kept.
+    pub ask_with_get: bool,
+    /// The answer comes from a cache.
+    pub cached: bool,
     /// `$proxy_host` and kin.
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
 }

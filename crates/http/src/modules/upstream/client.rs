@@ -23,7 +23,7 @@ pub async fn wait<T>(
     what: impl Future<Output = T>,
     connected: bool,
 ) -> Waited<T> {
-    if passing.ignore_client_abort {
+    if passing.ignore_client_abort || r.is_cacheable() {
         return Waited::For(what.await);
     }
     // A deadline of an earlier send would end this wait.

@@ -15,7 +15,7 @@ use super::groups::{GroupId, Key};
 use super::passing::Passing;
 use super::protocol::{Answer, Outgoing, Protocol};
 use super::tls::Secure;
-use super::{body, connect, head, relay, response, tunnel};
+use super::{body, cache, connect, head, relay, response, tunnel};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -34,6 +34,16 @@ pub async fn serve<P: Protocol>(
     target: Target,
     protocol: &mut P,
 ) -> Step {
+    r.contexts.upstream.cached = false;
+    r.contexts.upstream.ask_with_get = false;
+    if passing.caching.is_on() {
+        match cache::look(r, passing, protocol).await {
+            cache::Looked::Done(step) => return step,
+            cache::Looked::Ask => protocol.restart(),
+        }
+    } else {
+        r.contexts.upstream.cache = None;
+    }
     let streams = protocol.streams(r);
     let outgoing = match protocol.request(r) {
         Ok(outgoing) => outgoing,
@@ -57,8 +67,9 @@ pub async fn serve<P: Protocol>(
             },
             Err(fault) => fault,
         };
+        let failure = fault.failure();
         if let Some(step) = run.settle(r, fault) {
-            break step;
+            break cache::instead(r, passing, protocol, failure, step).await;
         }
         protocol.restart();
     };
@@ -289,11 +300,17 @@ impl Run {
         answer: Answer,
     ) -> Step {
         let passing = self.passing;
+        if cache::stands_in(r, passing, answer.status) {
+            self.leave(r, talk, &answer, protocol);
+            let step = cache::send_old(r, passing, protocol, answer.status).await;
+            return self.over(r, step);
+        }
         if passing.intercept_errors
             && answer.status >= 300
             && crate::modules::core::has_error_page(r, answer.status)
         {
             self.authenticate(r, answer.status);
+            cache::intercepted(r, passing, answer.status);
             self.leave(r, talk, &answer, protocol);
             return self.over(r, Step::Status(answer.status));
         }
@@ -303,6 +320,8 @@ impl Run {
             self.over(r, Step::Done);
             return response::redirect(r, passing, protocol, &target);
         }
+        let buffering = wishes.buffering.unwrap_or(passing.buffering);
+        let kept = cache::keep(r, passing, &answer, buffering);
         response::fill(r, passing, protocol, &answer);
         if answer.status == 101 {
             // Nothing but a tunnel can follow, and only if the client asked for one.
@@ -311,14 +330,20 @@ impl Run {
                 return self.tunnel(r, talk, &answer).await;
             }
         }
-        let buffering = wishes.buffering.unwrap_or(passing.buffering);
         if !protocol.has_body(r, &answer) {
+            if let Some(fill) = kept {
+                fill.finish(weir_cache::End::Whole);
+            }
             return self.bodiless(r, talk, &answer).await;
         }
         let head = std::mem::take(&mut r.contexts.upstream.head);
         let begun = head.get(answer.end..).unwrap_or_default();
         let complete = talk.complete;
-        let relayed = relay::relay(r, passing, buffering, talk.connection, protocol, begun).await;
+        let connection = talk.connection;
+        let relayed = match &kept {
+            Some(fill) => cache::relay(r, passing, connection, protocol, begun, fill).await,
+            None => relay::relay(r, passing, buffering, connection, protocol, begun).await,
+        };
         r.contexts.upstream.head = head;
         if let Some(connection) = relayed.connection
             && answer.keepalive

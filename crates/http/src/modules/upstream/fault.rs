@@ -20,6 +20,17 @@ pub enum Fault {
     Nobody,
 }
 
+impl Fault {
+    /// What it is to a cache that has something older.
+    pub fn failure(&self) -> Option<Failure> {
+        match self {
+            Fault::Peer(failure) => Some(*failure),
+            Fault::Client(_) | Fault::Us(_) => None,
+            Fault::Nobody => Some(Failure::Error),
+        }
+    }
+}
+
 /// The client went away.
 pub const CLIENT_GONE: Fault = Fault::Client(499);
 

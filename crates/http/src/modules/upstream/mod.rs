@@ -9,6 +9,7 @@ use crate::scope::{Directive, Set};
 mod attempt;
 mod block;
 pub mod body;
+pub mod cache;
 mod client;
 mod connect;
 pub mod driver;
@@ -85,8 +86,7 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_upstream", directives: DIRECTIVES, init: variables::define };
+pub const MODULE: Module = Module { name: "http_upstream", directives: DIRECTIVES, init };
 
 /// nginx counts each way of balancing as a module of its own.
 pub const ALSO: &[&str] = &[
@@ -97,4 +97,10 @@ pub const ALSO: &[&str] = &[
     "http_upstream_least_time",
     "http_upstream_random",
     "http_upstream_zone",
+    "http_cache",
 ];
+
+fn init(setup: &mut crate::configure::Setup<'_>) {
+    variables::define(setup);
+    cache::define(setup);
+}

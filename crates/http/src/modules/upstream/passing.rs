@@ -56,6 +56,8 @@ pub struct Passing {
     pub socket_keepalive: bool,
     /// `..._socket_rcvbuf`
     pub socket_rcvbuf: Option<u64>,
+    /// `..._cache` and kin.
+    pub caching: Arc<super::cache::Caching>,
     /// `..._ssl_...`
     pub tls: Arc<super::tls::Settings>,
     /// `..._limit_rate`
@@ -147,6 +149,7 @@ impl Default for Passing {
             bind: None,
             socket_keepalive: false,
             socket_rcvbuf: None,
+            caching: Arc::default(),
             tls: Arc::default(),
             limit_rate: None,
             hide: Vec::new(),

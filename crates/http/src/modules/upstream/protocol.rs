@@ -89,6 +89,9 @@ pub trait Protocol {
     /// Ends such a body.
     fn end_frame(&self, _out: &mut Chain) {}
 
+    /// The key of an answer in a cache, where the configuration has none.
+    fn cache_key(&self, r: &mut Request, out: &mut Vec<u8>);
+
     /// Another server is about to be asked: forgets what the last one said.
     fn restart(&mut self);
 

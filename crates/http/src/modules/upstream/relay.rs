@@ -100,6 +100,16 @@ fn gone(r: &mut Request) -> Step {
 /// The server failed behind the head: what came of the body is sent, and the connection closed, which is all
 /// that tells the client.
 async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
+    complain(r, broken);
+    r.keepalive = false;
+    if r.send_body(chain, false).await.is_ok() {
+        let _ = r.flush_body().await;
+    }
+    Step::Abort
+}
+
+/// Logs why the rest of a body does not come.
+pub fn complain(r: &Request, broken: &Broken) {
     match broken {
         Broken::Closed => {
             fault::complain(r, "upstream prematurely closed connection", Doing::ReadingBody);
@@ -115,11 +125,6 @@ async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
             );
         }
     }
-    r.keepalive = false;
-    if r.send_body(chain, false).await.is_ok() {
-        let _ = r.flush_body().await;
-    }
-    Step::Abort
 }
 
 /// Reads the rest for nobody, so that the server is not disturbed.
@@ -133,7 +138,8 @@ async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
     }
 }
 
-fn finish<P: Protocol>(r: &mut Request, source: Source<'_, P>, step: Step) -> Relayed {
+/// The connection, if it may serve another request, and what is remembered of the body.
+pub fn finish<P: Protocol>(r: &mut Request, source: Source<'_, P>, step: Step) -> Relayed {
     if let Some(attempt) = r.contexts.upstream.attempt() {
         attempt.received += source.received;
         attempt.length = source.length;

@@ -111,6 +111,7 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answe
         copy(r, passing, protocol, line);
     });
     r.response.content_length = answer.length;
+    r.response.unconditional = !(r.contexts.upstream.cached || r.is_cacheable());
     if passing.force_ranges {
         r.response.allow_ranges = true;
     }
@@ -161,6 +162,10 @@ fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Li
         HeaderId::ContentEncoding => r.response.content_encoding = Some(value.to_vec()),
         HeaderId::LastModified => last_modified(r, line),
         HeaderId::AcceptRanges if passing.force_ranges => {}
+        HeaderId::AcceptRanges if r.contexts.upstream.cached => r.response.allow_ranges = true,
+        HeaderId::AcceptRanges if r.is_cacheable() => {
+            (r.response.allow_ranges, r.response.single_range) = (true, true);
+        }
         HeaderId::Location => match protocol.redirect(r, value, 0) {
             Some(new) => r.response.location = Some(new),
             None if value.first() == Some(&b'/') => r.response.headers.add(line.name, value),

@@ -1,0 +1,332 @@
+//! The directives that are the same for all protocols: `proxy_cache`, `fastcgi_cache` ...
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_cache::Cache;
+use weir_conf::{Directive as Line, Error, values};
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_upstream::Failures;
+
+use crate::request::Request;
+use crate::scope::{Scope, Spot};
+use crate::template::Template;
+
+/// What a location says of its cache.
+#[derive(Debug, Clone)]
+pub struct Caching {
+    /// `..._cache`
+    pub zone: Zone,
+    /// `..._cache_key`
+    pub key: Option<Template>,
+    /// `..._cache_valid`: status (0: any) and seconds.
+    pub valid: Vec<(u16, i64)>,
+    /// `..._cache_bypass`
+    pub bypass: Vec<Template>,
+    /// `..._no_cache`
+    pub no_cache: Vec<Template>,
+    /// `..._cache_methods`
+    pub methods: Vec<Method>,
+    /// `..._cache_min_uses`
+    pub min_uses: u64,
+    /// `..._cache_max_range_offset`
+    pub max_range_offset: Option<u64>,
+    /// `..._cache_use_stale`
+    pub use_stale: Failures,
+    /// The same: `updating`.
+    pub stale_while_updating: bool,
+    /// `..._cache_lock`
+    pub lock: bool,
+    /// `..._cache_lock_timeout`
+    pub lock_timeout: Duration,
+    /// `..._cache_lock_age`
+    pub lock_age: Duration,
+    /// `..._cache_revalidate`
+    pub revalidate: bool,
+    /// `..._cache_convert_head`
+    pub convert_head: bool,
+    /// `..._cache_background_update`
+    pub background_update: bool,
+}
+
+/// Which cache.
+#[derive(Debug, Clone, Default)]
+pub enum Zone {
+    /// None.
+    #[default]
+    Off,
+    /// The one of this name, which was not looked up yet.
+    Named(String, Spot),
+    /// This one.
+    Known(Arc<Cache>),
+    /// The one that a value names.
+    Computed(Template),
+}
+
+impl Default for Caching {
+    fn default() -> Self {
+        Caching {
+            zone: Zone::Off,
+            key: None,
+            valid: Vec::new(),
+            bypass: Vec::new(),
+            no_cache: Vec::new(),
+            methods: vec![Method::Get, Method::Head],
+            min_uses: 1,
+            max_range_offset: None,
+            use_stale: Failures::NONE,
+            stale_while_updating: false,
+            lock: false,
+            lock_timeout: Duration::from_secs(5),
+            lock_age: Duration::from_secs(5),
+            revalidate: false,
+            convert_head: true,
+            background_update: false,
+        }
+    }
+}
+
+impl Caching {
+    /// The location has a cache.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.zone, Zone::Off)
+    }
+
+    /// The cache for a request.
+    pub fn cache(&self, r: &mut Request) -> Option<Arc<Cache>> {
+        let template = match &self.zone {
+            Zone::Off | Zone::Named(..) => return None,
+            Zone::Known(cache) => return Some(cache.clone()),
+            Zone::Computed(template) => template,
+        };
+        let name = template.eval(r).into_owned();
+        if matches!(name.as_slice(), b"" | b"off") {
+            return None;
+        }
+        let found = r.site.caches.iter().find(|cache| cache.name().as_bytes() == name);
+        if found.is_none() {
+            let name = String::from_utf8_lossy(&name);
+            r.log(Level::Error, format_args!("cache \"{name}\" not found"));
+        }
+        found.cloned()
+    }
+
+    /// How long an answer of this status is valid if it does not say so itself.
+    pub fn valid(&self, status: u16) -> Option<i64> {
+        let known = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
+        known.map(|(_, seconds)| *seconds).filter(|seconds| *seconds > 0)
+    }
+
+    /// All simple directives of a block were read: caches are known by now.
+    pub fn finish(&mut self, caches: &[Arc<Cache>], prefix: &str) -> Result<(), Error> {
+        let Zone::Named(name, spot) = &self.zone else { return Ok(()) };
+        let found = caches.iter().find(|cache| cache.name() == name);
+        let unknown = || spot.error(format!("\"{prefix}_cache\" zone \"{name}\" is unknown"));
+        self.zone = Zone::Known(found.ok_or_else(unknown)?.clone());
+        Ok(())
+    }
+}
+
+/// `..._cache NAME | off`
+pub fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<Zone, Error> {
+    let Some(word) = d.args.first() else { return Ok(Zone::Off) };
+    if word.is("off") {
+        return Ok(Zone::Off);
+    }
+    let value =
+        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;
+    if value.constant().is_none() {
+        return Ok(Zone::Computed(value));
+    }
+    Ok(Zone::Named(word.lossy().into_owned(), Spot::new(d, word)))
+}
+
+/// Values of which one must be true.
+pub fn predicates(s: &mut Scope<'_, '_>, d: &Line) -> Result<Vec<Template>, Error> {
+    let read = |word: &weir_conf::Word| {
+        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))
+    };
+    d.args.iter().map(read).collect()
+}
+
+/// `..._cache_valid [status ...] time`
+pub fn valid(d: &Line) -> Result<Vec<(u16, i64)>, Error> {
+    let Some((time, statuses)) = d.args.split_last() else { return Ok(Vec::new()) };
+    let seconds = values::sec(&time.bytes).and_then(|n| i64::try_from(n).ok());
+    let seconds = seconds
+        .ok_or_else(|| d.error_at(time, format!("invalid time value \"{}\"", time.lossy())))?;
+    if statuses.is_empty() {
+        return Ok([200, 301, 302].map(|status| (status, seconds)).to_vec());
+    }
+    let read = |word: &weir_conf::Word| {
+        if word.is("any") {
+            return Ok((0, seconds));
+        }
+        let status = values::number(&word.bytes).filter(|n| (100..=599).contains(n));
+        let status = status
+            .ok_or_else(|| d.error_at(word, format!("invalid status \"{}\"", word.lossy())))?;
+        Ok((status as u16, seconds))
+    };
+    statuses.iter().map(read).collect()
+}
+
+/// `..._cache_methods`: GET and HEAD are always among them.
+pub fn methods(d: &Line) -> Vec<Method> {
+    let mut methods = vec![Method::Get, Method::Head];
+    if d.args.iter().any(|word| word.bytes.eq_ignore_ascii_case(b"POST")) {
+        methods.push(Method::Post);
+    }
+    methods
+}
+
+/// The directives that set a module's [`Caching`]: `cache_directives!(proxy, "proxy_")` for a module whose
+/// settings have a field `passing`.
+macro_rules! cache_directives {
+    ($module:ident, $prefix:literal) => {{
+        use weir_conf::{Directive as Line, Error};
+
+        use $crate::modules::upstream::cache;
+        use $crate::scope::{Directive, Scope, Set};
+
+        fn caching<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut cache::Caching {
+            let passing = &mut Scope::change(&mut s.location.$module).passing;
+            std::sync::Arc::make_mut(&mut passing.caching)
+        }
+        macro_rules! one {
+            ($name:literal, $help:literal, $set:expr) => {
+                Directive {
+                    name: concat!($prefix, $name),
+                    help: $help,
+                    set: Set::Simple(|s, d| {
+                        s.once(d)?;
+                        let set: fn(&mut Scope<'_, '_>, &Line) -> Result<(), Error> = $set;
+                        set(s, d)
+                    }),
+                }
+            };
+        }
+        macro_rules! value {
+            ($name:literal, $field:ident, $read:expr, $help:literal) => {
+                one!($name, $help, |s, d| {
+                    caching(s).$field = $read(d)?;
+                    Ok(())
+                })
+            };
+        }
+        macro_rules! list {
+            ($name:literal, $field:ident, $read:expr, $help:literal) => {
+                Directive {
+                    name: concat!($prefix, $name),
+                    help: $help,
+                    set: Set::Simple(|s, d| {
+                        let first = s.first(d);
+                        let more = $read(s, d)?;
+                        let list = &mut caching(s).$field;
+                        if first {
+                            list.clear();
+                        }
+                        list.extend(more);
+                        Ok(())
+                    }),
+                }
+            };
+        }
+        &[
+            Directive {
+                name: concat!($prefix, "cache_path"),
+                help: "A directory of answers that are kept, with its index and its limits.",
+                set: Set::Simple(|s, d| cache::set_path(s, d, concat!($prefix, "cache"))),
+            },
+            one!("cache", "The cache that answers are kept in.", |s, d| {
+                let zone = cache::zone(s, d)?;
+                caching(s).zone = zone;
+                Ok(())
+            }),
+            one!("cache_key", "What answers are kept under.", |s, d| {
+                let key = cache::predicates(s, d)?.pop();
+                caching(s).key = key;
+                Ok(())
+            }),
+            list!(
+                "cache_valid",
+                valid,
+                |_: &mut Scope<'_, '_>, d: &Line| cache::valid(d),
+                "How long answers are valid that do not say so themselves."
+            ),
+            list!(
+                "cache_bypass",
+                bypass,
+                cache::predicates,
+                "Values of which one makes a request go past the cache."
+            ),
+            list!(
+                "no_cache",
+                no_cache,
+                cache::predicates,
+                "Values of which one keeps an answer out of the cache."
+            ),
+            one!("cache_methods", "Methods whose answers are kept.", |s, d| {
+                caching(s).methods = cache::methods(d);
+                Ok(())
+            }),
+            value!(
+                "cache_min_uses",
+                min_uses,
+                Line::number,
+                "How often something must be asked for to be kept."
+            ),
+            one!(
+                "cache_max_range_offset",
+                "Ranges that begin behind this are asked for as they are, and not kept.",
+                |s, d| {
+                    caching(s).max_range_offset = Some(d.offset()?);
+                    Ok(())
+                }
+            ),
+            one!("cache_use_stale", "After which failures something too old is sent.", |s, d| {
+                let (failures, updating) = cache::stale_failures(d);
+                let caching = caching(s);
+                (caching.use_stale, caching.stale_while_updating) = (failures, updating);
+                Ok(())
+            }),
+            value!(
+                "cache_lock",
+                lock,
+                Line::flag,
+                "Whether one request fetches what several ask for."
+            ),
+            value!(
+                "cache_lock_timeout",
+                lock_timeout,
+                Line::duration,
+                "How long the others wait for it."
+            ),
+            value!(
+                "cache_lock_age",
+                lock_age,
+                Line::duration,
+                "After how long one of the others may try, too."
+            ),
+            value!(
+                "cache_revalidate",
+                revalidate,
+                Line::flag,
+                "Whether servers are asked if something too old has changed."
+            ),
+            value!(
+                "cache_convert_head",
+                convert_head,
+                Line::flag,
+                "Whether HEAD is passed as GET."
+            ),
+            value!(
+                "cache_background_update",
+                background_update,
+                Line::flag,
+                "Whether something too old is sent while it is updated."
+            ),
+        ]
+    }};
+}
+pub(crate) use cache_directives;

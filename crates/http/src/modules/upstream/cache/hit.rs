@@ -1,0 +1,149 @@
+//! Sends what the cache has.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_cache::{End, Entry, Object, Opened, Piece, Reader};
+use weir_engine::{Chain, Segment};
+use weir_log::Level;
+
+use crate::modules::upstream::passing::Passing;
+use crate::modules::upstream::protocol::{Found, Protocol};
+use crate::modules::upstream::response;
+use crate::phases::Step;
+use crate::request::Request;
+
+/// Something that the cache has.
+#[derive(Debug)]
+pub struct Kept {
+    /// What is known of it.
+    pub entry: Arc<Entry>,
+    /// Its body.
+    pub part: Part,
+}
+
+/// Where a body is.
+#[derive(Debug)]
+pub enum Part {
+    /// In memory.
+    Memory(Bytes),
+    /// In a file: where it begins, its length.
+    File(Arc<std::fs::File>, u64, u64),
+    /// On its way; its length, if that is known.
+    Coming(Reader, Option<u64>),
+}
+
+/// It could not be read after all.
+#[derive(Debug)]
+pub struct Unusable;
+
+impl Kept {
+    /// What is in memory.
+    pub fn of_memory(object: Arc<Object>) -> Kept {
+        Kept { entry: object.entry.clone(), part: Part::Memory(object.body.clone()) }
+    }
+
+    /// What is in a file; a body that was read with the head need not be read again.
+    pub fn of_file(opened: Opened) -> Kept {
+        let Opened { file, stored, read, .. } = opened;
+        let (start, length) = (stored.body, stored.length);
+        let end = start.saturating_add(length);
+        let part = match read.len() as u64 >= end {
+            true => Part::Memory(Bytes::from(read).slice(start as usize..end as usize)),
+            false => Part::File(file, start, length),
+        };
+        Kept { entry: Arc::new(stored.entry), part }
+    }
+
+    /// What is known of it.
+    pub fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    fn length(&self) -> Option<u64> {
+        match &self.part {
+            Part::Memory(bytes) => Some(bytes.len() as u64),
+            Part::File(_, _, length) => Some(*length),
+            Part::Coming(_, length) => *length,
+        }
+    }
+}
+
+/// Sends it.
+pub async fn send<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+    kept: Kept,
+) -> Result<Step, Unusable> {
+    fill_head(r, passing, protocol, &kept)?;
+    if let Err(step) = r.send_head() {
+        return Ok(step);
+    }
+    let segment = match kept.part {
+        Part::Coming(reader, _) => return Ok(read_on(r, reader).await),
+        Part::Memory(bytes) => Segment::Bytes(bytes),
+        Part::File(file, offset, len) => Segment::File { file, offset, len },
+    };
+    let mut chain = Chain::new();
+    chain.push(segment);
+    Ok(match r.send_body(chain, true).await {
+        Ok(()) => Step::Sent,
+        Err(_) => Step::Abort,
+    })
+}
+
+/// The head as if the server had sent it now.
+fn fill_head<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    protocol: &mut P,
+    kept: &Kept,
+) -> Result<(), Unusable> {
+    let mut buf = kept.entry.head.clone();
+    protocol.restart();
+    let mut answer = match protocol.head(r, &mut buf) {
+        Ok(Found::Head(answer)) => answer,
+        _ => {
+            let key = String::from_utf8_lossy(&kept.entry.key);
+            r.log(Level::Crit, format_args!("cache entry \"{key}\" contains invalid header"));
+            return Err(Unusable);
+        }
+    };
+    let context = &mut r.contexts.upstream;
+    (context.head, context.headers) = (buf, std::mem::take(&mut answer.headers));
+    context.cached = true;
+    let announced = answer.length.filter(|n| *n > 0);
+    match kept.length() {
+        // An answer to HEAD: the length of what GET would get.
+        Some(0) if announced.is_some() => r.response.header_only = true,
+        Some(length) if !matches!(answer.status, 204 | 304) => answer.length = Some(length),
+        _ => {}
+    }
+    response::wishes(r, passing);
+    response::fill(r, passing, protocol, &answer);
+    Ok(())
+}
+
+/// Sends a body as it comes in.
+pub async fn read_on(r: &mut Request, mut reader: Reader) -> Step {
+    loop {
+        let mut chain = Chain::new();
+        match reader.next().await {
+            Piece::Data(segment) => chain.push(segment),
+            Piece::End(End::Whole) => {}
+            Piece::End(End::Broken) => {
+                r.keepalive = false;
+                let _ = r.flush().await;
+                return Step::Abort;
+            }
+        }
+        let last = reader.is_done();
+        if r.send_body(chain, last).await.is_err() {
+            return Step::Abort;
+        }
+        if last {
+            return Step::Sent;
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Whether an answer may be kept, and for how long: what its head says, and the configuration.
+
+use weir_cache::Times;
+use weir_proto::http1::HeaderId;
+
+use super::Caching;
+use crate::modules::upstream::passing::Passing;
+use crate::request::Request;
+
+/// The longest `Vary` that is followed.
+const VARY: usize = 128;
+
+/// What the head of an answer says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// It may be kept.
+    pub cacheable: bool,
+    /// `Vary`
+    pub vary: Vec<u8>,
+    /// `Last-Modified`
+    pub last_modified: Option<i64>,
+    /// `ETag`
+    pub etag: Vec<u8>,
+    /// Until when it is fresh; 0: it does not say.
+    valid_until: i64,
+    updating: i64,
+    error: i64,
+    /// `no-cache` and kin: it is not fresh at all.
+    no_cache: bool,
+    expired: bool,
+    accel: bool,
+}
+
+/// Reads the head of the answer that has just come.
+pub fn judge(r: &Request, passing: &Passing) -> Verdict {
+    let context = &r.contexts.upstream;
+    let headers = context.headers.iter().map(|h| (h.id, h.value.of(&context.head)));
+    Verdict::of(headers, passing, r.worker.handle.wall().secs)
+}
+
+impl Verdict {
+    /// What these headers say.
+    pub fn of<'h>(
+        headers: impl Iterator<Item = (HeaderId, &'h [u8])>,
+        passing: &Passing,
+        now: i64,
+    ) -> Verdict {
+        let mut this = Verdict { cacheable: true, ..Verdict::default() };
+        for (id, value) in headers {
+            let ignored = id != HeaderId::Other && passing.ignored.has(id);
+            match id {
+                HeaderId::LastModified => this.last_modified = weir_proto::date::parse(value),
+                HeaderId::ETag => this.etag = value.to_vec(),
+                _ if ignored => {}
+                HeaderId::SetCookie => this.cacheable = false,
+                HeaderId::CacheControl => this.cache_control(value, now),
+                HeaderId::Expires => this.expires(value, now),
+                HeaderId::XAccelExpires => this.accel_expires(value, now),
+                HeaderId::Vary => this.add_vary(value),
+                _ => {}
+            }
+        }
+        if this.no_cache || this.expired || this.vary.len() > VARY {
+            this.cacheable = false;
+        }
+        this
+    }
+
+    /// When the answer is of use; `None` where nothing says that it is.
+    pub fn times(&self, caching: &Caching, status: u16, now: i64) -> Option<Times> {
+        let valid_until = match self.valid_until {
+            0 => now.saturating_add(caching.valid(status)?),
+            until => until,
+        };
+        Some(Times { valid_until, updating: self.updating, error: self.error, date: now })
+    }
+
+    /// The head itself says how long it is fresh.
+    pub fn says_when(&self) -> bool {
+        self.valid_until != 0
+    }
+
+    fn cache_control(&mut self, value: &[u8], now: i64) {
+        let value = value.to_ascii_lowercase();
+        if !(self.valid_until != 0 && self.accel) {
+            let forbids = |word: &[u8]| find(&value, word).is_some();
+            if forbids(b"no-cache") || forbids(b"no-store") || forbids(b"private") {
+                self.no_cache = true;
+                return;
+            }
+            let age = find(&value, b"s-maxage=").or_else(|| find(&value, b"max-age="));
+            match age.map(seconds) {
+                None => {}
+                Some(None) => return self.cacheable = false,
+                Some(Some(0)) => return self.no_cache = true,
+                Some(Some(n)) => {
+                    self.valid_until = now.saturating_add(n);
+                    self.expired = false;
+                }
+            }
+        }
+        match find(&value, b"stale-while-revalidate=").map(seconds) {
+            None => {}
+            Some(None) => return self.cacheable = false,
+            Some(Some(n)) => (self.updating, self.error) = (n, n),
+        }
+        match find(&value, b"stale-if-error=").map(seconds) {
+            None => {}
+            Some(None) => self.cacheable = false,
+            Some(Some(n)) => self.error = n,
+        }
+    }
+
+    fn expires(&mut self, value: &[u8], now: i64) {
+        if self.valid_until != 0 {
+            return;
+        }
+        match weir_proto::date::parse(value).filter(|time| *time >= now) {
+            Some(time) => self.valid_until = time,
+            None => self.expired = true,
+        }
+    }
+
+    fn accel_expires(&mut self, value: &[u8], now: i64) {
+        if std::mem::replace(&mut self.accel, true) {
+            return;
+        }
+        let number = |text| weir_conf::values::number(text).and_then(|n| i64::try_from(n).ok());
+        let until = match value.strip_prefix(b"@") {
+            Some(time) => number(time),
+            None => match number(value) {
+                Some(0) => return self.cacheable = false,
+                n => n.map(|n| now.saturating_add(n)),
+            },
+        };
+        if let Some(until) = until {
+            self.valid_until = until;
+            (self.no_cache, self.expired) = (false, false);
+        }
+    }
+
+    fn add_vary(&mut self, value: &[u8]) {
+        if value == b"*" {
+            self.cacheable = false;
+        }
+        if !self.vary.is_empty() {
+            self.vary.extend_from_slice(b", ");
+        }
+        self.vary.extend_from_slice(value);
+    }
+}
+
+/// What stands behind a word.
+fn find<'v>(value: &'v [u8], word: &[u8]) -> Option<&'v [u8]> {
+    let at = value.windows(word.len()).position(|w| w == word)?;
+    value.get(at + word.len()..)
+}
+
+/// A number of seconds, up to the next delimiter; as large as can be where it is larger.
+fn seconds(text: &[u8]) -> Option<i64> {
+    let end = text.iter().position(|b| matches!(b, b',' | b';' | b' ')).unwrap_or(text.len());
+    let digits = text.get(..end).unwrap_or_default();
+    digits.iter().try_fold(0i64, |n, b| {
+        b.is_ascii_digit().then(|| n.saturating_mul(10).saturating_add(i64::from(b - b'0')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: i64 = 1_000_000;
+
+    fn of(headers: &[(HeaderId, &str)]) -> Verdict {
+        let headers = headers.iter().map(|(id, value)| (*id, value.as_bytes()));
+        Verdict::of(headers, &Passing::default(), NOW)
+    }
+
+    fn until(headers: &[(HeaderId, &str)]) -> Option<i64> {
+        let verdict = of(headers);
+        verdict.cacheable.then_some(())?;
+        verdict.times(&Caching::default(), 200, NOW).map(|times| times.valid_until - NOW)
+    }
+
+    #[test]
+    fn cache_control_says_how_long() {
+        use HeaderId::CacheControl;
+        assert_eq!(until(&[(CacheControl, "public, Max-Age=60")]), Some(60));
+        assert_eq!(until(&[(CacheControl, "max-age=60, s-maxage=20")]), Some(20));
+        for none in ["max-age=0", "no-cache", "no-store, max-age=9", "private", "max-age=x", ""] {
+            assert_eq!(until(&[(CacheControl, none)]), None, "{none}");
+        }
+        let verdict =
+            of(&[(CacheControl, "max-age=1, stale-while-revalidate=7, stale-if-error=9")]);
+        assert_eq!((verdict.updating, verdict.error), (7, 9));
+    }
+
+    #[test]
+    fn accel_expires_wins_over_cache_control_over_expires() {
+        use HeaderId::{CacheControl, Expires, SetCookie, XAccelExpires};
+        let past = (Expires, "Thu, 01 Jan 1970 00:00:01 GMT");
+        assert_eq!(until(&[past]), None);
+        assert_eq!(until(&[past, (CacheControl, "max-age=5")]), Some(5));
+        assert_eq!(until(&[(CacheControl, "no-cache"), (XAccelExpires, "7")]), Some(7));
+        assert_eq!(until(&[(XAccelExpires, "7"), (CacheControl, "no-cache")]), Some(7));
+        assert_eq!(until(&[(XAccelExpires, "@1000003")]), Some(3));
+        assert_eq!(until(&[(XAccelExpires, "0"), (CacheControl, "max-age=5")]), None);
+        assert_eq!(until(&[(CacheControl, "max-age=5"), (SetCookie, "a=b")]), None);
+    }
+
+    #[test]
+    fn the_configuration_says_the_rest() {
+        let caching = Caching { valid: vec![(200, 5), (0, 1)], ..Caching::default() };
+        let times = |status| of(&[]).times(&caching, status, NOW).map(|t| t.valid_until - NOW);
+        assert_eq!((times(200), times(404)), (Some(5), Some(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn anything_may_be_said(value in prop::collection::vec(any::<u8>(), 0..60)) {
+            use HeaderId::{CacheControl, Expires, Vary, XAccelExpires};
+            for id in [CacheControl, Expires, Vary, XAccelExpires] {
+                Verdict::of([(id, value.as_slice())].into_iter(), &Passing::default(), NOW);
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What the cache has for a request.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use weir_cache::{Fill, Found as Known, Key, Object, Opened, Unusable};
+use weir_engine::{Either, either};
+use weir_log::{Cause, Level};
+
+use super::hit::{Kept, Part};
+use super::{State, Status};
+use crate::modules::upstream::client::{Waited, wait};
+use crate::modules::upstream::passing::Passing;
+use crate::request::Request;
+
+/// How often it is looked whether another process has an answer.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often it is looked whether a file is there whose answer is in memory, in milliseconds.
+const CHECK: u64 = 1000;
+
+/// See [`lookup`].
+pub enum Found {
+    /// An answer to be sent.
+    Kept(Kept),
+    /// An error that stands for the answer.
+    Error(u16),
+    /// Nothing that can be sent now; `state` knows what is too old.
+    Nothing,
+    /// The client left.
+    Gone,
+}
+
+/// How the search for one key ended.
+enum Looked {
+    End(Found),
+    /// The answer depends on the request: another key is looked for.
+    Variant(Key),
+    /// Somebody had the right to update it: once more.
+    Again,
+}
+
+/// Looks for what there is; waits for another request that fetches it, if the location says so.
+pub async fn lookup(r: &mut Request, passing: &'static Passing, state: &mut State) -> Found {
+    let deadline = r.worker.handle.now() + passing.caching.lock_timeout;
+    loop {
+        match once(r, passing, state, deadline).await {
+            Looked::End(found) => return found,
+            Looked::Variant(key) if state.key == state.main => state.key = key,
+            Looked::Variant(_) => return absent(r, passing, state, deadline).await.into(),
+            Looked::Again => {}
+        }
+    }
+}
+
+impl From<Looked> for Found {
+    fn from(looked: Looked) -> Found {
+        match looked {
+            Looked::End(found) => found,
+            Looked::Variant(_) | Looked::Again => Found::Nothing,
+        }
+    }
+}
+
+async fn once(
+    r: &mut Request,
+    passing: &'static Passing,
+    state: &mut State,
+    deadline: Instant,
+) -> Looked {
+    let now = state.cache.index.msec(r.worker.handle.now());
+    let wall = r.worker.handle.wall().secs;
+    let mut gone = Vec::new();
+    let uses = passing.caching.min_uses;
+    let known = state.cache.index.look(&state.key, now, wall, uses, &mut gone);
+    weir_cache::writer::remove_files(&state.cache, gone, &r.worker.handle);
+    if let Some(fill) = state.cache.fill(&state.key).filter(|fill| fill.is_whole()) {
+        // It is on its way into its file.
+        if let Some(looked) = join(r, passing, state, fill, deadline).await {
+            return looked;
+        }
+    }
+    let kept = match known {
+        Known::Error(status) => return Looked::End(Found::Error(status)),
+        Known::Scarce if state.cache.index.is_warm() => return scarce(state),
+        Known::Scarce => match open(r, state, None, now).await {
+            None => return scarce(state),
+            kept => kept,
+        },
+        Known::NoRoom => {
+            let name = state.cache.name();
+            r.log(
+                Level::Alert,
+                format_args!("could not allocate node in cache keys zone \"{name}\""),
+            );
+            state.cacheable = false;
+            return Looked::End(Found::Nothing);
+        }
+        Known::Absent if state.cache.index.is_warm() => None,
+        Known::Absent => open(r, state, None, now).await,
+        Known::Stored(generation) => stored(r, state, generation, now).await,
+    };
+    match kept {
+        Some(kept) => judge(r, passing, state, kept),
+        None => absent(r, passing, state, deadline).await,
+    }
+}
+
+fn scarce(state: &mut State) -> Looked {
+    state.cacheable = false;
+    Looked::End(Found::Nothing)
+}
+
+/// From memory, or from the file.
+async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
+    let Some(object) = state.cache.memory.get(&state.key, generation) else {
+        return open(r, state, Some(generation), now).await;
+    };
+    if !object.is_due(now, CHECK) {
+        return Some(Kept::of_memory(object));
+    }
+    // Who removes a file by hand wants the answer to be gone.
+    let path = state.cache.settings.place.path(&state.key);
+    match r.worker.handle.files().stat(&path).await {
+        Ok(info) if info.inode == object.inode => Some(Kept::of_memory(object)),
+        _ => {
+            state.cache.memory.remove(&state.key);
+            open(r, state, Some(generation), now).await
+        }
+    }
+}
+
+async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> Option<Kept> {
+    let path = state.cache.settings.place.path(&state.key);
+    let opened = match Opened::open(r.worker.handle.files(), &path).await {
+        Ok(Ok(opened)) if opened.stored.entry.key == state.text => opened,
+        Ok(Ok(_)) => {
+            let path = path.display();
+            r.log(Level::Crit, format_args!("cache file \"{path}\" has md5 collision"));
+            return None;
+        }
+        Ok(Err(why)) => {
+            complain(r, &path, why);
+            state.cache.index.lost(&state.key);
+            return None;
+        }
+        Err(error) => {
+            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                let (path, cause) = (path.display(), Cause(&error));
+                r.log(Level::Crit, format_args!("open() \"{path}\" failed {cause}"));
+                r.worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+            }
+            state.cache.index.lost(&state.key);
+            return None;
+        }
+    };
+    match known {
+        None => state.cache.index.known(&state.key, opened.info.len, now),
+        Some(generation) => remember(state, &opened, generation, now),
+    }
+    Some(Kept::of_file(opened))
+}
+
+/// Keeps a small answer in memory that was read whole with its head.
+fn remember(state: &State, opened: &Opened, generation: u32, now: u64) {
+    let stored = &opened.stored;
+    let body = opened.read.get(stored.body as usize..).unwrap_or_default();
+    if (body.len() as u64) < stored.length || !state.cache.memory.fits(stored.length) {
+        return;
+    }
+    let body = body.get(..stored.length as usize).unwrap_or_default();
+    let (entry, body) = (Arc::new(stored.entry.clone()), Bytes::copy_from_slice(body));
+    let object = Object::new(entry, body, generation, opened.info.inode, now);
+    state.cache.memory.put(state.key, object);
+}
+
+fn complain(r: &Request, path: &std::path::Path, why: Unusable) {
+    r.worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+    let (level, text) = match why {
+        Unusable::TooSmall => (Level::Crit, "is too small"),
+        Unusable::Version => (Level::Info, "version mismatch"),
+        Unusable::More(_) => (Level::Crit, "has too long header"),
+        Unusable::Damaged => (Level::Crit, "is damaged"),
+    };
+    r.log(level, format_args!("cache file \"{}\" {text}", path.display()));
+}
+
+/// Whether something that is there may be sent.
+fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> Looked {
+    let caching = &*passing.caching;
+    let entry = kept.entry();
+    if let Some(of) = entry.variant {
+        let wanted = variant(r, &state.main, &entry.vary);
+        if of != wanted {
+            return Looked::Variant(wanted);
+        }
+    }
+    let (now, times) = (r.worker.handle.wall().secs, entry.times);
+    if times.valid_until >= now {
+        state.status = Status::Hit;
+        return Looked::End(Found::Kept(kept));
+    }
+    let stale_updating = times.valid_until.saturating_add(times.updating) >= now;
+    state.stale_error = times.valid_until.saturating_add(times.error) >= now;
+    let may_be_old = (caching.stale_while_updating || stale_updating) && !state.background;
+    if state.ticket.is_none() {
+        let clock = state.cache.index.msec(r.worker.handle.now());
+        let age = caching.lock_age.max(passing.read_timeout);
+        state.ticket = state.cache.index.take(&state.key, clock, age);
+    }
+    match &state.ticket {
+        Some(_) if may_be_old && caching.background_update => {
+            state.status = Status::Stale;
+            return Looked::End(Found::Kept(kept));
+        }
+        None if may_be_old => {
+            state.status = Status::Updating;
+            return Looked::End(Found::Kept(kept));
+        }
+        _ => {}
+    }
+    state.status = Status::Expired;
+    state.old = Some(kept);
+    Looked::End(Found::Nothing)
+}
+
+/// There is nothing: this request fetches it, or waits for another one that does.
+async fn absent(
+    r: &mut Request,
+    passing: &'static Passing,
+    state: &mut State,
+    deadline: Instant,
+) -> Looked {
+    let caching = &*passing.caching;
+    if !caching.lock {
+        return Looked::End(Found::Nothing);
+    }
+    let now = state.cache.index.msec(r.worker.handle.now());
+    if let Some(ticket) = state.cache.index.take(&state.key, now, caching.lock_age) {
+        state.ticket = Some(ticket);
+        let fill = Fill::new(super::relay::IN_MEMORY);
+        state.cache.begin(state.key, fill.clone());
+        state.fill = Some(fill);
+        return Looked::End(Found::Nothing);
+    }
+    if r.worker.handle.now() >= deadline {
+        if !caching.lock_timeout.is_zero() {
+            r.log(Level::Info, format_args!("cache lock timeout"));
+        }
+        state.cacheable = false;
+        return Looked::End(Found::Nothing);
+    }
+    if let Some(fill) = state.cache.fill(&state.key) {
+        return join(r, passing, state, fill, deadline).await.unwrap_or(Looked::Again);
+    }
+    let until = deadline.min(r.worker.handle.now() + LOOK);
+    let handle = r.worker.handle.clone();
+    match wait(r, passing, handle.sleep_until(until), false).await {
+        Waited::For(()) => Looked::Again,
+        Waited::Gone => Looked::End(Found::Gone),
+    }
+}
+
+/// Waits for the head of an answer that another request fetches, and reads on from there. `None`: it will not come,
+/// or not in time.
+async fn join(
+    r: &mut Request,
+    passing: &'static Passing,
+    state: &mut State,
+    fill: Arc<Fill>,
+    deadline: Instant,
+) -> Option<Looked> {
+    let handle = r.worker.handle.clone();
+    // Who has the right to update a key may lose it meanwhile.
+    let until = deadline.min(handle.now() + passing.caching.lock_age);
+    let head = either(fill.head(), handle.sleep_until(until));
+    let (entry, length) = match wait(r, passing, head, false).await {
+        Waited::Gone => return Some(Looked::End(Found::Gone)),
+        Waited::For(Either::Right(())) => return None,
+        Waited::For(Either::Left(head)) => head?,
+    };
+    if entry.key != state.text {
+        return None;
+    }
+    if let Some(of) = entry.variant {
+        let wanted = variant(r, &state.main, &entry.vary);
+        if of != wanted {
+            return Some(Looked::Variant(wanted));
+        }
+    }
+    let reader = fill.reader()?;
+    state.status = Status::Hit;
+    Some(Looked::End(Found::Kept(Kept { entry, part: Part::Coming(reader, length) })))
+}
+
+/// The variant of an answer for this request.
+pub fn variant(r: &Request, main: &Key, vary: &[u8]) -> Key {
+    main.variant(vary, |name| {
+        let name = name.to_vec();
+        r.headers().filter(move |(n, _)| n.eq_ignore_ascii_case(&name)).map(|(_, value)| value)
+    })
+}

@@ -1,0 +1,395 @@
+//! Answers that are kept for later requests, whatever the protocol. nginx: ngx_http_file_cache.c and the cache's
+//! part of ngx_http_upstream.c.
+//!
+//! A request's way: [`begin`] finds its key, [`lookup`] what is there, [`hit`] sends that. Else a server is asked;
+//! [`judge`] says from the head of its answer whether it is kept, and [`relay`] passes it on while it is stored.
+
+mod conf;
+mod hit;
+mod judge;
+mod lookup;
+mod path;
+mod relay;
+mod stale;
+mod tasks;
+mod variables;
+
+pub(crate) use conf::cache_directives;
+pub use conf::{Caching, Zone, methods, predicates, valid, zone};
+pub use hit::Kept;
+pub use path::set_path;
+pub use relay::relay;
+pub use tasks::start;
+pub use variables::define;
+
+use std::sync::Arc;
+
+use weir_cache::{Cache, Entry, Fill, Key, Ticket, Times};
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_upstream::{Failure, Failures};
+
+use super::passing::Passing;
+use super::protocol::{Answer, Protocol};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::template::Template;
+
+/// What a request had from the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing.
+    Miss,
+    /// It was not to be asked.
+    Bypass,
+    /// Something too old, which is updated.
+    Expired,
+    /// Something too old, since there is nothing better.
+    Stale,
+    /// Something too old, while another request updates it.
+    Updating,
+    /// Something too old that is as good as new.
+    Revalidated,
+    /// An answer.
+    Hit,
+}
+
+impl Status {
+    /// As `$upstream_cache_status` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Miss => "MISS",
+            Status::Bypass => "BYPASS",
+            Status::Expired => "EXPIRED",
+            Status::Stale => "STALE",
+            Status::Updating => "UPDATING",
+            Status::Revalidated => "REVALIDATED",
+            Status::Hit => "HIT",
+        }
+    }
+}
+
+/// What a request has to do with a cache.
+#[derive(Debug)]
+pub struct State {
+    cache: Arc<Cache>,
+    /// What the answer is stored under: the main key, or that of a variant.
+    key: Key,
+    main: Key,
+    /// The main key's text.
+    text: Vec<u8>,
+    /// What it had from the cache.
+    pub status: Status,
+    /// The server's answer may be kept.
+    pub cacheable: bool,
+    /// The right to update the key.
+    ticket: Option<Ticket>,
+    /// Where others wait for the answer.
+    fill: Option<Arc<Fill>>,
+    /// What is there, too old.
+    old: Option<Kept>,
+    /// It may be used although it cannot be updated.
+    stale_error: bool,
+    /// It updates the key for another request, which has its answer already.
+    background: bool,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.cache.index.release(ticket, None);
+        }
+        self.withdraw();
+    }
+}
+
+impl State {
+    /// Who waits for this answer waits for nothing.
+    fn withdraw(&mut self) {
+        if let Some(fill) = self.fill.take() {
+            self.cache.end(&self.key, &fill);
+            fill.withdraw();
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.cacheable = false;
+        self.withdraw();
+        if let Some(ticket) = self.ticket.take() {
+            self.cache.index.release(ticket, None);
+        }
+    }
+}
+
+/// What comes of asking the cache.
+pub enum Looked {
+    /// This is the end of the request.
+    Done(Step),
+    /// A server is to be asked.
+    Ask,
+}
+
+/// Asks the cache, where the location has one.
+pub async fn look<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+) -> Looked {
+    let caching = &*passing.caching;
+    // A request that came here by a redirect may have had to do with another cache before.
+    let background = r.contexts.upstream.cache.take().filter(|state| state.background);
+    match background {
+        Some(state) => r.contexts.upstream.cache = Some(state),
+        None if begin(r, caching, protocol) => {}
+        None => return Looked::Ask,
+    }
+    let Some(mut state) = r.contexts.upstream.cache.take() else { return Looked::Ask };
+    if state.status == Status::Bypass {
+        r.contexts.upstream.cache = Some(state);
+        return Looked::Ask;
+    }
+    let found = lookup::lookup(r, passing, &mut state).await;
+    let kept = match found {
+        lookup::Found::Kept(kept) => kept,
+        lookup::Found::Error(status) => {
+            state.status = Status::Hit;
+            r.contexts.upstream.cache = Some(state);
+            return Looked::Done(Step::Status(status));
+        }
+        lookup::Found::Gone => return Looked::Done(Step::Status(499)),
+        lookup::Found::Nothing => {
+            if beyond_offset(r, caching) {
+                state.give_up();
+            }
+            r.contexts.upstream.cache = Some(state);
+            return Looked::Ask;
+        }
+    };
+    let update = state.ticket.is_some() && state.status == Status::Stale;
+    r.contexts.upstream.cache = Some(state);
+    if update {
+        stale::update_in_background(r);
+    }
+    match hit::send(r, passing, protocol, kept).await {
+        Ok(step) => Looked::Done(step),
+        Err(hit::Unusable) => Looked::Ask,
+    }
+}
+
+/// Finds the key. False where this request has nothing to do with the cache.
+fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut P) -> bool {
+    if !caching.methods.contains(&r.method) {
+        return false;
+    }
+    let Some(cache) = caching.cache(r) else { return false };
+    if r.method == Method::Head && caching.convert_head {
+        r.contexts.upstream.ask_with_get = true;
+    }
+    let mut text = Vec::new();
+    match &caching.key {
+        Some(key) => key.eval_into(r, &mut text),
+        None => protocol.cache_key(r, &mut text),
+    }
+    let key = Key::of(&text);
+    let bypass = Template::any_is_true(&caching.bypass, r);
+    r.contexts.upstream.cache = Some(Box::new(State {
+        cache,
+        key,
+        main: key,
+        text,
+        status: if bypass { Status::Bypass } else { Status::Miss },
+        cacheable: true,
+        ticket: None,
+        fill: None,
+        old: None,
+        stale_error: false,
+        background: false,
+    }));
+    true
+}
+
+/// `..._cache_max_range_offset`: the client would wait too long for the part that it wants.
+fn beyond_offset(r: &Request, caching: &Caching) -> bool {
+    use weir_proto::http1::HeaderId;
+    let (Some(most), Some(range)) = (caching.max_range_offset, r.header(HeaderId::Range)) else {
+        return false;
+    };
+    if most == 0 {
+        return true;
+    }
+    let Some((unit, range)) = range.split_at_checked(6) else { return false };
+    if range.is_empty() || !unit.eq_ignore_ascii_case(b"bytes=") {
+        return false;
+    }
+    let range = range.trim_ascii_start();
+    if range.first() == Some(&b'-') {
+        return true;
+    }
+    let digits = range.iter().take_while(|b| b.is_ascii_digit()).count();
+    let start = range.get(..digits).and_then(weir_conf::values::number);
+    start.is_some_and(|start| start >= most)
+}
+
+impl Request {
+    /// A server's answer to this request may be kept: it is read to its end, whoever has left.
+    pub fn is_cacheable(&self) -> bool {
+        self.contexts.upstream.cache.as_ref().is_some_and(|state| state.cacheable)
+    }
+}
+
+/// Whether something old is sent in place of an answer of this status.
+pub fn stands_in(r: &Request, passing: &Passing, status: u16) -> bool {
+    let caching = &*passing.caching;
+    let Some(state) = r.contexts.upstream.cache.as_ref() else { return false };
+    let may = state.status == Status::Expired && state.old.is_some();
+    let unchanged = status == 304 && caching.revalidate;
+    may && (unchanged || listed(caching, Failure::Status(status)))
+}
+
+fn listed(caching: &Caching, failure: Failure) -> bool {
+    failure.set().is_some_and(|one| caching.use_stale.contains(one))
+}
+
+/// Sends something old in place of an answer of this status.
+pub async fn send_old<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+    status: u16,
+) -> Step {
+    let sent = match status {
+        304 => stale::renew_and_send(r, passing, protocol).await,
+        _ => stale::send(r, passing, protocol).await,
+    };
+    sent.unwrap_or(Step::Status(500))
+}
+
+/// Nobody answered, and nobody else is asked: something old is sent instead, or `step` is the end. It may stand for
+/// the answer for a while.
+pub async fn instead<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+    failure: Option<Failure>,
+    step: Step,
+) -> Step {
+    let caching = &*passing.caching;
+    let (Some(failure), Some(state)) = (failure, r.contexts.upstream.cache.as_mut()) else {
+        return step;
+    };
+    let may = state.status == Status::Expired && state.old.is_some();
+    let by_head = state.stale_error && !matches!(failure, Failure::Status(_));
+    if may && (by_head || listed(caching, failure)) {
+        return stale::send(r, passing, protocol).await.unwrap_or(step);
+    }
+    let now = r.worker.handle.wall().secs;
+    if let Step::Status(status @ (502 | 504)) = step
+        && state.cacheable
+        && let Some(valid) = caching.valid(status)
+    {
+        state.cache.index.set_error(&state.key, status, now.saturating_add(valid));
+    }
+    state.give_up();
+    step
+}
+
+/// A page of this server takes the place of an answer of this status: the status may be kept.
+pub fn intercepted(r: &mut Request, passing: &Passing, status: u16) {
+    let Some(mut state) = r.contexts.upstream.cache.take() else { return };
+    let verdict = judge::judge(r, passing);
+    let now = r.worker.handle.wall().secs;
+    if let Some(times) = verdict.times(&passing.caching, status, now)
+        && verdict.cacheable
+        && state.cacheable
+    {
+        state.cache.index.set_error(&state.key, status, times.valid_until);
+    }
+    state.give_up();
+    r.contexts.upstream.cache = Some(state);
+}
+
+/// The head of an answer has come: if it is to be kept, the fill that it goes into.
+pub fn keep(
+    r: &mut Request,
+    passing: &Passing,
+    answer: &Answer,
+    buffering: bool,
+) -> Option<Arc<Fill>> {
+    let caching = &*passing.caching;
+    let mut state = r.contexts.upstream.cache.take()?;
+    let verdict = judge::judge(r, passing);
+    let refused = !state.cacheable || !buffering || answer.status == 101;
+    let refused = refused || Template::any_is_true(&caching.no_cache, r);
+    let now = r.worker.handle.wall().secs;
+    let times = verdict.times(caching, answer.status, now);
+    let kept = times.filter(|_| !refused && verdict.cacheable);
+    let kept = kept.map(|times| prepare(r, &mut state, verdict, times, answer));
+    if kept.is_none() {
+        state.give_up();
+    }
+    r.contexts.upstream.cache = Some(state);
+    kept
+}
+
+fn prepare(
+    r: &mut Request,
+    state: &mut State,
+    verdict: judge::Verdict,
+    times: Times,
+    answer: &Answer,
+) -> Arc<Fill> {
+    let variant =
+        (!verdict.vary.is_empty()).then(|| lookup::variant(r, &state.main, &verdict.vary));
+    if state.key != state.main && variant != Some(state.key) {
+        // It is another variant than was looked for: it takes the main place.
+        state.withdraw();
+        if let Some(ticket) = state.ticket.take() {
+            state.cache.index.release(ticket, None);
+        }
+        state.key = state.main;
+    }
+    let whole = matches!(answer.status, 200 | 206);
+    let head = &r.contexts.upstream.head;
+    let entry = Arc::new(Entry {
+        status: answer.status,
+        times,
+        last_modified: verdict.last_modified.filter(|_| whole),
+        etag: if whole { verdict.etag } else { Vec::new() },
+        key: state.text.clone(),
+        vary: verdict.vary,
+        variant,
+        head: head.get(..answer.end).unwrap_or_default().to_vec(),
+    });
+    let fill = state.fill.take().unwrap_or_else(|| Fill::new(relay::IN_MEMORY));
+    fill.set_head(entry.clone(), answer.length);
+    state.cache.begin(state.key, fill.clone());
+    let job = weir_cache::writer::Job {
+        cache: state.cache.clone(),
+        key: state.key,
+        fill: fill.clone(),
+        entry,
+        ticket: state.ticket.take(),
+        complain: complain(r, state),
+    };
+    let handle = r.worker.handle.clone();
+    r.worker.handle.spawn(job.run(handle));
+    fill
+}
+
+/// What the log hears when the answer cannot be stored.
+fn complain(r: &Request, state: &State) -> weir_cache::writer::Complain {
+    let log = r.conf().core.error_log.clone();
+    let path = state.cache.settings.place.path(&state.key);
+    let (number, worker) = (r.conn.number, r.worker.clone());
+    Box::new(move |what, error| {
+        worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+        let (path, cause) = (path.display(), weir_log::Cause(error));
+        log.write(Level::Crit, Some(number), format_args!("cache file \"{path}\" {what} {cause}"));
+    })
+}
+
+/// The words of `..._cache_use_stale`.
+pub fn stale_failures(d: &weir_conf::Directive) -> (Failures, bool) {
+    let updating = d.args.iter().any(|word| word.is("updating"));
+    (super::passing::failures(d), updating)
+}

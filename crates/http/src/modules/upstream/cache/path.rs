@@ -1,0 +1,173 @@
+//! `..._cache_path`: a directory of answers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_cache::{Cache, Pace, Place, Settings};
+use weir_conf::{Directive, Error, Word, values};
+use weir_zone::Use;
+
+use crate::scope::Scope;
+use crate::temp_file::TempPath;
+
+/// Memory for what is asked for often, where the configuration does not say.
+const MEMORY: u64 = 16 << 20;
+/// Words of value of each key.
+const VALUES: usize = 5;
+/// The smallest zone: two pages.
+const SMALLEST: u64 = 2 * 4096;
+
+struct Draft {
+    settings: Settings,
+    zone: Option<(String, u64)>,
+    temporary: bool,
+}
+
+/// Reads the directive.
+pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Result<(), Error> {
+    let Some(first) = d.args.first() else { return Ok(()) };
+    let name = first.bytes.strip_suffix(b"/").unwrap_or(&first.bytes);
+    let directory = s.setup.path(name);
+    let mut draft = Draft::new(directory.clone());
+    for word in d.args.iter().skip(1) {
+        draft.parameter(d, word)?;
+    }
+    let Some((zone, size)) = draft.zone else {
+        let text = format!("\"{}\" must have \"keys_zone\" parameter", d.name.lossy());
+        return Err(d.error(text));
+    };
+    if s.setup.caches.iter().any(|cache| cache.name() == zone) {
+        return Err(d.error(format!("duplicate zone \"{zone}\"")));
+    }
+    let key = directory.to_string_lossy().into_owned();
+    let purpose = Use { tag, values: VALUES, key };
+    let zones = s.setup.inputs.zones;
+    let zone = zones.declare(&zone, size, purpose).map_err(|text| d.error(text))?;
+    s.setup.temp_path(TempPath { directory, levels: Vec::new() });
+    if draft.temporary {
+        // Those of the `..._temp_path` in force are not known here; the default's serves as well.
+        let kind = tag.strip_suffix("_cache").unwrap_or(tag);
+        let path = TempPath::default_in(s.setup, &format!("{kind}_temp"));
+        draft.settings.temporary = Some(path.directory.clone());
+    }
+    s.setup.caches.push(Arc::new(Cache::new(draft.settings, zone)));
+    Ok(())
+}
+
+impl Draft {
+    fn new(directory: PathBuf) -> Draft {
+        let settings = Settings {
+            place: Place { directory, levels: Vec::new() },
+            temporary: None,
+            inactive: Duration::from_secs(600),
+            max_size: None,
+            min_free: 0,
+            loader: Pace::default(),
+            manager: Pace::default(),
+            memory: MEMORY,
+        };
+        Draft { settings, zone: None, temporary: true }
+    }
+
+    fn parameter(&mut self, d: &Directive, word: &Word) -> Result<(), Error> {
+        let text = word.bytes.as_slice();
+        let at = text.iter().position(|b| *b == b'=').unwrap_or(text.len());
+        let (name, value) = (&text[..at], text.get(at + 1..).unwrap_or_default());
+        let shown = word.lossy();
+        let invalid = |what: &str| d.error_at(word, format!("invalid {what} value \"{shown}\""));
+        let settings = &mut self.settings;
+        match name {
+            b"levels" => {
+                let bad = || d.error_at(word, format!("invalid \"levels\" \"{shown}\""));
+                settings.place.levels = levels(value).ok_or_else(bad)?;
+            }
+            b"use_temp_path" => {
+                let text = "use_temp_path value";
+                let bad = || {
+                    let rest = "it must be \"on\" or \"off\"";
+                    d.error_at(word, format!("invalid {text} \"{shown}\", {rest}"))
+                };
+                self.temporary = values::flag(value).ok_or_else(bad)?;
+            }
+            b"keys_zone" => self.zone = Some(zone(d, word, value)?),
+            b"inactive" => {
+                let seconds = values::sec(value).ok_or_else(|| invalid("inactive"))?;
+                settings.inactive = Duration::from_secs(seconds);
+            }
+            b"max_size" => {
+                settings.max_size = Some(values::offset(value).ok_or_else(|| invalid("max_size"))?);
+            }
+            b"min_free" => {
+                settings.min_free = values::offset(value).ok_or_else(|| invalid("min_free"))?;
+            }
+            b"memory" => {
+                settings.memory = values::size(value).ok_or_else(|| invalid("memory"))?;
+            }
+            _ => {
+                let name = String::from_utf8_lossy(name).into_owned();
+                let known = match name.split_once('_') {
+                    Some(("loader", part)) => pace(&mut settings.loader, part, value),
+                    Some(("manager", part)) => pace(&mut settings.manager, part, value),
+                    _ => None,
+                };
+                return match known {
+                    Some(true) => Ok(()),
+                    Some(false) => Err(invalid(&name)),
+                    None => Err(d.error_at(word, format!("invalid parameter \"{shown}\""))),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A part of a pace: whether its value is right; `None` where there is no such part.
+fn pace(pace: &mut Pace, part: &str, value: &[u8]) -> Option<bool> {
+    let time = match part {
+        "files" => {
+            let files = values::number(value).and_then(|n| usize::try_from(n).ok());
+            pace.files = files.unwrap_or(pace.files);
+            return Some(files.is_some());
+        }
+        "sleep" => &mut pace.sleep,
+        "threshold" => &mut pace.threshold,
+        _ => return None,
+    };
+    let read = values::duration(value);
+    *time = read.unwrap_or(*time);
+    Some(read.is_some())
+}
+
+/// `1:2`: up to three levels of one or two digits.
+fn levels(value: &[u8]) -> Option<Vec<usize>> {
+    let level = |part: &[u8]| match part {
+        b"1" => Some(1),
+        b"2" => Some(2),
+        _ => None,
+    };
+    let levels: Option<Vec<usize>> = value.split(|b| *b == b':').map(level).collect();
+    levels.filter(|levels| levels.len() <= 3)
+}
+
+fn zone(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
+    let invalid = || d.error_at(word, format!("invalid keys zone size \"{}\"", word.lossy()));
+    let colon = value.iter().position(|b| *b == b':').ok_or_else(invalid)?;
+    let size = value.get(colon + 1..).and_then(values::size).ok_or_else(invalid)?;
+    if size < SMALLEST {
+        return Err(d.error_at(word, format!("keys zone \"{}\" is too small", word.lossy())));
+    }
+    Ok((String::from_utf8_lossy(&value[..colon]).into_owned(), size))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn levels_are_up_to_three() {
+        assert_eq!(super::levels(b"1:2"), Some(vec![1, 2]));
+        assert_eq!(super::levels(b"2:2:1"), Some(vec![2, 2, 1]));
+        for bad in [b"".as_slice(), b"3", b"1:", b"1:1:1:1", b"1:2x"] {
+            assert_eq!(super::levels(bad), None);
+        }
+    }
+}

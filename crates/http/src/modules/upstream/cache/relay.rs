@@ -1,0 +1,107 @@
+//! Passes a body to the client while it is stored.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use weir_cache::{End, Fill};
+use weir_upstream::Connection;
+
+use super::hit::read_on;
+use crate::filters::into_bytes;
+use crate::modules::upstream::passing::Passing;
+use crate::modules::upstream::protocol::Protocol;
+use crate::modules::upstream::relay::{Relayed, finish};
+use crate::modules::upstream::source::{Ahead, Source};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// Bytes of a body that stay in memory while it comes in.
+pub const IN_MEMORY: u64 = 512 * 1024;
+
+/// Sends the head, which is filled in, and the body behind it, and puts the body into the fill. The body is read to
+/// its end, whether the client stays or not. `begun` is what came with the head.
+pub async fn relay<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    connection: Connection,
+    protocol: &mut P,
+    begun: &[u8],
+    fill: &Arc<Fill>,
+) -> Relayed {
+    let rate = passing.limit_rate.as_ref();
+    let rate = rate.and_then(|rate| weir_conf::values::size(&rate.eval(r))).filter(|n| *n > 0);
+    let handle = r.worker.handle.clone();
+    let ahead = Ahead { file: false, rate };
+    let mut source = Source::new(connection, protocol, handle, passing, ahead);
+    source.begin(begun);
+    let reader = fill.reader();
+    let unfinished = Unfinished(fill);
+    let step = both(fill_from(&mut source, fill), send(r, reader)).await;
+    drop(unfinished);
+    if let Some(broken) = source.broken.take() {
+        crate::modules::upstream::relay::complain(r, &broken);
+        source.broken = Some(broken);
+    }
+    finish(r, source, step)
+}
+
+/// A fill that nobody fills any more, since its request was given up.
+struct Unfinished<'f>(&'f Fill);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.finish(End::Broken);
+    }
+}
+
+async fn send(r: &mut Request, reader: Option<weir_cache::Reader>) -> Step {
+    if let Err(step) = r.send_head() {
+        return step;
+    }
+    match reader {
+        Some(reader) => read_on(r, reader).await,
+        None => Step::Abort,
+    }
+}
+
+/// Moves the body from the server into the fill.
+async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) {
+    loop {
+        source.read_now();
+        let mut chain = source.take();
+        while let Some(segment) = chain.pop() {
+            fill.push(into_bytes(segment));
+        }
+        if source.done {
+            let whole = source.broken.is_none();
+            return fill.finish(if whole { End::Whole } else { End::Broken });
+        }
+        if !fill.room().await {
+            return fill.finish(End::Broken);
+        }
+        source.wait().await;
+    }
+}
+
+/// Runs both to their ends.
+async fn both<T>(one: impl Future<Output = ()>, two: impl Future<Output = T>) -> T {
+    let (mut one, mut two) = (pin!(one), pin!(two));
+    let (mut done, mut out) = (false, None);
+    std::future::poll_fn(move |cx| {
+        done = done || one.as_mut().poll(cx).is_ready();
+        if out.is_none()
+            && let Poll::Ready(value) = two.as_mut().poll(cx)
+        {
+            out = Some(value);
+        }
+        match (done, out.take()) {
+            (true, Some(value)) => Poll::Ready(value),
+            (_, kept) => {
+                out = kept;
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,121 @@
+//! What is too old, and is used all the same.
+
+use weir_cache::Stored;
+use weir_log::{Cause, Level};
+use weir_proto::http1::HeaderId;
+
+use super::hit::{self, Kept, Part};
+use super::judge::{self, Verdict};
+use super::{State, Status};
+use crate::modules::upstream::passing::Passing;
+use crate::modules::upstream::protocol::{Found, Protocol};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
+pub fn update_in_background(r: &mut Request) {
+    let Some(state) = r.contexts.upstream.cache.as_mut() else { return };
+    let updating = Box::new(State {
+        cache: state.cache.clone(),
+        key: state.key,
+        main: state.main,
+        text: state.text.clone(),
+        status: Status::Miss,
+        cacheable: true,
+        ticket: state.ticket.take(),
+        fill: None,
+        old: None,
+        stale_error: false,
+        background: true,
+    });
+    let (get, vars) = (r.contexts.upstream.ask_with_get, r.contexts.upstream.vars.clone());
+    let sub = r.ask_again(|sr| {
+        sr.response.header_only = true;
+        sr.contexts.upstream.cache = Some(updating);
+        (sr.contexts.upstream.ask_with_get, sr.contexts.upstream.vars) = (get, vars);
+    });
+    r.background.extend(sub);
+}
+
+/// Sends what is too old, since there is nothing better.
+pub async fn send<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+) -> Option<Step> {
+    let state = r.contexts.upstream.cache.as_mut()?;
+    let old = state.old.take()?;
+    state.status = Status::Stale;
+    state.give_up();
+    hit::send(r, passing, protocol, old).await.ok()
+}
+
+/// The server says that the old answer stands: it does for longer now.
+pub async fn renew_and_send<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+) -> Option<Step> {
+    let mut state = r.contexts.upstream.cache.take()?;
+    let Some(old) = state.old.take() else {
+        r.contexts.upstream.cache = Some(state);
+        return None;
+    };
+    let said = judge::judge(r, passing);
+    let now = r.worker.handle.wall().secs;
+    let said =
+        if said.says_when() { said } else { stored_verdict(r, passing, protocol, &old, now) };
+    let times = said.times(&passing.caching, old.entry().status, now);
+    state.status = Status::Revalidated;
+    state.cacheable = false;
+    let kept = Kept { entry: old.entry.clone(), part: old.part };
+    let length = match &kept.part {
+        Part::Memory(bytes) => Some(bytes.len() as u64),
+        Part::File(_, _, length) => Some(*length),
+        Part::Coming(..) => None,
+    };
+    if let (Some(times), Some(length)) = (times, length) {
+        let mut entry = (*kept.entry).clone();
+        entry.times = times;
+        let stored = Stored { body: entry.size() as u64, entry, length };
+        renew(r, state.as_mut(), stored);
+    }
+    r.contexts.upstream.cache = Some(state);
+    hit::send(r, passing, protocol, kept).await.ok()
+}
+
+/// Writes the new times, beside the request.
+fn renew(r: &Request, state: &mut State, stored: Stored) {
+    let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
+    let handle = r.worker.handle.clone();
+    let log = r.conf().core.error_log.clone();
+    r.worker.handle.spawn(async move {
+        if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &handle).await {
+            let path = cache.settings.place.path(&key);
+            let (path, cause) = (path.display(), Cause(&error));
+            log.write(Level::Crit, None, format_args!("write() \"{path}\" failed {cause}"));
+        }
+        if let Some(ticket) = ticket {
+            cache.index.release(ticket, None);
+        }
+    });
+}
+
+/// What the old answer's own head says.
+fn stored_verdict<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    protocol: &mut P,
+    old: &Kept,
+    now: i64,
+) -> Verdict {
+    let mut buf = old.entry.head.clone();
+    protocol.restart();
+    let headers = match protocol.head(r, &mut buf) {
+        Ok(Found::Head(answer)) => answer.headers,
+        _ => Vec::new(),
+    };
+    let headers: Vec<(HeaderId, &[u8])> =
+        headers.iter().map(|h| (h.id, h.value.of(&buf))).collect();
+    Verdict::of(headers.into_iter(), passing, now)
+}

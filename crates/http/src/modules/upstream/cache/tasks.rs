@@ -1,0 +1,38 @@
+//! What keeps caches in order, on one loop of the first worker. nginx has processes for it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_cache::{loader, manager};
+use weir_log::{Cause, Level};
+
+use crate::worker::Worker;
+
+/// The loader begins so long after the start, as nginx's does.
+const LOADER: Duration = Duration::from_secs(60);
+
+/// Starts to look after the site's caches.
+pub fn start(worker: &Rc<Worker>) {
+    for cache in &worker.site.caches {
+        let (handle, managed) = (worker.handle.clone(), cache.clone());
+        worker.handle.spawn(async move {
+            loop {
+                let next = manager::run(&managed, &handle).await;
+                handle.sleep(next).await;
+            }
+        });
+        if cache.index.is_warm() {
+            continue;
+        }
+        let (handle, loaded) = (worker.handle.clone(), cache.clone());
+        let log = worker.site.main.core.error_log.clone();
+        worker.handle.spawn(async move {
+            handle.sleep(LOADER).await;
+            if let Err(error) = loader::run(loaded.clone(), handle).await {
+                let path = loaded.settings.place.directory.display();
+                let cause = Cause(&error);
+                log.write(Level::Crit, None, format_args!("opendir() \"{path}\" failed {cause}"));
+            }
+        });
+    }
+}

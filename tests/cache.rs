@@ -1,0 +1,261 @@
+//! `proxy_cache`: what clients get, what is left on the disk, and that nothing half-written is ever served.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use weir_testkit::{Client, Dir, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with a cache before itself: port 0 asks port 1.
+fn start(path: &str, cached: &str, origin: &str) -> Server {
+    start_in(Dir::new(), path, cached, origin)
+}
+
+fn start_in(dir: Dir, path: &str, cached: &str, origin: &str) -> Server {
+    let conf = format!(
+        "worker_processes 2;
+         events {{ }}
+         http {{
+             access_log off;
+             proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m {path};
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 location / {{
+                     proxy_pass http://127.0.0.1:%%PORT1%%;
+                     proxy_cache one;
+                     proxy_cache_valid any 1m;
+                     add_header X-Cache $upstream_cache_status always;
+                     {cached}
+                 }}
+                 location = /status {{ weir_status; }}
+             }}
+             server {{ listen 127.0.0.1:%%PORT1%%; {origin} }}
+         }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
+
+/// Looks again and again: most of what is waited for here shows in answers alone.
+fn eventually(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < end {
+        if done() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+/// Asks until the cache says this: another process may not know at once what one has stored.
+fn get_until(server: &Server, path: &str, status: &str) -> weir_testkit::Response {
+    let mut last = server.get(path);
+    let came = eventually(|| {
+        last = server.get(path);
+        last.header("X-Cache") == Some(status)
+    });
+    assert!(came, "{path} does not become {status}: {last:?}\n{}", server.log());
+    last
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for item in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        match item.path() {
+            path if path.is_dir() => all.extend(files(&path)),
+            path => all.push(path),
+        }
+    }
+    all
+}
+
+/// An answer is on its way for a moment before it is in its file, where other processes see it.
+fn wait_stored(server: &Server, n: usize) {
+    let directory = server.dir().file("cache");
+    assert!(eventually(|| files(&directory).len() == n), "{}", server.log());
+}
+
+#[test]
+fn an_answer_is_kept_and_survives_a_reload() {
+    let server = start("", "", "location / { root %%DIR%%/site; }");
+    let dir = server.dir();
+    dir.write("site/a.txt", "first");
+    let r = server.get("/a.txt");
+    assert_eq!((r.header("X-Cache"), r.body().as_str()), (Some("MISS"), "first"));
+    wait_stored(&server, 1);
+    dir.write("site/a.txt", "second");
+    assert_eq!(get_until(&server, "/a.txt", "HIT").body(), "first");
+    server.reload();
+    let r = server.get("/a.txt");
+    assert_eq!((r.header("X-Cache"), r.body().as_str()), (Some("HIT"), "first"));
+
+    // Who removes the files gets rid of the answers within a second, even of those in memory.
+    for file in files(&dir.file("cache")) {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert!(eventually(|| server.get("/a.txt").body() == "second"));
+}
+
+#[test]
+fn a_damaged_file_is_never_served() {
+    let server = start("memory=0", "", "location / { root %%DIR%%/site; }");
+    let dir = server.dir();
+    let body = "x".repeat(30_000);
+    for (i, damage) in ["cut", "head", "empty", "nonsense"].into_iter().enumerate() {
+        let path = format!("/{i}");
+        dir.write(&format!("site/{i}"), &body);
+        assert_eq!(server.get(&path).body(), body);
+        get_until(&server, &path, "HIT");
+        wait_stored(&server, 1);
+        let [file] = files(&dir.file("cache")).try_into().unwrap();
+        let mut bytes = std::fs::read(&file).unwrap();
+        match damage {
+            "cut" => bytes.truncate(20_000),
+            "head" => bytes[130] ^= 1,
+            "empty" => bytes.clear(),
+            _ => bytes = b"nonsense".repeat(1000),
+        }
+        std::fs::write(&file, bytes).unwrap();
+        let r = server.get(&path);
+        assert_eq!(r.header("X-Cache"), Some("MISS"), "{damage}");
+        assert!(r.body() == body, "{damage}");
+        assert!(eventually(|| std::fs::metadata(&file).is_ok_and(|f| f.len() > 30_000)));
+        assert!(get_until(&server, &path, "HIT").body() == body, "{damage}");
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn without_a_disk_requests_are_served_all_the_same() {
+    let server = start("use_temp_path=off", "", "location / { return 200 answer; }");
+    let dir = server.dir();
+    std::fs::remove_dir_all(dir.file("cache")).unwrap();
+    dir.write("cache", "in the way");
+    for _ in 0..3 {
+        let r = server.get("/a");
+        assert_eq!((r.status, r.body().as_str()), (200, "answer"));
+    }
+    server.wait_log("cannot be stored", 1);
+    assert!(server.get("/status").body().contains("weir_cache_faults_files_total"));
+}
+
+#[test]
+fn one_request_fetches_what_many_wait_for() {
+    let server = start(
+        "",
+        "proxy_cache_lock on; proxy_cache_lock_timeout 20s; proxy_cache_lock_age 20s;",
+        "location / { limit_rate 100k; root %%DIR%%/site; access_log %%DIR%%/origin.log; }",
+    );
+    let dir = server.dir();
+    let body: String = (0..40_000).map(|n| format!("{n:07} ")).collect();
+    dir.write("site/large", &body);
+    let port = server.port();
+    let clients: Vec<_> = (0..8)
+        .map(|_| std::thread::spawn(move || Client::connect(port).get("/large").body()))
+        .collect();
+    for client in clients {
+        assert!(client.join().unwrap() == body);
+    }
+    let origin = std::fs::read_to_string(dir.file("origin.log")).unwrap_or_default();
+    assert_eq!(origin.lines().count(), 1, "{origin}");
+}
+
+#[test]
+fn something_old_is_sent_while_it_is_updated_and_when_it_cannot_be() {
+    let server = start(
+        "",
+        "proxy_cache_use_stale updating error http_500; proxy_cache_background_update on;",
+        "location / { add_header X-Accel-Expires 1; root %%DIR%%/site;
+                      if (-f %%DIR%%/broken) { return 500; } }",
+    );
+    let dir = server.dir();
+    dir.write("site/a", "first");
+    assert_eq!(server.get("/a").body(), "first");
+    wait_stored(&server, 1);
+    dir.write("site/a", "second");
+    assert_eq!(get_until(&server, "/a", "STALE").body(), "first");
+    assert!(eventually(|| server.get("/a").body() == "second"));
+    dir.write("broken", "");
+    assert_eq!(get_until(&server, "/a", "STALE").body(), "second");
+    assert_eq!(server.get("/a").status, 200);
+}
+
+/// Body of an object: every byte follows from its name.
+fn body(name: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| ((i * 31 + name * 7) % 251) as u8).collect()
+}
+
+#[test]
+fn workers_that_are_killed_leave_nothing_half_written() {
+    let dir = Dir::new();
+    let objects = 40u64;
+    let len = |name: u64| 1000 + name as usize * 9000;
+    for name in 0..objects {
+        let path = dir.file(&format!("site/{name}"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, body(name, len(name))).unwrap();
+    }
+    let server = start_in(
+        dir,
+        "memory=0",
+        "proxy_cache_lock on; proxy_buffer_size 4k;",
+        "location / { root %%DIR%%/site; }",
+    );
+    let port = server.port();
+    let over = Arc::new(AtomicBool::new(false));
+    let served = Arc::new(AtomicU64::new(0));
+    let clients: Vec<_> = (0..4u64)
+        .map(|seed| {
+            let (over, served) = (over.clone(), served.clone());
+            std::thread::spawn(move || {
+                let mut n = seed * 17;
+                while !over.load(Ordering::Relaxed) {
+                    n = n.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let name = (n >> 33) % objects;
+                    // A connection to a worker that is killed breaks: that is no wrong answer.
+                    let Ok(mut client) = Client::try_connect(port) else { continue };
+                    let text = format!("GET /{name} HTTP/1.1\r\nHost: a\r\n\r\n");
+                    if client.try_send(text).is_err() {
+                        continue;
+                    }
+                    if let Ok(r) = client.try_response()
+                        && r.status == 200
+                    {
+                        assert!(r.bytes == body(name, len(name)), "object {name}: {r:?}");
+                        served.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    for round in 0..10 {
+        let before = served.load(Ordering::Relaxed);
+        assert!(eventually(|| served.load(Ordering::Relaxed) >= before + 5));
+        for worker in server.workers() {
+            let pid = Pid::from_raw(worker).unwrap();
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // Everything that is there is whole, and nothing of it stays by accident.
+        if round % 3 == 2 {
+            for file in files(&server.dir().file("cache")) {
+                let _ = std::fs::remove_file(file);
+            }
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().unwrap();
+    }
+    let named = |f: &PathBuf| f.extension().is_none();
+    let stored: Vec<_> = files(&server.dir().file("cache")).into_iter().filter(named).collect();
+    let bodies: HashSet<Vec<u8>> = (0..objects).map(|name| body(name, len(name))).collect();
+    for file in stored {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(bodies.iter().any(|body| bytes.ends_with(body)), "{}", file.display());
+    }
+}
