@@ -63,17 +63,29 @@ impl Drop for Leave {
 }
 
 /// Makes requests until there are no more to make.
-pub(crate) async fn run(site: Rc<Site>, seed: u64) {
+pub(crate) async fn run(site: Rc<Site>, order: u32) {
     let _leave = Leave(Rc::clone(&site));
-    let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let random = (u64::from(order) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let free = Instant::now();
     let mut client = Client { site, line: None, reader: Reader::default(), random, free };
+    if let Some(gap) = client.site.plan.connect_first {
+        client.arrive(gap.saturating_mul(order)).await;
+    }
     while let Some(start) = client.site.schedule.claim(Instant::now()) {
         client.serve(start).await;
     }
 }
 
 impl Client {
+    /// Connects `after` a while, and waits for the first request's time.
+    async fn arrive(&mut self, after: Duration) {
+        let h = self.site.h.clone();
+        h.sleep(after).await;
+        // Whoever cannot connect tries again with the first request, where failures count.
+        let _ = self.connect(self.site.plan.calls.first().map_or(0, |call| call.peer)).await;
+        h.sleep_until(self.site.schedule.began).await;
+    }
+
     async fn serve(&mut self, start: Start) {
         let site = Rc::clone(&self.site);
         if let Some(at) = start.intended {

@@ -94,7 +94,10 @@ pub fn run(plan: &Plan, watcher: &mut dyn Watcher) -> io::Result<Outcome> {
     }
     let connections = connections(plan);
     let threads = plan.threads.clamp(1, connections);
-    let began = Instant::now();
+    let now = Instant::now();
+    let gap = plan.connect_first.unwrap_or_default();
+    let ahead = gap.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX));
+    let began = now.checked_add(ahead).unwrap_or(now);
     let schedule = Arc::new(Schedule::new(plan, began));
     let (sender, news) = channel();
     let mut done = Vec::with_capacity(threads);
@@ -174,7 +177,9 @@ fn thread(
         live: Cell::new(connections),
     });
     for i in 0..connections as u64 {
-        h.spawn(client::run(Rc::clone(&site), 1 + (n << 32) + i));
+        // Connections of all threads take turns in their order.
+        let order = u32::try_from(i * site.plan.threads.max(1) as u64 + n).unwrap_or(u32::MAX);
+        h.spawn(client::run(Rc::clone(&site), order));
     }
     event_loop.run(&mut Owner { site: Rc::clone(&site), done })?;
     site.hand_over(site.samples.take());

@@ -53,6 +53,9 @@ pub(crate) struct Options {
     /// Requests sent at once on a connection
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: usize,
+    /// Open all connections before the first request, so far apart
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    connect_first: Option<Duration>,
     /// A header line of each request: "Name: value"
     #[arg(short = 'H', long = "header", value_name = "LINE")]
     headers: Vec<String>,
@@ -124,6 +127,7 @@ impl Options {
             return Err("--pipeline and --rate contradict each other".to_owned());
         }
         plan.timeout = self.timeout;
+        plan.connect_first = self.connect_first;
         plan.samples = self.raw;
         Ok(plan)
     }

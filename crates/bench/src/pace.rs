@@ -23,7 +23,7 @@ use crate::{Pace, Plan};
 pub(crate) struct Schedule {
     claimed: AtomicU64,
     limit: u64,
-    began: Instant,
+    pub(crate) began: Instant,
     pub(crate) end: Option<Instant>,
     rate: Option<f64>,
 }

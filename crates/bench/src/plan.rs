@@ -68,6 +68,9 @@ pub struct Plan {
     pub pipeline: usize,
     /// Longest wait for a connection, and for an answer.
     pub timeout: Duration,
+    /// Open all connections before the first request, one after another, so far apart: as idle
+    /// visitors come. Time and rate count from the first request.
+    pub connect_first: Option<Duration>,
     /// Hand each answer to the watcher.
     pub samples: bool,
 }
@@ -113,6 +116,7 @@ impl Plan {
             closing: Closing::Never,
             pipeline: 1,
             timeout: Duration::from_secs(30),
+            connect_first: None,
             samples: false,
         };
         plan.add(urls, &Shape::default(), to.is_some())?;

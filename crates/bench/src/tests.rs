@@ -164,6 +164,15 @@ fn a_rate_is_kept() {
     assert!(run.elapsed >= Duration::from_millis(199));
 }
 
+#[test]
+fn connections_may_come_first() {
+    let mut plan = plan(answers(OK), 40, 4);
+    plan.connect_first = Some(Duration::from_millis(2));
+    let run = outcome(&plan);
+    assert_eq!((run.tally.requests(), run.tally.errors()), (40, 0));
+    assert_eq!(run.tally.connect.len(), 4);
+}
+
 struct Samples(Vec<Sample>);
 
 impl Watcher for Samples {

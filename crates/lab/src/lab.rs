@@ -24,12 +24,14 @@ pub(crate) struct Load {
     pub(crate) pace: Pace,
     pub(crate) requests: Option<u64>,
     pub(crate) time: Duration,
+    /// All connections before the first request, so far apart.
+    pub(crate) connect_first: Option<Duration>,
 }
 
 impl Load {
     /// A closed loop for some time.
     pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Load {
-        Load { connections, closing, pace: Pace::Closed, requests: None, time }
+        Load { connections, closing, pace: Pace::Closed, requests: None, time, connect_first: None }
     }
 }
 
@@ -82,6 +84,7 @@ impl Lab {
             Plan::get(&[url], Some(&server.address().into())).map_err(|e| e.to_string())?;
         (plan.connections, plan.closing, plan.pace) = (load.connections, load.closing, load.pace);
         (plan.requests, plan.duration) = (load.requests, Some(load.time));
+        plan.connect_first = load.connect_first;
         plan.timeout = Duration::from_secs(10);
         weir_bench::run(&plan, &mut Eye { bar: &self.bar, during }).map_err(|e| e.to_string())
     }

@@ -8,6 +8,7 @@ mod reload;
 mod reorder;
 mod sharding;
 mod shutdown;
+mod sim;
 mod spread;
 mod workers;
 
@@ -38,6 +39,7 @@ pub(crate) const ALL: &[Experiment] = &[
     reload::EXPERIMENT,
     backends::EXPERIMENT,
     shutdown::EXPERIMENT,
+    sim::EXPERIMENT,
 ];
 
 /// weir's policies with the names that the published experiments use.
