@@ -75,7 +75,11 @@ impl Identity {
 
     /// Signing with this key takes so long that others should not wait for it.
     pub fn is_slow(&self) -> bool {
-        self.key.key.algorithm() == SignatureAlgorithm::RSA
+        self.kind() == SignatureAlgorithm::RSA
+    }
+
+    fn kind(&self) -> SignatureAlgorithm {
+        self.key.key.algorithm()
     }
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
@@ -128,7 +132,7 @@ pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 /// What a server's TLS is to be.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// Certificates; the first that the client understands is shown.
+    /// Certificates of different kinds of keys; the client's order decides which is shown.
     pub identities: Vec<Identity>,
     /// Versions of the protocol.
     pub versions: Versions,
@@ -169,7 +173,7 @@ impl ServerSettings {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(authorities) => Arc::new(AskClient { hints: hints(authorities) }),
         };
-        let resolver = Arc::new(Resolver(self.identities.clone()));
+        let resolver = Arc::new(Resolver::new(&self.identities));
         let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
         config.ignore_client_order = self.prefer_server_ciphers;
         config.alpn_protocols = self.alpn.clone();
@@ -226,14 +230,32 @@ fn hints(authorities: &[Vec<u8>]) -> Vec<DistinguishedName> {
     names
 }
 
-/// Shows the first certificate that the client can check.
+/// Shows the certificate that the client likes best to check.
 #[derive(Debug)]
 struct Resolver(Vec<Identity>);
 
+impl Resolver {
+    /// Of certificates with one kind of key the last counts, as with OpenSSL.
+    fn new(all: &[Identity]) -> Resolver {
+        let mut kept: Vec<Identity> = Vec::new();
+        for new in all {
+            match kept.iter_mut().find(|old| old.kind() == new.kind()) {
+                Some(old) => *old = new.clone(),
+                None => kept.push(new.clone()),
+            }
+        }
+        Resolver(kept)
+    }
+}
+
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let schemes = hello.signature_schemes();
-        let suited = self.0.iter().find(|identity| identity.suits(schemes));
-        suited.or(self.0.first()).map(Identity::certified)
+        let best = match self.0.as_slice() {
+            [only] => Some(only),
+            several => hello.signature_schemes().iter().find_map(|scheme| {
+                several.iter().find(|identity| identity.suits(std::slice::from_ref(scheme)))
+            }),
+        };
+        best.or(self.0.first()).map(Identity::certified)
     }
 }
