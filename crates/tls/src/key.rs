@@ -1,4 +1,5 @@
-//! Private keys from PEM, encrypted ones too (PKCS#8 with PBES2, as OpenSSL writes them since 3.0).
+//! Private keys from PEM, encrypted ones too: PKCS#8 with PBES2, as OpenSSL writes them since 3.0, and what it wrote
+//! before.
 
 use std::num::NonZeroU32;
 
@@ -6,6 +7,7 @@ use aws_lc_rs::cipher::UnboundCipherKey;
 use aws_lc_rs::cipher::{AES_128, AES_192, AES_256, DecryptionContext, PaddedBlockDecryptingKey};
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::pbkdf2;
+use md5::{Digest, Md5};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
 use crate::pem::{self, Section};
@@ -16,28 +18,35 @@ pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>
     let sections = pem::sections(text).map_err(str::to_owned)?;
     let section = sections.iter().find(|s| s.label.ends_with("PRIVATE KEY"));
     let Section { label, headers, der } = section.ok_or("no start line")?;
-    if headers.iter().any(|(name, value)| name == "Proc-Type" && value.contains("ENCRYPTED")) {
-        return Err("the key is encrypted in the traditional format; \
-                    weir reads encrypted keys in PKCS#8 (openssl pkcs8 -topk8)"
-            .to_owned());
-    }
+    let opened;
+    let der = match headers.iter().find(|(name, _)| name == "DEK-Info") {
+        None => der,
+        Some((_, how)) => {
+            let old = Old::parse(how, der).ok_or("unsupported encryption of the key")?;
+            opened = try_each(passwords, |password| old.open(password))?;
+            &opened
+        }
+    };
     match label.as_str() {
         "PRIVATE KEY" => Ok(PrivatePkcs8KeyDer::from(der.clone()).into()),
         "RSA PRIVATE KEY" => Ok(PrivatePkcs1KeyDer::from(der.clone()).into()),
         "EC PRIVATE KEY" => Ok(PrivateSec1KeyDer::from(der.clone()).into()),
         "ENCRYPTED PRIVATE KEY" => {
             let sealed = Sealed::parse(der).ok_or("unsupported encryption of the key")?;
-            let open = passwords.iter().find_map(|password| sealed.open(password));
-            match open {
-                Some(plain) => Ok(PrivatePkcs8KeyDer::from(plain).into()),
-                None if passwords.is_empty() => Err("the key is encrypted, and no \
-                                                     \"ssl_password_file\" opens it"
-                    .to_owned()),
-                None => Err("bad decrypt".to_owned()),
-            }
+            let plain = try_each(passwords, |password| sealed.open(password))?;
+            Ok(PrivatePkcs8KeyDer::from(plain).into())
         }
         other => Err(format!("\"{other}\" is not supported")),
     }
+}
+
+fn try_each(
+    passwords: &[Vec<u8>],
+    open: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Result<Vec<u8>, String> {
+    let without = "the key is encrypted, and no \"ssl_password_file\" opens it";
+    let error = if passwords.is_empty() { without } else { "bad decrypt" };
+    passwords.iter().find_map(|password| open(password)).ok_or_else(|| error.to_owned())
 }
 
 /// The lines of a password file; nginx takes them in order, too.
@@ -95,14 +104,59 @@ impl<'a> Sealed<'a> {
     fn open(&self, password: &[u8]) -> Option<Vec<u8>> {
         let mut key = vec![0; self.key_len];
         pbkdf2::derive(self.hash, self.rounds, self.salt, password, &mut key);
-        let key = UnboundCipherKey::new(self.cipher, &key).ok()?;
-        let key = PaddedBlockDecryptingKey::cbc_pkcs7(key).ok()?;
-        let mut body = self.body.to_vec();
-        let context = DecryptionContext::Iv128(FixedLength::from(&self.iv));
-        let plain = key.decrypt(&mut body, context).ok()?.to_vec();
-        // A wrong password passes the padding now and then, but not this.
-        Reader::new(&plain).expect(der::SEQUENCE).filter(|v| v.whole.len() == plain.len())?;
-        Some(plain)
+        decrypt(self.cipher, &key, &self.iv, self.body)
+    }
+}
+
+fn decrypt(
+    cipher: &'static aws_lc_rs::cipher::Algorithm,
+    key: &[u8],
+    iv: &[u8; 16],
+    body: &[u8],
+) -> Option<Vec<u8>> {
+    let key = UnboundCipherKey::new(cipher, key).ok()?;
+    let key = PaddedBlockDecryptingKey::cbc_pkcs7(key).ok()?;
+    let mut body = body.to_vec();
+    let context = DecryptionContext::Iv128(FixedLength::from(iv));
+    let plain = key.decrypt(&mut body, context).ok()?.to_vec();
+    // A wrong password passes the padding now and then, but not this.
+    Reader::new(&plain)
+        .next()
+        .filter(|v| v.tag == der::SEQUENCE && v.whole.len() == plain.len())?;
+    Some(plain)
+}
+
+/// A key sealed as OpenSSL did before PKCS#8: the key of an AES in CBC is one round of MD5.
+struct Old<'a> {
+    cipher: &'static aws_lc_rs::cipher::Algorithm,
+    key_len: usize,
+    iv: [u8; 16],
+    body: &'a [u8],
+}
+
+impl<'a> Old<'a> {
+    /// `how` is `AES-256-CBC,` and the initialisation vector in hexadecimal.
+    fn parse(how: &str, body: &'a [u8]) -> Option<Self> {
+        let (name, iv) = how.split_once(',')?;
+        let (cipher, key_len) = match name.trim() {
+            "AES-128-CBC" => (&AES_128, 16),
+            "AES-192-CBC" => (&AES_192, 24),
+            "AES-256-CBC" => (&AES_256, 32),
+            _ => return None,
+        };
+        let iv: u128 = u128::from_str_radix(iv.trim(), 16).ok()?;
+        Some(Old { cipher, key_len, iv: iv.to_be_bytes(), body })
+    }
+
+    fn open(&self, password: &[u8]) -> Option<Vec<u8>> {
+        let salt = self.iv.get(..8)?;
+        let (mut key, mut last) = (Vec::new(), Vec::new());
+        while key.len() < self.key_len {
+            let digest = Md5::new().chain_update(&last).chain_update(password).chain_update(salt);
+            last = digest.finalize().to_vec();
+            key.extend_from_slice(&last);
+        }
+        decrypt(self.cipher, key.get(..self.key_len)?, &self.iv, self.body)
     }
 }
 

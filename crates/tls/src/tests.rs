@@ -99,12 +99,13 @@ fn names_of_hosts_are_found() {
 
 #[test]
 fn a_sealed_key_needs_its_password() {
-    let load = |lines: &[u8]| {
-        Identity::load(data!("self.pem"), data!("self.sealed.key"), &passwords(lines)).map(drop)
-    };
-    assert_eq!(load(b"wrong\nweir\n"), Ok(()));
-    assert_eq!(load(b"wrong\n").unwrap_err().1, "bad decrypt");
-    assert!(load(b"").unwrap_err().1.contains("ssl_password_file"));
+    for key in [data!("self.sealed.key"), data!("self.old.key")] {
+        let load =
+            |lines: &[u8]| Identity::load(data!("self.pem"), key, &passwords(lines)).map(drop);
+        assert_eq!(load(b"wrong\nweir\n"), Ok(()));
+        assert_eq!(load(b"wrong\n").unwrap_err().1, "bad decrypt");
+        assert!(load(b"").unwrap_err().1.contains("ssl_password_file"));
+    }
     let other = Identity::load(data!("self.pem"), data!("leaf.key"), &[]).unwrap_err();
     assert_eq!(other.1, "key values mismatch");
 }
