@@ -85,3 +85,14 @@ fn experiments_leave_findings_and_a_page() {
     let page = dir.read("report.html");
     assert!(page.contains("<svg") && !page.contains("src="));
 }
+
+#[test]
+fn the_doctor_advises() {
+    let dir = Dir::new();
+    dir.write("nginx.conf", "worker_processes 2; events { accept_balance exclusive; } http { }");
+    let conf = dir.file("nginx.conf").display().to_string();
+    let output = run(WEIR, ["lab", "doctor", "--brief", "-c", &conf]);
+    let text = stdout(&output);
+    assert!(text.contains("Use accept_balance "), "{text}");
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("asks for exclusive."));
+}

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (900, 480);
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xd6, 0x27, 0x28),
     RGBColor(0x2c, 0xa0, 0x2c),
@@ -14,6 +14,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x17, 0xbe, 0xcf),
     RGBColor(0x8c, 0x56, 0x4b),
     RGBColor(0x7f, 0x7f, 0x7f),
+    RGBColor(0xe3, 0x77, 0xc2),
+    RGBColor(0xbc, 0xbd, 0x22),
+    RGBColor(0x39, 0x3b, 0x79),
+    RGBColor(0xad, 0x49, 0x4a),
 ];
 
 fn text_of(e: impl Display) -> String {

@@ -38,6 +38,15 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "weir-lab")]
         dir: PathBuf,
     },
+    /// Measures the ways to accept with the worker count of a configuration, and advises
+    Doctor {
+        /// The configuration
+        #[arg(short, value_name = "FILE")]
+        conf: PathBuf,
+        /// A second or two; the figures mean little
+        #[arg(long)]
+        brief: bool,
+    },
     /// Makes one page, report.html, of all findings
     Report {
         /// Where the findings are
@@ -62,6 +71,7 @@ pub fn lab(args: &[OsString]) -> i32 {
             Ok(())
         }
         Command::Run { names, servers, brief, dir } => run(&names, &servers, brief, &dir),
+        Command::Doctor { conf, brief } => advise(&conf, brief),
         Command::Report { dir } => report(&dir),
     };
     match done {
@@ -101,6 +111,14 @@ fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<
     lab.bar.finish_and_clear();
     println!("{}", report::machine());
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn advise(conf: &Path, brief: bool) -> Result<(), String> {
+    let lab = Lab { programs: usual()?, brief, bar: ProgressBar::new_spinner() };
+    let advice = crate::doctor::advise(&lab, conf);
+    lab.bar.finish_and_clear();
+    println!("{}\n{}", advice?, report::machine());
+    Ok(())
 }
 
 fn report(dir: &Path) -> Result<(), String> {

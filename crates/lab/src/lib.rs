@@ -5,6 +5,7 @@
 //! pictures, raw data. Nothing here is known to the server.
 
 mod command;
+mod doctor;
 mod experiments;
 mod finding;
 mod lab;

@@ -53,3 +53,12 @@ fn the_page_holds_what_was_found() {
     assert!(page.contains("a &lt; b") && page.contains("<figure><svg></svg></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
 }
+
+#[test]
+fn the_doctor_reads_the_shape() {
+    let text = b"worker_processes 3; worker_threads 2; events { accept_balance rotate=4; }";
+    let tree = weir_conf::read_text(std::path::Path::new("/nginx.conf"), text);
+    let shape = crate::doctor::shape(&tree.main);
+    let policy = Some("rotate=4".to_owned());
+    assert_eq!(shape, crate::doctor::Shape { processes: 3, threads: 2, policy });
+}

@@ -27,7 +27,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let load = Load { pace: Pace::Open { rate: 200.0 }, ..Load::closed(20, Closing::Always, time) };
     let mut finding = Finding::default();
     let mut table = Table::new(&["", "sleeps per connection", "CPU µs per connection"]);
-    let (mut labels, mut sleeps) = (Vec::new(), Vec::new());
+    let mut picture = Vec::new();
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
         let server = Running::start(&subject, &setup)?;
@@ -40,12 +40,11 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(cpu);
         let micros = cpu.as_secs_f64() * 1e6 / connections;
         table.row(&[subject.label.clone(), format!("{slept:.2}"), format!("{micros:.0}")]);
-        labels.push(subject.label);
-        sleeps.push(slept);
+        picture.push((subject.label, vec![slept]));
     }
     finding.table("sleeps", &table);
-    let series = [("sleeps".to_owned(), sleeps)];
-    let svg = weir_bench::plot::bars("Sleeps per connection", "sleeps", &labels, &series);
+    let labels = ["eight workers".to_owned()];
+    let svg = weir_bench::plot::bars("Sleeps per connection", "sleeps", &labels, &picture);
     finding.picture("sleeps", svg);
     finding.remark(
         "Eight workers, 200 connections a second with a request each. Counted is how often workers went \
