@@ -386,8 +386,7 @@ fn certificates_are_found_by_the_name_that_a_client_asks_for() {
     // There was room for one.
     let refused = Tls::connect(&server, &config, NAME).send("GET / HTTP/1.1\r\n\r\n");
     assert!(refused.is_err());
-    server
-        .wait_log(&format!("cannot load certificate key \"{NAME}.key\": BIO_new_file() failed"), 1);
+    server.wait_log(&format!("/{NAME}.key\": BIO_new_file() failed"), 1);
 }
 
 #[test]
@@ -408,5 +407,5 @@ fn servers_are_shown_certificates_that_the_request_names() {
         assert_eq!(server.get(&format!("/?a={name}")).body(), subject);
     }
     assert_eq!(server.get("/?a=nobody").status, 500);
-    server.wait_log("cannot load certificate \"nobody.pem\"", 1);
+    server.wait_log("/nobody.pem\": BIO_new_file() failed", 1);
 }

@@ -106,7 +106,7 @@ fn identities(conf: &Conf, setup: &mut Setup<'_>) -> Result<Vec<Identity>, Error
     for (certificate, key) in conf.certificates.iter().zip(&conf.keys) {
         let mut identity = load::identity(setup, certificate, key, &conf.passwords)?;
         if identity.is_expired() {
-            let name = String::from_utf8_lossy(&certificate.name);
+            let name = load::shown(setup.inputs.conf_prefix, &certificate.name);
             let warning = format!("the certificate \"{name}\" has expired");
             setup.warnings.push(certificate.at.warning(warning));
         }
@@ -128,7 +128,7 @@ fn staple(conf: &Conf, setup: &mut Setup<'_>, identity: &mut Identity) -> Result
         }
         return Ok(());
     };
-    let name = String::from_utf8_lossy(&file.name);
+    let name = load::shown(setup.inputs.conf_prefix, &file.name);
     let response = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
     let response = response
         .map_err(|error| file.at.error(format!("BIO_new_file(\"{name}\") failed {error}")))?;

@@ -25,7 +25,8 @@ pub fn passwords(setup: &mut Setup<'_>, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, E
     let Some(file) = named(d) else { return Ok(Arc::default()) };
     let text = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
     let text = text.map_err(|error| {
-        d.error(format!("open() \"{}\" failed {error}", String::from_utf8_lossy(&file.name)))
+        let name = super::load::shown(setup.inputs.conf_prefix, &file.name);
+        d.error(format!("open() \"{name}\" failed {error}"))
     })?;
     Ok(Arc::new(weir_tls::passwords(&text)))
 }

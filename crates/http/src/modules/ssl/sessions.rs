@@ -79,7 +79,7 @@ pub fn tickets(conf: &Conf, setup: &mut Setup<'_>) -> Result<Option<TicketSecret
     }
     let mut keys = Vec::new();
     for file in &conf.ticket_keys {
-        let name = String::from_utf8_lossy(&file.name);
+        let name = super::load::shown(setup.inputs.conf_prefix, &file.name);
         let key = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
         let key =
             key.map_err(|error| file.at.error(format!("open() \"{name}\" failed {error}")))?;
