@@ -133,7 +133,7 @@ impl Running {
     }
 
     /// Who served what; the server ends, so that its log is complete.
-    pub(crate) fn served(mut self) -> Served {
+    pub(crate) fn served(mut self) -> Result<Served, String> {
         self.signal(Signal::QUIT);
         self.wait_end();
         let log = fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
@@ -146,7 +146,10 @@ impl Running {
                 *served.connections.entry(who.to_owned()).or_default() += 1;
             }
         }
-        served
+        if served.requests.is_empty() {
+            return Err(format!("{} logged no request", self.subject.label));
+        }
+        Ok(served)
     }
 
     fn signal(&self, signal: Signal) {

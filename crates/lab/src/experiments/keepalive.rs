@@ -46,7 +46,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
                 ..Load::closed(connections, Closing::Never, time)
             };
             let outcome = lab.load(&server, &load, &mut |_| {})?;
-            let landed = padded(server.served().connections.into_values(), WORKERS);
+            let landed = padded(server.served()?.connections.into_values(), WORKERS);
             table.row(&[
                 subject.label.clone(),
                 connections.to_string(),

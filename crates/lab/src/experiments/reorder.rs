@@ -45,7 +45,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         let before: Duration = server.cpu().into_iter().sum();
         let outcome = lab.load(&server, &load, &mut |_| {})?;
         let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);
-        let requests = padded(server.served().requests.into_values(), WORKERS);
+        let requests = padded(server.served()?.requests.into_values(), WORKERS);
         let shares: Vec<f64> = requests.iter().map(|&n| n as f64).collect();
         let per_cpu = outcome.tally.requests() as f64 / cpu.as_secs_f64().max(1e-9);
         table.row(&[

@@ -48,7 +48,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         let percent = |t: Duration| 100.0 * t.as_secs_f64() / outcome.elapsed.as_secs_f64();
         let mut cpu: Vec<f64> = spent.map(percent).collect();
         cpu.sort_by(|a, b| b.total_cmp(a));
-        let requests = padded(server.served().requests.into_values(), WORKERS);
+        let requests = padded(server.served()?.requests.into_values(), WORKERS);
         let shares: Vec<f64> = requests.iter().map(|&n| n as f64).collect();
         let ends = |all: &[f64]| (*all.first().unwrap_or(&0.0), *all.last().unwrap_or(&0.0));
         let ((cpu_most, cpu_least), (most, least)) = (ends(&cpu), ends(&shares));
