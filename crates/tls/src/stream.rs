@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::task::Poll;
 
 use weir_engine::{Chain, Handle, Segment, Stream};
 
@@ -13,6 +14,10 @@ use crate::hello::HandshakeError;
 const READ: usize = 17 * 1024;
 /// Shorter pieces of memory are put together into one record of this size.
 const RECORD: usize = 16 * 1024;
+/// After so many reads of records that carry nothing, others get their turn.
+const EMPTY_READS: usize = 4;
+/// A peer that sends so many of them means no good.
+const MOST_EMPTY: u32 = 64;
 /// At the most this much becomes records before some of it is sent.
 const BATCH: usize = 64 * 1024;
 
@@ -28,6 +33,8 @@ struct State {
     owed: u64,
     /// The peer sent what cannot be read, or the socket failed.
     broken: bool,
+    /// So many reads one after another were whole records that carried nothing.
+    empty: u32,
 }
 
 /// A connected socket with TLS on it. As with [`Stream`], one task may receive and another may send.
@@ -42,7 +49,7 @@ pub(crate) async fn handshake(
     connection: Connection,
     offload: bool,
 ) -> Result<Secured, HandshakeError> {
-    let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false };
+    let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
     let (mut state, mut plain, mut offload) = (Box::new(state), Vec::new(), offload);
     loop {
         let step = move || {
@@ -136,7 +143,7 @@ impl TlsStream {
     }
 
     fn receive(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
-        loop {
+        for _ in 0..EMPTY_READS {
             let mut state = self.state.borrow_mut();
             if state.connection.peer_closed {
                 return Ok(Some(0));
@@ -160,14 +167,19 @@ impl TlsStream {
                 return Ok(Some(n));
             }
         }
+        Ok(None)
     }
 
     /// Receives as [`Stream::recv`]; see [`TlsStream::try_recv`].
     pub async fn recv(&self, mut buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        let mut again = false;
         loop {
             match self.try_recv(&mut buf).transpose() {
                 Some(result) => return (result, buf),
                 None => {
+                    if std::mem::replace(&mut again, true) {
+                        give_way().await;
+                    }
                     if let Err(error) = self.stream.readable().await {
                         return (Err(error), buf);
                     }
@@ -179,8 +191,11 @@ impl TlsStream {
     /// Waits until there is something to receive, the end included, or until the deadline. Records that carry
     /// nothing for the caller, such as tickets, do not end it.
     pub async fn readable(&self) -> io::Result<()> {
-        let mut early = Vec::new();
+        let (mut early, mut again) = (Vec::new(), false);
         while !self.has_unread() {
+            if std::mem::replace(&mut again, true) {
+                give_way().await;
+            }
             self.socket().readable().await?;
             let received = self.receive(&mut early)?;
             let connection = &mut self.state.borrow_mut().connection;
@@ -206,9 +221,14 @@ impl TlsStream {
             let _ = self.stream.try_send(&mut state.outgoing);
         }
         state.broken |= result.is_err();
+        let n = buf.len() - before;
+        state.empty = if n == 0 && incoming.is_empty() { state.empty + 1 } else { 0 };
+        let flood = state.empty > MOST_EMPTY;
         drop(state);
         self.keep(incoming);
-        let n = buf.len() - before;
+        if flood {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too many empty records"));
+        }
         match result {
             // What came before the fault is good.
             Err(error) if n == 0 => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -315,4 +335,17 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Lets other tasks go first: a peer that sends nothing but empty records must not hold the loop.
+async fn give_way() {
+    let mut gave = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut gave, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
