@@ -24,7 +24,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "ssl_certificate_cache",
         ssl.certificate_cache,
         kept::read,
-        "How many certificates with variables in their names a loop keeps, and how long."
+        "How many certificates and keys with variables in their names a loop keeps, and how long."
     ),
     Directive {
         name: "ssl_password_file",

@@ -52,8 +52,11 @@ impl<T: Clone> Loaded<T> {
     /// Keeps one more of these settings; who has waited longest to be used again goes.
     pub fn keep(&self, key: Key, value: T, keep: &Keep, now: Instant) {
         let mut entries = self.0.borrow_mut();
-        while entries.keys().filter(|k| k.0 == key.0).count() as u64 >= keep.max {
-            let own = entries.iter().filter(|(k, _)| k.0 == key.0);
+        // nginx counts certificates and keys, each.
+        let weight = |k: &Key| 2 * k.1.len() as u64;
+        let others = |k: &&Key| k.0 == key.0 && **k != key;
+        while entries.keys().filter(others).map(weight).sum::<u64>() + weight(&key) > keep.max {
+            let own = entries.iter().filter(|(k, _)| others(k));
             let oldest = own.min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());
             let Some(oldest) = oldest else { break };
             entries.remove(&oldest);
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn who_is_not_used_goes_first() {
-        let keep = Keep { max: 2, inactive: 10 * SECOND, valid: 60 * SECOND };
+        let keep = Keep { max: 4, inactive: 10 * SECOND, valid: 60 * SECOND };
         let (loaded, now) = (Loaded::default(), Instant::now());
         loaded.keep(key("a"), 'a', &keep, now);
         loaded.keep(key("b"), 'b', &keep, now + SECOND);

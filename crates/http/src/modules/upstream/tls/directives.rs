@@ -90,7 +90,7 @@ macro_rules! tls_directives {
                 "ssl_certificate_cache",
                 cache,
                 $crate::modules::ssl::kept::read,
-                "How many certificates with variables in their names a loop keeps, and how long."
+                "How many certificates and keys with variables in their names a loop keeps, and how long."
             ),
             one!("ssl_password_file", "Passwords of the key, one a line.", |tls, setup, d| {
                 tls.passwords = read::passwords(setup, d)?;
