@@ -154,15 +154,22 @@ impl Request {
             Some(line) => out.extend_from_slice(line),
             None => write_status(response.status, out),
         }
-        out.extend_from_slice(b"\r\nServer: ");
-        match &response.server {
-            Some(server) => out.extend_from_slice(server),
-            None => out.extend_from_slice(self.conf().core.server_tokens.signature()),
+        let server = response.server.as_deref();
+        let server = server.unwrap_or_else(|| self.conf().core.server_tokens.signature());
+        if !server.is_empty() {
+            out.extend_from_slice(b"\r\nServer: ");
+            out.extend_from_slice(server);
         }
-        out.extend_from_slice(b"\r\nDate: ");
-        match &response.date {
-            Some(date) => out.extend_from_slice(date),
-            None => self.worker.write_date(out),
+        match response.date.as_deref() {
+            None => {
+                out.extend_from_slice(b"\r\nDate: ");
+                self.worker.write_date(out);
+            }
+            Some(b"") => {}
+            Some(date) => {
+                out.extend_from_slice(b"\r\nDate: ");
+                out.extend_from_slice(date);
+            }
         }
         if !response.content_type.is_empty() {
             out.extend_from_slice(b"\r\nContent-Type: ");

@@ -29,9 +29,9 @@ pub struct Response {
     pub etag: Option<Vec<u8>>,
     /// `Location`; a value that begins with a slash may be made absolute.
     pub location: Option<Vec<u8>>,
-    /// An upstream's or handler's own `Server`; none shows weir's.
+    /// An upstream's or handler's own `Server`; `None` shows weir's, and an empty one shows none.
     pub server: Option<Vec<u8>>,
-    /// An upstream's own `Date`.
+    /// An upstream's own `Date`; an empty one shows none.
     pub date: Option<Vec<u8>>,
     /// `Content-Encoding` as far as filters must know it.
     pub content_encoding: Option<Vec<u8>>,

@@ -7,6 +7,7 @@ modules! {
         "worker_threads", MAIN,   ONE,           ONCE, Warn;
         "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
         "blocked_threshold", HSL, MSEC,          ONCE, Warn;
+        "proxy_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "work",           HSL,    TWO,           ONCE, Emerg;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }

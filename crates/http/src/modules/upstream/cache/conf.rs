@@ -26,6 +26,8 @@ pub struct Caching {
     pub bypass: Vec<Template>,
     /// `..._no_cache`
     pub no_cache: Vec<Template>,
+    /// `..._cache_purge`
+    pub purge: Vec<Template>,
     /// `..._cache_methods`
     pub methods: Vec<Method>,
     /// `..._cache_min_uses`
@@ -72,6 +74,7 @@ impl Default for Caching {
             valid: Vec::new(),
             bypass: Vec::new(),
             no_cache: Vec::new(),
+            purge: Vec::new(),
             methods: vec![Method::Get, Method::Head],
             min_uses: 1,
             max_range_offset: None,
@@ -265,6 +268,12 @@ macro_rules! cache_directives {
                 no_cache,
                 cache::predicates,
                 "Values of which one keeps an answer out of the cache."
+            ),
+            list!(
+                "cache_purge",
+                purge,
+                cache::predicates,
+                "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so."
             ),
             one!("cache_methods", "Methods whose answers are kept.", |s, d| {
                 caching(s).methods = cache::methods(d);

@@ -283,15 +283,11 @@ async fn join(
     if entry.key != state.text {
         return None;
     }
-    if let Some(of) = entry.variant {
-        let wanted = variant(r, &state.main, &entry.vary);
-        if of != wanted {
-            return Some(Looked::Variant(wanted));
-        }
-    }
-    let reader = fill.reader()?;
-    state.status = Status::Hit;
-    Some(Looked::End(Found::Kept(Kept { entry, part: Part::Coming(reader, length) })))
+    let part = match fill.in_memory() {
+        Some(bytes) => Part::Memory(bytes),
+        None => Part::Coming(fill.reader()?, length),
+    };
+    Some(judge(r, passing, state, Kept { entry, part }))
 }
 
 /// The variant of an answer for this request.

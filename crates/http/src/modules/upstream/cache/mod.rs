@@ -9,6 +9,7 @@ mod hit;
 mod judge;
 mod lookup;
 mod path;
+mod purge;
 mod relay;
 mod stale;
 mod tasks;
@@ -136,6 +137,10 @@ pub async fn look<P: Protocol>(
     protocol: &mut P,
 ) -> Looked {
     let caching = &*passing.caching;
+    if !caching.purge.is_empty() && Template::any_is_true(&caching.purge, r) {
+        r.contexts.upstream.cache = None;
+        return Looked::Done(purge::purge(r, caching, protocol).await);
+    }
     // A request that came here by a redirect may have had to do with another cache before.
     let background = r.contexts.upstream.cache.take().filter(|state| state.background);
     match background {
@@ -185,11 +190,7 @@ fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut
     if r.method == Method::Head && caching.convert_head {
         r.contexts.upstream.ask_with_get = true;
     }
-    let mut text = Vec::new();
-    match &caching.key {
-        Some(key) => key.eval_into(r, &mut text),
-        None => protocol.cache_key(r, &mut text),
-    }
+    let text = key_text(r, caching, protocol);
     let key = Key::of(&text);
     let bypass = Template::any_is_true(&caching.bypass, r);
     r.contexts.upstream.cache = Some(Box::new(State {
@@ -206,6 +207,15 @@ fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut
         background: false,
     }));
     true
+}
+
+fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Vec<u8> {
+    let mut text = Vec::new();
+    match &caching.key {
+        Some(key) => key.eval_into(r, &mut text),
+        None => protocol.cache_key(r, &mut text),
+    }
+    text
 }
 
 /// `..._cache_max_range_offset`: the client would wait too long for the part that it wants.

@@ -1,15 +1,11 @@
 //! What keeps caches in order, on one loop of the first worker. nginx has processes for it.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use weir_cache::{loader, manager};
 use weir_log::{Cause, Level};
 
 use crate::worker::Worker;
-
-/// The loader begins so long after the start, as nginx's does.
-const LOADER: Duration = Duration::from_secs(60);
 
 /// Starts to look after the site's caches.
 pub fn start(worker: &Rc<Worker>) {
@@ -27,7 +23,7 @@ pub fn start(worker: &Rc<Worker>) {
         let (handle, loaded) = (worker.handle.clone(), cache.clone());
         let log = worker.site.main.core.error_log.clone();
         worker.handle.spawn(async move {
-            handle.sleep(LOADER).await;
+            // nginx's waits for a minute, since it disturbs requests. This one does not.
             if let Err(error) = loader::run(loaded.clone(), handle).await {
                 let path = loaded.settings.place.directory.display();
                 let cause = Cause(&error);
