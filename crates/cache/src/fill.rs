@@ -214,6 +214,11 @@ impl Fill {
         .await
     }
 
+    /// Whether it still can be stored.
+    pub fn is_storable(&self) -> bool {
+        !self.lock().storeless
+    }
+
     /// Whether all of it is there.
     pub fn is_whole(&self) -> bool {
         self.lock().end == Some(End::Whole)

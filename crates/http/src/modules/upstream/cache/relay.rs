@@ -37,7 +37,15 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let reader = fill.reader();
     let unfinished = Unfinished(fill);
-    let step = both(fill_from(&mut source, fill), send(r, reader)).await;
+    let place = r.contexts.upstream.cache.as_ref().map(|s| (s.cache.clone(), s.key));
+    let filling = async {
+        fill_from(&mut source, fill).await;
+        if let Some((cache, key)) = place.filter(|_| fill.is_whole() && fill.is_storable()) {
+            // Another one may have been quicker, but this is the newest.
+            cache.begin(key, fill.clone());
+        }
+    };
+    let step = both(filling, send(r, reader)).await;
     drop(unfinished);
     if let Some(broken) = source.broken.take() {
         crate::modules::upstream::relay::complain(r, &broken);
