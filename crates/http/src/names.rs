@@ -101,11 +101,6 @@ impl<T> Names<T> {
         let tail = |at: usize| self.tails.get(name.get(..at)?).filter(|_| at + 1 < name.len());
         memchr::memrchr_iter(b'.', name).find_map(tail)
     }
-
-    /// All values.
-    pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.exact.values().chain(self.heads.values()).chain(self.tails.values())
-    }
 }
 
 /// The servers of one address.
@@ -115,18 +110,22 @@ pub struct Hosts {
     pub default: ServerId,
     names: Names<ServerId>,
     regexes: Vec<(Regex, ServerId)>,
+    /// The default server has all names.
+    single: bool,
 }
 
 impl Hosts {
     /// No names yet.
     pub fn new(default: ServerId) -> Self {
-        Hosts { default, names: Names::default(), regexes: Vec::new() }
+        Hosts { default, names: Names::default(), regexes: Vec::new(), single: true }
     }
 
     /// Adds a server's name. False if another server of this address has it already.
     pub fn add(&mut self, name: &ServerName, server: ServerId) -> bool {
+        self.single &= server == self.default;
         if let ServerName::Regex(regex) = name {
             self.regexes.push((regex.clone(), server));
+            self.single = false;
         }
         self.names.add(name, server)
     }
@@ -154,7 +153,7 @@ impl Hosts {
 
     /// True where the default server has all requests.
     pub fn single(&self) -> bool {
-        self.regexes.is_empty() && self.names.values().all(|id| *id == self.default)
+        self.single
     }
 }
 

@@ -43,9 +43,12 @@ pub struct Output {
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let mut filters = std::mem::take(&mut self.filters);
+        let Output { head, chain, filters, cutter, sent, complete, left } = self;
+        head.clear();
+        chain.clear();
         filters.reset();
-        *self = Output { filters, ..Output::default() };
+        *cutter = None;
+        (*sent, *complete, *left) = (0, false, None);
     }
 
     /// Only these ranges of the body are to be sent.

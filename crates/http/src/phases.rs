@@ -217,7 +217,12 @@ pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<S
 async fn each(r: &mut Request, phase: &'static str, handlers: &'static [Handler]) -> Option<Step> {
     doing::note(phase, r);
     for handler in handlers {
-        match handler.call(r, phase).await {
+        // Most answer at once, and need no future around them.
+        let step = match handler {
+            Handler::Now(f) => f(r),
+            _ => handler.call(r, phase).await,
+        };
+        match step {
             Step::Next => {}
             Step::Done => return None,
             end => return Some(end),

@@ -60,15 +60,56 @@ pub struct Response {
 impl Response {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let (mut headers, mut trailers) =
-            (std::mem::take(&mut self.headers), std::mem::take(&mut self.trailers));
+        // Field by field: as a whole it would be moved twice for every request.
+        let Response {
+            status,
+            status_line,
+            headers,
+            content_length,
+            content_offset,
+            is_slice,
+            content_type,
+            charset,
+            override_charset,
+            last_modified,
+            etag,
+            location,
+            server,
+            date,
+            content_encoding,
+            varies_by_encoding,
+            allow_ranges,
+            single_range,
+            sent,
+            unconditional,
+            header_only,
+            chunked,
+            head_bytes,
+            expects_trailers,
+            trailers,
+        } = self;
         headers.clear();
         trailers.clear();
-        let (mut content_type, mut charset) =
-            (std::mem::take(&mut self.content_type), std::mem::take(&mut self.charset));
         content_type.clear();
         charset.clear();
-        *self = Response { headers, trailers, content_type, charset, ..Response::default() };
+        (*status, *content_offset, *head_bytes) = (0, 0, 0);
+        (*content_length, *last_modified) = (None, None);
+        for text in [status_line, override_charset, etag, location, server, date, content_encoding] {
+            *text = None;
+        }
+        for flag in [
+            is_slice,
+            varies_by_encoding,
+            allow_ranges,
+            single_range,
+            sent,
+            unconditional,
+            header_only,
+            chunked,
+            expects_trailers,
+        ] {
+            *flag = false;
+        }
     }
 
     /// Headers that describe a body which will not be sent after all (an error page takes its place).
