@@ -80,7 +80,7 @@ fn what_is_no_film() {
 #[test]
 fn flash_video_from_a_place_on() {
     let server = start();
-    assert_eq!(server.get("/x.flv?start=7").bytes, b"FLV\x01\x05\0\0\0\x09\0\0\0\0789");
+    assert_eq!(server.get("/x.flv?start=7").bytes, b"FLV\x01\x05\0\0\0\x09\0\0\0\x00789");
     assert_eq!(server.get("/x.flv?start=10").body(), "0123456789");
     assert_eq!(server.get("/x.flv?start=x").body(), "0123456789");
 }

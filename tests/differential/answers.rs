@@ -66,10 +66,12 @@ fn put_head(out: &mut String, head: &str, page: bool) {
     for line in head.split("\r\n") {
         let lower = line.to_ascii_lowercase();
         let allowed = ALLOWED.iter().any(|(name, _)| lower.starts_with(name));
-        if !allowed && !(page && lower.starts_with("content-length:")) {
-            *out += line;
-            out.push('\n');
+        let length = page && lower.starts_with("content-length:");
+        if allowed || length {
+            continue;
         }
+        *out += line;
+        out.push('\n');
     }
     out.push('\n');
 }

@@ -94,7 +94,8 @@ impl Response {
         charset.clear();
         (*status, *content_offset, *head_bytes) = (0, 0, 0);
         (*content_length, *last_modified) = (None, None);
-        for text in [status_line, override_charset, etag, location, server, date, content_encoding] {
+        for text in [status_line, override_charset, etag, location, server, date, content_encoding]
+        {
             *text = None;
         }
         for flag in [
