@@ -119,7 +119,7 @@ impl State {
 }
 
 impl Index {
-    /// An index in a zone with [`VALUES`] words of value.
+    /// An index in a zone with `VALUES` words of value.
     pub fn new(zone: ZoneRef) -> Index {
         Index { zone }
     }

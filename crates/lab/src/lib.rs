@@ -1,7 +1,7 @@
 //! `weir lab`: the experiments that its field has published, repeated on this machine with weir, nginx or both.
 //!
-//! An experiment ([`experiments`]) states its question and what others saw, starts servers
-//! ([`program`], [`running`]), loads them with `weir-bench`, and returns a [`finding`]: tables,
+//! An experiment (`experiments`) states its question and what others saw, starts servers
+//! (`program`, `running`), loads them with `weir-bench`, and returns a `finding`: tables,
 //! pictures, raw data. Nothing here is known to the server.
 
 mod command;

@@ -1,8 +1,8 @@
 //! Answers that are kept for later requests, whatever the protocol. nginx: ngx_http_file_cache.c and the cache's
 //! part of ngx_http_upstream.c.
 //!
-//! A request's way: [`begin`] finds its key, [`lookup`] what is there, [`hit`] sends that. Else a server is asked;
-//! [`judge`] says from the head of its answer whether it is kept, and [`relay`] passes it on while it is stored.
+//! A request's way: `begin` finds its key, `lookup` what is there, `hit` sends that. Else a server is asked;
+//! `judge` says from the head of its answer whether it is kept, and `relay` passes it on while it is stored.
 
 mod conf;
 mod hit;
