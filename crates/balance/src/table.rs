@@ -21,7 +21,7 @@ const STUCK: Duration = Duration::from_millis(50);
 /// A sleeping loop that was woken so long ago and has not stirred is stopped, and counts no more.
 const SILENT: Duration = Duration::from_millis(10);
 
-/// The table: a head of [`ROW`] words, then a row per loop.
+/// The table: a head of `ROW` words, then a row per loop.
 #[derive(Clone, Copy)]
 pub struct LoadTable<'a> {
     head: &'a [AtomicU64; ROW],

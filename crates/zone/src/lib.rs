@@ -2,7 +2,7 @@
 //! one configuration to the next.
 //!
 //! A configuration [declares](Declarations::declare) what it wants; the master [opens](Declarations::open) the
-//! zones before it forks, taking over those of the configuration before. A zone holds one [`table`]: keys of
+//! zones before it forks, taking over those of the configuration before. A zone holds one `table`: keys of
 //! any length, a few words of value each, in the order of their last use. Who works on it [locks](Zone::lock)
 //! it. A holder that is killed leaves the lock to the next one, who first undoes what was half done.
 

@@ -1,7 +1,7 @@
 //! MP4 files: which part of the data a span of time is, and a `moov` atom that describes only that part.
 //!
 //! A file is `ftyp`, `moov` (tables of samples for each track) and `mdat` (the samples), the last two in any
-//! order. [`cut`] takes the tables apart ([`track`]), keeps of each what lies in the span ([`span`]), and
+//! order. `cut` takes the tables apart (`track`), keeps of each what lies in the span (`span`), and
 //! puts together a `moov` for a file that is `ftyp`, `moov` and the wanted part of `mdat`. Nothing here reads
 //! a file. Source: ISO/IEC 14496-12; nginx: ngx_http_mp4_module.
 
