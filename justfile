@@ -17,8 +17,13 @@ ci:
 
 # Make docs/directives.md from the tables.
 docs:
-    WEIR_WRITE_DOCS=1 cargo test -p weir --test docs
+    WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs
 
-# Compare accept policies from outside (needs wrk).
-fair shape="12x1":
-    benches/fair --shape {{shape}}
+# Requests per second of server CPU beside nginx (needs nginx and wrk), kept under benches/results.
+side-by-side:
+    cargo build --release
+    benches/side-by-side --save
+
+# The published experiments, on this machine.
+lab:
+    cargo run --release -- lab run all
