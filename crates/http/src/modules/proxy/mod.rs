@@ -53,14 +53,15 @@ fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> boo
     }
 }
 
-/// The content handler of a location with `proxy_pass`.
+/// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
+/// need stands in boxes of its own, here and in the driver.
 pub fn handler(r: &mut Request) -> Later<'_> {
     Box::pin(async move {
         let conf = &*r.conf().proxy;
         let Some(pass) = &conf.pass else { return Step::Next };
         let found = match &pass.to {
             conf::To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
-            conf::To::Computed(url) => compute(r, &conf.passing, url).await,
+            conf::To::Computed(url) => Box::pin(compute(r, &conf.passing, url)).await,
         };
         let (wanted, vars) = match found {
             Ok(found) => found,

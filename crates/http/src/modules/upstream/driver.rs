@@ -37,7 +37,7 @@ pub async fn serve<P: Protocol>(
     r.contexts.upstream.cached = false;
     r.contexts.upstream.ask_with_get = false;
     if passing.caching.is_on() {
-        match cache::look(r, passing, protocol).await {
+        match Box::pin(cache::look(r, passing, protocol)).await {
             cache::Looked::Done(step) => return step,
             cache::Looked::Ask => protocol.restart(),
         }
@@ -69,7 +69,7 @@ pub async fn serve<P: Protocol>(
         };
         let failure = fault.failure();
         if let Some(step) = run.settle(r, fault) {
-            break cache::instead(r, passing, protocol, failure, step).await;
+            break Box::pin(cache::instead(r, passing, protocol, failure, step)).await;
         }
         protocol.restart();
     };
@@ -194,7 +194,7 @@ impl Run {
             self.pooled = true;
             return Ok(connection);
         }
-        connect::connect(r, self.passing, &peer, self.secure.as_ref()).await
+        Box::pin(connect::connect(r, self.passing, &peer, self.secure.as_ref())).await
     }
 
     /// Sends the request. True if all of it went out.
@@ -212,7 +212,7 @@ impl Run {
         self.started = true;
         if self.streams {
             let _ = connection.stream.socket().nodelay(true);
-            return body::stream(r, self.passing, connection, protocol, chain).await;
+            return Box::pin(body::stream(r, self.passing, connection, protocol, chain)).await;
         }
         body::send(r, self.passing, connection, chain).await
     }
@@ -302,7 +302,7 @@ impl Run {
         let passing = self.passing;
         if cache::stands_in(r, passing, answer.status) {
             self.leave(r, talk, &answer, protocol);
-            let step = cache::send_old(r, passing, protocol, answer.status).await;
+            let step = Box::pin(cache::send_old(r, passing, protocol, answer.status)).await;
             return self.over(r, step);
         }
         if passing.intercept_errors
@@ -327,7 +327,7 @@ impl Run {
             // Nothing but a tunnel can follow, and only if the client asked for one.
             r.keepalive = false;
             if r.is_main() && r.header(HeaderId::Upgrade).is_some() {
-                return self.tunnel(r, talk, &answer).await;
+                return Box::pin(self.tunnel(r, talk, &answer)).await;
             }
         }
         if !protocol.has_body(r, &answer) {
@@ -341,7 +341,9 @@ impl Run {
         let complete = talk.complete;
         let connection = talk.connection;
         let relayed = match &kept {
-            Some(fill) => cache::relay(r, passing, connection, protocol, begun, fill).await,
+            Some(fill) => {
+                Box::pin(cache::relay(r, passing, connection, protocol, begun, fill)).await
+            }
             None => relay::relay(r, passing, buffering, connection, protocol, begun).await,
         };
         r.contexts.upstream.head = head;
