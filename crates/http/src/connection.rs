@@ -26,6 +26,9 @@ use crate::worker::Worker;
 const FIRST_READ: usize = 4096;
 /// A connection that is silent for longer than this gives up its task.
 const GRACE: Duration = Duration::from_secs(1);
+/// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of
+/// as many tasks.
+const PAUSING: usize = 1024;
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
 
@@ -209,10 +212,10 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
             worker.idle();
             conn.set_nodelay(core);
             match pause(&conn, &worker, core).await {
-                Wake::Ready => worker.busy(),
-                why => {
+                (Wake::Ready, _) => worker.busy(),
+                (why, waited) => {
                     give_back(r);
-                    return park(conn, &worker, core, why);
+                    return park(conn, &worker, core, why, waited);
                 }
             }
             r.started = worker.handle.now();
@@ -230,19 +233,21 @@ fn give_back(r: Request) {
 }
 
 /// Waits for the next request of a client that has just been answered: mostly it comes at once.
-async fn pause(conn: &Conn, worker: &Worker, core: &Conf) -> Wake {
+async fn pause(conn: &Conn, worker: &Worker, core: &Conf) -> (Wake, Duration) {
+    let Some(_place) = worker.pausing(PAUSING) else { return (Wake::Deadline, Duration::ZERO) };
     worker.metrics.add(Metric::Waiting, 1);
-    let why = conn.stream.rest(core.keepalive_timeout.min(GRACE)).await;
+    let grace = core.keepalive_timeout.min(GRACE);
+    let why = conn.stream.rest(grace).await;
     worker.metrics.sub(Metric::Waiting, 1);
-    why
+    (why, grace)
 }
 
 /// A pause was long, or ended otherwise: the connection becomes a small value, or closes.
-fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake) {
+fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake, waited: Duration) {
     let now = worker.handle.now();
     let stays = now + core.keepalive_min_timeout;
     let until = match why {
-        Wake::Deadline => now + core.keepalive_timeout.saturating_sub(GRACE),
+        Wake::Deadline => now + core.keepalive_timeout.saturating_sub(waited),
         Wake::Shutdown => stays,
         Wake::Ready | Wake::Evicted => now,
     };

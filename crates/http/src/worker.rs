@@ -73,6 +73,7 @@ pub struct Worker {
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
+    pausing: Cell<usize>,
     date: Cell<(i64, [u8; 29])>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
@@ -130,6 +131,7 @@ impl Worker {
             inflight: Cell::new(0),
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
+            pausing: Cell::new(0),
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Cell::new((i64::MIN, 0)),
             ids: Ids::new(),
@@ -259,6 +261,15 @@ impl Worker {
         }
     }
 
+    /// A place among the connections that keep their tasks between two requests; none beyond `most`.
+    pub(crate) fn pausing(&self, most: usize) -> Option<Pausing<'_>> {
+        let n = self.pausing.get();
+        (n < most).then(|| {
+            self.pausing.set(n + 1);
+            Pausing(&self.pausing)
+        })
+    }
+
     pub(crate) fn take_scratch(&self) -> Scratch {
         self.scratches.borrow_mut().pop().unwrap_or_default()
     }
@@ -270,5 +281,14 @@ impl Worker {
         if kept.len() < SCRATCHES {
             kept.push(scratch);
         }
+    }
+}
+
+/// A place that is given back when it is dropped.
+pub(crate) struct Pausing<'a>(&'a Cell<usize>);
+
+impl Drop for Pausing<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
     }
 }
