@@ -1,7 +1,7 @@
 //! Content codings: which of them a client takes, and bodies that are coded on their way out.
 //! nginx: ngx_http_gzip_accept_encoding.
 
-use std::io;
+use std::io::{self, Write};
 
 use weir_engine::{Chain, Segment};
 use weir_proto::http1::HeaderId;
@@ -69,6 +69,48 @@ pub trait Encoder {
     fn finish(&mut self) -> io::Result<()>;
     /// What came out.
     fn take(&mut self) -> Vec<u8>;
+}
+
+/// A compressor of a crate that writes into memory.
+pub trait Compress: Write {
+    /// What came out so far.
+    fn out(&mut self) -> &mut Vec<u8>;
+    /// Ends the stream; all that is left of it.
+    fn end(self) -> io::Result<Vec<u8>>;
+}
+
+/// An encoder over such a compressor. `None` once the body has ended and the last of it waits in `rest`.
+pub struct Compressor<W> {
+    writer: Option<W>,
+    rest: Vec<u8>,
+}
+
+impl<W: Compress> Compressor<W> {
+    /// Takes a compressor that has written nothing yet.
+    pub fn over(writer: W) -> Self {
+        Compressor { writer: Some(writer), rest: Vec::new() }
+    }
+}
+
+impl<W: Compress> Encoder for Compressor<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.write_all(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.as_mut().map_or(Ok(()), Write::flush)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.rest = writer.end()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(self.writer.as_mut().map_or(&mut self.rest, W::out))
+    }
 }
 
 /// The answer will be coded: what of its head is not true any more is taken away.

@@ -1,11 +1,11 @@
 //! Answers in Brotli (RFC 7932). The directives are those of Google's ngx_brotli.
 
-use std::io::{self, Write};
+use std::io;
 
 use brotli::CompressorWriter;
 use weir_conf::{Directive as Line, Error};
 
-use crate::encoding::{Encoder, accepts, encode};
+use crate::encoding::{Compress, Compressor, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::gzip_filter::fits;
 use crate::modules::{Module, Settings};
@@ -112,40 +112,22 @@ fn window_bits(window: u64, length: Option<u64>) -> u32 {
     window.ilog2().clamp(10, 24).min(needed)
 }
 
-/// `None` once the body has ended and the last of it waits in `rest`.
-struct Brotli {
-    writer: Option<CompressorWriter<Vec<u8>>>,
-    rest: Vec<u8>,
-}
+type Brotli = Compressor<CompressorWriter<Vec<u8>>>;
 
 impl Brotli {
     fn new(level: u32, window_bits: u32) -> Brotli {
         let writer = CompressorWriter::new(Vec::new(), BUFFER, level, window_bits);
-        Brotli { writer: Some(writer), rest: Vec::new() }
+        Compressor::over(writer)
     }
 }
 
-impl Encoder for Brotli {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.as_mut().map_or(Ok(()), |writer| writer.write_all(bytes))
+impl Compress for CompressorWriter<Vec<u8>> {
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.writer.as_mut().map_or(Ok(()), Write::flush)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        if let Some(writer) = self.writer.take() {
-            self.rest = writer.into_inner();
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Vec<u8> {
-        match &mut self.writer {
-            Some(writer) => std::mem::take(writer.get_mut()),
-            None => std::mem::take(&mut self.rest),
-        }
+    fn end(self) -> io::Result<Vec<u8>> {
+        Ok(self.into_inner())
     }
 }
 
@@ -154,6 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::encoding::Encoder;
     use crate::trial::complaint;
 
     #[test]

@@ -1,11 +1,11 @@
 //! Answers in Zstandard (RFC 8878). The directives are those of the zstd-nginx-module.
 
-use std::io::{self, Write};
+use std::io;
 
 use weir_conf::Directive as Line;
 use zstd::stream::write::Encoder as Writer;
 
-use crate::encoding::{Encoder, accepts, encode};
+use crate::encoding::{Compress, Compressor, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::gzip_filter::fits;
 use crate::modules::{Module, Settings};
@@ -92,11 +92,7 @@ pub fn allowed(r: &Request) -> bool {
     r.is_main() && accepts(r, "zstd")
 }
 
-/// `None` once the body has ended and the last of it waits in `rest`.
-struct Zstd {
-    writer: Option<Writer<'static, Vec<u8>>>,
-    rest: Vec<u8>,
-}
+type Zstd = Compressor<Writer<'static, Vec<u8>>>;
 
 impl Zstd {
     fn new(level: i32, length: Option<u64>) -> io::Result<Zstd> {
@@ -104,7 +100,7 @@ impl Zstd {
         // A filter before this one may change the length, so it is a hint to the compressor alone.
         let small = length.is_some_and(|length| length < 1 << 17);
         writer.window_log(if small { 17 } else { WINDOW_BITS.min(window_of(level)) })?;
-        Ok(Zstd { writer: Some(writer), rest: Vec::new() })
+        Ok(Compressor::over(writer))
     }
 }
 
@@ -117,27 +113,13 @@ fn window_of(level: i32) -> u32 {
     }
 }
 
-impl Encoder for Zstd {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.as_mut().map_or(Ok(()), |writer| writer.write_all(bytes))
+impl Compress for Writer<'static, Vec<u8>> {
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.writer.as_mut().map_or(Ok(()), Write::flush)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        if let Some(writer) = self.writer.take() {
-            self.rest = writer.finish()?;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self) -> Vec<u8> {
-        match &mut self.writer {
-            Some(writer) => std::mem::take(writer.get_mut()),
-            None => std::mem::take(&mut self.rest),
-        }
+    fn end(self) -> io::Result<Vec<u8>> {
+        self.finish()
     }
 }
 
@@ -146,6 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::encoding::Encoder;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
