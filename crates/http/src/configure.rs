@@ -1,6 +1,5 @@
 //! Reads an `http` block into a [`Site`].
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,8 +53,6 @@ pub struct Setup<'a> {
     pub upstream: Option<Block>,
     /// Certificates and keys, each read once.
     pub pem_files: crate::modules::ssl::Files,
-    /// `ssl_session_cache shared:`, by name, with their sizes.
-    pub session_caches: HashMap<String, (u64, Arc<weir_tls::SessionCache>)>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
@@ -77,7 +74,6 @@ impl<'a> Setup<'a> {
             upstreams: Drafts::default(),
             upstream: None,
             pem_files: Default::default(),
-            session_caches: HashMap::new(),
             caches: Vec::new(),
             temp_paths: Vec::new(),
             file_caches: 0,

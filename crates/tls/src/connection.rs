@@ -26,8 +26,8 @@ pub struct Connection {
     untold: bool,
     /// What was wrong; nothing works any more.
     failed: Option<Error>,
-    /// The session that was resumed.
-    resumed: Option<[u8; 32]>,
+    /// The session that was resumed, or the first that was given.
+    session: Option<[u8; 32]>,
 }
 
 enum Side {
@@ -77,7 +77,7 @@ impl Connection {
             untold: false,
             peer_closed: false,
             failed: None,
-            resumed: None,
+            session: None,
         }
     }
 
@@ -91,9 +91,7 @@ impl Connection {
     pub fn advance(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Progress, Error> {
         plain.append(&mut self.early);
         let result = self.steps(plain, out);
-        if let Some(id) = crate::session::take_resumed() {
-            self.resumed = Some(id);
-        }
+        self.session = self.session.or(crate::session::take_noted());
         result
     }
 
@@ -311,9 +309,9 @@ impl Connection {
         self.common().handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// `$ssl_session_id`, of a session that was resumed.
+    /// `$ssl_session_id`: it names the session that was resumed, or one that may be.
     pub fn session_id(&self) -> Option<&[u8; 32]> {
-        self.resumed.as_ref().filter(|_| self.is_resumed())
+        self.session.as_ref()
     }
 
     /// The peer's chain, its own certificate first.

@@ -1,4 +1,4 @@
-//! Sessions that clients resume: tickets that every worker can open, and a table for those who want none.
+//! Sessions that clients resume: tickets that every worker can open, and tables for those who want none.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -10,21 +10,28 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::{digest, hkdf};
 use rustls::pki_types::UnixTime;
 use rustls::server::{ProducesTickets, StoresServerSessions};
+use weir_zone::{RecordName, Use, Zone, ZoneRef};
 
 thread_local! {
-    static RESUMED: Cell<Option<[u8; 32]>> = const { Cell::new(None) };
+    static NOTED: Cell<Option<[u8; 32]>> = const { Cell::new(None) };
 }
 
-/// Takes note of which session a client brought. rustls asks for it in the midst of a step of the handshake
-/// and does not tell; whoever makes that step asks here right after it.
-fn note_resumed(id: &[u8]) {
-    let hash = digest::digest(&digest::SHA256, id);
-    RESUMED.set(hash.as_ref().first_chunk::<32>().copied());
+/// Takes note of which session a client brought, or was given. rustls asks for it in the midst of a step of the
+/// handshake and does not tell; whoever makes that step asks here right after it. The first counts: one that is
+/// resumed comes before one that is given for the next time.
+fn note(id: &[u8]) {
+    let first = NOTED.get().unwrap_or_else(|| first_32(digest::digest(&digest::SHA256, id)));
+    NOTED.set(Some(first));
 }
 
-/// The session that the last step on this thread has looked up: `$ssl_session_id`.
-pub(crate) fn take_resumed() -> Option<[u8; 32]> {
-    RESUMED.take()
+/// SHA-256 in full.
+fn first_32(hash: digest::Digest) -> [u8; 32] {
+    hash.as_ref().first_chunk().copied().unwrap_or_default()
+}
+
+/// The session that the last step on this thread has looked up or made: `$ssl_session_id`.
+pub(crate) fn take_noted() -> Option<[u8; 32]> {
+    NOTED.take()
 }
 
 fn now() -> u64 {
@@ -167,12 +174,14 @@ impl ProducesTickets for Tickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.seal(plain, now())
+        let ticket = self.seal(plain, now())?;
+        note(&ticket);
+        Some(ticket)
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let session = self.open(ticket, now())?;
-        note_resumed(ticket);
+        note(ticket);
         Some(session)
     }
 }
@@ -183,53 +192,118 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// Sessions that the server keeps (`ssl_session_cache`), shared by the loops of a process.
-pub struct SessionCache {
+/// Sessions that the server keeps (`ssl_session_cache`).
+#[derive(Debug)]
+pub struct SessionCache(Place);
+
+#[derive(Debug)]
+enum Place {
+    /// In this process.
+    Own(OwnCache),
+    /// In shared memory: all workers have it, and those of the next configuration.
+    Zone(ZoneRef),
+}
+
+/// What the zone of a cache must give to each record: when its time is over.
+const UNTIL: usize = 0;
+
+impl SessionCache {
+    /// What a zone of sessions is declared as.
+    pub const ZONE: Use = Use { tag: "ssl_session_cache", values: 1, key: String::new() };
+
+    /// A cache of this process, for so many sessions.
+    pub fn own(sessions: u64) -> Arc<SessionCache> {
+        let room = usize::try_from(sessions).unwrap_or(usize::MAX).max(1);
+        Arc::new(SessionCache(Place::Own(OwnCache { room, table: Mutex::default() })))
+    }
+
+    /// A cache in a zone that was declared as [`SessionCache::ZONE`].
+    pub fn shared(zone: ZoneRef) -> Arc<SessionCache> {
+        Arc::new(SessionCache(Place::Zone(zone)))
+    }
+
+    fn put(&self, name: &RecordName, value: Vec<u8>, until: u64) -> bool {
+        match &self.0 {
+            Place::Own(own) => own.put(name, value, until),
+            Place::Zone(zone) => zone.get().is_some_and(|zone| put(zone, name, &value, until)),
+        }
+    }
+
+    fn get(&self, name: &RecordName, now: u64, take: bool) -> Option<Vec<u8>> {
+        match &self.0 {
+            Place::Own(own) => own.get(name, now, take),
+            Place::Zone(zone) => get(zone.get()?, name, now, take),
+        }
+    }
+}
+
+/// The oldest make room.
+fn put(zone: &Zone, name: &RecordName, value: &[u8], until: u64) -> bool {
+    let mut table = zone.lock();
+    if let Some(old) = table.find_record(name) {
+        table.remove(old);
+    }
+    loop {
+        if let Some(record) = table.add_record(name, value) {
+            table.set_values(record, [until]);
+            return true;
+        }
+        match table.oldest() {
+            Some(oldest) => table.remove(oldest),
+            None => return false,
+        }
+    }
+}
+
+fn get(zone: &Zone, name: &RecordName, now: u64, take: bool) -> Option<Vec<u8>> {
+    let mut table = zone.lock();
+    let record = table.find_record(name)?;
+    let good = now <= table.value(record, UNTIL);
+    let value = good.then(|| table.contents(record));
+    if take || !good {
+        table.remove(record);
+    }
+    value
+}
+
+struct OwnCache {
     room: usize,
     table: Mutex<Table>,
 }
 
 #[derive(Default)]
 struct Table {
-    sessions: HashMap<Vec<u8>, (u64, Vec<u8>)>,
-    /// In the order of their coming; a key that was taken out meanwhile is passed over.
-    order: VecDeque<Vec<u8>>,
+    sessions: HashMap<RecordName, (u64, Vec<u8>)>,
+    /// In the order of their coming; a name that was taken out meanwhile is passed over.
+    order: VecDeque<RecordName>,
 }
 
-/// What a session takes, as nginx's documentation counts it: 4000 in a megabyte.
-const SESSION_BYTES: usize = 256;
-
-impl SessionCache {
-    /// A cache of this many bytes.
-    pub fn new(bytes: u64) -> Arc<SessionCache> {
-        let room = usize::try_from(bytes).unwrap_or(usize::MAX) / SESSION_BYTES;
-        Arc::new(SessionCache { room: room.max(1), table: Mutex::default() })
-    }
-
-    fn put(&self, key: Vec<u8>, value: Vec<u8>, until: u64) {
+impl OwnCache {
+    fn put(&self, name: &RecordName, value: Vec<u8>, until: u64) -> bool {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         while table.order.len() >= self.room {
             let Some(oldest) = table.order.pop_front() else { break };
             table.sessions.remove(&oldest);
         }
-        if table.sessions.insert(key.clone(), (until, value)).is_none() {
-            table.order.push_back(key);
+        if table.sessions.insert(*name, (until, value)).is_none() {
+            table.order.push_back(*name);
         }
+        true
     }
 
-    fn get(&self, key: &[u8], now: u64, take: bool) -> Option<Vec<u8>> {
+    fn get(&self, name: &RecordName, now: u64, take: bool) -> Option<Vec<u8>> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let good = table.sessions.get(key).is_some_and(|(until, _)| now <= *until);
+        let good = table.sessions.get(name).is_some_and(|(until, _)| now <= *until);
         if take || !good {
-            return table.sessions.remove(key).filter(|_| good).map(|(_, value)| value);
+            return table.sessions.remove(name).filter(|_| good).map(|(_, value)| value);
         }
-        table.sessions.get(key).map(|(_, value)| value.clone())
+        table.sessions.get(name).map(|(_, value)| value.clone())
     }
 }
 
-impl fmt::Debug for SessionCache {
+impl fmt::Debug for OwnCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SessionCache of {}", self.room)
+        write!(f, "OwnCache of {}", self.room)
     }
 }
 
@@ -242,21 +316,24 @@ pub(crate) struct CacheView {
 }
 
 impl CacheView {
-    fn key(&self, id: &[u8]) -> Vec<u8> {
-        [self.context.as_slice(), id].concat()
+    fn name(&self, id: &[u8]) -> RecordName {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        hash.update(&self.context);
+        hash.update(id);
+        first_32(hash.finish())
     }
 
     fn find(&self, id: &[u8], take: bool) -> Option<Vec<u8>> {
-        let session = self.cache.get(&self.key(id), now(), take)?;
-        note_resumed(id);
+        let session = self.cache.get(&self.name(id), now(), take)?;
+        note(id);
         Some(session)
     }
 }
 
 impl StoresServerSessions for CacheView {
     fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
-        self.cache.put(self.key(&id), value, now() + self.lifetime);
-        true
+        note(&id);
+        self.cache.put(&self.name(&id), value, now() + self.lifetime)
     }
 
     fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
@@ -274,6 +351,8 @@ impl StoresServerSessions for CacheView {
 
 #[cfg(test)]
 mod tests {
+    use weir_zone::{Declarations, Zones};
+
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -310,15 +389,51 @@ mod tests {
         }
     }
 
+    fn forgets_the_oldest(cache: &SessionCache, room: u8) {
+        let name = |n| [n; 32];
+        for n in 0..=room {
+            assert!(cache.put(&name(n), vec![n; 100], 100));
+        }
+        assert_eq!(cache.get(&name(0), 0, false), None);
+        assert_eq!(cache.get(&name(1), 0, true), Some(vec![1; 100]));
+        assert_eq!(cache.get(&name(1), 0, false), None);
+        assert_eq!(cache.get(&name(2), 101, false), None);
+        assert_eq!(cache.get(&name(2), 100, false), None);
+        assert_eq!(cache.get(&name(3), 100, false), Some(vec![3; 100]));
+        assert!(cache.put(&name(3), vec![7; 9], 200));
+        assert_eq!(cache.get(&name(3), 200, false), Some(vec![7; 9]));
+    }
+
     #[test]
     fn a_full_cache_forgets_the_oldest() {
-        let cache = SessionCache::new(2 * SESSION_BYTES as u64);
-        for key in [b"a", b"b", b"c"] {
-            cache.put(key.to_vec(), vec![1], 100);
-        }
-        assert_eq!(cache.get(b"a", 0, false), None);
-        assert_eq!(cache.get(b"b", 0, true), Some(vec![1]));
-        assert_eq!(cache.get(b"b", 0, false), None);
-        assert_eq!(cache.get(b"c", 101, false), None);
+        forgets_the_oldest(&SessionCache::own(5), 5);
+    }
+
+    #[test]
+    fn a_cache_in_a_zone_is_one_for_all_that_open_it() {
+        let zones = |old: &Zones| {
+            let all = Declarations::default();
+            let zone = all.declare("sessions", 3000, SessionCache::ZONE).unwrap();
+            let open = all.open(old).unwrap();
+            (SessionCache::shared(zone), open)
+        };
+        let (first, open) = zones(&Zones::default());
+        let most = (0..).find(|n| {
+            first.put(&[*n; 32], vec![*n; 100], 100);
+            first.get(&[0; 32], 0, false).is_none()
+        });
+        let (second, _) = zones(&open);
+        forgets_the_oldest(&second, most.unwrap());
+        assert_eq!(first.get(&[4; 32], 0, false), Some(vec![4; 100]));
+    }
+
+    #[test]
+    fn what_is_larger_than_the_cache_is_not_kept() {
+        let all = Declarations::default();
+        let zone = all.declare("sessions", 3000, SessionCache::ZONE).unwrap();
+        let _open = all.open(&Zones::default()).unwrap();
+        let cache = SessionCache::shared(zone);
+        assert!(cache.put(&[1; 32], vec![1], 100));
+        assert!(!cache.put(&[2; 32], vec![0; 4000], 100));
     }
 }

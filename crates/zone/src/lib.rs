@@ -13,7 +13,7 @@ mod owner;
 mod table;
 
 pub use declare::{Declarations, Use, ZoneRef, Zones};
-pub use table::{Entry, Locked};
+pub use table::{Entry, Locked, RecordName};
 
 use std::time::{Duration, Instant};
 

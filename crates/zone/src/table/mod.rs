@@ -8,6 +8,8 @@
 //! first cell:  hash | next cell    key length | next in bucket    newer | older    values...    key...
 //! more cells:     0 | next cell    key...
 //! ```
+//!
+//! A record is an entry that is found by the first bytes of its key; what follows them is its contents.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::AtomicU64;
@@ -68,6 +70,9 @@ impl Shape {
     }
 }
 
+/// What a record is found by: a hash, so that it is as good as unique and all are of one length, in whole words.
+pub type RecordName = [u8; 32];
+
 /// An entry of a locked table; outside of the lock it means something only while something else (a count in
 /// its value) keeps everybody from removing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,10 +116,22 @@ impl<'z> Locked<'z> {
 
     /// The entry of a key.
     pub fn find(&self, key: &[u8]) -> Option<Entry> {
+        self.search(key, |len| len == key.len())
+    }
+
+    /// The record of a name.
+    pub fn find_record(&self, name: &RecordName) -> Option<Entry> {
+        self.search(name, |len| len >= name.len())
+    }
+
+    fn search(&self, key: &[u8], fits: impl Fn(usize) -> bool) -> Option<Entry> {
         let hash = hash(key);
         let mut cell = low(self.words.get(self.bucket(hash)));
         while cell != 0 {
-            if high(self.word(cell, 0)) == hash && self.has_key(cell, key) {
+            let same = high(self.word(cell, 0)) == hash
+                && fits(high(self.word(cell, 1)) as usize)
+                && self.begins_with(cell, key);
+            if same {
                 return Some(Entry(cell));
             }
             cell = low(self.word(cell, 1));
@@ -125,9 +142,17 @@ impl<'z> Locked<'z> {
     /// A new entry, the newest, for a key that the table does not have; its values are 0. `None` without room:
     /// then it is for the caller to remove something.
     pub fn add(&mut self, key: &[u8]) -> Option<Entry> {
+        self.add_hashed(hash(key), key)
+    }
+
+    /// A new record, as [`Locked::add`]. A table has either records or other entries.
+    pub fn add_record(&mut self, name: &RecordName, contents: &[u8]) -> Option<Entry> {
+        self.add_hashed(hash(name), &[name, contents].concat())
+    }
+
+    fn add_hashed(&mut self, hash: u32, key: &[u8]) -> Option<Entry> {
         let count = self.shape.cells_of(key.len());
         let cell = self.first_free(count)?;
-        let hash = hash(key);
         let bucket = self.bucket(hash);
         // All of this is in cells that nobody sees yet, but for the link that makes them a list.
         self.fill(cell, 0, pair(hash, low(self.word(cell, 0))));
@@ -193,6 +218,14 @@ impl<'z> Locked<'z> {
             self.set(entry.0, HEAD + i, value);
         }
         self.words.commit();
+    }
+
+    /// The contents of a record.
+    pub fn contents(&self, record: Entry) -> Vec<u8> {
+        let mut all = Vec::new();
+        self.key(record, &mut all);
+        all.drain(..size_of::<RecordName>().min(all.len()));
+        all
     }
 
     /// Appends an entry's key.
@@ -298,12 +331,10 @@ impl<'z> Locked<'z> {
         (0..more).fold(first, |cell, _| low(self.word(cell, 0)))
     }
 
-    fn has_key(&self, cell: u32, key: &[u8]) -> bool {
-        high(self.word(cell, 1)) as usize == key.len()
-            && self
-                .key_words(cell)
-                .zip(key.chunks(8))
-                .all(|(at, b)| self.words.get(at) == word_of(b))
+    /// What is compared are whole words, the last one filled up with zeros.
+    fn begins_with(&self, cell: u32, key: &[u8]) -> bool {
+        let words = self.key_words(cell).zip(key.chunks(8));
+        words.into_iter().all(|(at, b)| self.words.get(at) == word_of(b))
     }
 }
 

@@ -184,6 +184,25 @@ fn keys_that_never_fit_are_refused() {
 }
 
 #[test]
+fn records_are_found_by_name_whatever_they_hold() {
+    let zone = small(64);
+    let mut t = zone.lock();
+    let lengths = [0, 1, 7, 8, 9, 60, 700];
+    for (n, length) in (1u8..).zip(lengths) {
+        let record = t.add_record(&[n; 32], &vec![n; length]).unwrap();
+        t.set_values(record, [length as u64]);
+    }
+    for (n, length) in (1u8..).zip(lengths) {
+        let record = t.find_record(&[n; 32]).unwrap();
+        assert_eq!((t.contents(record), t.value(record, 0)), (vec![n; length], length as u64));
+    }
+    assert_eq!(t.find_record(&[99; 32]), None);
+    let last = t.find_record(&[7; 32]).unwrap();
+    t.remove(last);
+    assert_eq!(t.find_record(&[7; 32]), None);
+}
+
+#[test]
 fn memory_is_what_was_asked_for() {
     // nginx: a megabyte holds about 16 thousand states of 64 bytes.
     let zone = Zone::new("one", 1 << 20, purpose()).unwrap();

@@ -90,7 +90,7 @@ pub const DIRECTIVES: &[Directive] = &[
     setting!("ssl_crl", ssl.crl, file, "Lists of revoked certificates."),
     Directive {
         name: "ssl_session_cache",
-        help: "Where sessions are kept that clients resume; the loops of a worker share them.",
+        help: "Where sessions are kept that clients resume; a shared one is for all workers.",
         set: Set::Simple(sessions::cache),
     },
     setting!(

@@ -11,8 +11,6 @@ use crate::scope::Scope;
 
 /// OpenSSL's own cache holds so many sessions unless told otherwise.
 const BUILTIN: u64 = 20 * 1024;
-/// What one session takes, by nginx's count.
-const SESSION: u64 = 256;
 /// nginx wants eight pages at least.
 const SMALLEST: u64 = 8 * 4096;
 
@@ -33,14 +31,14 @@ pub fn cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             _ => return Err(invalid()),
         };
         if cache.is_none() {
-            cache = Some(SessionCache::new(builtin.saturating_mul(SESSION)));
+            cache = Some(SessionCache::own(builtin));
         }
     }
     Scope::change(&mut s.location.ssl).cache = cache;
     Ok(())
 }
 
-/// A cache by its name: the same for all servers that name it.
+/// A cache in a zone: the same for all servers that name it.
 fn shared(
     s: &mut Scope<'_, '_>,
     d: &Line,
@@ -54,19 +52,8 @@ fn shared(
     if size < SMALLEST {
         return Err(d.error(format!("session cache \"{}\" is too small", word.lossy())));
     }
-    let known = &mut s.setup.session_caches;
-    match known.get(name) {
-        Some((before, _)) if *before != size => Err(d.error(format!(
-            "the size {size} of shared memory zone \"{name}\" conflicts with already declared \
-             size {before}"
-        ))),
-        Some((_, cache)) => Ok(Some(cache.clone())),
-        None => {
-            let cache = SessionCache::new(size);
-            known.insert(name.to_owned(), (size, cache.clone()));
-            Ok(Some(cache))
-        }
-    }
+    let zone = s.setup.inputs.zones.declare(name, size, SessionCache::ZONE);
+    zone.map(|zone| Some(SessionCache::shared(zone))).map_err(|text| d.error(text))
 }
 
 /// What tickets are sealed with, if there are any.
