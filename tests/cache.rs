@@ -188,6 +188,32 @@ fn something_old_is_sent_while_it_is_updated_and_when_it_cannot_be() {
 }
 
 #[test]
+fn without_revalidation_nobody_is_asked_whether_something_old_stands() {
+    let server = start(
+        "",
+        "",
+        "location / { root %%DIR%%/site; add_header X-Accel-Expires 1; access_log %%DIR%%/origin.log; }",
+    );
+    server.dir().write("site/a", "answer");
+    assert_eq!(server.get("/a").status, 200);
+    wait_stored(&server, 1);
+    assert_eq!(get_until(&server, "/a", "EXPIRED").status, 200);
+    assert!(!server.dir().read("origin.log").contains(" 304 "));
+}
+
+#[test]
+fn large_answers_are_stored_while_they_are_sent() {
+    // Its length and the sizes of buffers are such that memory is full to the byte.
+    let server = start("memory=0", "proxy_buffer_size 4k;", "location / { root %%DIR%%/site; }");
+    let body: Vec<u8> = (0..4u32 << 20).map(|n| (n % 251) as u8).collect();
+    server.dir().write("site/large", &body);
+    for _ in 0..3 {
+        assert!(server.get("/large").bytes == body);
+    }
+    assert!(get_until(&server, "/large", "HIT").bytes == body);
+}
+
+#[test]
 fn answers_are_purged_by_key_and_by_prefix() {
     let server = start(
         "",

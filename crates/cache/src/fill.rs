@@ -149,7 +149,7 @@ impl Fill {
         let limit = self.limit;
         self.until(|s| {
             let nobody = s.storeless && s.readers.iter().all(Option::is_none);
-            (nobody || s.received - s.start < limit.max(1)).then_some(!nobody)
+            (nobody || !s.is_full(limit)).then_some(!nobody)
         })
         .await
     }
@@ -159,8 +159,11 @@ impl Fill {
 impl Fill {
     /// Waits for `least` bytes that are not in the file, or for the end. The bytes, their place in the body, and the end.
     pub async fn unwritten(&self, least: u64) -> (Vec<Bytes>, u64, Option<End>) {
+        let limit = self.limit;
         self.until(|s| {
-            let enough = s.received - s.written >= least;
+            let unwritten = s.received - s.written;
+            // Who puts pieces in may wait for room that only writing makes.
+            let enough = unwritten >= least || (unwritten > 0 && s.is_full(limit));
             (enough || s.end.is_some()).then(|| (s.from(s.written), s.written, s.end))
         })
         .await
@@ -286,9 +289,14 @@ impl Drop for Reader {
 }
 
 impl State {
+    /// No more is to stay in memory.
+    fn is_full(&self, limit: u64) -> bool {
+        self.received - self.start >= limit.max(1)
+    }
+
     /// Lets pieces go that nobody needs in memory.
     fn trim(&mut self, limit: u64) {
-        while self.received - self.start > limit {
+        while self.is_full(limit) {
             let Some(front) = self.pieces.front() else { return };
             let end = self.start + front.len() as u64;
             let slowest = self.readers.iter().flatten().min().copied().unwrap_or(self.received);

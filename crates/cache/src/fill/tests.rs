@@ -141,3 +141,16 @@ proptest! {
         prop_assert!(matches!(now(first.next()), Some(Piece::End(End::Whole))));
     }
 }
+
+#[test]
+fn who_waits_for_room_and_who_writes_never_wait_for_each_other() {
+    let fill = Fill::new(8);
+    fill.push(Bytes::from_static(b"abcd"));
+    assert!(now(fill.unwritten(6)).is_none());
+    fill.push(Bytes::from_static(b"efgh"));
+    assert!(now(fill.room()).is_none());
+    let (pieces, at, _) = now(fill.unwritten(100)).unwrap();
+    assert_eq!((pieces.concat().as_slice(), at), (b"abcdefgh".as_slice(), 0));
+    fill.written(&temp_file(), 0, 4);
+    assert_eq!(now(fill.room()), Some(true));
+}

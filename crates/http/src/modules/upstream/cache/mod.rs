@@ -89,6 +89,8 @@ pub struct State {
     fill: Option<Arc<Fill>>,
     /// What is there, too old.
     old: Option<Kept>,
+    /// The server is asked whether what is too old still stands.
+    revalidate: bool,
     /// It may be used although it cannot be updated.
     stale_error: bool,
     /// It updates the key for another request, which has its answer already.
@@ -203,6 +205,7 @@ fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut
         ticket: None,
         fill: None,
         old: None,
+        revalidate: caching.revalidate,
         stale_error: false,
         background: false,
     }));

@@ -38,5 +38,5 @@ pub fn define(setup: &mut Setup<'_>) {
 /// The cache's part, where what is too old may turn out to stand.
 fn old(r: &Request) -> Option<&State> {
     let state = r.contexts.upstream.cache.as_deref();
-    state.filter(|state| state.status == Status::Expired && state.cacheable)
+    state.filter(|s| s.revalidate && s.status == Status::Expired && s.cacheable)
 }
