@@ -10,6 +10,7 @@ use crate::experiments::{ALL, Experiment};
 use crate::lab::Lab;
 use crate::program::Program;
 use crate::report;
+use crate::slow_disk;
 
 /// Repeats the published experiments about accept queues on this machine.
 #[derive(Debug, Parser)]
@@ -47,6 +48,8 @@ enum Command {
         #[arg(long)]
         brief: bool,
     },
+    /// Shows a directory at a mount point where operations are slow now and then
+    Slowdisk(slow_disk::Options),
     /// Makes one page, report.html, of all findings
     Report {
         /// Where the findings are
@@ -72,6 +75,7 @@ pub fn lab(args: &[OsString]) -> i32 {
         }
         Command::Run { names, servers, brief, dir } => run(&names, &servers, brief, &dir),
         Command::Doctor { conf, brief } => advise(&conf, brief),
+        Command::Slowdisk(options) => slow_disk::run(options),
         Command::Report { dir } => report(&dir),
     };
     match done {

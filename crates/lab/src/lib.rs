@@ -12,6 +12,7 @@ mod lab;
 mod program;
 mod report;
 mod running;
+mod slow_disk;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,59 @@
+//! `weir lab slowdisk`.
+
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use weir_sys::signal::Set;
+
+use super::{Delays, Operation, Share, SlowDisk, Spread};
+
+/// Shows a directory at another place, where operations are slow now and then. SIGUSR1 switches that off and on;
+/// SIGINT and SIGTERM unmount it
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Operations that may be slow
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "open,create,read,write,rename,unlink"
+    )]
+    ops: Vec<Operation>,
+    /// How many of them are: 1/500, or 0.002
+    #[arg(long, default_value = "1/500")]
+    share: Share,
+    /// How long these take: 100ms, 50ms..200ms, or exp:100ms (the mean)
+    #[arg(long, default_value = "100ms")]
+    delay: Spread,
+    /// Which of them it hits
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The directory
+    source: PathBuf,
+    /// Where to show it: another directory
+    mount: PathBuf,
+}
+
+/// Mounts, and waits for a signal. The error is a line for people.
+pub(crate) fn run(options: Options) -> Result<(), String> {
+    let Options { ops: operations, share, delay: time, seed, source, mount } = options;
+    // Before there are threads, since they inherit it.
+    let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
+    let signals = Set::new(&[&ends[..], &[Signal::USR1.as_raw()]].concat());
+    signals.block().map_err(|e| format!("signals: {e}"))?;
+    let delays = Delays { operations, share, time, seed };
+    let disk = SlowDisk::mount(&source, &mount, delays)
+        .map_err(|e| format!("cannot mount {} at {}: {e}", source.display(), mount.display()))?;
+    println!("{} is at {} and slow", source.display(), mount.display());
+    loop {
+        let arrived = signals.wait(None).map_err(|e| format!("signals: {e}"))?;
+        match arrived.map(|signal| signal.number) {
+            Some(number) if ends.contains(&number) => break,
+            Some(_) => disk.set_slow(!disk.is_slow()),
+            None => {}
+        }
+    }
+    let (delayed, all) = disk.counts();
+    println!("{delayed} of {all} operations were delayed");
+    Ok(())
+}
