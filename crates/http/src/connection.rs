@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -285,16 +286,18 @@ async fn request(r: &mut Request) -> After {
             metrics.add(Metric::Requests, 1);
             metrics.add(Metric::Writing, 1);
             r.conn.requests.set(r.conn.requests.get() + 1);
-            let (in_order, blocked) = doing::blocked(&worker, async {
-                match head {
-                    Head::Refused(status) => phases::refuse(r, status).await,
-                    _ => match ssl::check(r) {
-                        None => phases::serve(r).await,
-                        Some(status) => phases::refuse(r, status).await,
-                    },
-                }
-            })
-            .await;
+            let (in_order, blocked) = {
+                let serving = pin!(async {
+                    match head {
+                        Head::Refused(status) => phases::refuse(r, status).await,
+                        _ => match ssl::check(r) {
+                            None => phases::serve(r).await,
+                            Some(status) => phases::refuse(r, status).await,
+                        },
+                    }
+                });
+                doing::blocked(&worker, serving).await
+            };
             r.blocked = blocked;
             metrics.sub(Metric::Writing, 1);
             in_order

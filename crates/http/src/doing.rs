@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
@@ -79,8 +79,10 @@ pub async fn noting<T>(
 }
 
 /// Runs a future; also says how long, at worst, the event that it waited for waited for it.
-pub async fn blocked<T>(worker: &Worker, future: impl Future<Output = T>) -> (T, Duration) {
-    let mut future = pin!(future);
+pub async fn blocked<T>(
+    worker: &Worker,
+    mut future: Pin<&mut impl Future<Output = T>>,
+) -> (T, Duration) {
     let mut worst = Duration::ZERO;
     let out = std::future::poll_fn(|cx| {
         worst = worst.max(worker.handle.blocked());

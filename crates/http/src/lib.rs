@@ -25,6 +25,7 @@ pub mod modules;
 mod names;
 mod output;
 mod phases;
+mod plan;
 mod post_action;
 mod precompressed;
 mod regex;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use weir_conf::Error;
 
 use crate::modules::LocationConf;
+use crate::plan::Plan;
 use crate::regex::Regex;
 use crate::request::Request;
 
@@ -56,6 +57,8 @@ pub struct Location {
     pub kind: Kind,
     /// Settings of all modules.
     pub conf: LocationConf,
+    /// Who of the modules takes part.
+    pub plan: Plan,
     /// A request for the name without its last slash is sent to the name (`proxy_pass` and kin).
     pub auto_redirect: bool,
     /// Locations inside.
@@ -104,6 +107,7 @@ impl Place {
         Ok(Location {
             name: self.name,
             kind: self.kind,
+            plan: Plan::new(&conf),
             conf,
             auto_redirect: self.auto_redirect,
             children,

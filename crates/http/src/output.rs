@@ -9,7 +9,6 @@ use weir_engine::{Chain, Segment};
 use weir_proto::http1::{Method, Version};
 
 use crate::filters::Filters;
-use crate::modules::HEADER_FILTERS;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
 use crate::request::Request;
@@ -88,7 +87,7 @@ impl Request {
             self.response.status_line = None;
         }
         self.invite();
-        for filter in HEADER_FILTERS {
+        for filter in &self.location.plan.header_filters {
             filter(self)?;
         }
         if !self.is_main() {

@@ -8,7 +8,6 @@ use weir_log::Level;
 
 use crate::doing;
 use crate::location::{self, Found, LocationId};
-use crate::modules::PHASES;
 use crate::request::Request;
 use crate::special;
 use crate::template::Template;
@@ -97,7 +96,7 @@ pub async fn serve(r: &mut Request) -> bool {
     };
     let step = match early {
         Some(end) => end,
-        None => match each(r, "the post_read phase", PHASES.post_read).await {
+        None => match each(r, "the post_read phase", &r.location.plan.post_read).await {
             Some(end) => end,
             None => run(r, From::Server).await,
         },
@@ -165,7 +164,8 @@ async fn settle(r: &mut Request, mut step: Step) -> bool {
 async fn run(r: &mut Request, from: From) -> Step {
     let mut enter = from;
     if enter == From::Server
-        && let Some(end) = each(r, "the server_rewrite phase", PHASES.server_rewrite).await
+        && let Some(end) =
+            each(r, "the server_rewrite phase", &r.location.plan.server_rewrite).await
     {
         return end;
     }
@@ -179,7 +179,7 @@ async fn run(r: &mut Request, from: From) -> Step {
             From::Location(id) => crate::modules::core::enter_named(r, id),
         }
         r.path_changed = false;
-        if let Some(end) = each(r, "the rewrite phase", PHASES.rewrite).await {
+        if let Some(end) = each(r, "the rewrite phase", &r.location.plan.rewrite).await {
             return end;
         }
         if !r.path_changed {
@@ -191,13 +191,13 @@ async fn run(r: &mut Request, from: From) -> Step {
         }
         r.location = r.site.location(r.server.location);
     }
-    if let Some(end) = each(r, "the preaccess phase", PHASES.preaccess).await {
+    if let Some(end) = each(r, "the preaccess phase", &r.location.plan.preaccess).await {
         return end;
     }
     if let Some(end) = access(r).await {
         return end;
     }
-    if let Some(end) = each(r, "the precontent phase", PHASES.precontent).await {
+    if let Some(end) = each(r, "the precontent phase", &r.location.plan.precontent).await {
         return end;
     }
     content(r).await
@@ -215,6 +215,9 @@ pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<S
 
 /// Runs the handlers of a phase; `None`: go on with the next phase.
 async fn each(r: &mut Request, phase: &'static str, handlers: &'static [Handler]) -> Option<Step> {
+    if handlers.is_empty() {
+        return None;
+    }
     doing::note(phase, r);
     for handler in handlers {
         // Most answer at once, and need no future around them.
@@ -258,10 +261,13 @@ async fn access(r: &mut Request) -> Option<Step> {
     if !r.is_main() {
         return None;
     }
+    if r.location.plan.access.is_empty() {
+        return None;
+    }
     doing::note("the access phase", r);
     let any = r.conf().core.satisfy_any;
     let mut denied = None;
-    for handler in PHASES.access {
+    for handler in &r.location.plan.access {
         match handler.call(r, "the access phase").await {
             Step::Next => {}
             Step::Done if any => {
@@ -312,7 +318,7 @@ async fn content(r: &mut Request) -> Step {
             end => return end,
         }
     }
-    for handler in PHASES.content {
+    for handler in &r.location.plan.content {
         match handler.call(r, CONTENT).await {
             Step::Next => {}
             end => return end,

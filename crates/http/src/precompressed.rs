@@ -26,11 +26,9 @@ pub enum Precompressed {
 pub const CHOICE: &[(&str, Precompressed)] =
     &[("off", Precompressed::Off), ("on", Precompressed::On), ("always", Precompressed::Always)];
 
-/// Whether a request may be for such a file at all: costs nothing where the module is off.
-pub fn concerns(r: &Request, mode: Precompressed) -> bool {
-    mode != Precompressed::Off
-        && matches!(r.method, Method::Get | Method::Head)
-        && !r.path.ends_with(b"/")
+/// Whether a request may be for such a file at all.
+pub fn concerns(r: &Request) -> bool {
+    matches!(r.method, Method::Get | Method::Head) && !r.path.ends_with(b"/")
 }
 
 /// Answers with the file of this suffix. `taken`: the client takes the coding.

@@ -5,7 +5,7 @@ use weir_log::Level;
 
 use crate::address::Address;
 use crate::cidr::Cidr;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -47,12 +47,14 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_access", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.access.rules.is_empty()
+}
+
 /// The first rule that applies decides.
 pub fn handler(r: &mut Request) -> Step {
     let rules = &r.conf().access.rules;
-    if rules.is_empty() {
-        return Step::Next;
-    }
     let peer = r.peer();
     match rules.iter().find(|rule| rule.applies(peer)) {
         None => Step::Next,

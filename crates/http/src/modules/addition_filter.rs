@@ -7,7 +7,7 @@ use weir_engine::Chain;
 
 use crate::filters::{BodyFilter, Filtered};
 use crate::mime::{Types, types_setting};
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -50,14 +50,15 @@ fn path(d: &Line) -> Result<Vec<u8>, Error> {
     Ok(d.args.first().map_or_else(Vec::new, |word| word.bytes.clone()))
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !(conf.addition_filter.before.is_empty() && conf.addition_filter.after.is_empty())
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().addition_filter;
-    if (conf.before.is_empty() && conf.after.is_empty())
-        || r.response.status != 200
-        || !r.is_main()
-        || !conf.types.matches(&r.response.content_type)
-    {
+    if r.response.status != 200 || !r.is_main() || !conf.types.matches(&r.response.content_type) {
         return Ok(());
     }
     r.response.expect_changes();

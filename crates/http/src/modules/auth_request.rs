@@ -3,7 +3,7 @@
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -66,11 +66,13 @@ fn auth_request_set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.auth_request.path.is_empty()
+}
+
 /// Access phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    if r.conf().auth_request.path.is_empty() {
-        return Answer::Now(Step::Next);
-    }
     Answer::Later(Box::pin(ask(r)))
 }
 

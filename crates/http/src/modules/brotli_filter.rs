@@ -8,7 +8,7 @@ use weir_conf::{Directive as Line, Error};
 use crate::encoding::{Compress, Compressor, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::gzip_filter::fits;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -88,10 +88,15 @@ fn window(d: &Line) -> Result<u64, Error> {
     })
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.brotli_filter.on
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().brotli_filter;
-    if !conf.on || !fits(r, &conf.types, conf.min_length) {
+    if !fits(r, &conf.types, conf.min_length) {
         return Ok(());
     }
     r.response.varies_by_encoding = true;

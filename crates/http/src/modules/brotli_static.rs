@@ -3,7 +3,7 @@
 
 use weir_conf::Directive as Line;
 
-use crate::modules::{Module, Settings, brotli_filter};
+use crate::modules::{LocationConf, Module, Settings, brotli_filter};
 use crate::phases::{Answer, Step};
 use crate::precompressed::{self, CHOICE, Precompressed};
 use crate::request::Request;
@@ -28,10 +28,15 @@ const DIRECTIVES: &[Directive] = &[setting!(
 pub const MODULE: Module =
     Module { name: "http_brotli_static", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.brotli_static.mode != Precompressed::Off
+}
+
 /// Content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let mode = r.conf().brotli_static.mode;
-    if !precompressed::concerns(r, mode) {
+    if !precompressed::concerns(r) {
         return Answer::Now(Step::Next);
     }
     let taken = brotli_filter::allowed(r);

@@ -8,7 +8,7 @@ use weir_engine::Chain;
 use weir_log::Level;
 
 use crate::filters::{BodyFilter, Filtered, into_bytes};
-use crate::modules::{Module, Settings, gzip_filter};
+use crate::modules::{LocationConf, Module, Settings, gzip_filter};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -52,10 +52,15 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_gunzip", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.gunzip_filter.on
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let coding = r.response.content_encoding.as_deref().unwrap_or_default();
-    if !r.conf().gunzip_filter.on || !coding.eq_ignore_ascii_case(b"gzip") {
+    if !coding.eq_ignore_ascii_case(b"gzip") {
         return Ok(());
     }
     r.response.varies_by_encoding = true;

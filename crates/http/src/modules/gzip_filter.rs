@@ -9,7 +9,7 @@ use weir_proto::http1::{HeaderId, Version};
 
 use crate::encoding::{Encoder, accepts, encode};
 use crate::mime::{Types, types_setting};
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;
@@ -220,10 +220,15 @@ fn disable(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.gzip_filter.on
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().gzip_filter;
-    if !conf.on || !fits(r, &conf.types, conf.min_length) {
+    if !fits(r, &conf.types, conf.min_length) {
         return Ok(());
     }
     r.response.varies_by_encoding = true;

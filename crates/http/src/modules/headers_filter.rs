@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_conf::{Error, Word};
 use weir_proto::date;
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -134,6 +134,13 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_headers_filter", directives: DIRECTIVES, init: |_| {} };
+
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    let conf = &conf.headers_filter;
+    let lists = [&conf.headers, &conf.trailers];
+    conf.expires.is_some() || lists.iter().any(|list| !list.lines.is_empty())
+}
 
 /// Adds what is to be added to this answer's head, and announces trailers.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {

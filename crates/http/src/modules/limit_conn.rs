@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error, values};
 use weir_log::Level;
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -165,10 +165,15 @@ impl Place {
     }
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.limit_conn.limits.is_empty()
+}
+
 /// Takes a place under each limit of the location.
 pub fn handler(r: &mut Request) -> Step {
     let conf = &r.conf().limit_conn;
-    if conf.limits.is_empty() || r.contexts.limit_conn.status.is_some() {
+    if r.contexts.limit_conn.status.is_some() {
         return Step::Next;
     }
     for limit in &conf.limits {

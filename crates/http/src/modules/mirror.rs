@@ -2,7 +2,7 @@
 
 use weir_conf::{Directive as Line, Error};
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -58,10 +58,15 @@ fn mirror(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.mirror.paths.is_empty()
+}
+
 /// Precontent phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = &r.conf().mirror;
-    if conf.paths.is_empty() || !r.is_main() {
+    if !r.is_main() {
         return Answer::Now(Step::Next);
     }
     if conf.body && !r.body.is_whole() {

@@ -3,7 +3,7 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
 //! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
 
-use crate::phases::{Handler, Step};
+use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope};
 
@@ -193,51 +193,81 @@ impl Contexts {
     }
 }
 
+/// A handler or filter, and whether a location with such settings needs it. See [`crate::plan::Plan`].
+pub struct Entry<T: 'static> {
+    /// What runs.
+    pub run: T,
+    /// Whether it has anything to do there.
+    pub wanted: fn(&LocationConf) -> bool,
+}
+
 /// The phases, in nginx's order; the handlers of each run in the order written here.
 pub struct Phases {
     /// A request's head was read: `realip` changes who asked.
-    pub post_read: &'static [Handler],
+    pub post_read: &'static [Entry<Handler>],
     /// `rewrite` directives of the server, before a location is looked for.
-    pub server_rewrite: &'static [Handler],
+    pub server_rewrite: &'static [Entry<Handler>],
     /// `rewrite` directives of the location.
-    pub rewrite: &'static [Handler],
+    pub rewrite: &'static [Entry<Handler>],
     /// Limits.
-    pub preaccess: &'static [Handler],
+    pub preaccess: &'static [Entry<Handler>],
     /// Who may; `satisfy` says how their answers add up.
-    pub access: &'static [Handler],
+    pub access: &'static [Entry<Handler>],
     /// `try_files`, `mirror`.
-    pub precontent: &'static [Handler],
+    pub precontent: &'static [Entry<Handler>],
     /// Who answers, where the location names no handler of its own (`proxy_pass`, `stub_status`).
-    pub content: &'static [Handler],
+    pub content: &'static [Entry<Handler>],
     /// The request is over.
     pub log: &'static [fn(&mut Request)],
 }
 
+type Wanted = fn(&LocationConf) -> bool;
+
+const fn now(wanted: Wanted, run: fn(&mut Request) -> Step) -> Entry<Handler> {
+    Entry { run: Handler::Now(run), wanted }
+}
+
+const fn either(wanted: Wanted, run: for<'a> fn(&'a mut Request) -> Answer<'a>) -> Entry<Handler> {
+    Entry { run: Handler::Either(run), wanted }
+}
+
+const fn filter(wanted: Wanted, run: HeaderFilter) -> Entry<HeaderFilter> {
+    Entry { run, wanted }
+}
+
+/// Any request may need it.
+fn always(_: &LocationConf) -> bool {
+    true
+}
+
 /// One request's way through the modules.
 pub static PHASES: Phases = Phases {
-    post_read: &[Handler::Now(realip::handler)],
-    server_rewrite: &[Handler::Either(rewrite::server)],
-    rewrite: &[Handler::Now(work::handler), Handler::Either(rewrite::location)],
+    post_read: &[now(realip::wanted, realip::handler)],
+    server_rewrite: &[either(rewrite::wanted, rewrite::server)],
+    rewrite: &[now(work::wanted, work::handler), either(rewrite::wanted, rewrite::location)],
     preaccess: &[
-        Handler::Now(realip::handler),
-        Handler::Either(limit_req::handler),
-        Handler::Now(limit_conn::handler),
+        now(realip::wanted, realip::handler),
+        either(limit_req::wanted, limit_req::handler),
+        now(limit_conn::wanted, limit_conn::handler),
     ],
     access: &[
-        Handler::Now(access::handler),
-        Handler::Either(auth_basic::handler),
-        Handler::Either(auth_request::handler),
+        now(access::wanted, access::handler),
+        either(auth_basic::wanted, auth_basic::handler),
+        either(auth_request::wanted, auth_request::handler),
     ],
-    precontent: &[Handler::Either(core::try_files), Handler::Either(mirror::handler)],
+    precontent: &[
+        either(core::wants_try_files, core::try_files),
+        either(mirror::wanted, mirror::handler),
+    ],
     content: &[
-        Handler::Either(random_index::handler),
-        Handler::Either(index::handler),
-        Handler::Either(autoindex::handler),
-        Handler::Either(dav::handler),
-        Handler::Either(brotli_static::handler),
-        Handler::Either(zstd_static::handler),
-        Handler::Either(gzip_static::handler),
-        Handler::Either(static_::handler),
+        either(random_index::wanted, random_index::handler),
+        either(always, index::handler),
+        either(autoindex::wanted, autoindex::handler),
+        either(dav::wanted, dav::handler),
+        either(brotli_static::wanted, brotli_static::handler),
+        either(zstd_static::wanted, zstd_static::handler),
+        either(gzip_static::wanted, gzip_static::handler),
+        either(always, static_::handler),
     ],
     log: &[log::handler],
 };
@@ -246,22 +276,22 @@ pub static PHASES: Phases = Phases {
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
 /// Header filters in nginx's order (its module list from the end).
-pub static HEADER_FILTERS: &[HeaderFilter] = &[
-    slice_filter::header_filter,
-    not_modified_filter::header_filter,
-    headers_filter::header_filter,
-    userid_filter::header_filter,
-    gunzip_filter::header_filter,
-    addition_filter::header_filter,
-    sub_filter::header_filter,
-    charset_filter::header_filter,
-    ssi_filter::header_filter,
-    crate::filters::postpone,
-    brotli_filter::header_filter,
-    zstd_filter::header_filter,
-    gzip_filter::header_filter,
-    range_filter::header_filter,
-    slice_filter::wanted,
+pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
+    filter(slice_filter::wanted, slice_filter::header_filter),
+    filter(always, not_modified_filter::header_filter),
+    filter(headers_filter::wanted, headers_filter::header_filter),
+    filter(userid_filter::wanted, userid_filter::header_filter),
+    filter(gunzip_filter::wanted, gunzip_filter::header_filter),
+    filter(addition_filter::wanted, addition_filter::header_filter),
+    filter(sub_filter::wanted, sub_filter::header_filter),
+    filter(always, charset_filter::header_filter),
+    filter(ssi_filter::wanted, ssi_filter::header_filter),
+    filter(always, crate::filters::postpone),
+    filter(brotli_filter::wanted, brotli_filter::header_filter),
+    filter(zstd_filter::wanted, zstd_filter::header_filter),
+    filter(gzip_filter::wanted, gzip_filter::header_filter),
+    filter(always, range_filter::header_filter),
+    filter(slice_filter::wanted, slice_filter::last_header_filter),
 ];
 
 /// nginx's names of the modules that weir has.

@@ -4,7 +4,7 @@ use weir_conf::Directive as Line;
 use weir_proto::http1::Method;
 
 use crate::directory;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -34,10 +34,15 @@ const DIRECTIVES: &[Directive] = &[setting!(
 pub const MODULE: Module =
     Module { name: "http_random_index", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.random_index.enabled
+}
+
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head | Method::Post);
-    if !r.conf().random_index.enabled || !method || !r.path.ends_with(b"/") {
+    if !method || !r.path.ends_with(b"/") {
         return Answer::Now(Step::Next);
     }
     Answer::Later(Box::pin(choose(r)))

@@ -7,7 +7,7 @@ use weir_conf::{Directive as Line, Error};
 use crate::address::{self, Address};
 use crate::cidr::Cidr;
 use crate::forwarded;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -75,10 +75,15 @@ pub const MODULE: Module = Module {
     },
 };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.realip.from.is_empty()
+}
+
 /// Replaces the client's address, once a request.
 pub fn handler(r: &mut Request) -> Step {
     let conf = &r.conf().realip;
-    if !conf.from.is_empty() && r.contexts.realip.is_none() {
+    if r.contexts.realip.is_none() {
         r.contexts.realip = find(r, conf).map(Box::new);
     }
     Step::Next

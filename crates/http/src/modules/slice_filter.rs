@@ -11,7 +11,7 @@ use weir_log::Level;
 use weir_proto::http1::HeaderId;
 
 use crate::filters::{BodyFilter, Filtered};
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -116,6 +116,11 @@ impl Span {
     }
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.slice_filter.size > 0
+}
+
 /// Header filter, before all others: a slice is presented as a part of the whole.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let Some(slices) = r.contexts.slices.clone() else { return Ok(()) };
@@ -165,7 +170,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 }
 
 /// Header filter, behind the one that looks for ranges: which slices are wanted is known now.
-pub fn wanted(r: &mut Request) -> Result<(), Step> {
+pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
     let Some(slices) = r.contexts.slices.as_ref().filter(|_| r.is_main()) else { return Ok(()) };
     if r.response.status == 206 {
         let mut slices = slices.borrow_mut();

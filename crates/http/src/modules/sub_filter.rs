@@ -6,7 +6,7 @@ use weir_engine::Chain;
 
 use crate::filters::{BodyFilter, Filtered, into_bytes};
 use crate::mime::{Types, types_setting};
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -82,13 +82,15 @@ fn sub_filter(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.sub_filter.pairs.is_empty()
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().sub_filter;
-    if conf.pairs.is_empty()
-        || r.response.content_length == Some(0)
-        || !conf.types.matches(&r.response.content_type)
-    {
+    if r.response.content_length == Some(0) || !conf.types.matches(&r.response.content_type) {
         return Ok(());
     }
     let mut search = Search::new(conf.once);

@@ -11,7 +11,7 @@ use weir_proto::http1::HeaderId;
 use weir_proto::{date, uri};
 
 use crate::configure::Setup;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -150,10 +150,15 @@ fn digits(uid: Uid) -> String {
     format!("{a:08X}{b:08X}{c:08X}{d:08X}")
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.userid_filter.mode >= Mode::V1
+}
+
 /// Sets the cookie of an answer.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().userid_filter;
-    if conf.mode < Mode::V1 || !r.is_main() {
+    if !r.is_main() {
         return Ok(());
     }
     let known = decide(r);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use weir_conf::{Error, values};
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -34,6 +34,11 @@ const DIRECTIVES: &[Directive] = &[Directive {
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_work", directives: DIRECTIVES, init: |_| {} };
+
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.work.work.is_some()
+}
 
 /// Holds the loop up, before any other code of the location.
 pub fn handler(r: &mut Request) -> Step {

@@ -8,7 +8,7 @@ use zstd::stream::write::Encoder as Writer;
 use crate::encoding::{Compress, Compressor, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::gzip_filter::fits;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -72,10 +72,15 @@ const DIRECTIVES: &[Directive] = &[
 pub const MODULE: Module =
     Module { name: "http_zstd_filter", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.zstd_filter.on
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().zstd_filter;
-    if !conf.on || !fits(r, &conf.types, conf.min_length) {
+    if !fits(r, &conf.types, conf.min_length) {
         return Ok(());
     }
     r.response.varies_by_encoding = true;

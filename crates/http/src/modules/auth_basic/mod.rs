@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use weir_conf::{Directive as Line, Error};
 use weir_log::{Cause, Level};
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -47,6 +47,11 @@ const DIRECTIVES: &[Directive] = &[
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_auth_basic", directives: DIRECTIVES, init: |_| {} };
+
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.auth_basic.realm.is_some() && conf.auth_basic.user_file.is_some()
+}
 
 /// The handler of the access phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {

@@ -7,7 +7,7 @@ use weir_proto::http1::Method;
 use weir_proto::uri;
 
 use crate::directory;
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -79,10 +79,15 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_autoindex", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.autoindex.enabled
+}
+
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head);
-    if !r.conf().autoindex.enabled || !method || !r.path.ends_with(b"/") {
+    if !method || !r.path.ends_with(b"/") {
         return Answer::Now(Step::Next);
     }
     Answer::Later(Box::pin(list(r)))

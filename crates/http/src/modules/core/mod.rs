@@ -31,7 +31,7 @@ pub use rate::{rate, send_limited};
 pub use resolver::Resolver;
 pub use server_conf::ServerConf;
 pub use symlinks::Refuse;
-pub use try_files::{TryFiles, handler as try_files};
+pub use try_files::{TryFiles, handler as try_files, wanted as wants_try_files};
 
 /// The module.
 pub const MODULE: Module =

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error, values};
 
 use crate::files;
+use crate::modules::LocationConf;
 use crate::modules::core::Root;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
@@ -57,6 +58,11 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let found = TryFiles { names, fallback };
     Scope::change(&mut s.location.core).try_files = Some(Arc::new(found));
     Ok(())
+}
+
+/// Whether a location looks for files.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.core.try_files.is_some()
 }
 
 /// The handler of the precontent phase.

@@ -8,7 +8,7 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{self, Escape};
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -60,6 +60,11 @@ const DIRECTIVES: &[Directive] = &[
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_dav", directives: DIRECTIVES, init: |_| {} };
+
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.dav.methods.is_empty()
+}
 
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {

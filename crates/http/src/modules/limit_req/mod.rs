@@ -8,7 +8,7 @@ use weir_engine::{Either, either};
 use weir_log::Level;
 use weir_zone::Entry;
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -160,10 +160,15 @@ pub const MODULE: Module = Module {
     },
 };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.limit_req.limits.is_empty()
+}
+
 /// Asks the limits of the location.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = &r.conf().limit_req;
-    if conf.limits.is_empty() || r.contexts.limit_req.is_some() {
+    if r.contexts.limit_req.is_some() {
         return Answer::Now(Step::Next);
     }
     let mut pins = Pins { limits: &conf.limits, entries: Vec::new() };

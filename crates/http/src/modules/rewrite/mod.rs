@@ -3,7 +3,7 @@
 //!
 //! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
 
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Set, setting};
@@ -77,6 +77,11 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, init: |_| {} };
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !conf.rewrite.code.is_empty()
+}
+
 /// The server's code.
 pub fn server(r: &mut Request) -> Answer<'_> {
     start(r)
@@ -92,9 +97,7 @@ pub fn location(r: &mut Request) -> Answer<'_> {
 
 fn start(r: &mut Request) -> Answer<'_> {
     let conf = &*r.conf().rewrite;
-    if conf.code.is_empty() {
-        Answer::Now(Step::Next)
-    } else if conf.tests_files {
+    if conf.tests_files {
         Answer::Later(Box::pin(run::with_files(r, conf)))
     } else {
         Answer::Now(run::at_once(r, conf))

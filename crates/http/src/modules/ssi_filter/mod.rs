@@ -6,7 +6,7 @@ use weir_engine::Chain;
 
 use crate::filters::{BodyFilter, Filtered, into_bytes};
 use crate::mime::{Types, types_setting};
-use crate::modules::{Module, Settings};
+use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -156,13 +156,15 @@ impl Shared {
     }
 }
 
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.ssi_filter.on
+}
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().ssi_filter;
-    if !conf.on
-        || r.response.content_length == Some(0)
-        || !conf.types.matches(&r.response.content_type)
-    {
+    if r.response.content_length == Some(0) || !conf.types.matches(&r.response.content_type) {
         return Ok(());
     }
     if r.is_main() {
