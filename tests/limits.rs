@@ -112,7 +112,9 @@ fn a_place_is_taken_until_the_request_ends() {
     assert!(until(server.dir().path(), || server.get("/x?k=a").status == 429));
     server.wait_log("limiting connections by zone \"conn\", client: 127.0.0.1", 1);
     assert_eq!(server.get("/x?k=b").status, 404);
-    assert_eq!(server.get("/dry?k=a").body(), "REJECTED_DRY_RUN");
+    // The first refusal may be owed to the asking itself: a place is free again a moment after its answer.
+    let refused = || server.get("/dry?k=a").body() == "REJECTED_DRY_RUN";
+    assert!(until(server.dir().path(), refused));
     server.wait_log("limiting connections, dry run, by zone \"conn\"", 1);
 
     assert_eq!(client.response().bytes.len(), 32 << 20);
