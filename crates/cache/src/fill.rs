@@ -5,13 +5,12 @@
 //! every reader has had. So a slow reader holds nobody up, unless the disk fails.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use weir_engine::Segment;
+use weir_engine::{OpenFile, Segment};
 
 use crate::entry::Entry;
 
@@ -46,7 +45,7 @@ struct State {
     /// How much of it is in the file.
     written: u64,
     /// The file, and where in it the body begins.
-    file: Option<(Arc<File>, u64)>,
+    file: Option<(Arc<OpenFile>, u64)>,
     /// There is no file, or no more room in it.
     storeless: bool,
     end: Option<End>,
@@ -170,7 +169,7 @@ impl Fill {
     }
 
     /// So much of the body is in this file now, behind a head of `body` bytes.
-    pub fn written(&self, file: &Arc<File>, body: u64, until: u64) {
+    pub fn written(&self, file: &Arc<OpenFile>, body: u64, until: u64) {
         self.change(|s| {
             s.written = until;
             s.file.get_or_insert_with(|| (file.clone(), body));

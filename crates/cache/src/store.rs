@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_engine::{FileInfo, Files, OpenHow};
+use weir_engine::{FileInfo, FilePool, Files, OpenFile, OpenHow, Waiter};
 
 use crate::entry::{Entry, Stored, Unusable};
 use crate::key::Key;
@@ -37,7 +37,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Opened {
     /// The file.
-    pub file: Arc<File>,
+    pub file: Arc<OpenFile>,
     /// What is known of the answer in it.
     pub stored: Stored,
     /// Its size and number.
@@ -47,13 +47,17 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens a file and reads its head; from memory if the kernel has it, else on a thread.
+    /// Opens a file and reads its head; from memory if the kernel has it, else where `who` waits.
     ///
     /// # Errors
     ///
     /// What the file system says; or why the file is of no use.
-    pub async fn open(files: &Files, path: &Path) -> io::Result<Result<Opened, Unusable>> {
-        let (file, info) = files.open(path, &OpenHow::read()).await?;
+    pub async fn open(
+        files: &Files,
+        who: Waiter,
+        path: &Path,
+    ) -> io::Result<Result<Opened, Unusable>> {
+        let (file, info) = files.open_by(who, path, &OpenHow::read()).await?;
         let mut read = Vec::with_capacity(FIRST);
         let mut want = 1;
         loop {
@@ -85,21 +89,21 @@ impl Opened {
 /// A file that has no name of its own yet. Dropped, it is removed.
 #[derive(Debug)]
 pub(crate) struct Growing {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OpenFile>,
     path: PathBuf,
     named: bool,
 }
 
 impl Growing {
-    /// Creates one in `directory`.
-    pub(crate) fn create(directory: &Path, key: &Key) -> io::Result<Growing> {
+    /// Creates one in `directory`, to be closed, and perhaps removed, by the threads of `pool`.
+    pub(crate) fn create(directory: &Path, key: &Key, pool: &FilePool) -> io::Result<Growing> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("{}.{}.{number:010}", key.hex(), std::process::id());
             let path = directory.join(name);
             match create_new(&path) {
-                Ok(file) => return Ok(Growing { file: Arc::new(file), path, named: false }),
+                Ok(file) => return Ok(Growing { file: pool.hold(file), path, named: false }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => make_directories(directory)?,
                 Err(e) => return Err(e),
@@ -141,7 +145,10 @@ impl Growing {
 impl Drop for Growing {
     fn drop(&mut self) {
         if !self.named {
-            let _ = std::fs::remove_file(&self.path);
+            let path = std::mem::take(&mut self.path);
+            // What is left where that cannot be done is found by the next start's loader.
+            let remove = move || drop(std::fs::remove_file(path));
+            let _ = self.file.pool().hand_over(remove);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_engine::Handle;
+use weir_engine::{FilePool, Handle, Waiter};
 
 use crate::entry::Entry;
 use crate::fill::{End, Fill};
@@ -33,6 +33,8 @@ pub struct Job {
     pub entry: Arc<Entry>,
     /// The right to update the key, given back when that is done.
     pub ticket: Option<Ticket>,
+    /// Who waits for the disk.
+    pub waiter: Waiter,
     /// Hears of failures.
     pub complain: Complain,
 }
@@ -73,11 +75,12 @@ impl Job {
                 key: self.key,
                 cache: self.cache.clone(),
                 growing: growing.take(),
+                pool: handle.files().default_pool().clone(),
                 pieces,
                 offset: body + at,
                 head: last.then(|| self.entry.encode(written)),
             };
-            match handle.files().run(move || step.run()).await?? {
+            match handle.files().run_by(&self.waiter, move || step.run()).await?? {
                 Done::Published(inode) => return Ok(Some(inode)),
                 Done::Grown(grown) => {
                     self.fill.written(&grown.file, body, written);
@@ -132,12 +135,13 @@ pub async fn renew(
     cache: &Arc<Cache>,
     key: Key,
     stored: Stored,
+    who: &Waiter,
     handle: &Handle,
 ) -> io::Result<()> {
     let path = cache.settings.place.path(&key);
     let written = handle
         .files()
-        .run(move || rewrite(&path, &stored.entry, stored.body, stored.length))
+        .run_by(who, move || rewrite(&path, &stored.entry, stored.body, stored.length))
         .await?;
     cache.memory.remove(&key);
     written
@@ -148,6 +152,7 @@ struct Step {
     key: Key,
     cache: Arc<Cache>,
     growing: Option<Growing>,
+    pool: FilePool,
     pieces: Vec<Bytes>,
     offset: u64,
     /// The head, once the body is complete.
@@ -168,7 +173,7 @@ impl Step {
             None => {
                 let beside = path.parent().unwrap_or(&settings.place.directory);
                 let directory = settings.temporary.as_deref().unwrap_or(beside);
-                Growing::create(directory, &self.key)?
+                Growing::create(directory, &self.key, &self.pool)?
             }
         };
         let mut at = self.offset;

@@ -1,10 +1,11 @@
 //! What is to be sent: memory and file ranges in order.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+use crate::OpenFile;
 
 /// A piece of a [`Chain`].
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub enum Segment {
     /// A range of a file, sent without a copy.
     File {
         /// The file.
-        file: Arc<File>,
+        file: Arc<OpenFile>,
         /// The first byte.
         offset: u64,
         /// Bytes.
@@ -137,7 +138,7 @@ impl Chain {
     }
 
     /// The first segment's file, offset and length, if it is one.
-    pub(crate) fn front_file(&self) -> Option<(&Arc<File>, u64, u64)> {
+    pub(crate) fn front_file(&self) -> Option<(&Arc<OpenFile>, u64, u64)> {
         match self.front()? {
             Segment::File { file, offset, len } => Some((file, *offset, *len)),
             _ => None,

@@ -80,7 +80,7 @@ impl Inner {
             listeners: RefCell::new(Slots::new()),
             watches: RefCell::new(Slots::new()),
             buffers: RefCell::new(Buffers::new()),
-            files: Files::new(options.files.clone()),
+            files: Files::new(options.files.clone(), options.pools.clone()),
             mailbox,
             read: Cell::default(),
             accepts: Cell::new(0),

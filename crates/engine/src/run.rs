@@ -19,6 +19,8 @@ pub struct Options {
     pub events: usize,
     /// Threads for file operations; give all loops of a process a clone of one pool.
     pub files: FilePool,
+    /// Further pools, found by their names.
+    pub pools: Vec<FilePool>,
 }
 
 impl Default for Options {
@@ -28,6 +30,7 @@ impl Default for Options {
             timer_resolution: None,
             events: 512,
             files: FilePool::default(),
+            pools: Vec::new(),
         }
     }
 }

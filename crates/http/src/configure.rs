@@ -32,6 +32,8 @@ pub struct Inputs<'a> {
     pub error_log: &'a Arc<Log>,
     /// Shared memory that is asked for here and elsewhere.
     pub zones: &'a weir_zone::Declarations,
+    /// Names of pools of threads for files, besides the default one.
+    pub pools: &'a [&'a str],
 }
 
 /// What the whole block shares while it is read.

@@ -1,11 +1,10 @@
 //! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Segment};
+use weir_engine::{Chain, OpenFile, Segment};
 use weir_proto::http1::{Method, Version};
 
 use crate::filters::Filters;
@@ -262,7 +261,7 @@ impl Request {
     /// Sends a range of a file as the next piece of the body.
     pub async fn send_file(
         &mut self,
-        file: &Arc<File>,
+        file: &Arc<OpenFile>,
         offset: u64,
         len: u64,
         last: bool,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_conf::{Directive as Line, Error, values};
-use weir_engine::Handle;
+use weir_engine::{Handle, OpenFile};
 
 use crate::configure::Setup;
 
@@ -41,7 +41,7 @@ pub enum Keep {
 /// An open temporary file.
 pub struct TempFile {
     /// Open for reading and writing.
-    pub file: Arc<File>,
+    pub file: Arc<OpenFile>,
     /// Its name; only others can use it if it was kept.
     pub path: PathBuf,
     /// Who removes the name in the end.
@@ -77,7 +77,7 @@ impl TempPath {
         let (file, path) =
             made.map_err(|error| Failed { path: self.directory.clone(), error })??;
         let remover = (keep == Keep::WhileUsed).then(|| handle.clone());
-        Ok(TempFile { file: Arc::new(file), path, remover: Cell::new(remover) })
+        Ok(TempFile { file: handle.files().hold(file), path, remover: Cell::new(remover) })
     }
 
     fn create_waiting(&self, keep: Keep) -> Result<(File, PathBuf), Failed> {

@@ -31,7 +31,7 @@ fn inputs<'a>(
 ) -> Inputs<'a> {
     let root = Path::new("/nowhere");
     let access_log = Path::new("/dev/null");
-    Inputs { prefix: root, conf_prefix: root, logs, access_log, error_log, zones }
+    Inputs { prefix: root, conf_prefix: root, logs, access_log, error_log, zones, pools: &["pool"] }
 }
 
 /// The site of this `http` block, or the text of what is wrong with it.

@@ -91,6 +91,7 @@ impl Origin {
                     access_log: &self.paths.access_log,
                     error_log: &configured,
                     zones: &zones,
+                    pools: &config.pools.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
                 };
                 let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
                 warnings.iter().for_each(tell);

@@ -24,12 +24,12 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-fn temp_file() -> Arc<File> {
+fn temp_file() -> Arc<OpenFile> {
     let path = std::env::temp_dir().join(format!("weir-fill-{:?}", std::thread::current().id()));
     let mut options = std::fs::OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     let _ = std::fs::remove_file(path);
-    Arc::new(file)
+    weir_engine::FilePool::new(1, 10).hold(file)
 }
 
 fn bytes(segment: &Segment) -> Vec<u8> {

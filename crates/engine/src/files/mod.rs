@@ -5,6 +5,7 @@
 //! the answer is "not now", and for everything that writes, a thread of the [`FilePool`] does it.
 
 mod locality;
+mod open_file;
 mod pool;
 mod residence;
 
@@ -20,16 +21,28 @@ use std::sync::Arc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+pub use open_file::OpenFile;
 pub use pool::{FilePool, Offload};
 pub(crate) use residence::{Residence, residence};
 
 use locality::Locality;
+use open_file::Access;
 
 /// File operations of a loop: see [`crate::Handle::files`].
 pub struct Files {
     pool: FilePool,
+    named: Vec<FilePool>,
     locality: Locality,
     offloaded: Cell<u64>,
+}
+
+/// Who waits for a file where that must be.
+#[derive(Clone, Debug)]
+pub enum Waiter {
+    /// A thread of this pool, if the kernel cannot answer from memory.
+    Pool(FilePool),
+    /// The loop itself, without asking the kernel first: as a server does that has no threads for files.
+    Loop,
 }
 
 /// How to open a file.
@@ -125,8 +138,23 @@ impl From<rustix::fs::Stat> for FileInfo {
 }
 
 impl Files {
-    pub(crate) fn new(pool: FilePool) -> Self {
-        Files { pool, locality: Locality::new(), offloaded: Cell::new(0) }
+    pub(crate) fn new(pool: FilePool, named: Vec<FilePool>) -> Self {
+        Files { pool, named, locality: Locality::new(), offloaded: Cell::new(0) }
+    }
+
+    /// The pool that is used where no other is named.
+    pub fn default_pool(&self) -> &FilePool {
+        &self.pool
+    }
+
+    /// The one who waits where nothing else is said: the default pool.
+    pub fn waiter(&self) -> Waiter {
+        Waiter::Pool(self.pool.clone())
+    }
+
+    /// The pool of this name.
+    pub fn pool(&self, name: &[u8]) -> Option<&FilePool> {
+        self.named.iter().chain([&self.pool]).find(|pool| pool.name().as_bytes() == name)
     }
 
     /// Runs `work` on a thread of the pool. An error if the pool is full or `work` panicked.
@@ -135,8 +163,40 @@ impl Files {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
+        self.run_in(&self.pool, work)
+    }
+
+    /// As [`Files::run`], on a thread of another pool.
+    pub fn run_in<T, W>(&self, pool: &FilePool, work: W) -> Offload<T>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
         self.offloaded.set(self.offloaded.get() + 1);
-        self.pool.run(work)
+        pool.run(work)
+    }
+
+    /// Runs `work` where it may wait: on a thread of a pool, or here.
+    pub async fn run_by<T, W>(&self, who: &Waiter, work: W) -> io::Result<T>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        match who {
+            Waiter::Pool(pool) => self.run_in(pool, work).await,
+            Waiter::Loop => Ok(work()),
+        }
+    }
+
+    /// As [`Files::run`], where no answer is wanted. An error if the pool is full: then nothing is done.
+    pub fn hand_over(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.offloaded.set(self.offloaded.get() + 1);
+        self.pool.hand_over(work)
+    }
+
+    /// As [`FilePool::hold`], by the default pool.
+    pub fn hold(&self, file: File) -> Arc<OpenFile> {
+        self.pool.hold(file)
     }
 
     /// Operations given to the pool so far.
@@ -145,14 +205,30 @@ impl Files {
     }
 
     /// Opens a file and asks what it is.
-    pub async fn open(&self, path: &Path, how: &OpenHow) -> io::Result<(Arc<File>, FileInfo)> {
+    pub async fn open(&self, path: &Path, how: &OpenHow) -> io::Result<(Arc<OpenFile>, FileInfo)> {
+        self.open_by(self.waiter(), path, how).await
+    }
+
+    /// As [`Files::open`]; whoever waits for the file here also waits for what is read of it.
+    pub async fn open_by(
+        &self,
+        who: Waiter,
+        path: &Path,
+        how: &OpenHow,
+    ) -> io::Result<(Arc<OpenFile>, FileInfo)> {
+        let Waiter::Pool(pool) = who else {
+            let (fd, info) = open_waiting(path, how)?;
+            return Ok((Arc::new(OpenFile::new(fd.into(), self.pool.clone(), Access::Here)), info));
+        };
         if let Some(opened) = self.open_now(path, how) {
             let (fd, info) = opened?;
-            return Ok((Arc::new(fd.into()), info));
+            let quick = how.flags & OFlags::RWMODE == OFlags::RDONLY;
+            let access = if quick { Access::Memory } else { Access::Pool };
+            return Ok((Arc::new(OpenFile::new(fd.into(), pool, access)), info));
         }
         let (path, how) = (path.to_owned(), *how);
-        let (fd, info) = self.run(move || open_waiting(&path, &how)).await??;
-        Ok((Arc::new(fd.into()), info))
+        let (fd, info) = self.run_in(&pool, move || open_waiting(&path, &how)).await??;
+        Ok((Arc::new(OpenFile::new(fd.into(), pool, Access::Pool)), info))
     }
 
     /// As [`Files::open`], from memory alone: `None` if that cannot be known without waiting.
@@ -174,19 +250,25 @@ impl Files {
 
     /// Asks about what `path` names; a symbolic link is followed.
     pub async fn stat(&self, path: &Path) -> io::Result<FileInfo> {
+        self.stat_by(self.waiter(), path).await
+    }
+
+    /// As [`Files::stat`], where it has to be waited for by `who`.
+    pub async fn stat_by(&self, who: Waiter, path: &Path) -> io::Result<FileInfo> {
+        let Waiter::Pool(pool) = who else { return Ok(rustix::fs::stat(path)?.into()) };
         let how = OpenHow { flags: OFlags::PATH, ..OpenHow::read() };
         if let Some(opened) = self.open_now(path, &how) {
             return opened.map(|(_, info)| info);
         }
         let path = path.to_owned();
-        self.run(move || Ok(rustix::fs::stat(&path)?.into())).await?
+        self.run_in(&pool, move || Ok(rustix::fs::stat(&path)?.into())).await?
     }
 
     /// Reads into the spare capacity of `buf`, once: the number of bytes appended, 0 at the end
     /// of the file. The buffer comes back with the answer.
     pub async fn read_at(
         &self,
-        file: &Arc<File>,
+        file: &Arc<OpenFile>,
         mut buf: Vec<u8>,
         offset: u64,
     ) -> (io::Result<usize>, Vec<u8>) {
@@ -194,15 +276,19 @@ impl Files {
             Err(e) if is_not_now(&e) => {}
             read => return (read, buf),
         }
-        let file = Arc::clone(file);
-        let read = self.run(move || (read_waiting(&file, &mut buf, offset), buf)).await;
+        if file.waits_here() {
+            return (read_waiting(file, &mut buf, offset), buf);
+        }
+        let (file, pool) = (Arc::clone(file), file.pool().clone());
+        let read = move || (read_waiting(&file, &mut buf, offset), buf);
+        let read = self.run_in(&pool, read).await;
         read.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
     /// Writes all of `buf`; the buffer comes back with the answer.
     pub async fn write_at(
         &self,
-        file: &Arc<File>,
+        file: &Arc<OpenFile>,
         buf: Vec<u8>,
         offset: u64,
     ) -> (io::Result<()>, Vec<u8>) {
@@ -212,9 +298,9 @@ impl Files {
     }
 
     /// Appends all of `buf` at the file's position; the buffer comes back with the answer.
-    pub async fn append(&self, file: &Arc<File>, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+    pub async fn append(&self, file: &Arc<OpenFile>, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
         let file = Arc::clone(file);
-        let written = self.run(move || ((&*file).write_all(&buf), buf)).await;
+        let written = self.run(move || ((&**file).write_all(&buf), buf)).await;
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
@@ -232,10 +318,14 @@ impl Files {
 
     /// Creates a file with a name that is not taken: `prefix` and ten digits. Its path comes
     /// with it; whoever keeps it renames it.
-    pub async fn create_temp(&self, prefix: &Path, mode: u32) -> io::Result<(Arc<File>, PathBuf)> {
+    pub async fn create_temp(
+        &self,
+        prefix: &Path,
+        mode: u32,
+    ) -> io::Result<(Arc<OpenFile>, PathBuf)> {
         let prefix = prefix.as_os_str().to_owned();
         let (file, path) = self.run(move || create_temp_waiting(&prefix, mode)).await??;
-        Ok((Arc::new(file), path))
+        Ok((self.hold(file), path))
     }
 }
 

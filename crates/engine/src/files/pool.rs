@@ -1,13 +1,17 @@
 //! A bounded pool of threads for work that blocks, started when it is first needed.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use super::open_file::{Access, OpenFile};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -21,6 +25,7 @@ struct Owner(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    name: String,
     state: Mutex<State>,
     work: Condvar,
     threads: usize,
@@ -51,9 +56,19 @@ impl Default for FilePool {
 impl FilePool {
     /// At most `threads` threads, and `queue` operations waiting for one of them.
     pub fn new(threads: usize, queue: usize) -> Self {
-        let threads = threads.max(1);
-        let shared = Shared { state: Mutex::default(), work: Condvar::new(), threads, queue };
-        FilePool(Arc::new(Owner(Arc::new(shared))))
+        FilePool::named("default", threads, queue)
+    }
+
+    /// As [`FilePool::new`], with a name by which it is found and complained about.
+    pub fn named(name: &str, threads: usize, queue: usize) -> Self {
+        let (name, threads) = (name.to_owned(), threads.max(1));
+        let (state, work) = (Mutex::default(), Condvar::new());
+        FilePool(Arc::new(Owner(Arc::new(Shared { name, state, work, threads, queue }))))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.0.name
     }
 
     /// Operations that wait for a thread.
@@ -66,6 +81,24 @@ impl FilePool {
         self.0.0.lock().started
     }
 
+    /// Runs `work`, of which nobody waits for the answer. An error if the pool is full.
+    pub fn hand_over(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        // A panic in it must not end the thread.
+        let job = Box::new(move || drop(catch_unwind(AssertUnwindSafe(work))));
+        self.0.0.push(job, self.0.0.queue).map_err(|(error, _)| error)
+    }
+
+    /// Holds a file that was opened elsewhere, so that a thread of this pool closes it.
+    pub fn hold(&self, file: File) -> Arc<OpenFile> {
+        Arc::new(OpenFile::new(file, self.clone(), Access::Pool))
+    }
+
+    /// Closes a file, however much there is to do. No more can wait than files are open.
+    pub(crate) fn close(&self, file: File) {
+        // Without any thread it is closed here, since it must be.
+        let _ = self.0.0.push(Box::new(move || drop(file)), usize::MAX);
+    }
+
     pub(crate) fn run<T, W>(&self, work: W) -> Offload<T>
     where
         T: Send + 'static,
@@ -74,7 +107,7 @@ impl FilePool {
         let answer = Arc::new(Mutex::new(Answer { result: None, waker: None }));
         let promise = Promise { answer: Arc::clone(&answer), kept: false };
         let job = Box::new(move || promise.keep(catch_unwind(AssertUnwindSafe(work))));
-        if let Err((e, job)) = self.0.0.push(job) {
+        if let Err((e, job)) = self.0.0.push(job, self.0.0.queue) {
             drop(job);
             lock(&answer).result = Some(Err(e));
         }
@@ -87,11 +120,13 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn push(self: &Arc<Self>, job: Job) -> Result<(), (io::Error, Job)> {
+    fn push(self: &Arc<Self>, job: Job, most: usize) -> Result<(), (io::Error, Job)> {
         let mut state = self.lock();
-        if state.jobs.len() >= self.queue {
-            let e = io::Error::new(io::ErrorKind::ResourceBusy, "thread pool queue overflow");
-            return Err((e, job));
+        let waiting = state.jobs.len();
+        if waiting >= most {
+            let name = &self.name;
+            let text = format!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting");
+            return Err((io::Error::new(io::ErrorKind::ResourceBusy, text), job));
         }
         // Threads that were woken for earlier jobs still count as idle until they run.
         if state.idle <= state.jobs.len() && state.started < self.threads {
@@ -116,6 +151,7 @@ impl Shared {
     }
 
     fn serve(&self) {
+        MAY_WAIT.set(true);
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -131,6 +167,17 @@ impl Shared {
             }
         }
     }
+}
+
+thread_local! {
+    /// This thread is one of a pool.
+    static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread may wait for a disk.
+pub(super) fn may_wait_here() -> bool {
+    // At a thread's end there is no more to be known, and nobody to be held up.
+    MAY_WAIT.try_with(Cell::get).unwrap_or(true)
 }
 
 impl Drop for Owner {

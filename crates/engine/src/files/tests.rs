@@ -173,3 +173,41 @@ fn a_range_behind_the_end_and_a_pipe_are_harmless() {
     let own = Arc::new(File::open("/proc/self/exe").unwrap());
     residence(&own, u64::MAX / 4, u64::MAX);
 }
+
+#[test]
+fn files_that_may_wait_are_closed_elsewhere() {
+    on_a_loop(FilePool::new(1, 10), |h, dir| async move {
+        let files = h.files();
+        let path = dir.join("a");
+        let started = || files.default_pool().started();
+        // Whoever writes has something to be flushed.
+        drop(files.hold(File::create(&path).unwrap()));
+        assert_eq!(started(), 1);
+        assert_eq!(files.run(|| ()).await.unwrap(), ());
+        let elsewhere = FilePool::named("two", 1, 10);
+        let how = OpenHow::read();
+        let open = || files.open_by(Waiter::Pool(elsewhere.clone()), &path, &how);
+        drop(open().await.unwrap());
+        let (file, _) = open().await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        drop(file);
+        // It is gone with its last user, and so are its blocks.
+        assert_eq!(elsewhere.started(), 1);
+    });
+}
+
+#[test]
+fn a_server_without_threads_for_files_waits_itself() {
+    on_a_loop(FilePool::new(1, 10), |h, dir| async move {
+        let files = h.files();
+        let path = dir.join("a");
+        std::fs::write(&path, "hello").unwrap();
+        let (file, info) = files.open_by(Waiter::Loop, &path, &OpenHow::read()).await.unwrap();
+        assert_eq!(files.stat_by(Waiter::Loop, &path).await.unwrap(), info);
+        let (read, buf) = files.read_at(&file, Vec::with_capacity(10), 1).await;
+        assert_eq!((read.unwrap(), buf.as_slice()), (4, &b"ello"[..]));
+        assert_eq!(files.run_by(&Waiter::Loop, || 7).await.unwrap(), 7);
+        drop(file);
+        assert_eq!((files.offloaded(), files.default_pool().started()), (0, 0));
+    });
+}

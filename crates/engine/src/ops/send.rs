@@ -46,7 +46,7 @@ impl Stream {
         let mut files = chain.file_chunk();
         while !chain.is_empty() && files > 0 {
             let cold = chain.front_file().is_some_and(|(file, offset, len)| {
-                residence(file, offset, len.min(files)) == Residence::Unknown
+                !file.waits_here() && residence(file, offset, len.min(files)) == Residence::Unknown
             });
             let from_file = chain.front_file().is_some();
             let once = if cold { None } else { self.0.send_once(chain, files)? };
@@ -116,15 +116,15 @@ impl Send<'_> {
                 return Poll::Ready(Ok(()));
             }
             let len = len.min(at_most);
-            if residence(file, offset, len) == Residence::Cached {
+            if file.waits_here() || residence(file, offset, len) == Residence::Cached {
                 self.warm = len;
                 return Poll::Ready(Ok(()));
             }
-            let h = &self.stream.0.h;
             let file = Arc::clone(file);
+            let (h, pool) = (&self.stream.0.h, file.pool().clone());
             let mut buf = h.take_buf(COLD_READ);
             let read = move || (read_waiting(&file, &mut buf, offset), buf);
-            self.cold = Some(h.files().run(read));
+            self.cold = Some(h.files().run_in(&pool, read));
         }
     }
 }

@@ -92,8 +92,8 @@ pub(crate) fn a_long_answer_arrives_whole(kind: BackendKind) {
 pub(crate) fn a_file_follows_its_head(kind: BackendKind) {
     let mut file = tempfile();
     file.write_all(&[7; 3_000_000]).unwrap();
-    let file = Arc::new(file);
     let mut site = Site::new(kind);
+    let file = site.h.files().hold(file);
     let play = client(&site, |mut socket| {
         let mut all = Vec::new();
         socket.read_to_end(&mut all).unwrap();
@@ -827,9 +827,9 @@ pub(crate) fn a_cold_file_is_read_elsewhere_and_arrives(kind: BackendKind) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let proc = std::fs::File::open("/proc/version").unwrap();
     let version = std::fs::read("/proc/version").unwrap();
-    let (file, proc, whole) =
-        (Arc::new(file), Arc::new(proc), [&bytes[..], &version[..5]].concat());
+    let whole = [&bytes[..], &version[..5]].concat();
     let mut site = Site::new(kind);
+    let (file, proc) = (site.h.files().hold(file), site.h.files().hold(proc));
     let play = client(&site, move |mut socket| {
         let mut all = Vec::new();
         socket.read_to_end(&mut all).unwrap();

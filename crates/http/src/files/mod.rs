@@ -5,7 +5,6 @@
 //! when it began, so none of them can tell. `open_file_cache` keeps files for longer.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,10 +14,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use weir_engine::{FileInfo, FileKind, OpenHow};
+use weir_engine::{FileInfo, FileKind, OpenFile, OpenHow, Waiter};
 use weir_log::{Cause, Level};
 
-use crate::modules::core::Refuse;
+use crate::modules::core::{Aio, Refuse};
 use crate::request::Request;
 
 mod cache;
@@ -35,7 +34,7 @@ const CLOSE_AFTER: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub struct Opened {
     /// The file; not there for a directory that was only asked about.
-    pub file: Arc<File>,
+    pub file: Arc<OpenFile>,
     /// What it is.
     pub info: FileInfo,
 }
@@ -107,12 +106,11 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     if conf.symlinks.refuse != Refuse::Nothing {
         return walk::open(r, path, OFlags::empty()).await;
     }
-    let worker = &r.worker;
-    let now = worker.handle.now();
+    let now = r.worker.handle.now();
     let cache = conf.open_files.cache.is_some();
     let opened = open_plain(r, path).await;
     if cache {
-        worker.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
+        r.worker.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
     }
     if let Ok(opened) = &opened {
         remember(r, path, opened);
@@ -161,9 +159,28 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
     r.worker.turn_files.borrow_mut().whole(r.worker.handle.now(), path)
 }
 
-async fn open_plain(r: &Request, path: &[u8]) -> Result<Opened, FileError> {
+/// `aio`: who waits for the files of a request.
+pub fn waiter(r: &mut Request) -> Waiter {
+    let name = match &r.conf().core.aio {
+        Aio::Default => return r.worker.handle.files().waiter(),
+        Aio::Off => return Waiter::Loop,
+        Aio::Threads(name) => name.eval(r),
+    };
+    let files = r.worker.handle.files();
+    match files.pool(&name) {
+        Some(pool) => Waiter::Pool(pool.clone()),
+        None => {
+            let name = String::from_utf8_lossy(&name);
+            r.log(Level::Error, format_args!("thread pool \"{name}\" not found"));
+            files.waiter()
+        }
+    }
+}
+
+async fn open_plain(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     let path = Path::new(OsStr::from_bytes(path));
-    let opened = r.worker.handle.files().open(path, &OpenHow::read()).await;
+    let waiter = waiter(r);
+    let opened = r.worker.handle.files().open_by(waiter, path, &OpenHow::read()).await;
     match opened {
         Ok((file, info)) => Ok(Opened { file, info }),
         Err(error) => Err(FileError::new(&error, "open()")),
@@ -183,7 +200,8 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
         // The cache keeps what was opened, and what is asked about is mostly opened next.
         return open(r, path).await.map(|opened| Stat(opened.info));
     }
-    let found = r.worker.handle.files().stat(Path::new(OsStr::from_bytes(path))).await;
+    let (waiter, path) = (waiter(r), Path::new(OsStr::from_bytes(path)));
+    let found = r.worker.handle.files().stat_by(waiter, path).await;
     found.map(Stat).map_err(|error| FileError::new(&error, "stat()"))
 }
 

@@ -2,7 +2,6 @@
 //! nginx: ngx_open_file_wrapper in ngx_open_file_cache.c.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -25,9 +24,10 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
         None => (0, Refuse::Nothing),
     };
     let path = path.to_vec();
+    let waiter = super::waiter(r);
     let work = move || walk(&path, trusted, refuse, flags);
-    match r.worker.handle.files().run(work).await {
-        Ok(Ok((fd, info))) => Ok(Opened { file: Arc::new(fd.into()), info }),
+    match r.worker.handle.files().run_by(&waiter, work).await {
+        Ok(Ok((fd, info))) => Ok(Opened { file: r.worker.handle.files().hold(fd.into()), info }),
         Ok(Err(errno)) => Err(FileError { errno, call: "openat()" }),
         Err(error) => Err(FileError::new(&error, "openat()")),
     }

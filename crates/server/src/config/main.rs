@@ -79,7 +79,7 @@ pub(super) const LINES: &[Line] = &[
     },
     Line {
         name: "thread_pool",
-        help: "Threads for file operations of a worker; its one pool is the one named default.",
+        help: "Threads for file operations of a worker, for all loops of it; the pool named default is there anyway.",
         set: set_pool,
     },
     Line {
@@ -192,7 +192,7 @@ fn set_env(said: &mut Said, d: &Directive) -> Result<(), Error> {
 
 fn set_pool(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let name = d.arg(0).map(|w| w.lossy().into_owned()).unwrap_or_default();
-    if said.pools.contains(&name) {
+    if said.pools.iter().any(|(of, _)| *of == name) {
         return Err(d.error(format!("duplicate thread pool \"{name}\"")));
     }
     let (mut threads, mut queue) = (None, QUEUE);
@@ -210,9 +210,6 @@ fn set_pool(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let Some(threads) = threads else {
         return Err(d.error("\"thread_pool\" must have \"threads\" parameter"));
     };
-    if name == "default" {
-        said.files = Some(FileThreads { threads, queue });
-    }
-    said.pools.push(name);
+    said.pools.push((name, FileThreads { threads, queue }));
     Ok(())
 }

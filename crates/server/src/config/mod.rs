@@ -117,8 +117,7 @@ struct Said {
     shutdown_timeout: Option<Duration>,
     timer_resolution: Option<Duration>,
     error_logs: Vec<Directive>,
-    pools: Vec<String>,
-    files: Option<FileThreads>,
+    pools: Vec<(String, FileThreads)>,
     backend: Option<Backend>,
     connections: Option<usize>,
     epoll_events: Option<usize>,
@@ -182,6 +181,8 @@ pub struct Config {
     pub error_logs: Vec<Directive>,
     /// The pool of `thread_pool default`.
     pub files: FileThreads,
+    /// The pools of the other `thread_pool` lines.
+    pub pools: Vec<(String, FileThreads)>,
     /// The `events` block.
     pub events: Events,
     /// The `http` block.
@@ -241,6 +242,10 @@ impl Said {
             None => main::default_user()?,
             said => said,
         };
+        let (mut files, mut pools) = (FileThreads { threads: THREADS, queue: QUEUE }, self.pools);
+        if let Some(at) = pools.iter().position(|(name, _)| name == "default") {
+            files = pools.remove(at).1;
+        }
         let pid = self.pid.as_deref().map(|name| joined(&paths.prefix, name));
         let config = Config {
             daemon: self.daemon.unwrap_or(true),
@@ -259,7 +264,8 @@ impl Said {
             shutdown_timeout: self.shutdown_timeout,
             timer_resolution: self.timer_resolution,
             error_logs: self.error_logs,
-            files: self.files.unwrap_or(FileThreads { threads: THREADS, queue: QUEUE }),
+            files,
+            pools,
             events: Events {
                 backend: self.backend.unwrap_or(Backend::Epoll),
                 connections: self.connections.unwrap_or(CONNECTIONS),

@@ -81,6 +81,7 @@ fn thread_pools() {
     assert_eq!(config("thread_pool a threads=2;").files, FileThreads { threads: 32, queue: 65536 });
     let c = config("thread_pool a threads=2; thread_pool default threads=3 max_queue=4;");
     assert_eq!(c.files, FileThreads { threads: 3, queue: 4 });
+    assert_eq!(c.pools, [("a".to_owned(), FileThreads { threads: 2, queue: 65536 })]);
     assert_eq!(refused("thread_pool a threads=0;"), "invalid threads value \"threads=0\"");
     assert_eq!(refused("thread_pool a max_queue=1;"), {
         "\"thread_pool\" must have \"threads\" parameter"

@@ -21,7 +21,7 @@ use weir_metrics::{Metric, Row};
 use self::control::Control;
 use self::turns::Turns;
 use crate::channel::Report;
-use crate::config::{Backend, Config};
+use crate::config::{Backend, Config, FileThreads};
 use crate::cycle::Cycle;
 use crate::listen::{Listening, Place};
 use crate::master::{Assignment, FATAL};
@@ -36,6 +36,8 @@ struct Shared {
     others: AtomicUsize,
     /// Threads for file operations of all loops.
     files: FilePool,
+    /// The same, by names.
+    pools: Vec<FilePool>,
 }
 
 /// Serves until told to end; returns the exit code.
@@ -92,9 +94,12 @@ impl Shared {
         let site: Option<&'static Arc<Site>> =
             assignment.cycle.site.clone().map(|site| &*Box::leak(Box::new(site)));
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
-        let threads = assignment.cycle.config.files;
-        let files = FilePool::new(threads.threads, threads.queue);
-        Arc::new(Shared { site: site.map(|site| &**site), others, files, assignment })
+        let config = &assignment.cycle.config;
+        let files = FilePool::new(config.files.threads, config.files.queue);
+        let named =
+            |(name, of): &(String, FileThreads)| FilePool::named(name, of.threads, of.queue);
+        let pools = config.pools.iter().map(named).collect();
+        Arc::new(Shared { site: site.map(|site| &**site), others, files, pools, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -199,6 +204,7 @@ impl Shared {
             timer_resolution: config.timer_resolution,
             events: config.events.at_once,
             files: self.files.clone(),
+            pools: self.pools.clone(),
         })
     }
 

@@ -1,5 +1,4 @@
 use std::fs::File;
-use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -16,7 +15,7 @@ fn conf(max: u64, min_uses: u64) -> OpenFiles {
 fn opened() -> Result<Opened, FileError> {
     let file = File::open("/dev/null").unwrap();
     let info = FileInfo::of(&file).unwrap();
-    Ok(Opened { file: Arc::new(file), info })
+    Ok(Opened { file: weir_engine::FilePool::new(1, 1).hold(file), info })
 }
 
 fn after(start: Instant, secs: u64) -> Instant {

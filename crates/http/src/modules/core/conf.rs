@@ -80,6 +80,8 @@ pub struct Conf {
     pub sendfile_max_chunk: u64,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
+    /// `aio`
+    pub aio: Aio,
     /// `open_file_cache` and its kin.
     pub open_files: OpenFiles,
     /// `disable_symlinks`
@@ -156,6 +158,18 @@ pub struct OpenFiles {
     pub min_uses: u64,
     /// `open_file_cache_errors`
     pub errors: bool,
+}
+
+/// `aio`
+#[derive(Debug, Clone, Default)]
+pub enum Aio {
+    /// Threads of the default pool.
+    #[default]
+    Default,
+    /// The loop itself.
+    Off,
+    /// Threads of the pool of this name.
+    Threads(Template),
 }
 
 /// One `open_file_cache` line: blocks that inherit it share it.
@@ -241,6 +255,7 @@ impl Default for Conf {
             postpone_output: 1460,
             sendfile: false,
             sendfile_max_chunk: 2 << 20,
+            aio: Aio::Default,
             tcp_nodelay: true,
             open_files: OpenFiles::default(),
             symlinks: Symlinks::default(),

@@ -242,7 +242,7 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "aio",
-        help: "Accepted: files never block a loop of weir's.",
+        help: "The threads that wait for files; `off`: the loop waits, as nginx's. By default none of them does.",
         set: Set::Simple(set::aio),
     },
     Directive {

@@ -25,7 +25,7 @@ mod try_files;
 mod types;
 
 pub use blocks::open_reserved;
-pub use conf::{BodyInFile, Conf, FileCache, OpenFiles, Root, Tokens};
+pub use conf::{Aio, BodyInFile, Conf, FileCache, OpenFiles, Root, Tokens};
 pub use errors::{error_page, has_error_page};
 pub use rate::{rate, send_limited};
 pub use resolver::Resolver;

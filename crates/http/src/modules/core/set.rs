@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::{Directive as Line, Error, values};
+use weir_conf::{Directive as Line, Error, Word, values};
 use weir_log::{Log, Reject};
 
-use super::conf::{FileCache, NoKeepalive, Root, Tokens};
+use super::conf::{Aio, FileCache, NoKeepalive, Root, Tokens};
 use crate::location::Kind;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
@@ -170,13 +170,32 @@ pub fn early_hints(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// `aio`: files never block weir's loops, whatever is asked for.
-pub fn aio(_: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    match d.arg(0).map(|w| w.bytes.as_slice()) {
-        Some(b"on" | b"off" | b"threads") => Ok(()),
-        Some(pool) if pool.starts_with(b"threads=") => Ok(()),
-        _ => Err(d.problem("invalid value")),
+/// `aio on | off | threads[=POOL]`
+pub fn aio(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let aio = match word.bytes.as_slice() {
+        b"on" | b"threads" => Aio::Default,
+        b"off" => Aio::Off,
+        other => match other.strip_prefix(b"threads=") {
+            Some(name) => Aio::Threads(pool(s, d, word, name)?),
+            None => return Err(d.problem("invalid value")),
+        },
+    };
+    Scope::change(&mut s.location.core).aio = aio;
+    Ok(())
+}
+
+/// The name of a pool, which is known unless it has variables.
+fn pool(s: &mut Scope<'_, '_>, d: &Line, word: &Word, name: &[u8]) -> Result<Template, Error> {
+    let name = Template::new(&mut s.setup.variables, name).map_err(|e| d.error_at(word, e))?;
+    if let Some(name) = name.constant() {
+        let known = |pool: &&str| pool.as_bytes() == name;
+        if name != b"default" && !s.setup.inputs.pools.iter().any(known) {
+            let name = String::from_utf8_lossy(name);
+            return Err(d.error(format!("unknown thread pool \"{name}\"")));
+        }
     }
+    Ok(name)
 }
 
 /// `directio SIZE | off`

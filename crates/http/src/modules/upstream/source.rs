@@ -2,7 +2,6 @@
 //! file when the client is slower than the server.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -11,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_engine::{Chain, Handle, Segment};
+use weir_engine::{Chain, Handle, OpenFile, Segment};
 use weir_upstream::Connection;
 
 use super::passing::Passing;
@@ -36,7 +35,7 @@ pub enum Broken {
 
 /// A file that has no name any more, so that it ends with its last user.
 struct Temp {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     /// Where the next bytes go.
     end: u64,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_cache::{End, Entry, Object, Opened, Piece, Reader};
-use weir_engine::{Chain, Segment};
+use weir_engine::{Chain, OpenFile, Segment};
 use weir_log::Level;
 
 use crate::modules::upstream::passing::Passing;
@@ -28,7 +28,7 @@ pub enum Part {
     /// In memory.
     Memory(Bytes),
     /// In a file: where it begins, its length.
-    File(Arc<std::fs::File>, u64, u64),
+    File(Arc<OpenFile>, u64, u64),
     /// On its way; its length, if that is known.
     Coming(Reader, Option<u64>),
 }

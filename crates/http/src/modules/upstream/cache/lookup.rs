@@ -133,7 +133,8 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
 
 async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> Option<Kept> {
     let path = state.cache.settings.place.path(&state.key);
-    let opened = match Opened::open(r.worker.handle.files(), &path).await {
+    let waiter = crate::files::waiter(r);
+    let opened = match Opened::open(r.worker.handle.files(), waiter, &path).await {
         Ok(Ok(opened)) if opened.stored.entry.key == state.text => opened,
         Ok(Ok(_)) => {
             let path = path.display();

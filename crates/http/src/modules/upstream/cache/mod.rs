@@ -382,6 +382,7 @@ fn prepare(
         fill: fill.clone(),
         entry,
         ticket: state.ticket.take(),
+        waiter: crate::files::waiter(r),
         complain: complain(r, state),
     };
     let handle = r.worker.handle.clone();
