@@ -15,6 +15,10 @@ test:
 ci:
     .ci/run
 
+# A minute of fuzzing for each target: `just fuzz 600 request_head` for ten of one (needs cargo-bolero).
+fuzz *ARGS:
+    .ci/fuzz {{ARGS}}
+
 # Make docs/directives.md from the tables.
 docs:
     WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs

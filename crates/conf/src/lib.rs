@@ -14,6 +14,8 @@ mod context;
 mod docs;
 mod elsewhere;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod glob;
 mod known;
 mod lexer;

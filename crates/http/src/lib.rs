@@ -17,6 +17,8 @@ mod escape;
 mod files;
 mod filters;
 mod forwarded;
+#[cfg(test)]
+mod fuzz;
 mod headers;
 mod listen;
 mod location;

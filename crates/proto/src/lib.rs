@@ -7,6 +7,8 @@ pub mod base64;
 pub mod conditional;
 pub mod date;
 pub mod dns;
+#[cfg(test)]
+mod fuzz;
 pub mod http1;
 pub mod mp4;
 pub mod proxy_protocol;

@@ -189,8 +189,9 @@ impl ChunkParser {
             State::AfterDataEnd => 6,
             State::LastExtension | State::TrailerLine => 4,
             State::LastExtensionEnd | State::TrailerLineEnd => 3,
-            State::Trailer | State::Kept => 2,
-            State::TrailerEnd => 1,
+            State::Trailer => 2,
+            // The line end may be there in part.
+            State::Kept | State::TrailerEnd => 1,
             State::Done => 0,
         }
     }

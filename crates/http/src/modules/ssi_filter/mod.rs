@@ -17,6 +17,8 @@ mod strftime;
 mod text;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 use commands::Page;

@@ -6,7 +6,7 @@ use super::parser::{Event, Parser};
 use crate::trial::complaint;
 
 /// All events of a page that comes in these pieces; neighbouring texts are one.
-fn events(pieces: &[&[u8]]) -> Vec<Event> {
+pub fn events(pieces: &[&[u8]]) -> Vec<Event> {
     let mut parser = Parser::new(16);
     let mut all: Vec<Event> = Vec::new();
     let mut add = |event: Event| {

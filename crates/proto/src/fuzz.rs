@@ -1,0 +1,9 @@
+//! Fuzz targets: what a peer may send, and the laws that hold whatever it sends.
+//!
+//! As plain tests they run the kept corpus (`__fuzz__/*/corpus`) and a second of random inputs;
+//! CONTRIBUTING.md tells how to let a fuzzer look for longer.
+
+mod bodies;
+mod heads;
+mod messages;
+mod texts;

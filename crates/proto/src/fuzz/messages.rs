@@ -1,0 +1,75 @@
+//! Binary formats: answers of name servers, PROXY headers, MP4 tables.
+
+use crate::dns::{self, Data, Kind};
+use crate::mp4::{self, Place, Wanted};
+use crate::proxy_protocol::{self, Progress};
+
+/// What `dns` lets pass: see its `NAME_MAX`.
+const LONGEST_NAME: usize = 255;
+
+#[test]
+fn dns_answer() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let Ok(message) = dns::parse(input) else { return };
+        assert!(message.name.len() <= LONGEST_NAME);
+        for record in &message.records {
+            assert!(record.name.len() <= LONGEST_NAME);
+            if let Data::Cname(name) | Data::Srv { target: name, .. } = &record.data {
+                assert!(name.len() <= LONGEST_NAME);
+            }
+        }
+    });
+}
+
+#[test]
+fn dns_query() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let Ok(name) = std::str::from_utf8(input) else { return };
+        let mut message = Vec::new();
+        if dns::query(7, name, Kind::Srv, &mut message).is_err() {
+            assert!(message.is_empty());
+            return;
+        }
+        // A server that knows nothing sends the question back.
+        message[2] |= 0x80;
+        let answer = dns::parse(&message).expect("a question is a whole message");
+        let asked = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        assert_eq!((answer.id, answer.name, answer.kind), (7, asked, Kind::Srv as u16));
+    });
+}
+
+#[test]
+fn proxy_header() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let whole = proxy_protocol::parse(input);
+        for end in 0..input.len() {
+            match proxy_protocol::parse(&input[..end]) {
+                Ok(Progress::More) => {}
+                // What is decided stays so, whatever follows.
+                Ok(done) => assert_eq!(whole.as_ref(), Ok(&done)),
+                Err(_) => assert!(whole.is_err()),
+            }
+        }
+        let Ok(Progress::Done { header, len }) = whole else { return };
+        assert!(len <= input.len());
+        for name in ["alpn", "ssl", "ssl_cn", "ssl_verify", "0x04", "ssl_0x24", "x", "0x"] {
+            let _ = header.as_ref().map(|header| header.tlv(name.as_bytes()));
+        }
+    });
+}
+
+#[test]
+fn mp4_tables() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let _ = mp4::header(input, input.len() as u64);
+        let place = Place { end: 5000, before: 24, data: 1000..5000 };
+        for (start, length) in [(0, 1000), (1500, 0), (2000, 2000), (u64::MAX, u64::MAX)] {
+            for key_frame in [false, true] {
+                let wanted = Wanted { start, length, key_frame };
+                let Ok(cut) = mp4::cut(input, &place, wanted) else { continue };
+                assert!(cut.data.start < cut.data.end && cut.data.end <= place.end);
+                assert!(cut.head.len() <= input.len() + 1024, "the tables have grown");
+            }
+        }
+    });
+}
