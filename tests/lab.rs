@@ -39,6 +39,27 @@ fn the_summary_is_json() {
 }
 
 #[test]
+fn certificates_are_verified() {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    let dir = Dir::new();
+    for name in ["leaf.pem", "inter.pem", "leaf.key", "root.pem"] {
+        dir.write(name, std::fs::read(data.join(name)).unwrap());
+    }
+    dir.write("chain.pem", dir.read("leaf.pem") + &dir.read("inter.pem"));
+    let root = dir.file("root.pem").display().to_string();
+    let conf = "events { } http { server { listen 127.0.0.1:%%PORT%% ssl; return 200 hello;
+                ssl_certificate chain.pem; ssl_certificate_key leaf.key; } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let route = format!("127.0.0.1:{}", server.port());
+    for (host, status) in [("www.example.org", 0), ("other.example.org", 1)] {
+        let url = format!("https://{host}/");
+        let args = ["bench", "-n", "20", "-c", "2", "-r", &route, "--cacert", &root, &url];
+        let output = run(WEIR, args);
+        assert_eq!(output.status.code(), Some(status), "{}", stdout(&output));
+    }
+}
+
+#[test]
 fn raw_lines_make_a_histogram() {
     let server = Server::start(WEIR, HELLO);
     let url = format!("http://127.0.0.1:{}/", server.port());

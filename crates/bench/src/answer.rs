@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::io;
 
-use weir_engine::Stream;
 use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseHead, ResponseParser, Version};
+use weir_tls::Wire;
 
 use crate::Failure;
 
@@ -59,8 +59,8 @@ impl Reader {
     }
 
     /// Waits until there is something of an answer.
-    pub(crate) async fn first_byte(&mut self, stream: &Stream) -> Result<(), Failure> {
-        if self.is_empty() && self.receive(stream).await? == 0 {
+    pub(crate) async fn first_byte(&mut self, wire: &Wire) -> Result<(), Failure> {
+        if self.is_empty() && self.receive(wire).await? == 0 {
             return Err(Failure::Closed);
         }
         Ok(())
@@ -69,18 +69,18 @@ impl Reader {
     /// Reads one answer to its end; answers below 200 are passed over.
     pub(crate) async fn answer(
         &mut self,
-        stream: &Stream,
+        wire: &Wire,
         is_head: bool,
         memo: &RefCell<Memo>,
     ) -> Result<Answer, Failure> {
         loop {
-            let (answer, framing) = self.head(stream, memo).await?;
+            let (answer, framing) = self.head(wire, memo).await?;
             if (100..200).contains(&answer.status) && answer.status != 101 {
                 continue;
             }
             let without = is_head || matches!(answer.status, 101 | 204 | 304);
             let framing = if without { Framing::Length(0) } else { framing };
-            self.body(stream, framing).await?;
+            self.body(wire, framing).await?;
             let keeps = answer.keeps && framing != Framing::UntilClose && answer.status != 101;
             return Ok(Answer { keeps, ..answer });
         }
@@ -88,7 +88,7 @@ impl Reader {
 
     async fn head(
         &mut self,
-        stream: &Stream,
+        wire: &Wire,
         memo: &RefCell<Memo>,
     ) -> Result<(Answer, Framing), Failure> {
         let mut parser = None;
@@ -110,12 +110,12 @@ impl Reader {
                     return Ok(meaning);
                 }
                 Progress::More if unread.len() > LONGEST_HEAD => return Err(Failure::Malformed),
-                Progress::More | Progress::Server => self.more(stream).await?,
+                Progress::More | Progress::Server => self.more(wire).await?,
             }
         }
     }
 
-    async fn body(&mut self, stream: &Stream, framing: Framing) -> Result<(), Failure> {
+    async fn body(&mut self, wire: &Wire, framing: Framing) -> Result<(), Failure> {
         let mut decoder = match framing {
             Framing::Length(n) => {
                 let here = (self.buf.len() - self.start) as u64;
@@ -126,7 +126,7 @@ impl Reader {
                 BodyDecoder::length(n)
             }
             Framing::Chunked => BodyDecoder::chunked(),
-            Framing::UntilClose => return self.until_close(stream).await,
+            Framing::UntilClose => return self.until_close(wire).await,
         };
         loop {
             let unread = self.buf.get(self.start..).unwrap_or_default();
@@ -140,35 +140,35 @@ impl Reader {
                 if decoder.expected().is_some_and(|left| left > ROOM as u64) {
                     self.buf.reserve(MUCH_ROOM);
                 }
-                self.more(stream).await?;
+                self.more(wire).await?;
             }
         }
     }
 
-    async fn until_close(&mut self, stream: &Stream) -> Result<(), Failure> {
+    async fn until_close(&mut self, wire: &Wire) -> Result<(), Failure> {
         loop {
             self.reset();
-            if self.receive(stream).await? == 0 {
+            if self.receive(wire).await? == 0 {
                 return Ok(());
             }
         }
     }
 
-    async fn more(&mut self, stream: &Stream) -> Result<(), Failure> {
-        match self.receive(stream).await? {
+    async fn more(&mut self, wire: &Wire) -> Result<(), Failure> {
+        match self.receive(wire).await? {
             0 => Err(Failure::Closed),
             _ => Ok(()),
         }
     }
 
-    async fn receive(&mut self, stream: &Stream) -> Result<usize, Failure> {
+    async fn receive(&mut self, wire: &Wire) -> Result<usize, Failure> {
         if self.is_empty() {
             self.reset();
         }
         if self.buf.capacity() == self.buf.len() {
             self.buf.reserve(ROOM);
         }
-        let (received, buf) = stream.recv(std::mem::take(&mut self.buf)).await;
+        let (received, buf) = wire.recv(std::mem::take(&mut self.buf)).await;
         self.buf = buf;
         let received: io::Result<usize> = received;
         let n = received.map_err(|e| Failure::of_receive(&e))?;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 
-use crate::client::{self, Site};
 use crate::machine::{CpuUse, Meter};
 use crate::pace::{Alarm, Schedule};
-use crate::{Plan, Sample, Tally};
+use crate::site::Site;
+use crate::{Plan, Sample, Tally, client, http2};
 
 /// How often the watcher hears of progress.
 const BEAT: Duration = Duration::from_millis(100);
@@ -174,12 +174,18 @@ fn thread(
         samples: RefCell::default(),
         news: news.clone(),
         memo: RefCell::default(),
-        live: Cell::new(connections),
+        live: Cell::new(0),
     });
     for i in 0..connections as u64 {
         // Connections of all threads take turns in their order.
         let order = u32::try_from(i * site.plan.threads.max(1) as u64 + n).unwrap_or(u32::MAX);
-        h.spawn(client::run(Rc::clone(&site), order));
+        match site.plan.http2 {
+            None => {
+                site.live.set(site.live.get() + 1);
+                h.spawn(client::run(Rc::clone(&site), order));
+            }
+            Some(streams) => http2::spawn(&site, order, streams),
+        }
     }
     event_loop.run(&mut Owner { site: Rc::clone(&site), done })?;
     site.hand_over(site.samples.take());

@@ -13,6 +13,12 @@ pub enum Failure {
     Exhausted,
     /// Any other error while connecting.
     Connect,
+    /// The server's certificate leads to no authority, or is for another name.
+    Certificate,
+    /// The TLS handshake failed otherwise.
+    Handshake,
+    /// HTTP/2 was asked for, and the server does not speak it.
+    NoHttp2,
     /// Sending failed.
     Send,
     /// The connection was reset while the answer was awaited.
@@ -24,25 +30,37 @@ pub enum Failure {
     Closed,
     /// No complete answer within the time.
     Timeout,
-    /// What came is not HTTP/1.
+    /// What came is not HTTP.
     Malformed,
+    /// HTTP/2: the server refused the request before it began with it.
+    StreamRefused,
+    /// HTTP/2: the server broke one request off.
+    StreamReset,
+    /// HTTP/2: the server ended the connection with an error.
+    GoneAway,
     /// Any other error while receiving.
     Receive,
 }
 
 impl Failure {
     /// All of them, in the order of their counters.
-    pub const ALL: [Failure; 11] = [
+    pub const ALL: [Failure; 17] = [
         Failure::Refused,
         Failure::ConnectTimeout,
         Failure::Exhausted,
         Failure::Connect,
+        Failure::Certificate,
+        Failure::Handshake,
+        Failure::NoHttp2,
         Failure::Send,
         Failure::Reset,
         Failure::ClosedKept,
         Failure::Closed,
         Failure::Timeout,
         Failure::Malformed,
+        Failure::StreamRefused,
+        Failure::StreamReset,
+        Failure::GoneAway,
         Failure::Receive,
     ];
 
@@ -53,12 +71,18 @@ impl Failure {
             Failure::ConnectTimeout => "connect_timeout",
             Failure::Exhausted => "local_resources",
             Failure::Connect => "connect",
+            Failure::Certificate => "certificate",
+            Failure::Handshake => "tls_handshake",
+            Failure::NoHttp2 => "no_http2",
             Failure::Send => "send",
             Failure::Reset => "reset",
             Failure::ClosedKept => "closed_kept_connection",
             Failure::Closed => "closed_early",
             Failure::Timeout => "timeout",
             Failure::Malformed => "malformed",
+            Failure::StreamRefused => "stream_refused",
+            Failure::StreamReset => "stream_reset",
+            Failure::GoneAway => "goaway",
             Failure::Receive => "receive",
         }
     }
@@ -70,14 +94,26 @@ impl Failure {
             Failure::ConnectTimeout => "no connection in time",
             Failure::Exhausted => "this machine has no more ports or descriptors",
             Failure::Connect => "cannot connect",
+            Failure::Certificate => "the server's certificate was not accepted",
+            Failure::Handshake => "no TLS handshake",
+            Failure::NoHttp2 => "the server does not speak HTTP/2",
             Failure::Send => "cannot send",
             Failure::Reset => "connection reset",
             Failure::ClosedKept => "kept connection closed before an answer",
             Failure::Closed => "closed before the answer was complete",
             Failure::Timeout => "no complete answer in time",
-            Failure::Malformed => "the answer is not HTTP/1",
+            Failure::Malformed => "the answer is not HTTP",
+            Failure::StreamRefused => "request refused (HTTP/2 stream)",
+            Failure::StreamReset => "request broken off (HTTP/2 stream)",
+            Failure::GoneAway => "connection ended by GOAWAY with an error",
             Failure::Receive => "cannot receive",
         }
+    }
+
+    /// There is no connection: whoever tries again at once would spin.
+    pub(crate) fn is_of_connecting(self) -> bool {
+        use Failure::*;
+        matches!(self, Refused | Exhausted | Connect | Certificate | Handshake | NoHttp2)
     }
 
     /// Of an error while connecting.

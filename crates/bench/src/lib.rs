@@ -1,7 +1,7 @@
 //! `weir bench`, a load generator, and `weir histogram`.
 //!
-//! A witness of servers must not share their code: of weir it uses the event loop and the wire
-//! format, nothing of HTTP's server side. A [`Plan`] says what to send where and how often,
+//! A witness of servers must not share their code: of weir it uses the event loop, the wire
+//! format and TLS, nothing of HTTP's server side. A [`Plan`] says what to send where and how often,
 //! [`run`] does it, and the [`Outcome`] says what was seen and whether the client itself was in
 //! the way.
 
@@ -11,13 +11,16 @@ mod command;
 mod drive;
 mod failure;
 mod histogram;
+mod http2;
 mod log2;
 mod machine;
 mod options;
 mod pace;
+mod peer;
 mod plan;
 pub mod plot;
 mod report;
+mod site;
 mod tally;
 mod url;
 
@@ -29,7 +32,8 @@ pub use drive::{Outcome, Progress, Watcher, run};
 pub use failure::Failure;
 pub use log2::Log2;
 pub use machine::{CpuUse, cpu_of_process};
-pub use plan::{Call, Closing, Pace, Plan};
+pub use peer::{Peer, Secure, Trust};
+pub use plan::{Call, Closing, Pace, Plan, Shape};
 pub use report::{json, svg, text};
 pub use tally::{Sample, Tally};
 pub use url::{Url, UrlError};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Parser;
 use weir_engine::SocketAddrAny;
 
-use crate::plan::{Shape, resolve};
+use crate::peer::resolve;
 use crate::url::host_and_port;
-use crate::{Closing, Pace, Plan, Url};
+use crate::{Closing, Pace, Plan, Secure, Shape, Trust, Url};
 
 /// How long a run lasts when nothing is said.
 const USUAL: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
     /// Keep connections alive, and close with the probability 1/N after a request; 0: never.
-    /// Without it each request has a connection of its own
+    /// Without it each request has a connection of its own, but HTTP/2 keeps
     #[arg(short, long, value_name = "N")]
     keepalive: Option<u32>,
     /// Connect here whatever the URL says: host:port, or unix:/path
@@ -53,6 +53,21 @@ pub(crate) struct Options {
     /// Requests sent at once on a connection
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: usize,
+    /// Speak HTTP/2: agreed on in the TLS handshake, and with http:// from the first byte
+    #[arg(long, conflicts_with = "pipeline")]
+    http2: bool,
+    /// HTTP/2 requests at a time on each connection
+    #[arg(short = 'm', long, value_name = "N", default_value_t = 1, requires = "http2")]
+    streams: usize,
+    /// Accept any certificate
+    #[arg(long)]
+    insecure: bool,
+    /// Accept certificates that these authorities vouch for (PEM) [default: this machine's]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    cacert: Option<PathBuf>,
+    /// Resume TLS sessions on new connections
+    #[arg(long)]
+    resume: bool,
     /// Open all connections before the first request, so far apart
     #[arg(long, value_name = "TIME", value_parser = time)]
     connect_first: Option<Duration>,
@@ -104,9 +119,11 @@ impl Options {
     /// What is meant. The error is a line for people.
     pub(crate) fn plan(&self) -> Result<Plan, String> {
         let to = self.route.as_deref().map(route).transpose()?;
-        let mut plan = Plan::get(&[], to.as_ref()).map_err(|e| e.to_string())?;
-        plan.add(&self.all_urls()?, &self.shape()?, to.is_some())
+        let urls = self.all_urls()?;
+        let secure = urls.iter().any(|url| url.secure).then(|| self.secure()).transpose()?;
+        let mut plan = Plan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
             .map_err(|e| format!("cannot resolve: {e}"))?;
+        plan.http2 = self.http2.then_some(self.streams.clamp(1, 1024));
         plan.connections = self.connections.max(1);
         plan.threads = self.threads.unwrap_or_else(usual_threads);
         plan.requests = self.requests;
@@ -118,7 +135,7 @@ impl Options {
         };
         plan.pipeline = self.pipeline.clamp(1, 1024);
         plan.closing = match self.keepalive {
-            None if plan.pipeline > 1 => Closing::Never,
+            None if plan.pipeline > 1 || self.http2 => Closing::Never,
             None => Closing::Always,
             Some(0) => Closing::Never,
             Some(n) => Closing::OneIn(n),
@@ -126,10 +143,22 @@ impl Options {
         if plan.pipeline > 1 && self.rate.is_some() {
             return Err("--pipeline and --rate contradict each other".to_owned());
         }
+        if self.http2 && plan.calls.iter().any(|call| call.head.is_none()) {
+            return Err("HTTP/2 cannot send this method, URL or header line".to_owned());
+        }
         plan.timeout = self.timeout;
         plan.connect_first = self.connect_first;
         plan.samples = self.raw;
         Ok(plan)
+    }
+
+    fn secure(&self) -> Result<Secure, String> {
+        let trust = match &self.cacert {
+            _ if self.insecure => Trust::Anyone,
+            Some(file) => Trust::File(file.clone()),
+            None => Trust::Machine,
+        };
+        Secure::new(&trust, self.http2, self.resume)
     }
 
     fn all_urls(&self) -> Result<Vec<Url>, String> {
@@ -216,7 +245,9 @@ mod tests {
         let plan = plan("-n 100000 -c 200 -r 127.0.0.1:8181 http://a.a/").unwrap();
         assert_eq!((plan.requests, plan.connections), (Some(100_000), 200));
         assert_eq!((plan.closing, plan.duration), (Closing::Always, None));
-        assert_eq!(plan.peers, ["127.0.0.1:8181".parse::<std::net::SocketAddr>().unwrap().into()]);
+        let peer: std::net::SocketAddr = "127.0.0.1:8181".parse().unwrap();
+        assert_eq!(plan.peers.len(), 1);
+        assert_eq!(plan.peers[0].address, peer.into());
         let text = String::from_utf8(plan.calls[0].closing.to_vec()).unwrap();
         assert!(text.starts_with("GET / HTTP/1.1\r\nHost: a.a\r\n"), "{text}");
         assert!(text.ends_with("Connection: close\r\n\r\n"), "{text}");
@@ -241,9 +272,40 @@ mod tests {
     }
 
     #[test]
+    fn http2_keeps_its_connections() {
+        let plan =
+            plan("--http2 -m 7 -H Connection:x -H A:1 -r 127.0.0.1:1 https://b.c/?d --insecure");
+        let plan = plan.unwrap();
+        assert_eq!((plan.http2, plan.closing), (Some(7), Closing::Never));
+        let head = plan.calls[0].head.as_ref().unwrap();
+        assert_eq!(head.uri(), "https://b.c/?d");
+        assert_eq!((&head.headers()["a"], head.headers().len()), (&"1".parse().unwrap(), 2));
+    }
+
+    #[test]
+    fn a_name_and_its_scheme_make_a_peer() {
+        let plan = plan("-r 127.0.0.1:1 --insecure https://a/1 https://b/ http://a/ https://a/2");
+        let plan = plan.unwrap();
+        assert_eq!(plan.calls.iter().map(|c| c.peer).collect::<Vec<_>>(), [0, 1, 2, 0]);
+        assert_eq!(
+            plan.peers.iter().map(|p| p.tls.is_some()).collect::<Vec<_>>(),
+            [true, true, false]
+        );
+    }
+
+    #[test]
     fn nonsense_is_refused() {
-        for line in ["", "https://127.0.0.1/", "-d 5y a/", "--rate 0 127.0.0.1/", "-H x 127.0.0.1/"]
-        {
+        for line in [
+            "",
+            "-d 5y a/",
+            "--rate 0 127.0.0.1/",
+            "-H x 127.0.0.1/",
+            "-m 2 127.0.0.1/",
+            "--http2 --pipeline 2 127.0.0.1/",
+            "--cacert /no/such/file https://127.0.0.1/",
+            "--cacert x --insecure https://127.0.0.1/",
+            "--http2 -X A<B 127.0.0.1/",
+        ] {
             assert!(plan(line).is_err(), "{line}");
         }
     }

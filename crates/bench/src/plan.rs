@@ -1,13 +1,12 @@
 //! What to send where, how often and how fast.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::SocketAddrAny;
 
-use crate::Url;
+use crate::{Peer, Secure, Url, http2};
 
 /// When the client closes its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +17,27 @@ pub enum Closing {
     OneIn(u32),
     /// Never.
     Never,
+}
+
+impl Closing {
+    /// Where a client's chances begin.
+    pub(crate) fn seed(order: u32) -> u64 {
+        (u64::from(order) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    }
+
+    /// Whether the connection closes after the next request.
+    pub(crate) fn draw(self, random: &mut u64) -> bool {
+        match self {
+            Closing::Always => true,
+            Closing::Never => false,
+            Closing::OneIn(n) => {
+                *random ^= *random << 13;
+                *random ^= *random >> 7;
+                *random ^= *random << 17;
+                random.is_multiple_of(u64::from(n.max(1)))
+            }
+        }
+    }
 }
 
 /// When requests begin.
@@ -41,6 +61,10 @@ pub struct Call {
     pub kept: Bytes,
     /// The same with `Connection: close`.
     pub closing: Bytes,
+    /// The same for HTTP/2; none if its URL or a header line cannot be sent there.
+    pub(crate) head: Option<http::Request<()>>,
+    /// The body.
+    pub(crate) body: Bytes,
     /// The answer has no body, whatever its head says.
     pub is_head: bool,
 }
@@ -51,7 +75,7 @@ pub struct Plan {
     /// Requests, sent in turn.
     pub calls: Vec<Call>,
     /// Whom they go to.
-    pub peers: Vec<SocketAddrAny>,
+    pub peers: Vec<Peer>,
     /// Connections at a time.
     pub connections: usize,
     /// Threads of this client.
@@ -64,8 +88,11 @@ pub struct Plan {
     pub pace: Pace,
     /// When connections end.
     pub closing: Closing,
-    /// Requests sent at once on a connection.
+    /// Requests sent at once on a connection; HTTP/1.
     pub pipeline: usize,
+    /// HTTP/2, with so many requests at a time on each connection. Without TLS the server must
+    /// expect it.
+    pub http2: Option<usize>,
     /// Longest wait for a connection, and for an answer.
     pub timeout: Duration,
     /// Open all connections before the first request, one after another, so far apart: as idle
@@ -97,17 +124,38 @@ impl Call {
     pub fn new(url: &Url, shape: &Shape, peer: usize) -> Call {
         let kept = bytes(url, shape, false);
         let closing = bytes(url, shape, true);
-        Call { peer, kept, closing, is_head: shape.method.eq_ignore_ascii_case("head") }
+        let is_head = shape.method.eq_ignore_ascii_case("head");
+        let (head, body) = (http2::head(url, shape), Bytes::from(shape.body.clone()));
+        Call { peer, kept, closing, head, body, is_head }
     }
 }
 
 impl Plan {
-    /// A GET of each URL in a closed loop, over connections that stay. Where `to` is given, all
-    /// connections go there.
+    /// A GET of each `http` URL in a closed loop, over connections that stay. Where `to` is given,
+    /// all connections go there.
     pub fn get(urls: &[Url], to: Option<&SocketAddrAny>) -> io::Result<Plan> {
-        let mut plan = Plan {
-            calls: Vec::new(),
-            peers: to.cloned().into_iter().collect(),
+        Plan::new(urls, &Shape::default(), to, None)
+    }
+
+    /// Such requests in a closed loop, over connections that stay; `secure` is for `https` URLs.
+    pub fn new(
+        urls: &[Url],
+        shape: &Shape,
+        to: Option<&SocketAddrAny>,
+        secure: Option<&Secure>,
+    ) -> io::Result<Plan> {
+        let (mut calls, mut peers) = (Vec::new(), Vec::<Peer>::new());
+        for url in urls {
+            let peer = Peer::of(url, to, secure)?;
+            let known = peers.iter().position(|other| other.is_same(&peer));
+            calls.push(Call::new(url, shape, known.unwrap_or(peers.len())));
+            if known.is_none() {
+                peers.push(peer);
+            }
+        }
+        Ok(Plan {
+            calls,
+            peers,
             connections: 1,
             threads: 1,
             requests: None,
@@ -115,38 +163,12 @@ impl Plan {
             pace: Pace::Closed,
             closing: Closing::Never,
             pipeline: 1,
+            http2: None,
             timeout: Duration::from_secs(30),
             connect_first: None,
             samples: false,
-        };
-        plan.add(urls, &Shape::default(), to.is_some())?;
-        Ok(plan)
+        })
     }
-
-    /// Appends requests; with `one_peer` they go to the first peer.
-    pub(crate) fn add(&mut self, urls: &[Url], shape: &Shape, one_peer: bool) -> io::Result<()> {
-        for url in urls {
-            let peer = if one_peer { 0 } else { self.peer_of(url)? };
-            self.calls.push(Call::new(url, shape, peer));
-        }
-        Ok(())
-    }
-
-    fn peer_of(&mut self, url: &Url) -> io::Result<usize> {
-        let address = resolve(&url.host, url.port)?;
-        Ok(self.peers.iter().position(|peer| *peer == address).unwrap_or_else(|| {
-            self.peers.push(address);
-            self.peers.len() - 1
-        }))
-    }
-}
-
-/// The first address of a name.
-pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
-    let mut all = (host, port).to_socket_addrs()?;
-    let nothing = || io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-    let first: SocketAddr = all.next().ok_or_else(nothing)?;
-    Ok(first.into())
 }
 
 fn bytes(url: &Url, shape: &Shape, closing: bool) -> Bytes {

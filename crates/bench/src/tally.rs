@@ -28,8 +28,10 @@ pub struct Tally {
     pub latency: Histogram<u64>,
     /// The same in milliseconds, in rows that double.
     pub log2: Log2,
-    /// Establishing connections; nanoseconds.
+    /// Establishing connections, without TLS; nanoseconds.
     pub connect: Histogram<u64>,
+    /// TLS handshakes; nanoseconds.
+    pub handshake: Histogram<u64>,
     /// From the last byte sent to the first received; nanoseconds.
     pub first_byte: Histogram<u64>,
     /// How late requests left although a connection was free: this client's fault. Open loop
@@ -39,6 +41,8 @@ pub struct Tally {
     pub statuses: BTreeMap<u16, u64>,
     /// Failures in the order of [`Failure::ALL`].
     pub failures: [u64; Failure::ALL.len()],
+    /// For failures whose kind says too little, what the first of them said.
+    pub reasons: BTreeMap<&'static str, String>,
     /// Bytes received.
     pub bytes: u64,
     /// Answers that were complete before the time was over.
@@ -53,10 +57,12 @@ impl Tally {
             latency: times(),
             log2: Log2::new(),
             connect: times(),
+            handshake: times(),
             first_byte: times(),
             lag: times(),
             statuses: BTreeMap::new(),
             failures: [0; Failure::ALL.len()],
+            reasons: BTreeMap::new(),
             bytes: 0,
             in_time: 0,
             crowded: 0,
@@ -78,10 +84,16 @@ impl Tally {
         }
     }
 
+    /// Keeps what a failure said, if it is the first of its kind.
+    pub(crate) fn explain(&mut self, failure: Failure, reason: &str) {
+        self.reasons.entry(failure.name()).or_insert_with(|| reason.to_owned());
+    }
+
     pub(crate) fn merge(&mut self, other: &Tally) {
         let pairs = [
             (&mut self.latency, &other.latency),
             (&mut self.connect, &other.connect),
+            (&mut self.handshake, &other.handshake),
             (&mut self.first_byte, &other.first_byte),
             (&mut self.lag, &other.lag),
         ];
@@ -95,6 +107,9 @@ impl Tally {
         }
         for (mine, theirs) in self.failures.iter_mut().zip(&other.failures) {
             *mine += theirs;
+        }
+        for (name, reason) in &other.reasons {
+            self.reasons.entry(name).or_insert_with(|| reason.clone());
         }
         self.bytes += other.bytes;
         self.in_time += other.in_time;

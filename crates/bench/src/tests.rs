@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use crate::{Closing, Failure, Outcome, Pace, Plan, Sample, Url, Watcher, json, run, svg, text};
 
+mod secure;
+
 /// A server whose connections are served by `serve`, until the process ends.
-fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+pub(crate) fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -20,7 +22,7 @@ fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAd
 }
 
 /// Answers each request of a connection with the same bytes.
-fn answers(bytes: &'static [u8]) -> SocketAddr {
+pub(crate) fn answers(bytes: &'static [u8]) -> SocketAddr {
     server(move |mut stream| {
         let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
         while let Ok(n @ 1..) = stream.read(&mut piece) {
@@ -36,9 +38,9 @@ fn answers(bytes: &'static [u8]) -> SocketAddr {
     })
 }
 
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-fn plan(address: SocketAddr, requests: u64, connections: usize) -> Plan {
+pub(crate) fn plan(address: SocketAddr, requests: u64, connections: usize) -> Plan {
     let urls = [Url::parse("http://a.a/").unwrap()];
     let mut plan = Plan::get(&urls, Some(&address.into())).unwrap();
     plan.requests = Some(requests);
@@ -48,11 +50,11 @@ fn plan(address: SocketAddr, requests: u64, connections: usize) -> Plan {
     plan
 }
 
-fn outcome(plan: &Plan) -> Outcome {
+pub(crate) fn outcome(plan: &Plan) -> Outcome {
     run(plan, &mut ()).unwrap()
 }
 
-fn failures(run: &Outcome, kind: Failure) -> u64 {
+pub(crate) fn failures(run: &Outcome, kind: Failure) -> u64 {
     run.tally.failures[Failure::ALL.iter().position(|f| *f == kind).unwrap()]
 }
 

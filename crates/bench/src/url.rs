@@ -1,4 +1,4 @@
-//! URLs of the command line: `http://host[:port]/path`.
+//! URLs of the command line: `http[s]://host[:port]/path`.
 
 use std::fmt;
 
@@ -7,7 +7,9 @@ use std::fmt;
 pub struct Url {
     /// Host name or address; an IPv6 address without its brackets.
     pub host: String,
-    /// The port, 80 unless said otherwise.
+    /// `https`: TLS is spoken.
+    pub secure: bool,
+    /// The port; 80, or 443 with TLS, unless said otherwise.
     pub port: u16,
     /// The `Host` header: as it stands in the URL.
     pub authority: String,
@@ -18,9 +20,7 @@ pub struct Url {
 /// Why a text is no URL that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlError {
-    /// `https:`: TLS is not spoken.
-    Https,
-    /// Another scheme.
+    /// Neither `http` nor `https`.
     Scheme,
     /// No host.
     Host,
@@ -36,13 +36,11 @@ impl Url {
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
             return Err(UrlError::Byte);
         }
-        let rest = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(UrlError::Https);
-            }
+        let (secure, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some((scheme, _)) if !scheme.contains(['/', '?']) => return Err(UrlError::Scheme),
-            _ => text,
+            _ => (false, text),
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -50,7 +48,8 @@ impl Url {
         let authority = authority.rsplit('@').next().unwrap_or_default();
         let (host, port) = host_and_port(authority)?;
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Url { host, port: port.unwrap_or(80), authority: authority.to_owned(), path })
+        let port = port.unwrap_or(if secure { 443 } else { 80 });
+        Ok(Url { host, secure, port, authority: authority.to_owned(), path })
     }
 }
 
@@ -80,8 +79,7 @@ pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlErro
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            UrlError::Https => "https is not supported yet",
-            UrlError::Scheme => "only http is supported",
+            UrlError::Scheme => "only http and https are supported",
             UrlError::Host => "there is no host",
             UrlError::Port => "the port is not a number below 65536",
             UrlError::Byte => "there is a space or a control character",
@@ -108,12 +106,13 @@ mod tests {
         assert_eq!(parts("HTTP://[::1]:8/b/c"), of("::1", 8, "[::1]:8", "/b/c"));
         assert_eq!(parts("http://u:p@h/a://b"), of("h", 80, "h", "/a://b"));
         assert_eq!(parts("h/x?u=http://y"), of("h", 80, "h", "/x?u=http://y"));
+        assert_eq!(parts("https://h"), of("h", 443, "h", "/"));
+        assert!(Url::parse("https://h:81/").unwrap().secure);
     }
 
     #[test]
     fn others_are_refused() {
         for (text, why) in [
-            ("https://a/", UrlError::Https),
             ("ftp://a/", UrlError::Scheme),
             ("http:///x", UrlError::Host),
             ("http://a:70000/", UrlError::Port),

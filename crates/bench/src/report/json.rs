@@ -19,6 +19,9 @@ pub fn json(run: &Outcome) -> String {
     field(&mut out, "bytes_received", tally.bytes);
     field(&mut out, "latency_ms", latency(run));
     field(&mut out, "connect_ms", times(&tally.connect));
+    if !tally.handshake.is_empty() {
+        field(&mut out, "tls_handshake_ms", times(&tally.handshake));
+    }
     field(&mut out, "first_byte_ms", times(&tally.first_byte));
     let statuses = tally.statuses.iter().map(|(code, n)| (code.to_string(), *n));
     field(&mut out, "statuses", map(statuses));

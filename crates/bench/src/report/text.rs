@@ -24,12 +24,16 @@ pub fn text(run: &Outcome) -> String {
         size(tally.bytes),
         tally.errors()
     );
-    times(&mut out, run);
-    let statuses: Vec<String> =
-        tally.statuses.iter().map(|(code, count)| format!("{code}: {count}")).collect();
-    let _ = writeln!(out, "status      {}", statuses.join(", "));
+    if tally.requests() > 0 {
+        times(&mut out, run);
+        let statuses: Vec<String> =
+            tally.statuses.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+        let _ = writeln!(out, "status      {}", statuses.join(", "));
+    }
     for (failure, count) in Failure::ALL.iter().zip(tally.failures).filter(|(_, n)| *n > 0) {
-        let _ = writeln!(out, "error       {}: {count}", failure.text());
+        let reason = tally.reasons.get(failure.name());
+        let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
+        let _ = writeln!(out, "error       {}: {count}{reason}", failure.text());
     }
     client(&mut out, run);
     for warning in warnings(run) {
@@ -47,9 +51,12 @@ fn times(out: &mut String, run: &Outcome) {
     }
     out.push('\n');
     row(out, "latency", |p| tally.percentile(p));
-    for (name, times) in
-        [("connect", &tally.connect), ("first byte", &tally.first_byte), ("send lag", &tally.lag)]
-    {
+    for (name, times) in [
+        ("connect", &tally.connect),
+        ("handshake", &tally.handshake),
+        ("first byte", &tally.first_byte),
+        ("send lag", &tally.lag),
+    ] {
         if !times.is_empty() {
             row(out, name, |p| times.value_at_percentile(p) as f64 / 1e6);
         }

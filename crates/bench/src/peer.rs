@@ -1,0 +1,140 @@
+//! Whom requests go to, and what TLS is to be there.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_engine::SocketAddrAny;
+use weir_tls::{Authorities, Ciphers, ClientSettings, HandshakeError, Versions};
+
+use crate::{Failure, Url};
+
+/// Where systems keep the certificates of the authorities that they trust.
+const STORES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+/// Authorities between a certificate and the root, at most; OpenSSL's default.
+const DEPTH: u32 = 100;
+
+/// Whom to connect to.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddrAny,
+    /// The name that TLS is opened to.
+    pub(crate) name: Option<String>,
+    pub(crate) tls: Option<weir_tls::Client>,
+}
+
+/// Which certificates of servers are accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Those that this machine's authorities vouch for.
+    Machine,
+    /// Those that the authorities in this PEM file vouch for.
+    File(PathBuf),
+    /// Any.
+    Anyone,
+}
+
+/// What TLS is to be.
+#[derive(Clone, Debug)]
+pub struct Secure {
+    client: weir_tls::Client,
+}
+
+impl Secure {
+    /// Reads what is trusted. Sessions are resumed only with `resume`, so that each connection
+    /// costs the server a whole handshake. The error is a line for people.
+    pub fn new(trust: &Trust, http2: bool, resume: bool) -> Result<Secure, String> {
+        let authorities = match trust {
+            Trust::Anyone => None,
+            Trust::File(path) => Some(authorities(path)?),
+            Trust::Machine => Some(authorities(&machine_store()?)?),
+        };
+        let settings = ClientSettings {
+            versions: Versions::default(),
+            ciphers: Ciphers::default(),
+            identity: None,
+            authorities: authorities.map(Arc::new),
+            send_name: true,
+            reuse: resume,
+            alpn: vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }],
+        };
+        Ok(Secure { client: settings.build()? })
+    }
+}
+
+impl Peer {
+    /// Who serves a URL; with `to`, there.
+    pub(crate) fn of(
+        url: &Url,
+        to: Option<&SocketAddrAny>,
+        secure: Option<&Secure>,
+    ) -> io::Result<Peer> {
+        let address = match to {
+            Some(address) => address.clone(),
+            None => resolve(&url.host, url.port)?,
+        };
+        if !url.secure {
+            return Ok(Peer { address, name: None, tls: None });
+        }
+        let missing = || io::Error::new(io::ErrorKind::InvalidInput, "TLS is not set up");
+        let tls = secure.ok_or_else(missing)?.client.named(url.host.as_bytes());
+        Ok(Peer { address, name: Some(url.host.clone()), tls: Some(tls) })
+    }
+
+    /// True if connections to the one serve requests to the other.
+    pub(crate) fn is_same(&self, other: &Peer) -> bool {
+        self.address == other.address && self.name == other.name
+    }
+
+    pub(crate) fn is_unix(&self) -> bool {
+        self.address.address_family() == rustix::net::AddressFamily::UNIX
+    }
+}
+
+/// The first address of a name.
+pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
+    let mut all = (host, port).to_socket_addrs()?;
+    let nothing = || io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+    let first: SocketAddr = all.next().ok_or_else(nothing)?;
+    Ok(first.into())
+}
+
+/// What a handshake's failure counts as.
+pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> Failure {
+    use rustls::{AlertDescription, Error};
+    match error {
+        HandshakeError::TimedOut => Failure::ConnectTimeout,
+        HandshakeError::Io(e) if e.kind() == io::ErrorKind::TimedOut => Failure::ConnectTimeout,
+        HandshakeError::Tls(Error::InvalidCertificate(_)) => Failure::Certificate,
+        HandshakeError::Tls(
+            Error::NoApplicationProtocol
+            | Error::AlertReceived(AlertDescription::NoApplicationProtocol),
+        ) if http2 => Failure::NoHttp2,
+        HandshakeError::Closed | HandshakeError::Io(_) | HandshakeError::Tls(_) => {
+            Failure::Handshake
+        }
+    }
+}
+
+fn authorities(path: &Path) -> Result<Authorities, String> {
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|e| format!("cannot read {shown}: {e}"))?;
+    let anchors = weir_tls::certificates(&text).map_err(|e| format!("{shown}: {e}"))?;
+    let anchors = anchors.iter().map(|der| der.as_ref().to_vec()).collect();
+    Ok(Authorities { anchors, lists: Vec::new(), depth: DEPTH })
+}
+
+/// `SSL_CERT_FILE`, as OpenSSL has it, or the first usual place.
+fn machine_store() -> Result<PathBuf, String> {
+    let said = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let usual = || STORES.iter().map(PathBuf::from).find(|path| path.is_file());
+    let none = || "this machine has no certificates of authorities; --cacert names some".to_owned();
+    said.or_else(usual).ok_or_else(none)
+}
