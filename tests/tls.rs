@@ -10,6 +10,9 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, version};
 use weir_testkit::{Client, Dir, PATIENCE, Server};
 
+#[path = "tls/ocsp.rs"]
+mod ocsp;
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const NAME: &str = "www.example.org";
 

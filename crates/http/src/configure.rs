@@ -55,6 +55,8 @@ pub struct Setup<'a> {
     pub upstream: Option<Block>,
     /// Certificates and keys, each read once.
     pub pem_files: crate::modules::ssl::Files,
+    /// Responses that are fetched to be sent along with certificates.
+    pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
@@ -76,6 +78,7 @@ impl<'a> Setup<'a> {
             upstreams: Drafts::default(),
             upstream: None,
             pem_files: Default::default(),
+            staplings: Vec::new(),
             caches: Vec::new(),
             temp_paths: Vec::new(),
             file_caches: 0,
@@ -163,6 +166,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         variables: setup.variables,
         upstreams: setup.upstreams.finish(&main.core)?,
         main,
+        staplings: setup.staplings,
         caches: setup.caches,
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),

@@ -54,6 +54,8 @@ pub struct Site {
     pub upstreams: crate::modules::upstream::Upstreams,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
+    /// Responses that are fetched to be sent along with certificates.
+    pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
@@ -75,6 +77,8 @@ pub struct Parts {
     pub upstreams: crate::modules::upstream::Upstreams,
     /// Settings of the `http` block.
     pub main: crate::modules::LocationConf,
+    /// Responses that are fetched to be sent along with certificates.
+    pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Directories for temporary files.
@@ -130,6 +134,7 @@ impl Site {
             variables: parts.variables,
             upstreams: parts.upstreams,
             main: parts.main,
+            staplings: parts.staplings,
             caches: parts.caches,
             temp_paths: parts.temp_paths,
             prefix: parts.prefix,

@@ -143,6 +143,7 @@ impl Worker {
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         if identity.index == 0 {
             crate::modules::upstream::dynamic::start(&worker);
+            crate::modules::ssl::ocsp::staple::start(&worker);
             if identity.worker == 0 {
                 crate::modules::upstream::cache::start(&worker);
             }

@@ -1,11 +1,11 @@
 //! A server's side of TLS: its certificates and settings, as one configuration of rustls.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
@@ -15,13 +15,45 @@ use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureSchem
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::pem;
 use crate::session::{CacheView, SessionCache, TicketSecret, Tickets};
-use crate::verifier::AskClient;
+use crate::verifier::{AskClient, now};
 use crate::x509::Certificate;
 
 /// A certificate with its chain and key.
 #[derive(Clone)]
 pub struct Identity {
     key: Arc<CertifiedKey>,
+    staple: Option<Arc<Staple>>,
+}
+
+/// An OCSP response that is sent along with a certificate, and comes anew while the certificate is served.
+pub struct Staple {
+    bare: Arc<CertifiedKey>,
+    /// The certificate with the response, until when it holds.
+    stapled: RwLock<Option<(Arc<CertifiedKey>, i64)>>,
+}
+
+impl fmt::Debug for Staple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Staple")
+    }
+}
+
+impl Staple {
+    /// From now on this response is sent along, until its time (seconds since 1970) is over.
+    pub fn put(&self, response: Vec<u8>, until: i64) {
+        let mut key = (*self.bare).clone();
+        key.ocsp = Some(response);
+        let new = Some((Arc::new(key), until));
+        *self.stapled.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    fn certified(&self) -> Arc<CertifiedKey> {
+        let stapled = self.stapled.read().unwrap_or_else(PoisonError::into_inner);
+        match &*stapled {
+            Some((key, until)) if now() <= *until => key.clone(),
+            _ => self.bare.clone(),
+        }
+    }
 }
 
 impl fmt::Debug for Identity {
@@ -52,7 +84,7 @@ impl Identity {
                 return Err(wrong("key values mismatch".to_owned()));
             }
         }
-        Ok(Identity { key: Arc::new(CertifiedKey::new(chain, key)) })
+        Ok(Identity { key: Arc::new(CertifiedKey::new(chain, key)), staple: None })
     }
 
     /// Adds an OCSP response, to be stapled.
@@ -62,15 +94,25 @@ impl Identity {
         self.key = Arc::new(key);
     }
 
+    /// The response comes later, and again and again.
+    pub fn staple_later(&mut self) -> Arc<Staple> {
+        let staple = Staple { bare: self.key.clone(), stapled: RwLock::default() };
+        self.staple.insert(Arc::new(staple)).clone()
+    }
+
     /// The first certificate is of no use any more.
     pub fn is_expired(&self) -> bool {
-        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-        Certificate::parse(self.leaf()).is_some_and(|c| c.not_after < now)
+        Certificate::parse(self.leaf()).is_some_and(|c| c.not_after < now())
     }
 
     /// The first certificate, in DER.
     pub fn leaf(&self) -> &[u8] {
         self.key.cert.first().map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// The certificates behind the first.
+    pub fn others(&self) -> impl Iterator<Item = &[u8]> {
+        self.key.cert.iter().skip(1).map(AsRef::as_ref)
     }
 
     /// Signing with this key takes so long that others should not wait for it.
@@ -83,7 +125,7 @@ impl Identity {
     }
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
-        self.key.clone()
+        self.staple.as_ref().map_or_else(|| self.key.clone(), |staple| staple.certified())
     }
 
     /// Whether one of the schemes that a peer knows goes with this key.

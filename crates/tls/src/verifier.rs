@@ -26,19 +26,58 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// Whether the chain of a peer leads to an authority.
-    pub fn check(&self, chain: &[CertificateDer<'_>], purpose: Purpose) -> Result<(), Fault> {
-        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-        let trust = Trust { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now };
+    /// Whether the chain of a peer leads to an authority: the way there, in DER.
+    pub fn check<'a>(
+        &'a self,
+        chain: &'a [CertificateDer<'_>],
+        purpose: Purpose,
+    ) -> Result<Vec<&'a [u8]>, Fault> {
         let chain: Vec<&[u8]> = chain.iter().map(AsRef::as_ref).collect();
-        verify::verify(&chain, &trust, purpose)
+        verify::path(&chain, &self.trust(now()), purpose)
     }
+
+    /// The same as what a check needs, at a time.
+    pub fn trust(&self, now: i64) -> Trust<'_> {
+        Trust { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now }
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The SHA-1 of a certificate, which scripts know it by.
 pub fn sha1(bytes: &[u8]) -> Vec<u8> {
     let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
     aws_lc_rs::digest::digest(algorithm, bytes).as_ref().to_vec()
+}
+
+/// What both of rustls' traits want in the same words: how signatures in handshakes are checked.
+macro_rules! handshake_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            check_signature(message, certificate, signed, false)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            check_signature(message, certificate, signed, true)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+    };
 }
 
 /// Asks clients for a certificate and lets the handshake pass whatever they bring: what it is worth is told
@@ -67,27 +106,7 @@ impl ClientCertVerifier for AskClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        check_signature(message, certificate, signed, false)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        check_signature(message, certificate, signed, true)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    handshake_signatures!();
 }
 
 /// Checks an upstream's certificate (`proxy_ssl_verify`), or takes what comes.
@@ -143,31 +162,7 @@ impl ServerCertVerifier for CheckServer {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        check_signature(message, certificate, signed, false)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        check_signature(message, certificate, signed, true)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
-}
-
-fn schemes() -> Vec<SignatureScheme> {
-    provider().signature_verification_algorithms.supported_schemes()
+    handshake_signatures!();
 }
 
 /// Whether the peer has the key of its certificate. Certificates of version 1 count, too.
@@ -180,7 +175,8 @@ fn check_signature(
     let certificate = Certificate::parse(certificate)
         .ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))?;
     let scheme = signed.scheme;
-    if !schemes().contains(&scheme) {
+    let known = provider().signature_verification_algorithms.mapping;
+    if !known.iter().any(|(name, _)| *name == scheme) {
         return Err(PeerIncompatible::NoSignatureSchemesInCommon.into());
     }
     match signature::verify_scheme(&certificate.key, scheme, message, signed.signature(), tls13) {

@@ -90,6 +90,24 @@ impl<'a> Value<'a> {
     }
 }
 
+/// A value of these contents, put together from parts.
+pub fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    let bytes = body.len().to_be_bytes();
+    let digits = bytes.iter().position(|b| *b != 0).and_then(|at| bytes.get(at..));
+    let mut out = vec![tag];
+    match digits.unwrap_or_default() {
+        [] => out.push(0),
+        [one @ 0..=0x7f] => out.push(*one),
+        several => {
+            out.push(0x80 | several.len() as u8);
+            out.extend_from_slice(several);
+        }
+    }
+    out.extend_from_slice(&body);
+    out
+}
+
 /// A point in time (UTCTime or GeneralizedTime), in seconds since 1970.
 pub fn time(value: &Value<'_>) -> Option<i64> {
     let digits = value.body.strip_suffix(b"Z")?;
@@ -167,6 +185,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_written_is_read(body: Vec<u8>, more in 0usize..70_000) {
+            let long = vec![7; more];
+            let written = write(SEQUENCE, &[&body, &long]);
+            let mut reader = Reader::new(&written);
+            prop_assert_eq!(reader.expect(SEQUENCE).unwrap().body, [body, long].concat());
+            prop_assert!(reader.is_empty());
+        }
+
         #[test]
         fn any_bytes_are_decided(bytes: Vec<u8>) {
             for value in Reader::new(&bytes) {

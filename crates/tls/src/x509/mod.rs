@@ -8,6 +8,7 @@ pub mod crl;
 pub mod der;
 pub mod host;
 pub mod name;
+pub mod ocsp;
 pub mod signature;
 pub mod verify;
 

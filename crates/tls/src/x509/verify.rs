@@ -13,6 +13,8 @@ pub enum Purpose {
     Server,
     /// By a client, to us.
     Client,
+    /// By who says what a certificate is worth (OCSP).
+    Responder,
 }
 
 /// Whom to trust, and how far.
@@ -31,7 +33,7 @@ pub struct Trust<'a> {
 /// Why a certificate is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// OpenSSL's number of it: X509_V_ERR_...
+    /// OpenSSL's number of it: X509_V_ERR_... 0 for what OCSP has brought.
     pub code: u32,
     /// OpenSSL's words for it.
     pub text: &'static str,
@@ -65,6 +67,9 @@ impl Fault {
         LIST_CRITICAL = 36, "unhandled critical CRL extension";
         NAME_CONSTRAINTS = 51, "unsupported name constraint type";
         REJECTED = 28, "certificate rejected";
+        STATUS_FAILED = 0, "certificate status request failed";
+        STATUS_REVOKED = 0, "certificate revoked";
+        STATUS_UNKNOWN = 0, "certificate status unknown";
     }
 
     /// Faults that `ssl_verify_client optional_no_ca` lets pass: only the root is not known.
@@ -75,7 +80,10 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({}:{})", self.code, self.text)
+        match self.code {
+            0 => f.write_str(self.text),
+            code => write!(f, "({code}:{})", self.text),
+        }
     }
 }
 
@@ -84,8 +92,12 @@ const MOST_SENT: usize = 16;
 /// Longer chains end, however deep trust may reach.
 const LONGEST: usize = 20;
 
-/// Follows the chain from its first certificate to a root that is trusted.
-pub fn verify(chain: &[&[u8]], trust: &Trust<'_>, purpose: Purpose) -> Result<(), Fault> {
+/// Follows the chain from its first certificate to a root that is trusted; the way there, in DER.
+pub fn path<'a>(
+    chain: &[&'a [u8]],
+    trust: &Trust<'a>,
+    purpose: Purpose,
+) -> Result<Vec<&'a [u8]>, Fault> {
     let sent: Option<Vec<_>> =
         chain.iter().take(MOST_SENT).map(|der| Certificate::parse(der)).collect();
     let sent = sent.ok_or(Fault::REJECTED)?;
@@ -107,7 +119,7 @@ pub fn verify(chain: &[&[u8]], trust: &Trust<'_>, purpose: Purpose) -> Result<()
             return Err(Fault::EXPIRED);
         }
     }
-    Ok(())
+    Ok(path.iter().map(|certificate| certificate.der).collect())
 }
 
 type Path<'c, 'a> = Vec<&'c Certificate<'a>>;
@@ -146,7 +158,8 @@ fn build<'c, 'a>(
     Err(Fault::TOO_LONG)
 }
 
-fn issued(issuer: &Certificate<'_>, certificate: &Certificate<'_>) -> bool {
+/// Whether the issuer's key has signed the certificate.
+pub fn issued(issuer: &Certificate<'_>, certificate: &Certificate<'_>) -> bool {
     let Certificate { algorithm, tbs, signature, .. } = certificate;
     signature::verify(&issuer.key, algorithm, tbs, signature)
 }
@@ -155,12 +168,16 @@ fn issued(issuer: &Certificate<'_>, certificate: &Certificate<'_>) -> bool {
 fn check_rights(path: &Path<'_, '_>, purpose: Purpose) -> Result<(), Fault> {
     const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
     const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
-    let wanted = if purpose == Purpose::Server { SERVER } else { CLIENT };
+    let wanted = match purpose {
+        Purpose::Server => Some(SERVER),
+        Purpose::Client => Some(CLIENT),
+        Purpose::Responder => None,
+    };
     for (below, certificate) in path.iter().enumerate() {
         if certificate.extensions.unknown_critical {
             return Err(Fault::CRITICAL);
         }
-        if !certificate.serves(wanted) {
+        if wanted.is_some_and(|wanted| !certificate.serves(wanted)) {
             return Err(Fault::PURPOSE);
         }
         if below == 0 {

@@ -6,7 +6,8 @@ use weir_conf::Error;
 use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 
 use super::computed::{self, Computed};
-use super::{Conf, Verify, commands, load, sessions};
+use super::ocsp::{self, LookUp, Responder, Which, staple};
+use super::{Conf, Named, Verify, commands, load, sessions};
 use crate::configure::Setup;
 use crate::scope::Scope;
 
@@ -21,7 +22,9 @@ pub struct Context {
     /// `ssl_verify_client`
     pub verify: Verify,
     /// Who vouches for clients.
-    pub authorities: Authorities,
+    pub authorities: Arc<Authorities>,
+    /// Who is asked about their certificates.
+    pub ocsp: Option<ocsp::Clients>,
     /// `ssl_reject_handshake`
     pub reject: bool,
     /// Signing takes so long that others should not wait for it.
@@ -51,9 +54,9 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     let conf = &s.location.ssl;
     if conf.certificates.is_empty() && !conf.reject_handshake {
         let (verify, reject) = (conf.verify, false);
-        let authorities = Authorities::default();
+        let (authorities, ocsp) = (Arc::default(), None);
         let certificates = Certificates::None;
-        let bare = Context { certificates, verify, authorities, reject, slow: false };
+        let bare = Context { certificates, verify, authorities, ocsp, reject, slow: false };
         return Ok((verify != Verify::Off).then(|| Arc::new(bare)));
     }
     let mut conf = Conf::clone(conf);
@@ -66,8 +69,14 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     }
     commands::apply(&mut conf)?;
     let computed = computed::is_computed(&conf);
-    let identities = if computed { Vec::new() } else { identities(&conf, s.setup)? };
     let clients = clients(&conf, s.setup)?;
+    let authorities = Arc::new(clients.authorities);
+    let core = &s.location.core;
+    let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
+    let identities = match computed {
+        true => Vec::new(),
+        false => identities(&conf, s.setup, &authorities, &look_up)?,
+    };
     let settings = ServerSettings {
         identities,
         versions: conf.versions,
@@ -95,13 +104,19 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     Ok(Some(Arc::new(Context {
         certificates,
         verify,
-        authorities: clients.authorities,
+        authorities,
+        ocsp: ocsp(&conf, look_up)?,
         reject,
         slow,
     })))
 }
 
-fn identities(conf: &Conf, setup: &mut Setup<'_>) -> Result<Vec<Identity>, Error> {
+fn identities(
+    conf: &Conf,
+    setup: &mut Setup<'_>,
+    authorities: &Arc<Authorities>,
+    look_up: &LookUp,
+) -> Result<Vec<Identity>, Error> {
     let mut identities = Vec::new();
     for (certificate, key) in conf.certificates.iter().zip(&conf.keys) {
         let mut identity = load::identity(setup, certificate, key, &conf.passwords)?;
@@ -110,30 +125,48 @@ fn identities(conf: &Conf, setup: &mut Setup<'_>) -> Result<Vec<Identity>, Error
             let warning = format!("the certificate \"{name}\" has expired");
             setup.warnings.push(certificate.at.warning(warning));
         }
-        staple(conf, setup, &mut identity)?;
+        match &conf.stapling_file {
+            _ if !conf.stapling => {}
+            Some(file) => staple(file, setup, &mut identity)?,
+            None => {
+                let added =
+                    staple::add(conf, setup, certificate, &mut identity, authorities, look_up);
+                setup.warnings.extend(added.err());
+            }
+        }
         identities.push(identity);
     }
     Ok(identities)
 }
 
-fn staple(conf: &Conf, setup: &mut Setup<'_>, identity: &mut Identity) -> Result<(), Error> {
-    if !conf.stapling {
-        return Ok(());
-    }
-    let Some(file) = &conf.stapling_file else {
-        let text = "\"ssl_stapling\" ignored: weir staples the response of an \
-                    \"ssl_stapling_file\" only";
-        if !setup.warnings.iter().any(|w| w.message == text) {
-            setup.warnings.push(Error::warn(text));
-        }
-        return Ok(());
-    };
+fn staple(file: &Named, setup: &mut Setup<'_>, identity: &mut Identity) -> Result<(), Error> {
     let name = load::shown(setup.inputs.conf_prefix, &file.name);
     let response = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
     let response = response
         .map_err(|error| file.at.error(format!("BIO_new_file(\"{name}\") failed {error}")))?;
+    if !weir_tls::is_response(&response) {
+        let text = format!("d2i_OCSP_RESPONSE_bio(\"{name}\") failed (SSL: bad response)");
+        return Err(file.at.error(text));
+    }
     identity.staple(response.to_vec());
     Ok(())
+}
+
+/// How it is asked about clients' certificates, if it is.
+fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::Clients>, Error> {
+    if conf.ocsp == Which::Off {
+        return Ok(None);
+    }
+    if conf.verify == Verify::OptionalNoCa {
+        let text = "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"";
+        return Err(Error::emerg(text));
+    }
+    let responder = conf.ocsp_responder.as_ref().map(|named| {
+        let responder = Responder::new(&named.name, look_up.resolver.is_none());
+        responder.map_err(|why| named.at.error(format!("{why} in \"ssl_ocsp_responder\"")))
+    });
+    let cache = conf.ocsp_cache.clone();
+    Ok(Some(ocsp::Clients::new(conf.ocsp, responder.transpose()?, cache, look_up)))
 }
 
 /// Who vouches for clients.

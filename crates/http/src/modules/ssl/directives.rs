@@ -6,7 +6,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_tls::{BadCurve, Curves};
 
 use super::read::{self, file, named};
-use super::{Conf, Named, Verify, kept, sessions};
+use super::{Conf, Named, Verify, kept, ocsp, sessions};
 use crate::scope::{Directive, Scope, Set, setting};
 
 pub const DIRECTIVES: &[Directive] = &[
@@ -122,12 +122,41 @@ pub const DIRECTIVES: &[Directive] = &[
         Line::flag,
         "Refuses the handshake of clients that ask for this server."
     ),
-    setting!("ssl_stapling", ssl.stapling, Line::flag, "Whether an OCSP response is sent along."),
+    setting!(
+        "ssl_stapling",
+        ssl.stapling,
+        Line::flag,
+        "Whether an OCSP response is sent along, from a file or fetched."
+    ),
     setting!("ssl_stapling_file", ssl.stapling_file, file, "The OCSP response."),
+    setting!(
+        "ssl_stapling_responder",
+        ssl.stapling_responder,
+        file,
+        "Who is asked for the response, in place of whom the certificate names."
+    ),
+    setting!(
+        "ssl_stapling_verify",
+        ssl.stapling_verify,
+        Line::flag,
+        "Whether a response must come of the certificate's issuer before it is sent along."
+    ),
+    setting!(
+        "ssl_ocsp",
+        ssl.ocsp,
+        ocsp::which,
+        "Whether responders are asked about clients' certificates, or about the first of each chain only."
+    ),
+    setting!(
+        "ssl_ocsp_responder",
+        ssl.ocsp_responder,
+        file,
+        "Who is asked about clients' certificates, in place of whom they name."
+    ),
     Directive {
-        name: "ssl_stapling_verify",
-        help: "Accepted: responses come from a file, and are the administrator's.",
-        set: Set::Simple(|_, d| d.flag().map(drop)),
+        name: "ssl_ocsp_cache",
+        help: "Shared memory for what responders said of clients' certificates.",
+        set: Set::Simple(ocsp::cache),
     },
     Directive {
         name: "ssl_conf_command",

@@ -9,7 +9,7 @@ use weir_tls::x509::{Fault, Purpose};
 use weir_tls::{Begin, HandshakeError, Hello};
 
 use super::context::Certificates;
-use super::{Context, Verify};
+use super::{Context, Verify, ocsp};
 use crate::connection::Conn;
 use crate::site::Server;
 use crate::worker::Worker;
@@ -211,23 +211,53 @@ async fn accept(
         Err(error) => Err((Some(conn), error.into())),
         Ok(secured) => {
             let mut conn = conn.secured(secured);
-            judge(&mut conn, context);
+            judge(&mut conn, context, worker).await;
             Ok((conn, Vec::new()))
         }
     }
 }
 
 /// What the client's certificate is worth, if it was asked for one and has shown it.
-fn judge(conn: &mut Conn, context: &Context) {
+async fn judge(conn: &mut Conn, context: &Context, worker: &Worker) {
     if context.verify == Verify::Off {
         return;
     }
-    let fault = conn.stream.tls(|connection| {
+    let judged = conn.stream.tls(|connection| {
         let chain = connection.peer_certificates();
         let judged = (!chain.is_empty()).then(|| context.authorities.check(chain, Purpose::Client));
-        judged.and_then(Result::err)
+        // Who goes on to ask needs the way to the root.
+        let kept = |path: Vec<&[u8]>| match &context.ocsp {
+            Some(_) => path.into_iter().map(<[u8]>::to_vec).collect(),
+            None => Vec::new(),
+        };
+        judged.map(|path| path.map(kept))
     });
+    let fault = match (judged.flatten(), &context.ocsp) {
+        (None, _) | (Some(Ok(_)), None) => None,
+        (Some(Err(fault)), _) => Some(fault),
+        (Some(Ok(path)), Some(ocsp)) => {
+            Box::pin(ask(conn, context, ocsp, &path, worker)).await.err()
+        }
+    };
     if let Some(secure) = &mut conn.tls {
-        secure.fault = fault.flatten();
+        secure.fault = fault;
     }
+}
+
+/// Asks responders, for as long as a client may take for its first request.
+async fn ask(
+    conn: &Conn,
+    context: &Context,
+    ocsp: &ocsp::Clients,
+    path: &[Vec<u8>],
+    worker: &Worker,
+) -> Result<(), Fault> {
+    let server = worker.site.default_server(conn);
+    let waiting = ocsp::Waiting {
+        worker,
+        log: &worker.site.location(server.location).conf.core.error_log,
+        number: conn.number,
+        until: worker.handle.now() + server.conf.client_header_timeout,
+    };
+    ocsp.check(path, &context.authorities, &waiting).await
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use weir_conf::{Context as Place, Error};
 use weir_tls::{Ciphers, Curves, SessionCache, Versions};
+use weir_zone::ZoneRef;
 
 use crate::modules::{Module, Settings};
 use crate::scope::{Scope, Spot};
@@ -18,6 +19,7 @@ mod files;
 mod handshake;
 pub mod kept;
 pub mod load;
+pub mod ocsp;
 pub mod read;
 mod sessions;
 mod variables;
@@ -79,6 +81,11 @@ pub struct Conf {
     reject_handshake: bool,
     stapling: bool,
     stapling_file: Option<Named>,
+    stapling_responder: Option<Named>,
+    stapling_verify: bool,
+    ocsp: ocsp::Which,
+    ocsp_responder: Option<Named>,
+    ocsp_cache: Option<ZoneRef>,
     certificate_cache: Option<kept::Keep>,
     commands: Vec<(Named, Vec<u8>)>,
 }
@@ -107,6 +114,11 @@ impl Default for Conf {
             reject_handshake: false,
             stapling: false,
             stapling_file: None,
+            stapling_responder: None,
+            stapling_verify: false,
+            ocsp: ocsp::Which::Off,
+            ocsp_responder: None,
+            ocsp_cache: None,
             certificate_cache: None,
             commands: Vec::new(),
         }

@@ -1,0 +1,128 @@
+//! Asks about clients' certificates, between handshake and first request (`ssl_ocsp`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_log::{Level, Log};
+use weir_tls::x509::Fault;
+use weir_tls::x509::ocsp::Status;
+use weir_tls::{Authorities, Believe, Inquiry};
+use weir_zone::ZoneRef;
+
+use super::fetch::Errand;
+use super::responder::Responder;
+use super::{LookUp, Which, cache};
+use crate::worker::Worker;
+
+/// How it is asked about clients' certificates.
+#[derive(Debug)]
+pub struct Clients {
+    which: Which,
+    /// `ssl_ocsp_responder`; otherwise each certificate says where.
+    responder: Option<Responder>,
+    cache: Option<ZoneRef>,
+    look_up: LookUp,
+}
+
+/// The connection that waits.
+pub struct Waiting<'a> {
+    /// Its loop.
+    pub worker: &'a Worker,
+    /// Who hears of failures.
+    pub log: &'a Log,
+    /// Its number.
+    pub number: u64,
+    /// How long it waits.
+    pub until: Instant,
+}
+
+impl Clients {
+    /// Puts it together.
+    pub fn new(
+        which: Which,
+        responder: Option<Responder>,
+        cache: Option<ZoneRef>,
+        look_up: LookUp,
+    ) -> Clients {
+        Clients { which, responder, cache, look_up }
+    }
+
+    /// Whether a chain is good, which goes from the client's certificate to a root.
+    pub async fn check(
+        &self,
+        path: &[Vec<u8>],
+        authorities: &Arc<Authorities>,
+        waiting: &Waiting<'_>,
+    ) -> Result<(), Fault> {
+        let most = if self.which == Which::Leaf { 1 } else { usize::MAX };
+        for pair in path.windows(2).take(most) {
+            let [certificate, issuer] = pair else { continue };
+            let trusted = Believe::Trusted { authorities: authorities.clone(), known: false };
+            let inquiry = Inquiry::new(certificate, issuer, path.to_vec(), trusted);
+            let status = match inquiry {
+                Some(inquiry) => self.status(&inquiry, certificate, waiting).await,
+                None => None,
+            };
+            match status {
+                Some(Status::Good) => {}
+                Some(Status::Revoked) => return Err(Fault::STATUS_REVOKED),
+                Some(Status::Unknown) => return Err(Fault::STATUS_UNKNOWN),
+                None => return Err(Fault::STATUS_FAILED),
+            }
+        }
+        Ok(())
+    }
+
+    async fn status(
+        &self,
+        inquiry: &Inquiry,
+        certificate: &[u8],
+        waiting: &Waiting<'_>,
+    ) -> Option<Status> {
+        let named = match &self.responder {
+            Some(_) => None,
+            None => Some(named(certificate, waiting)?),
+        };
+        let responder = self.responder.as_ref().or(named.as_ref())?;
+        let (worker, now) = (waiting.worker, waiting.worker.handle.wall().secs);
+        let zone = self.cache.as_ref().and_then(ZoneRef::get);
+        let name = inquiry.name();
+        if let Some(known) = zone.and_then(|zone| cache::find(zone, &name, now)) {
+            return Some(known);
+        }
+        let errand = Errand {
+            responder,
+            look_up: &self.look_up,
+            until: waiting.until,
+            log: waiting.log,
+            connection: Some(waiting.number),
+            certificate: None,
+        };
+        let response = errand.run(worker, &inquiry.request()).await?;
+        match inquiry.answer(&response) {
+            Ok(answer) => {
+                if let Some(zone) = zone {
+                    cache::keep(zone, &name, &answer, now);
+                }
+                Some(answer.status)
+            }
+            Err(why) => {
+                errand.say(Level::Error, format_args!("{why}"), None);
+                None
+            }
+        }
+    }
+}
+
+/// The responder that a client's certificate names.
+fn named(certificate: &[u8], waiting: &Waiting<'_>) -> Option<Responder> {
+    let say = |text: std::fmt::Arguments<'_>| {
+        waiting.log.write(Level::Error, Some(waiting.number), text);
+    };
+    let Some(url) = weir_tls::responder(certificate) else {
+        say(format_args!("no OCSP responder URL in certificate"));
+        return None;
+    };
+    let responder = Responder::new(url, false);
+    responder.map_err(|why| say(format_args!("{why} in certificate"))).ok()
+}

@@ -1,0 +1,75 @@
+//! What responders say of certificates (OCSP): of the server's own, to be stapled, and of clients'.
+//! nginx: ngx_event_openssl_stapling.c.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error};
+use weir_zone::{Use, ZoneRef};
+
+use crate::modules::core::Resolver;
+use crate::scope::Scope;
+
+mod cache;
+mod clients;
+mod fetch;
+mod responder;
+pub mod staple;
+
+pub use clients::{Clients, Waiting};
+pub use responder::Responder;
+pub use staple::Stapling;
+
+/// `ssl_ocsp`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// Nobody is asked.
+    #[default]
+    Off,
+    /// About every certificate of a client's chain, but for the root.
+    All,
+    /// About the client's own.
+    Leaf,
+}
+
+/// How names of responders become addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookUp {
+    /// `resolver`
+    pub resolver: Option<Arc<Resolver>>,
+    /// `resolver_timeout`
+    pub timeout: Duration,
+}
+
+/// nginx wants eight pages at least.
+const SMALLEST: u64 = 8 * 4096;
+
+/// Reads `ssl_ocsp`.
+pub fn which(d: &Line) -> Result<Which, Error> {
+    d.choice(&[("off", Which::Off), ("on", Which::All), ("leaf", Which::Leaf)])
+}
+
+/// `ssl_ocsp_cache off | shared:NAME:SIZE`
+pub fn cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let zone = zone(s, d)?;
+    Scope::change(&mut s.location.ssl).ocsp_cache = zone;
+    Ok(())
+}
+
+fn zone(s: &Scope<'_, '_>, d: &Line) -> Result<Option<ZoneRef>, Error> {
+    let Some(word) = d.args.first().filter(|word| word.bytes != b"off") else { return Ok(None) };
+    let text = word.lossy();
+    let named = text.strip_prefix("shared:").and_then(|rest| rest.split_once(':'));
+    let read = named
+        .filter(|(name, _)| !name.is_empty())
+        .and_then(|(name, size)| Some((name, weir_conf::values::size(size.as_bytes())?)));
+    let invalid = || d.error_at(word, format!("invalid OCSP cache \"{text}\""));
+    let (name, size) = read.ok_or_else(invalid)?;
+    if size < SMALLEST {
+        return Err(d.error(format!("OCSP cache \"{text}\" is too small")));
+    }
+    let purpose = Use { tag: "ssl_ocsp_cache", values: cache::VALUES, key: String::new() };
+    let zone = s.setup.inputs.zones.declare(name, size, purpose);
+    zone.map(Some).map_err(|text| d.error(text))
+}

@@ -1,0 +1,198 @@
+//! Fetches the responses that are stapled to the server's certificates, before they are needed: one loop of each
+//! worker asks, from the start on, and again before an answer's time is over.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_conf::Error;
+use weir_log::{Level, Log};
+use weir_tls::x509::ocsp::Status;
+use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
+
+use super::LookUp;
+use super::fetch::Errand;
+use super::responder::Responder;
+use crate::configure::Setup;
+use crate::modules::ssl::{Conf, Named, load};
+use crate::worker::Worker;
+
+/// How long a responder may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// So many responders are asked at a time.
+const LANES: usize = 8;
+/// An answer is renewed this long before its end, and not more often.
+const EARLY: i64 = 300;
+/// An answer is renewed after this time in any case.
+const LATEST: i64 = 3600;
+/// A responder that could not be asked is asked again after this time, then after twice as long, and so on.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+
+/// A response that is to be fetched.
+#[derive(Debug)]
+pub struct Stapling {
+    responder: Responder,
+    inquiry: Inquiry,
+    look_up: LookUp,
+    log: Arc<Log>,
+    /// The certificate's file.
+    name: String,
+    /// Where the response goes: one certificate may be served by many servers.
+    staples: Vec<Arc<Staple>>,
+}
+
+/// Adds what a server's certificate needs to the site's list. What is wrong is no reason to stop: the error is a
+/// warning.
+pub fn add(
+    conf: &Conf,
+    setup: &mut Setup<'_>,
+    certificate: &Named,
+    identity: &mut Identity,
+    authorities: &Arc<Authorities>,
+    look_up: &LookUp,
+) -> Result<(), Error> {
+    let ignored = |why: String| Error::warn(format!("\"ssl_stapling\" ignored, {why}"));
+    let name = load::shown(setup.inputs.conf_prefix, &certificate.name);
+    let among = identity.others().chain(authorities.anchors.iter().map(Vec::as_slice));
+    let issuer = weir_tls::issuer(identity.leaf(), among).ok_or_else(|| {
+        ignored(format!("issuer certificate not found for certificate \"{name}\""))
+    })?;
+    let url = conf.stapling_responder.as_ref().map(|named| named.name.as_slice());
+    let url = url.or_else(|| weir_tls::responder(identity.leaf()));
+    let url =
+        url.ok_or_else(|| ignored(format!("no OCSP responder URL in the certificate \"{name}\"")))?;
+    let responder = Responder::new(url, look_up.resolver.is_none())
+        .map_err(|why| ignored(format!("{why} in the certificate \"{name}\"")))?;
+    let believe = match conf.stapling_verify {
+        false => Believe::Anyone,
+        true => Believe::Trusted { authorities: authorities.clone(), known: true },
+    };
+    let known = identity.others().map(<[u8]>::to_vec).collect();
+    let Some(inquiry) = Inquiry::new(identity.leaf(), issuer, known, believe) else {
+        return Ok(());
+    };
+    let staple = identity.staple_later();
+    let same = setup.staplings.iter_mut().find(|known| {
+        (&known.responder, &known.inquiry, &known.look_up) == (&responder, &inquiry, look_up)
+    });
+    match same {
+        Some(same) => same.staples.push(staple),
+        None => setup.staplings.push(Stapling {
+            responder,
+            inquiry,
+            look_up: look_up.clone(),
+            log: setup.inputs.error_log.clone(),
+            name,
+            staples: vec![staple],
+        }),
+    }
+    Ok(())
+}
+
+/// Starts to fetch, on one loop of the worker.
+pub fn start(worker: &Rc<Worker>) {
+    let all = &worker.site.staplings;
+    for lane in 0..LANES.min(all.len()) {
+        let own = all.iter().skip(lane).step_by(LANES).collect();
+        worker.handle.spawn(fetch(worker.clone(), own));
+    }
+}
+
+/// One response and when it is to be fetched.
+struct Due {
+    stapling: &'static Stapling,
+    at: Instant,
+    failures: u32,
+}
+
+/// Fetches whichever is due, one after another, until the worker retires.
+async fn fetch(worker: Rc<Worker>, own: Vec<&'static Stapling>) {
+    let at = worker.handle.now();
+    let mut list: Vec<_> =
+        own.into_iter().map(|stapling| Due { stapling, at, failures: 0 }).collect();
+    while let Some(due) = list.iter_mut().min_by_key(|due| due.at) {
+        worker.handle.sleep_until(due.at).await;
+        if worker.retiring() {
+            return;
+        }
+        let pause = match due.stapling.renew(&worker).await {
+            Some(pause) => {
+                due.failures = 0;
+                pause
+            }
+            None => {
+                due.failures += 1;
+                retry(due.failures)
+            }
+        };
+        due.at = worker.handle.now() + pause;
+    }
+}
+
+/// When to ask again after so many failures in a row.
+fn retry(failures: u32) -> Duration {
+    let most = Duration::from_secs(EARLY.unsigned_abs());
+    let pause = 2u32.checked_pow(failures.saturating_sub(1));
+    pause.and_then(|times| FIRST_RETRY.checked_mul(times)).unwrap_or(most).min(most)
+}
+
+/// When to ask again for an answer that holds until then; both in seconds since 1970.
+fn renewal(now: i64, until: i64) -> Duration {
+    let at = until.saturating_sub(EARLY).min(now + LATEST).max(now + EARLY);
+    Duration::from_secs(at.saturating_sub(now).unsigned_abs())
+}
+
+impl Stapling {
+    /// Fetches the response; how long until the next time. None if the responder has not answered.
+    async fn renew(&self, worker: &Worker) -> Option<Duration> {
+        let errand = Errand {
+            responder: &self.responder,
+            look_up: &self.look_up,
+            until: worker.handle.now() + TIMEOUT,
+            log: &self.log,
+            connection: None,
+            certificate: Some(&self.name),
+        };
+        let response = errand.run(worker, &self.inquiry.request()).await?;
+        let said = self.inquiry.answer(&response).and_then(|answer| match answer.status {
+            Status::Good => Ok(answer.until.unwrap_or(i64::MAX)),
+            other => Err(format!("certificate status \"{}\" in the OCSP response", other.name())),
+        });
+        let now = worker.handle.wall().secs;
+        match said {
+            Ok(until) => {
+                for staple in &self.staples {
+                    staple.put(response.clone(), until);
+                }
+                Some(renewal(now, until))
+            }
+            Err(why) => {
+                errand.say(Level::Error, format_args!("{why}"), None);
+                Some(renewal(now, now))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_renewed_in_time_but_not_all_the_time() {
+        let pause = |left: i64| renewal(1000, 1000 + left).as_secs();
+        assert_eq!(pause(86_400), 3600);
+        assert_eq!(pause(1000), 700);
+        assert_eq!(pause(400), 300);
+        assert_eq!(pause(-5), 300);
+        assert_eq!(renewal(1000, i64::MAX).as_secs(), 3600);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_asked_less_and_less_often() {
+        assert_eq!(retry(1), Duration::from_millis(250));
+        assert_eq!(retry(3), Duration::from_secs(1));
+        assert_eq!(retry(12), Duration::from_secs(300));
+        assert_eq!(retry(u32::MAX), Duration::from_secs(300));
+    }
+}

@@ -1,0 +1,292 @@
+//! What a responder says of one certificate: the question, and the answer with all that must be right about it
+//! (RFC 6960). The complaints are nginx's, with OpenSSL's reasons.
+
+use super::cert::Certificate;
+use super::der::{self, Reader, Value};
+use super::signature;
+use super::verify::{Purpose, Trust, path};
+use crate::verifier::sha1;
+
+/// Clocks may differ by so many seconds.
+const SKEW: i64 = 300;
+
+/// What is asked: the state of a certificate, of which its issuer's responder knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Hash of the issuer's name.
+    name: Vec<u8>,
+    /// Hash of the issuer's key.
+    key: Vec<u8>,
+    serial: Vec<u8>,
+}
+
+/// What a responder knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing speaks against the certificate.
+    Good,
+    /// It was withdrawn.
+    Revoked,
+    /// The responder does not know it.
+    Unknown,
+}
+
+impl Status {
+    /// OpenSSL's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Good => "good",
+            Status::Revoked => "revoked",
+            Status::Unknown => "unknown",
+        }
+    }
+}
+
+/// An answer that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The certificate's state.
+    pub status: Status,
+    /// Until when, in seconds since 1970; none if the responder does not say.
+    pub until: Option<i64>,
+}
+
+/// How much an answer's signer must show.
+#[derive(Debug, Clone, Copy)]
+pub enum Signer<'a> {
+    /// That it signed; who it is does not matter.
+    Anyone,
+    /// That the certificate's issuer stands behind it, and a root behind that.
+    Trusted {
+        /// The roots.
+        trust: Trust<'a>,
+        /// One of the `known` certificates needs no root.
+        known: bool,
+    },
+}
+
+impl Question {
+    /// Asks for a certificate of this issuer.
+    pub fn new(certificate: &Certificate<'_>, issuer: &Certificate<'_>) -> Question {
+        Question {
+            name: sha1(&der::write(der::SEQUENCE, &[issuer.subject])),
+            key: sha1(issuer.key.key),
+            serial: certificate.serial.to_vec(),
+        }
+    }
+
+    /// The request, in DER. It has no nonce, so that answers may be prepared and kept.
+    pub fn request(&self) -> Vec<u8> {
+        let hash = der::write(der::SEQUENCE, &[&der::write(der::OID, &[SHA1]), &[5, 0]]);
+        let id = der::write(
+            der::SEQUENCE,
+            &[
+                &hash,
+                &der::write(der::OCTET_STRING, &[&self.name]),
+                &der::write(der::OCTET_STRING, &[&self.key]),
+                &der::write(der::INTEGER, &[&self.serial]),
+            ],
+        );
+        // A request is a list of what is asked, in a list of requests, in a body without a signature.
+        (0..4).fold(id, |inner, _| der::write(der::SEQUENCE, &[&inner]))
+    }
+
+    /// What answers may be kept under.
+    pub fn name(&self) -> Vec<u8> {
+        [self.name.as_slice(), &self.key, &self.serial].concat()
+    }
+
+    /// Whether an identifier in an answer is this question's.
+    fn is(&self, id: &Value<'_>) -> bool {
+        let mut parts = id.inner();
+        let mut same = || {
+            Some(
+                parts.expect(der::SEQUENCE)?.inner().expect(der::OID)?.body == SHA1
+                    && parts.expect(der::OCTET_STRING)?.body == self.name
+                    && parts.expect(der::OCTET_STRING)?.body == self.key
+                    && parts.expect(der::INTEGER)?.body == self.serial,
+            )
+        };
+        same().unwrap_or(false)
+    }
+
+    /// Whether this certificate is the issuer's.
+    fn is_issuer(&self, certificate: &Certificate<'_>) -> bool {
+        sha1(certificate.key.key) == self.key
+            && sha1(&der::write(der::SEQUENCE, &[certificate.subject])) == self.name
+    }
+
+    /// What a response says. `known` are certificates, besides those in the response, that may have signed it.
+    pub fn answer(
+        &self,
+        response: &[u8],
+        known: &[Certificate<'_>],
+        signer: Signer<'_>,
+        now: i64,
+    ) -> Result<Answer, String> {
+        let response = Response::parse(response)?;
+        response
+            .check_signer(self, known, signer)
+            .map_err(|why| format!("OCSP_basic_verify() failed (SSL: {why})"))?;
+        let mut single = response.answers;
+        let found = single.find_map(|one| {
+            let mut fields = one.inner();
+            fields.next().filter(|id| self.is(id)).map(|_| fields)
+        });
+        let mut fields = found.ok_or("certificate status not found in the OCSP response")?;
+        let (status, until) = read(&mut fields, now)
+            .map_err(|why| format!("OCSP_check_validity() failed (SSL: {why})"))?;
+        Ok(Answer { status, until })
+    }
+}
+
+/// Whether these bytes have the form of a response.
+pub fn is_response(bytes: &[u8]) -> bool {
+    let outer = Reader::new(bytes).expect(der::SEQUENCE);
+    outer.is_some_and(|v| v.whole.len() == bytes.len() && v.inner().expect(ENUMERATED).is_some())
+}
+
+/// `id-sha1`
+const SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
+
+/// State and time of one certificate in an answer.
+fn read(fields: &mut Reader<'_>, now: i64) -> Result<(Status, Option<i64>), &'static str> {
+    let status = match fields.next().map(|v| v.tag) {
+        Some(0x80) => Status::Good,
+        Some(0xa1) => Status::Revoked,
+        Some(0x82) => Status::Unknown,
+        _ => return Err("unknown status"),
+    };
+    let this_update = fields.next().and_then(|v| der::time(&v));
+    let this_update = this_update.ok_or("error in thisupdate field")?;
+    let until = match fields.optional(0xa0) {
+        None => None,
+        Some(tagged) => {
+            let time = tagged.inner().next().and_then(|v| der::time(&v));
+            Some(time.ok_or("error in nextupdate field")?)
+        }
+    };
+    if this_update > now + SKEW {
+        return Err("status not yet valid");
+    }
+    if until.is_some_and(|until| until < now - SKEW) {
+        return Err("status expired");
+    }
+    if until.is_some_and(|until| until < this_update) {
+        return Err("nextupdate before thisupdate");
+    }
+    Ok((status, until))
+}
+
+/// A response's parts.
+struct Response<'a> {
+    signed: &'a [u8],
+    signer: Value<'a>,
+    answers: Reader<'a>,
+    algorithm: &'a [u8],
+    signature: &'a [u8],
+    certificates: Vec<Certificate<'a>>,
+}
+
+impl<'a> Response<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, String> {
+        let malformed = || "d2i_OCSP_RESPONSE() failed (SSL: bad response)".to_owned();
+        let mut outer = Reader::new(bytes).expect(der::SEQUENCE).ok_or_else(malformed)?.inner();
+        let status = outer.expect(ENUMERATED).and_then(|v| v.body.first()).ok_or_else(malformed)?;
+        if *status != 0 {
+            let name = STATUS.iter().find(|(code, _)| code == status).map_or("(UNKNOWN)", |s| s.1);
+            return Err(format!("OCSP response not successful ({status}: {name})"));
+        }
+        let basic = outer.optional(0xa0).and_then(|tagged| Self::basic(tagged.inner()));
+        basic.ok_or_else(|| "OCSP_response_get1_basic() failed (SSL: bad response)".to_owned())
+    }
+
+    fn basic(mut tagged: Reader<'a>) -> Option<Self> {
+        const BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
+        let mut bytes = tagged.expect(der::SEQUENCE)?.inner();
+        if bytes.expect(der::OID)?.body != BASIC {
+            return None;
+        }
+        let basic = Reader::new(bytes.expect(der::OCTET_STRING)?.body).expect(der::SEQUENCE)?;
+        let mut parts = basic.inner();
+        let data = parts.expect(der::SEQUENCE)?;
+        let algorithm = parts.expect(der::SEQUENCE)?.body;
+        let signature = parts.expect(der::BIT_STRING)?.bits()?;
+        let mut certificates = Vec::new();
+        if let Some(tagged) = parts.optional(0xa0) {
+            let list = tagged.inner().expect(der::SEQUENCE)?.inner();
+            certificates = list.map(|v| Certificate::parse(v.whole)).collect::<Option<_>>()?;
+        }
+        let mut fields = data.inner();
+        fields.optional(0xa0);
+        let signer = fields.next()?;
+        der::time(&fields.next()?)?;
+        let answers = fields.expect(der::SEQUENCE)?.inner();
+        Some(Response { signed: data.whole, signer, answers, algorithm, signature, certificates })
+    }
+
+    /// Whether this certificate is the one that the response says signed it.
+    fn names(&self, certificate: &Certificate<'_>) -> bool {
+        let inner = self.signer.inner().next();
+        inner.is_some_and(|id| match self.signer.tag {
+            0xa1 => id.body == certificate.subject,
+            0xa2 => id.body == sha1(certificate.key.key),
+            _ => false,
+        })
+    }
+
+    fn check_signer(
+        &self,
+        question: &Question,
+        known: &[Certificate<'_>],
+        signer: Signer<'_>,
+    ) -> Result<(), &'static str> {
+        let ours = known.iter().find(|c| self.names(c));
+        let found = ours.or_else(|| self.certificates.iter().find(|c| self.names(c)));
+        let found = found.ok_or("signer certificate not found")?;
+        if !signature::verify(&found.key, self.algorithm, self.signed, self.signature) {
+            return Err("signature failure");
+        }
+        match signer {
+            Signer::Trusted { known: true, .. } if ours.is_some() => Ok(()),
+            Signer::Trusted { trust, .. } => self.check_right(question, found, known, &trust),
+            Signer::Anyone => Ok(()),
+        }
+    }
+
+    /// A responder is the issuer itself, or has its word for it.
+    fn check_right(
+        &self,
+        question: &Question,
+        signer: &Certificate<'_>,
+        known: &[Certificate<'_>],
+        trust: &Trust<'_>,
+    ) -> Result<(), &'static str> {
+        const OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
+        let others = self.certificates.iter().chain(known).map(|c| c.der);
+        let sent: Vec<&[u8]> = std::iter::once(signer.der).chain(others).collect();
+        let path = path(&sent, trust, Purpose::Responder).map_err(|fault| fault.text)?;
+        let above = path.get(1).and_then(|der| Certificate::parse(der));
+        if above.is_some_and(|above| question.is_issuer(&above)) {
+            let mut purposes = signer.extensions.purposes.into_iter().flatten();
+            return match purposes.any(|p| p.body == OCSP_SIGNING) {
+                true => Ok(()),
+                false => Err("missing ocspsigning usage"),
+            };
+        }
+        if question.is_issuer(signer) { Ok(()) } else { Err("root ca not trusted") }
+    }
+}
+
+const ENUMERATED: u8 = 0x0a;
+
+const STATUS: &[(u8, &str)] = &[
+    (1, "malformedrequest"),
+    (2, "internalerror"),
+    (3, "trylater"),
+    (5, "sigrequired"),
+    (6, "unauthorized"),
+];
+
+#[cfg(test)]
+mod tests;
