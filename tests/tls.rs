@@ -270,7 +270,7 @@ fn plain_http_on_a_tls_port_gets_a_page() {
 
 #[test]
 fn garbage_and_silence_cost_a_connection() {
-    let server = start("", "client_header_timeout 100ms; return 200;");
+    let server = start("", "client_header_timeout 1s; return 200;");
     let mut client = server.connect();
     client.send(b"\x16\x03\x01\x00\x10this is no hello");
     assert!(client.rest_bytes().len() < 8, "an alert at the most");
