@@ -42,7 +42,7 @@ pub use clock::Wall;
 pub use doors::{Arm, ListenerKey, WatchKey};
 pub use driver::{Driver, Turn};
 pub use either::{Either, either};
-pub use files::{FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Waiter};
+pub use files::{FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Touches, Waiter};
 pub use handle::Handle;
 pub use lap::Timekeeper;
 pub use ops::connect::ConnectOptions;

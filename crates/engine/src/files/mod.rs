@@ -41,8 +41,33 @@ pub struct Files {
 pub enum Waiter {
     /// A thread of this pool, if the kernel cannot answer from memory.
     Pool(FilePool),
+    /// A thread of this pool for operations up to this one; the loop for the others, without asking the kernel
+    /// first. It is there to be compared with.
+    Partly(FilePool, Touches),
     /// The loop itself, without asking the kernel first: as a server does that has no threads for files.
     Loop,
+}
+
+/// What an operation touches, from what servers mostly give to threads to what they mostly do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touches {
+    /// The content of an open file.
+    Content,
+    /// The way to a file: opening, asking what a name is.
+    Name,
+    /// Directories, as when files are created, renamed and removed.
+    Directory,
+}
+
+impl Waiter {
+    /// The pool whose threads do such an operation; `None`: the loop does.
+    pub fn pool(&self, touches: Touches) -> Option<&FilePool> {
+        match self {
+            Waiter::Pool(pool) => Some(pool),
+            Waiter::Partly(pool, most) => (touches <= *most).then_some(pool),
+            Waiter::Loop => None,
+        }
+    }
 }
 
 /// How to open a file.
@@ -182,9 +207,9 @@ impl Files {
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        match who {
-            Waiter::Pool(pool) => self.run_in(pool, work).await,
-            Waiter::Loop => Ok(work()),
+        match who.pool(Touches::Directory) {
+            Some(pool) => self.run_in(pool, work).await,
+            None => Ok(work()),
         }
     }
 
@@ -216,9 +241,17 @@ impl Files {
         path: &Path,
         how: &OpenHow,
     ) -> io::Result<(Arc<OpenFile>, FileInfo)> {
-        let Waiter::Pool(pool) = who else {
-            let (fd, info) = open_waiting(path, how)?;
-            return Ok((Arc::new(OpenFile::new(fd.into(), self.pool.clone(), Access::Here)), info));
+        let pool = match who {
+            Waiter::Pool(pool) | Waiter::Partly(pool, Touches::Name | Touches::Directory) => pool,
+            Waiter::Partly(pool, Touches::Content) => {
+                let (fd, info) = open_waiting(path, how)?;
+                return Ok((Arc::new(OpenFile::new(fd.into(), pool, Access::Pool)), info));
+            }
+            Waiter::Loop => {
+                let (fd, info) = open_waiting(path, how)?;
+                let file = OpenFile::new(fd.into(), self.pool.clone(), Access::Here);
+                return Ok((Arc::new(file), info));
+            }
         };
         if let Some(opened) = self.open_now(path, how) {
             let (fd, info) = opened?;
@@ -255,13 +288,15 @@ impl Files {
 
     /// As [`Files::stat`], where it has to be waited for by `who`.
     pub async fn stat_by(&self, who: Waiter, path: &Path) -> io::Result<FileInfo> {
-        let Waiter::Pool(pool) = who else { return Ok(rustix::fs::stat(path)?.into()) };
+        let Some(pool) = who.pool(Touches::Name) else {
+            return Ok(rustix::fs::stat(path)?.into());
+        };
         let how = OpenHow { flags: OFlags::PATH, ..OpenHow::read() };
         if let Some(opened) = self.open_now(path, &how) {
             return opened.map(|(_, info)| info);
         }
         let path = path.to_owned();
-        self.run_in(&pool, move || Ok(rustix::fs::stat(&path)?.into())).await?
+        self.run_in(pool, move || Ok(rustix::fs::stat(&path)?.into())).await?
     }
 
     /// Reads into the spare capacity of `buf`, once: the number of bytes appended, 0 at the end

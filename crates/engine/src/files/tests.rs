@@ -211,3 +211,31 @@ fn a_server_without_threads_for_files_waits_itself() {
         assert_eq!((files.offloaded(), files.default_pool().started()), (0, 0));
     });
 }
+
+#[test]
+fn threads_may_wait_for_some_operations_and_the_loop_for_the_others() {
+    on_a_loop(FilePool::new(1, 10), |h, dir| async move {
+        let files = h.files();
+        let path = dir.join("a");
+        std::fs::write(&path, "hello").unwrap();
+        let partly = |most| Waiter::Partly(files.default_pool().clone(), most);
+        for (who, covered) in [
+            (Waiter::Loop, [false, false, false]),
+            (partly(Touches::Content), [true, false, false]),
+            (partly(Touches::Name), [true, true, false]),
+            (files.waiter(), [true, true, true]),
+        ] {
+            let all = [Touches::Content, Touches::Name, Touches::Directory];
+            assert_eq!(all.map(|touches| who.pool(touches).is_some()), covered, "{who:?}");
+        }
+        let me = std::thread::current().id();
+        let whose = || std::thread::current().id();
+        assert_eq!(files.run_by(&partly(Touches::Name), whose).await.unwrap(), me);
+        assert_ne!(files.run_by(&files.waiter(), whose).await.unwrap(), me);
+        let (before, how) = (files.offloaded(), OpenHow::read());
+        let (file, info) = files.open_by(partly(Touches::Content), &path, &how).await.unwrap();
+        assert_eq!(files.stat_by(partly(Touches::Content), &path).await.unwrap(), info);
+        assert_eq!(files.offloaded(), before);
+        assert!(!file.waits_here());
+    });
+}

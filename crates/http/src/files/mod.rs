@@ -164,6 +164,10 @@ pub fn waiter(r: &mut Request) -> Waiter {
     let name = match &r.conf().core.aio {
         Aio::Default => return r.worker.handle.files().waiter(),
         Aio::Off => return Waiter::Loop,
+        Aio::Partly(most) => {
+            let pool = r.worker.handle.files().default_pool().clone();
+            return Waiter::Partly(pool, *most);
+        }
         Aio::Threads(name) => name.eval(r),
     };
     let files = r.worker.handle.files();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::Context;
+use weir_engine::Touches;
 use weir_log::Log;
 use weir_proto::conditional::ModifiedSince;
 
@@ -168,6 +169,8 @@ pub enum Aio {
     Default,
     /// The loop itself.
     Off,
+    /// Threads of the default pool for operations up to this one, the loop for the others.
+    Partly(Touches),
     /// Threads of the pool of this name.
     Threads(Template),
 }

@@ -242,7 +242,7 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "aio",
-        help: "The threads that wait for files; `off`: the loop waits, as nginx's. By default none of them does.",
+        help: "The threads that wait for files; `off`: the loop waits, as nginx's; `reads`, `opens`: threads for reading, for opening too. By default no loop waits.",
         set: Set::Simple(set::aio),
     },
     Directive {

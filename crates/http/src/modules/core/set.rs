@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, Word, values};
+use weir_engine::Touches;
 use weir_log::{Log, Reject};
 
 use super::conf::{Aio, FileCache, NoKeepalive, Root, Tokens};
@@ -170,12 +171,14 @@ pub fn early_hints(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// `aio on | off | threads[=POOL]`
+/// `aio on | off | threads[=POOL]`, and for comparison `reads | opens`
 pub fn aio(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let aio = match word.bytes.as_slice() {
         b"on" | b"threads" => Aio::Default,
         b"off" => Aio::Off,
+        b"reads" => Aio::Partly(Touches::Content),
+        b"opens" => Aio::Partly(Touches::Name),
         other => match other.strip_prefix(b"threads=") {
             Some(name) => Aio::Threads(pool(s, d, word, name)?),
             None => return Err(d.problem("invalid value")),
