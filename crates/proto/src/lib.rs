@@ -10,6 +10,7 @@ pub mod dns;
 #[cfg(test)]
 mod fuzz;
 pub mod http1;
+pub mod http2;
 pub mod mp4;
 pub mod proxy_protocol;
 pub mod range;

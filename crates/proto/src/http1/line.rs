@@ -223,6 +223,21 @@ impl LineParser {
         Ok(())
     }
 
+    /// Takes a target apart that stands alone, between `start` and `end`; a byte that ends it must follow. False
+    /// if it is no path.
+    pub(super) fn target(buf: &[u8], start: usize, end: usize, head: &mut RequestHead) -> bool {
+        let mut line = LineParser {
+            state: State::AfterSlash,
+            pos: start + 1,
+            target: start,
+            ..LineParser::default()
+        };
+        buf.get(start) == Some(&b'/')
+            && line.path(buf, head).is_ok()
+            && line.state == State::AfterTarget
+            && head.target.end as usize == end
+    }
+
     /// The path, the query and the fragment, up to the space or the end of the line.
     #[inline]
     fn path(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {

@@ -61,6 +61,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1, and any later minor version, which nginx treats alike.
     Http11,
+    /// HTTP/2.
+    Http20,
 }
 
 impl Version {

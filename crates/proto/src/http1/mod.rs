@@ -6,6 +6,7 @@
 
 mod body;
 mod chunked;
+mod compose;
 mod error;
 mod fields;
 mod line;
@@ -16,6 +17,7 @@ mod response;
 
 pub use body::{BodyDecoder, BodyError, Step, chunk_end, chunk_head, last_chunk};
 pub use chunked::Trailers;
+pub use compose::{ComposeError, Composer};
 pub use error::HeadError;
 pub use fields::{Fields, FieldsError, FieldsProgress};
 pub use method::{Method, Version};

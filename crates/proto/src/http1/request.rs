@@ -169,7 +169,7 @@ impl RequestHead {
 /// Reads one request head after another.
 #[derive(Debug, Default)]
 pub struct RequestParser {
-    head: RequestHead,
+    pub(super) head: RequestHead,
     stage: Stage,
     line: LineParser,
     fields: Fields,
@@ -266,11 +266,8 @@ impl RequestParser {
         if !self.line.parse(buf, &mut self.head)? {
             return Ok(Progress::More);
         }
+        self.normalise(buf, limits).map_err(|uri::BadUri| HeadError::InvalidRequest)?;
         let head = &mut self.head;
-        if head.complex {
-            uri::normalise(head.path.of(buf), limits.merge_slashes, &mut head.normalised)
-                .map_err(|uri::BadUri| HeadError::InvalidRequest)?;
-        }
         if head.version == Version::Http09 {
             self.stage = Stage::Done;
             head.end = head.line_end;
@@ -288,6 +285,21 @@ impl RequestParser {
             return Ok(Progress::Done);
         }
         self.fields(buf, limits)
+    }
+
+    /// The path that is meant, where it is not the one that was sent.
+    #[inline]
+    pub(super) fn normalise(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<(), uri::BadUri> {
+        let head = &mut self.head;
+        if !head.complex {
+            return Ok(());
+        }
+        uri::normalise(head.path.of(buf), limits.merge_slashes, &mut head.normalised)
+    }
+
+    /// The request line was written by somebody else.
+    pub(super) fn line_is_there(&mut self) {
+        self.stage = Stage::Done;
     }
 
     fn fields(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
@@ -328,7 +340,7 @@ impl RequestParser {
 
     /// Acts on a known header, the last of `headers`; `true` if the server's name became known.
     #[inline]
-    fn known(&mut self, buf: &[u8], header: Header) -> Result<bool, HeadError> {
+    pub(super) fn known(&mut self, buf: &[u8], header: Header) -> Result<bool, HeadError> {
         let head = &mut self.head;
         if head.seen & header.id.bit() != 0 && header.id.unique() {
             return Err(head.duplicate(header));

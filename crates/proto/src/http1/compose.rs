@@ -1,0 +1,391 @@
+//! Request heads that come as fields, from HTTP/2: put together into the same [`RequestHead`], over a text that
+//! reads like a head of HTTP/1, so that nobody who looks at a request has to know how it came.
+//! nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request.
+
+use std::fmt;
+
+use super::error::HeadError;
+use super::line::LineParser;
+use super::method::{Method, Version};
+use super::names::{Header, HeaderId};
+use super::request::{Connection, HeadLimits, RequestParser, offset};
+use crate::Span;
+
+/// Why a head is refused. The text is nginx's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ComposeError {
+    /// A name with bytes that no name has.
+    InvalidName(Box<[u8]>),
+    /// A value with bytes that would end a line.
+    InvalidValue(Box<[u8]>, Box<[u8]>),
+    /// A pseudo-header behind a header.
+    LatePseudo,
+    /// A pseudo-header that requests do not have.
+    UnknownPseudo(Box<[u8]>),
+    /// The same one twice.
+    Duplicate(&'static str),
+    /// One without a value.
+    Empty(&'static str),
+    /// One that is needed is not there.
+    Missing(&'static str),
+    /// `:path` is not a path.
+    InvalidPath(Box<[u8]>),
+    /// `:method` is not made of capital letters, `_` and `-`.
+    InvalidMethod(Box<[u8]>),
+    /// `:scheme` is not a scheme.
+    InvalidScheme(Box<[u8]>),
+    /// `:authority` does not hold a host.
+    InvalidAuthority,
+    /// A header that belongs to connections of HTTP/1.
+    OfHttp1(&'static str),
+    /// `TE` may say `trailers` only.
+    InvalidTe,
+    /// Neither `:authority` nor `Host`.
+    NoHost,
+    /// `:authority` and `Host` say different things.
+    HostDiffers,
+    /// There is no body, though `Content-Length` announces one.
+    NoBody,
+    /// CONNECT is not served.
+    Connect,
+    /// TRACE is not served.
+    Trace,
+    /// What is wrong with a head of HTTP/1, too; the text is in [`Composer::finish`]'s buffer.
+    Head(HeadError),
+}
+
+impl ComposeError {
+    /// The status that nginx answers with.
+    pub fn status(&self) -> u16 {
+        match self {
+            ComposeError::Connect | ComposeError::Trace => 405,
+            ComposeError::Head(error) => error.status(),
+            _ => 400,
+        }
+    }
+
+    /// The text for the error log; `buf` is the text of the head.
+    pub fn reason(&self, buf: &[u8]) -> String {
+        match self {
+            ComposeError::Head(error) => error.reason(buf).into_owned(),
+            ComposeError::NoBody => "client prematurely closed stream".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for ComposeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = String::from_utf8_lossy;
+        f.write_str("client sent ")?;
+        match self {
+            ComposeError::InvalidName(name) => write!(f, "invalid header name: \"{}\"", text(name)),
+            ComposeError::InvalidValue(name, value) => {
+                let (name, value) = (text(name), text(value));
+                write!(f, "header \"{name}\" with invalid value: \"{value}\"")
+            }
+            ComposeError::LatePseudo => f.write_str("out of order pseudo-headers"),
+            ComposeError::UnknownPseudo(name) => {
+                write!(f, "unknown pseudo-header \"{}\"", text(name))
+            }
+            ComposeError::Duplicate(name) => write!(f, "duplicate {name} header"),
+            ComposeError::Empty(name) => write!(f, "empty {name} header"),
+            ComposeError::Missing(name) => write!(f, "no {name} header"),
+            ComposeError::InvalidPath(path) => {
+                write!(f, "invalid :path header: \"{}\"", text(path))
+            }
+            ComposeError::InvalidMethod(name) => write!(f, "invalid method: \"{}\"", text(name)),
+            ComposeError::InvalidScheme(name) => {
+                write!(f, "invalid :scheme header: \"{}\"", text(name))
+            }
+            ComposeError::InvalidAuthority => f.write_str("invalid \":authority\" header"),
+            ComposeError::OfHttp1(name) => write!(f, "\"{name}\" header"),
+            ComposeError::InvalidTe => f.write_str("invalid \"TE\" header"),
+            ComposeError::NoHost => f.write_str("neither \":authority\" nor \"Host\" header"),
+            ComposeError::HostDiffers => {
+                f.write_str("\":authority\" and \"Host\" headers with different values")
+            }
+            ComposeError::Connect => f.write_str("CONNECT method"),
+            ComposeError::Trace => f.write_str("TRACE method"),
+            ComposeError::NoBody => f.write_str("no body, though it was announced"),
+            ComposeError::Head(_) => f.write_str("invalid request"),
+        }
+    }
+}
+
+/// Puts one head after another together.
+#[derive(Debug, Default)]
+pub struct Composer {
+    /// Values of pseudo-headers.
+    text: Vec<u8>,
+    method: Option<Span>,
+    scheme: Option<Span>,
+    path: Option<Span>,
+    authority: Option<Span>,
+    /// Pieces of `Cookie`, which may come apart: RFC 9113 section 8.2.3.
+    cookie: Vec<u8>,
+    /// The request line stands in the buffer.
+    line: bool,
+    /// A `Host` header came, too.
+    host: bool,
+    fault: Option<ComposeError>,
+}
+
+impl Composer {
+    /// Takes a field of the block; after a fault, only [`Composer::finish`] tells of it.
+    pub fn field(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        limits: &HeadLimits,
+        parser: &mut RequestParser,
+        buf: &mut Vec<u8>,
+    ) {
+        if self.fault.is_none() {
+            self.fault = self.take(name, value, limits, parser, buf).err();
+        }
+    }
+
+    /// The block has ended; `ended` says that no body follows. Makes ready for the next head.
+    pub fn finish(
+        &mut self,
+        ended: bool,
+        limits: &HeadLimits,
+        parser: &mut RequestParser,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), ComposeError> {
+        let result = match self.fault.take() {
+            Some(fault) => Err(fault),
+            None => self.end(ended, limits, parser, buf),
+        };
+        if !self.line && result.is_err() {
+            // For the log, as far as it is known.
+            let _ = self.request_line(limits, parser, buf);
+        }
+        self.text.clear();
+        self.cookie.clear();
+        (self.method, self.scheme, self.path, self.authority) = (None, None, None, None);
+        (self.line, self.host) = (false, false);
+        result
+    }
+
+    fn take(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        limits: &HeadLimits,
+        parser: &mut RequestParser,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), ComposeError> {
+        let odd = check_name(name, limits)?;
+        if memchr::memchr3(0, b'\r', b'\n', value).is_some() {
+            return Err(ComposeError::InvalidValue(name.into(), value.into()));
+        }
+        if let Some(pseudo) = name.strip_prefix(b":") {
+            return self.pseudo(pseudo, name, value);
+        }
+        if !self.line {
+            self.request_line(limits, parser, buf)?;
+        }
+        if odd && limits.ignore_invalid {
+            let span = append(buf, name, value);
+            parser.head.dropped.push(Span { start: span.name.start, end: span.value.end });
+            return Ok(());
+        }
+        if name == b"cookie" {
+            if !self.cookie.is_empty() {
+                self.cookie.extend_from_slice(b"; ");
+            }
+            self.cookie.extend_from_slice(value);
+            return Ok(());
+        }
+        self.header(name, value, limits, parser, buf)
+    }
+
+    fn pseudo(&mut self, which: &[u8], name: &[u8], value: &[u8]) -> Result<(), ComposeError> {
+        if self.line {
+            return Err(ComposeError::LatePseudo);
+        }
+        let (place, name) = match which {
+            b"method" => (&mut self.method, ":method"),
+            b"scheme" => (&mut self.scheme, ":scheme"),
+            b"path" => (&mut self.path, ":path"),
+            b"authority" => (&mut self.authority, "\":authority\""),
+            _ => return Err(ComposeError::UnknownPseudo(name.into())),
+        };
+        if place.is_some() {
+            return Err(ComposeError::Duplicate(name));
+        }
+        if value.is_empty() && which != b"authority" {
+            return Err(ComposeError::Empty(name));
+        }
+        if which == b"scheme" && !is_scheme(value) {
+            return Err(ComposeError::InvalidScheme(value.into()));
+        }
+        if which == b"method" && !value.iter().all(|&b| is_method_byte(b)) {
+            return Err(ComposeError::InvalidMethod(value.into()));
+        }
+        let start = self.text.len();
+        self.text.extend_from_slice(value);
+        *place = Some(Span::new(start, self.text.len()));
+        Ok(())
+    }
+
+    /// Writes the request line, and `Host` of what `:authority` says.
+    fn request_line(
+        &mut self,
+        limits: &HeadLimits,
+        parser: &mut RequestParser,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), ComposeError> {
+        let method = self.method.ok_or(ComposeError::Missing(":method"))?;
+        self.scheme.ok_or(ComposeError::Missing(":scheme"))?;
+        let path = self.path.ok_or(ComposeError::Missing(":path"))?;
+        self.line = true;
+        let head = &mut parser.head;
+        buf.clear();
+        buf.extend_from_slice(method.of(&self.text));
+        head.method_name = Span::new(0, buf.len());
+        head.method = Method::from_name(buf);
+        buf.push(b' ');
+        let target = buf.len();
+        buf.extend_from_slice(path.of(&self.text));
+        let end = buf.len();
+        buf.extend_from_slice(b" HTTP/2.0");
+        head.line = Span::new(0, buf.len());
+        head.protocol = Span::new(end + 1, buf.len());
+        (head.version, head.minor) = (Version::Http20, 0);
+        head.connection = Connection::KeepAlive;
+        buf.extend_from_slice(b"\r\n");
+        head.line_end = buf.len() as u32;
+        parser.line_is_there();
+        let bad_path = || ComposeError::InvalidPath(path.of(&self.text).into());
+        if !LineParser::target(buf, target, end, &mut parser.head) {
+            return Err(bad_path());
+        }
+        parser.normalise(buf, limits).map_err(|_| bad_path())?;
+        let Some(authority) = self.authority else { return Ok(()) };
+        let header = append(buf, b"host", authority.of(&self.text));
+        parser.head.headers.push(header);
+        parser.known(buf, header).map_err(|_| ComposeError::InvalidAuthority)?;
+        Ok(())
+    }
+
+    fn header(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        limits: &HeadLimits,
+        parser: &mut RequestParser,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), ComposeError> {
+        // `Host` of `:authority` is not one that the client has sent.
+        let sent = parser.head.headers.len() - usize::from(self.authority.is_some());
+        if sent >= limits.max_headers {
+            return Err(ComposeError::Head(HeadError::TooManyHeaders));
+        }
+        if name == b"host"
+            && !std::mem::replace(&mut self.host, true)
+            && let Some(authority) = self.authority
+        {
+            let same = authority.of(&self.text) == value;
+            return if same { Ok(()) } else { Err(ComposeError::HostDiffers) };
+        }
+        let header = append(buf, name, value);
+        parser.head.headers.push(header);
+        if header.id != HeaderId::Other {
+            parser.known(buf, header).map_err(ComposeError::Head)?;
+        }
+        Ok(())
+    }
+
+    /// What only the whole head shows.
+    fn end(
+        &mut self,
+        ended: bool,
+        limits: &HeadLimits,
+        parser: &mut RequestParser,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), ComposeError> {
+        if !self.line {
+            self.request_line(limits, parser, buf)?;
+        }
+        if !self.cookie.is_empty() {
+            let header = append(buf, b"cookie", &self.cookie);
+            parser.head.headers.push(header);
+            parser.known(buf, header).map_err(ComposeError::Head)?;
+        }
+        buf.extend_from_slice(b"\r\n");
+        parser.head.end = buf.len() as u32;
+        let head = &mut parser.head;
+        for (id, name) in [
+            (HeaderId::Connection, "Connection"),
+            (HeaderId::KeepAlive, "Keep-Alive"),
+            (HeaderId::TransferEncoding, "Transfer-Encoding"),
+            (HeaderId::Upgrade, "Upgrade"),
+        ] {
+            if head.header(id).is_some() {
+                return Err(ComposeError::OfHttp1(name));
+            }
+        }
+        let trailers = |h: &Header| h.value.of(buf).eq_ignore_ascii_case(b"trailers");
+        if head.all(HeaderId::Te).any(|te| !trailers(te)) || head.all(HeaderId::Te).count() > 1 {
+            return Err(ComposeError::InvalidTe);
+        }
+        if head.server.is_none_or(Span::is_empty) {
+            return Err(ComposeError::NoHost);
+        }
+        match head.header(HeaderId::ContentLength) {
+            Some(header) => {
+                let length = offset(header.value.of(buf));
+                head.content_length =
+                    Some(length.ok_or(ComposeError::Head(HeadError::InvalidContentLength))?);
+            }
+            None => head.chunked = !ended,
+        }
+        match head.method {
+            _ if ended && head.content_length.is_some_and(|n| n > 0) => Err(ComposeError::NoBody),
+            Method::Connect => Err(ComposeError::Connect),
+            Method::Trace => Err(ComposeError::Trace),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes a line of the head.
+fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Header {
+    let start = buf.len();
+    buf.extend_from_slice(name);
+    let name_end = buf.len();
+    buf.extend_from_slice(b": ");
+    let value_start = buf.len();
+    buf.extend_from_slice(value);
+    let value = Span::new(value_start, buf.len());
+    buf.extend_from_slice(b"\r\n");
+    Header { name: Span::new(start, name_end), value, id: HeaderId::from_name(name) }
+}
+
+/// True for a name that is odd, but may be ignored.
+fn check_name(name: &[u8], limits: &HeadLimits) -> Result<bool, ComposeError> {
+    let mut odd = false;
+    for &byte in name.strip_prefix(b":").unwrap_or(name) {
+        match byte {
+            b'a'..=b'z' | b'-' | b'0'..=b'9' => {}
+            b'_' if limits.underscores => {}
+            0..=0x20 | 0x7f | b':' | b'A'..=b'Z' => {
+                return Err(ComposeError::InvalidName(name.into()));
+            }
+            _ => odd = true,
+        }
+    }
+    Ok(odd)
+}
+
+fn is_method_byte(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte == b'_' || byte == b'-'
+}
+
+fn is_scheme(text: &[u8]) -> bool {
+    let rest = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(rest)
+}

@@ -1,0 +1,357 @@
+//! Frames: their heads, what stands in them, and how they are written. RFC 9113 sections 4 and 6.
+
+/// Bytes of a frame's head.
+pub const HEAD: usize = 9;
+/// The largest payload that is accepted without having been announced.
+pub const MAX_PAYLOAD: usize = 16_384;
+/// The largest flow-control window.
+pub const MAX_WINDOW: u32 = 0x7fff_ffff;
+/// The window of a new connection, and of a stream unless something else was announced.
+pub const DEFAULT_WINDOW: u32 = 65_535;
+/// What a client sends first.
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes of a body.
+    Data,
+    /// Begins a message, or ends one with trailers.
+    Headers,
+    /// An opinion on what is to be sent first.
+    Priority,
+    /// Ends a stream at once.
+    RstStream,
+    /// How the sender wants to be spoken to.
+    Settings,
+    /// A promise of an answer that was not asked for.
+    PushPromise,
+    /// Are you there?
+    Ping,
+    /// No new streams.
+    Goaway,
+    /// More may be sent.
+    WindowUpdate,
+    /// The block of fields goes on.
+    Continuation,
+    /// Something newer, to be ignored.
+    Unknown(u8),
+}
+
+impl From<u8> for Kind {
+    fn from(byte: u8) -> Kind {
+        match byte {
+            0 => Kind::Data,
+            1 => Kind::Headers,
+            2 => Kind::Priority,
+            3 => Kind::RstStream,
+            4 => Kind::Settings,
+            5 => Kind::PushPromise,
+            6 => Kind::Ping,
+            7 => Kind::Goaway,
+            8 => Kind::WindowUpdate,
+            9 => Kind::Continuation,
+            other => Kind::Unknown(other),
+        }
+    }
+}
+
+impl Kind {
+    fn byte(self) -> u8 {
+        match self {
+            Kind::Data => 0,
+            Kind::Headers => 1,
+            Kind::Priority => 2,
+            Kind::RstStream => 3,
+            Kind::Settings => 4,
+            Kind::PushPromise => 5,
+            Kind::Ping => 6,
+            Kind::Goaway => 7,
+            Kind::WindowUpdate => 8,
+            Kind::Continuation => 9,
+            Kind::Unknown(byte) => byte,
+        }
+    }
+}
+
+/// `END_STREAM`
+pub const END_STREAM: u8 = 0x1;
+/// `ACK` of SETTINGS and PING.
+pub const ACK: u8 = 0x1;
+/// `END_HEADERS`
+pub const END_HEADERS: u8 = 0x4;
+/// `PADDED`
+pub const PADDED: u8 = 0x8;
+/// `PRIORITY` of HEADERS.
+pub const PRIORITY: u8 = 0x20;
+
+/// Why a stream or a connection ends: RFC 9113 section 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ErrorCode {
+    /// In order.
+    NoError = 0,
+    /// The peer broke the protocol.
+    Protocol = 1,
+    /// This end failed.
+    Internal = 2,
+    /// The peer sent more than it may.
+    FlowControl = 3,
+    /// The peer did not acknowledge settings.
+    SettingsTimeout = 4,
+    /// A frame for a stream that had ended.
+    StreamClosed = 5,
+    /// A frame of a wrong size.
+    FrameSize = 6,
+    /// A stream that was not looked at, and may be asked for again.
+    RefusedStream = 7,
+    /// Nobody wants the answer any more.
+    Cancel = 8,
+    /// The tables of fields differ.
+    Compression = 9,
+    /// The peer does too much of something.
+    EnhanceYourCalm = 11,
+}
+
+/// A frame's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHead {
+    /// Bytes that follow.
+    pub len: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// Flags, by kind.
+    pub flags: u8,
+    /// Which stream; 0 for the connection.
+    pub stream: u32,
+}
+
+impl FrameHead {
+    /// Reads a head, if all of it is there.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Option<FrameHead> {
+        let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEAD>()?;
+        Some(FrameHead {
+            len: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
+            kind: kind.into(),
+            flags,
+            stream: u32::from_be_bytes([d & 0x7f, e, f, g]),
+        })
+    }
+
+    /// Appends it.
+    #[inline]
+    pub fn write(self, out: &mut Vec<u8>) {
+        let [_, a, b, c] = (self.len as u32).to_be_bytes();
+        let [d, e, f, g] = self.stream.to_be_bytes();
+        out.extend_from_slice(&[a, b, c, self.kind.byte(), self.flags, d, e, f, g]);
+    }
+
+    /// Whether a flag is set.
+    #[inline]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What is wrong with a frame's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeError {
+    /// It is too short for what it must hold.
+    Short,
+    /// Its padding is longer than it.
+    Padding(usize),
+}
+
+/// The payload of DATA or HEADERS without its padding.
+pub fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], SizeError> {
+    if flags & PADDED == 0 {
+        return Ok(payload);
+    }
+    let (&padding, rest) = payload.split_first().ok_or(SizeError::Short)?;
+    let padding = usize::from(padding);
+    let len = rest.len().checked_sub(padding).ok_or(SizeError::Padding(padding))?;
+    Ok(rest.get(..len).unwrap_or_default())
+}
+
+/// The stream that one depends on, and what follows: RFC 7540 section 5.3, which nobody obeys any more.
+pub fn dependency(payload: &[u8]) -> Result<(u32, &[u8]), SizeError> {
+    let (first, rest) = payload.split_first_chunk::<5>().ok_or(SizeError::Short)?;
+    let &[a, b, c, d, _weight] = first;
+    Ok((u32::from_be_bytes([a & 0x7f, b, c, d]), rest))
+}
+
+/// One of the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// How large the peer's table of fields is.
+    HeaderTableSize(u32),
+    /// Whether the peer takes promises.
+    EnablePush(u32),
+    /// How many streams the peer serves at once.
+    MaxConcurrentStreams(u32),
+    /// The window of each stream.
+    InitialWindowSize(u32),
+    /// The largest payload that the peer takes.
+    MaxFrameSize(u32),
+    /// Something else.
+    Other,
+}
+
+/// The settings in a payload of whole entries.
+pub fn settings(payload: &[u8]) -> impl Iterator<Item = Setting> {
+    payload.as_chunks::<6>().0.iter().map(|&[a, b, c, d, e, f]| {
+        let value = u32::from_be_bytes([c, d, e, f]);
+        match u16::from_be_bytes([a, b]) {
+            1 => Setting::HeaderTableSize(value),
+            2 => Setting::EnablePush(value),
+            3 => Setting::MaxConcurrentStreams(value),
+            4 => Setting::InitialWindowSize(value),
+            5 => Setting::MaxFrameSize(value),
+            _ => Setting::Other,
+        }
+    })
+}
+
+/// The number in a payload of four bytes: RST_STREAM, WINDOW_UPDATE.
+pub fn word(payload: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(payload.try_into().ok()?))
+}
+
+/// Appends SETTINGS.
+pub fn write_settings(settings: &[Setting], out: &mut Vec<u8>) {
+    FrameHead { len: settings.len() * 6, kind: Kind::Settings, flags: 0, stream: 0 }.write(out);
+    for setting in settings {
+        let (id, value) = match *setting {
+            Setting::HeaderTableSize(value) => (1u16, value),
+            Setting::EnablePush(value) => (2, value),
+            Setting::MaxConcurrentStreams(value) => (3, value),
+            Setting::InitialWindowSize(value) => (4, value),
+            Setting::MaxFrameSize(value) => (5, value),
+            Setting::Other => (0, 0),
+        };
+        out.extend_from_slice(&id.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// Appends the acknowledgement of SETTINGS.
+pub fn write_settings_ack(out: &mut Vec<u8>) {
+    FrameHead { len: 0, kind: Kind::Settings, flags: ACK, stream: 0 }.write(out);
+}
+
+/// Appends the answer to a PING.
+pub fn write_pong(payload: &[u8], out: &mut Vec<u8>) {
+    FrameHead { len: payload.len(), kind: Kind::Ping, flags: ACK, stream: 0 }.write(out);
+    out.extend_from_slice(payload);
+}
+
+/// Appends WINDOW_UPDATE; `stream` is 0 for the connection's window.
+pub fn write_window_update(stream: u32, by: u32, out: &mut Vec<u8>) {
+    FrameHead { len: 4, kind: Kind::WindowUpdate, flags: 0, stream }.write(out);
+    out.extend_from_slice(&by.to_be_bytes());
+}
+
+/// Appends RST_STREAM.
+pub fn write_reset(stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    FrameHead { len: 4, kind: Kind::RstStream, flags: 0, stream }.write(out);
+    out.extend_from_slice(&(code as u32).to_be_bytes());
+}
+
+/// Appends GOAWAY.
+pub fn write_goaway(last: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    FrameHead { len: 8, kind: Kind::Goaway, flags: 0, stream: 0 }.write(out);
+    out.extend_from_slice(&last.to_be_bytes());
+    out.extend_from_slice(&(code as u32).to_be_bytes());
+}
+
+/// Appends HEADERS, and CONTINUATION where the block is longer than the peer's frames may be. `begin` is where
+/// in `out` room was left with [`leave_head`]; the block stands behind it.
+pub fn finish_headers(out: &mut Vec<u8>, begin: usize, stream: u32, flags: u8, most: usize) {
+    let start = begin + HEAD;
+    let len = out.len().saturating_sub(start);
+    if len <= most {
+        put_head(
+            out,
+            begin,
+            FrameHead { len, kind: Kind::Headers, flags: flags | END_HEADERS, stream },
+        );
+        return;
+    }
+    let rest = out.split_off(start + most);
+    put_head(out, begin, FrameHead { len: most, kind: Kind::Headers, flags, stream });
+    let mut pieces = rest.chunks(most).peekable();
+    while let Some(piece) = pieces.next() {
+        let flags = if pieces.peek().is_none() { END_HEADERS } else { 0 };
+        FrameHead { len: piece.len(), kind: Kind::Continuation, flags, stream }.write(out);
+        out.extend_from_slice(piece);
+    }
+}
+
+/// Leaves room for a frame's head, and says where.
+pub fn leave_head(out: &mut Vec<u8>) -> usize {
+    out.extend_from_slice(&[0; HEAD]);
+    out.len() - HEAD
+}
+
+/// Writes a head into the room that was left for it.
+pub fn put_head(out: &mut [u8], at: usize, head: FrameHead) {
+    let mut bytes = Vec::with_capacity(HEAD);
+    head.write(&mut bytes);
+    if let Some(room) = out.get_mut(at..at + HEAD) {
+        room.copy_from_slice(&bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn padding_is_taken_off() {
+        assert_eq!(unpadded(0, b"abc"), Ok(&b"abc"[..]));
+        assert_eq!(unpadded(PADDED, b"\x01ab"), Ok(&b"a"[..]));
+        assert_eq!(unpadded(PADDED, b"\x02ab"), Ok(&b""[..]));
+        assert_eq!(unpadded(PADDED, b"\x03ab"), Err(SizeError::Padding(3)));
+        assert_eq!(unpadded(PADDED, b""), Err(SizeError::Short));
+    }
+
+    #[test]
+    fn settings_come_back() {
+        let all = [Setting::MaxConcurrentStreams(128), Setting::InitialWindowSize(65_536)];
+        let mut out = Vec::new();
+        write_settings(&all, &mut out);
+        assert_eq!(settings(&out[HEAD..]).collect::<Vec<_>>(), all);
+    }
+
+    proptest! {
+        #[test]
+        fn heads_come_back(len in 0usize..1 << 24, kind: u8, flags: u8, stream in 0u32..1 << 31) {
+            let head = FrameHead { len, kind: kind.into(), flags, stream };
+            let mut out = Vec::new();
+            head.write(&mut out);
+            prop_assert_eq!(FrameHead::read(&out), Some(head));
+            prop_assert_eq!(FrameHead::read(&out[..8]), None);
+        }
+
+        #[test]
+        fn a_long_block_is_continued(len in 0usize..100, most in 1usize..40) {
+            let block: Vec<u8> = (0..len as u8).collect();
+            let mut out = b"before".to_vec();
+            let at = leave_head(&mut out);
+            out.extend_from_slice(&block);
+            finish_headers(&mut out, at, 5, END_STREAM, most);
+            let (mut rest, mut read, mut ended) = (&out[6..], Vec::new(), false);
+            while let Some(head) = FrameHead::read(rest) {
+                prop_assert!(!ended && head.len <= most && head.stream == 5);
+                prop_assert_eq!(head.kind == Kind::Headers, read.is_empty());
+                read.extend_from_slice(&rest[HEAD..HEAD + head.len]);
+                ended = head.has(END_HEADERS);
+                rest = &rest[HEAD + head.len..];
+            }
+            prop_assert!(ended && rest.is_empty());
+            prop_assert_eq!(read, block);
+        }
+    }
+}

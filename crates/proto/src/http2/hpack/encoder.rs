@@ -1,0 +1,147 @@
+//! Writing blocks of fields, without a table of earlier ones: a block's bytes do not depend on those before it,
+//! so that streams may write theirs in any order. nginx writes its answers the same way.
+
+use super::huffman;
+
+/// Shorter strings gain nothing that is worth the looking.
+const SHORT: usize = 3;
+
+/// Says that the dynamic table is not used: needed once a peer has changed its size.
+pub fn empty_table(out: &mut Vec<u8>) {
+    out.push(0x20);
+}
+
+/// A field of the fixed table.
+#[inline]
+pub fn indexed(index: u8, out: &mut Vec<u8>) {
+    out.push(0x80 | index);
+}
+
+/// A field whose name has an index in the fixed table.
+pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
+    number(0, 4, usize::from(index), out);
+    string(value, out);
+}
+
+/// A field that is written out; the name becomes lower case.
+pub fn field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let mut lower = [0; 64];
+    match lower.get_mut(..name.len()) {
+        Some(lower) => {
+            lower.copy_from_slice(name);
+            lower.make_ascii_lowercase();
+            lower_field(lower, value, out);
+        }
+        None => lower_field(&name.to_ascii_lowercase(), value, out),
+    }
+}
+
+fn lower_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    match name_index(name) {
+        Some(index) => with_name_of(index, value, out),
+        None => {
+            out.push(0);
+            string(name, out);
+            string(value, out);
+        }
+    }
+}
+
+/// `:status`
+pub fn status(status: u16, out: &mut Vec<u8>) {
+    let index = match status {
+        200 => 8,
+        204 => 9,
+        206 => 10,
+        304 => 11,
+        400 => 12,
+        404 => 13,
+        500 => 14,
+        _ => {
+            let digits = [status / 100 % 10, status / 10 % 10, status % 10];
+            return with_name_of(8, &digits.map(|digit| b'0' + digit as u8), out);
+        }
+    };
+    indexed(index, out);
+}
+
+/// Where the fixed table has a name.
+fn name_index(name: &[u8]) -> Option<u8> {
+    Some(match name {
+        b"accept" => 19,
+        b"accept-charset" => 15,
+        b"accept-encoding" => 16,
+        b"accept-language" => 17,
+        b"accept-ranges" => 18,
+        b"access-control-allow-origin" => 20,
+        b"age" => 21,
+        b"allow" => 22,
+        b"authorization" => 23,
+        b"cache-control" => 24,
+        b"content-disposition" => 25,
+        b"content-encoding" => 26,
+        b"content-language" => 27,
+        b"content-length" => 28,
+        b"content-location" => 29,
+        b"content-range" => 30,
+        b"content-type" => 31,
+        b"cookie" => 32,
+        b"date" => 33,
+        b"etag" => 34,
+        b"expect" => 35,
+        b"expires" => 36,
+        b"from" => 37,
+        b"host" => 38,
+        b"if-match" => 39,
+        b"if-modified-since" => 40,
+        b"if-none-match" => 41,
+        b"if-range" => 42,
+        b"if-unmodified-since" => 43,
+        b"last-modified" => 44,
+        b"link" => 45,
+        b"location" => 46,
+        b"max-forwards" => 47,
+        b"proxy-authenticate" => 48,
+        b"proxy-authorization" => 49,
+        b"range" => 50,
+        b"referer" => 51,
+        b"refresh" => 52,
+        b"retry-after" => 53,
+        b"server" => 54,
+        b"set-cookie" => 55,
+        b"strict-transport-security" => 56,
+        b"transfer-encoding" => 57,
+        b"user-agent" => 58,
+        b"vary" => 59,
+        b"via" => 60,
+        b"www-authenticate" => 61,
+        _ => return None,
+    })
+}
+
+fn number(high: u8, prefix: u32, number: usize, out: &mut Vec<u8>) {
+    let most = (1 << prefix) - 1;
+    if number < most {
+        return out.push(high | number as u8);
+    }
+    out.push(high | most as u8);
+    let mut left = number - most;
+    while left >= 0x80 {
+        out.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+}
+
+/// In the Huffman code, where that is shorter.
+fn string(text: &[u8], out: &mut Vec<u8>) {
+    if text.len() > SHORT {
+        let coded = huffman::encoded_len(text);
+        if coded < text.len() {
+            number(0x80, 7, coded, out);
+            return huffman::encode(text, out);
+        }
+    }
+    number(0, 7, text.len(), out);
+    out.extend_from_slice(text);
+}
