@@ -16,6 +16,7 @@ use weir_tls::{Secured, Wire};
 
 use crate::address::Address;
 use crate::doing;
+use crate::http2::{self, Greeting};
 use crate::modules::core::Conf;
 use crate::modules::ssl::{self, Secure};
 use crate::phases;
@@ -171,12 +172,16 @@ enum Head {
     Refused(u16),
     /// The client is gone, or too slow: no answer.
     Over(u16),
+    /// It is none of HTTP/1: the client greets in HTTP/2.
+    Http2,
 }
 
 /// What comes after an answer.
 enum After {
     /// The next request, whose first bytes may be there already.
     Next,
+    /// HTTP/2.
+    Http2,
     /// The end.
     Close,
 }
@@ -184,6 +189,9 @@ enum After {
 /// Goes through the handshake first.
 async fn secure(conn: Conn, worker: Rc<Worker>) {
     match ssl::handshake(conn, &worker).await {
+        Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
+            http2::serve(Rc::new(conn), worker, bytes).await;
+        }
         Some((conn, bytes)) => run(Rc::new(conn), worker, bytes).await,
         None => worker.ended(true),
     }
@@ -201,6 +209,11 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
     let mut r = Request::new(conn.clone(), worker.clone(), scratch);
     loop {
         let after = request(&mut r).await;
+        if matches!(after, After::Http2) {
+            let read = std::mem::take(&mut r.buf);
+            give_back(r);
+            return Box::pin(http2::serve(conn, worker, read)).await;
+        }
         if matches!(after, After::Close) {
             conn.stream.close_notify();
             give_back(r);
@@ -277,6 +290,7 @@ async fn request(r: &mut Request) -> After {
     metrics.sub(Metric::Reading, 1);
     let in_order = match head {
         Head::Over(0) => return After::Close,
+        Head::Http2 => return After::Http2,
         Head::Over(status) => {
             r.response.status = status;
             log(r);
@@ -315,7 +329,8 @@ async fn request(r: &mut Request) -> After {
     After::Close
 }
 
-fn log(r: &mut Request) {
+/// The log phase.
+pub fn log(r: &mut Request) {
     doing::note("the log phase", r);
     for handler in crate::modules::PHASES.log {
         handler(r);
@@ -332,6 +347,9 @@ async fn read_head(r: &mut Request) -> Head {
         && !read_proxy_header(r, &conn, &mut deadline).await
     {
         return Head::Over(0);
+    }
+    if conn.requests.get() == 0 && greets_in_http2(r, &conn, &mut deadline).await {
+        return Head::Http2;
     }
     loop {
         if !r.buf.is_empty() {
@@ -370,6 +388,24 @@ async fn read_head(r: &mut Request) -> Head {
             }
             Err(_) if r.buf.is_empty() => return Head::Over(0),
             Err(_) => return Head::Over(400),
+        }
+    }
+}
+
+/// Whether HTTP/2 is spoken here, and the first bytes are its greeting.
+async fn greets_in_http2(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
+    let speaks = || r.conf().v2.enabled || r.site.protocols(conn).http2;
+    if conn.tls.is_some() || !speaks() {
+        return false;
+    }
+    loop {
+        match http2::greeting(&r.buf) {
+            Greeting::Http2 => return true,
+            Greeting::Other => return false,
+            Greeting::Unclear => {}
+        }
+        if !matches!(read_more(r, conn, deadline).await, Ok(n) if n > 0) {
+            return false;
         }
     }
 }
@@ -440,6 +476,20 @@ async fn read_more(
     let (result, buf) = conn.stream.recv(buf).await;
     r.buf = buf;
     result
+}
+
+impl Request {
+    /// Waits until the client leaves: closes its connection, or gives the stream up.
+    pub async fn client_left(&self) {
+        match &self.h2 {
+            Some(stream) => stream.gone().await,
+            None => {
+                // A deadline of an earlier send would end this wait.
+                self.conn.stream.set_deadline(None);
+                let _ = self.conn.stream.socket().closed().await;
+            }
+        }
+    }
 }
 
 /// Lets a client that still sends hear the answer before the connection closes: a socket that is closed with

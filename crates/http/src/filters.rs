@@ -187,9 +187,9 @@ impl Request {
         }
     }
 
-    /// `sendfile off`, and TLS: files are read.
+    /// `sendfile off`, TLS and HTTP/2: files are read.
     fn must_read(&self, chain: &Chain) -> bool {
-        (!self.conf().core.sendfile || self.conn.stream.is_tls())
+        (!self.conf().core.sendfile || self.conn.stream.is_tls() || self.h2.is_some())
             && chain.segments().any(|s| s.memory().is_none())
     }
 

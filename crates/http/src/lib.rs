@@ -6,6 +6,7 @@
 //! `phases` carries it through the handlers that `modules/mod.rs` lists, `output` sends what they answer.
 
 mod address;
+mod answer_head;
 mod body;
 mod cidr;
 mod configure;
@@ -20,6 +21,7 @@ mod forwarded;
 #[cfg(test)]
 mod fuzz;
 mod headers;
+mod http2;
 mod listen;
 mod location;
 mod mime;

@@ -54,6 +54,8 @@ pub struct Protocols {
     pub proxy_protocol: bool,
     /// `ssl`
     pub ssl: bool,
+    /// `http2`
+    pub http2: bool,
 }
 
 impl Protocols {
@@ -62,6 +64,7 @@ impl Protocols {
         Protocols {
             proxy_protocol: self.proxy_protocol | other.proxy_protocol,
             ssl: self.ssl | other.ssl,
+            http2: self.http2 | other.http2,
         }
     }
 }
@@ -152,7 +155,14 @@ fn parameter(
             line.protocols.ssl = true;
             return Ok(());
         }
-        ("http2" | "quic", None) => {
+        ("http2", None) => {
+            let text = "the \"listen ... http2\" directive is deprecated, use the \"http2\" \
+                        directive instead";
+            warnings.push(d.warning(text).mark(word.pos));
+            line.protocols.http2 = true;
+            return Ok(());
+        }
+        ("quic", None) => {
             let known = "parameter of \"listen\" is known but not built into weir yet";
             return Err(d.error_at(word, format!("the \"{name}\" {known}")));
         }

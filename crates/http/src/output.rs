@@ -11,7 +11,6 @@ use crate::filters::Filters;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::response::reason;
 
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
@@ -34,6 +33,8 @@ pub struct Output {
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
     pub complete: bool,
+    /// What waits is the end of the answer.
+    ending: bool,
     /// Bytes that a body of known length still lacks.
     left: Option<u64>,
 }
@@ -41,12 +42,12 @@ pub struct Output {
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let Output { head, chain, filters, cutter, sent, complete, left } = self;
+        let Output { head, chain, filters, cutter, sent, complete, ending, left } = self;
         head.clear();
         chain.clear();
         filters.reset();
         *cutter = None;
-        (*sent, *complete, *left) = (0, false, None);
+        (*sent, *complete, *ending, *left) = (0, false, false, None);
     }
 
     /// Only these ranges of the body are to be sent.
@@ -100,8 +101,10 @@ impl Request {
             head = self.worker.handle.take_buf(HEAD);
         }
         let before = head.len();
-        if self.version > Version::Http09 {
-            self.write_head(&mut head);
+        match &self.h2 {
+            Some(stream) => self.write_h2_head(stream, &mut head),
+            None if self.version > Version::Http09 => self.write_h1_head(&mut head),
+            None => {}
         }
         self.response.head_bytes = (head.len() - before) as u64;
         self.output.head = head;
@@ -136,7 +139,8 @@ impl Request {
             response.last_modified = None;
         }
         let unknown = response.content_length.is_none() || response.expects_trailers;
-        if unknown && !bodiless && self.method != Method::Head {
+        // Frames of HTTP/2 tell where a body ends.
+        if unknown && self.h2.is_none() && !bodiless && self.method != Method::Head {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {
                 response.content_length = None;
                 response.chunked = true;
@@ -145,117 +149,6 @@ impl Request {
             }
         }
         self.output.left = if response.header_only { None } else { response.content_length };
-    }
-
-    fn write_head(&self, out: &mut Vec<u8>) {
-        let response = &self.response;
-        out.reserve(512);
-        out.extend_from_slice(b"HTTP/1.1 ");
-        match &response.status_line {
-            Some(line) => out.extend_from_slice(line),
-            None => write_status(response.status, out),
-        }
-        let server = response.server.as_deref();
-        let server = server.unwrap_or_else(|| self.conf().core.server_tokens.signature());
-        if !server.is_empty() {
-            out.extend_from_slice(b"\r\nServer: ");
-            out.extend_from_slice(server);
-        }
-        match response.date.as_deref() {
-            None => {
-                out.extend_from_slice(b"\r\nDate: ");
-                self.worker.write_date(out);
-            }
-            Some(b"") => {}
-            Some(date) => {
-                out.extend_from_slice(b"\r\nDate: ");
-                out.extend_from_slice(date);
-            }
-        }
-        if !response.content_type.is_empty() {
-            out.extend_from_slice(b"\r\nContent-Type: ");
-            response.write_content_type(out);
-        }
-        if let Some(length) = response.content_length {
-            out.extend_from_slice(b"\r\nContent-Length: ");
-            write_number(length, out);
-        }
-        if let Some(time) = response.last_modified {
-            out.extend_from_slice(b"\r\nLast-Modified: ");
-            out.extend_from_slice(&weir_proto::date::imf_fixdate(time));
-        }
-        let location = response.location.as_deref();
-        // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
-        let own = location.filter(|l| l.starts_with(b"/") && self.conf().core.absolute_redirect);
-        if let Some(location) = own {
-            out.extend_from_slice(b"\r\nLocation: ");
-            self.write_location(location, out);
-        }
-        if response.chunked {
-            out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
-        }
-        self.write_connection(out);
-        if response.varies_by_encoding && self.conf().gzip_filter.vary {
-            out.extend_from_slice(b"\r\nVary: Accept-Encoding");
-        }
-        if let Some(location) = location.filter(|_| own.is_none()) {
-            out.extend_from_slice(b"\r\nLocation: ");
-            out.extend_from_slice(location);
-        }
-        if let Some(etag) = &response.etag {
-            out.extend_from_slice(b"\r\nETag: ");
-            out.extend_from_slice(etag);
-        }
-        if let Some(encoding) = &response.content_encoding {
-            out.extend_from_slice(b"\r\nContent-Encoding: ");
-            out.extend_from_slice(encoding);
-        }
-        for (name, value) in response.headers.iter() {
-            out.extend_from_slice(b"\r\n");
-            out.extend_from_slice(name);
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value);
-        }
-        out.extend_from_slice(b"\r\n\r\n");
-    }
-
-    fn write_connection(&self, out: &mut Vec<u8>) {
-        if self.response.status == 101 {
-            out.extend_from_slice(b"\r\nConnection: upgrade");
-            return;
-        }
-        let core = &self.conf().core;
-        if !self.keepalive {
-            out.extend_from_slice(b"\r\nConnection: close");
-            return;
-        }
-        out.extend_from_slice(b"\r\nConnection: keep-alive");
-        if let Some(seconds) = core.keepalive_header {
-            out.extend_from_slice(b"\r\nKeep-Alive: timeout=");
-            write_number(seconds, out);
-        }
-    }
-
-    /// `absolute_redirect`: a path becomes a URL of this server.
-    fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
-        let core = &self.conf().core;
-        let secure = self.conn.stream.is_tls();
-        out.extend_from_slice(if secure { b"https://" } else { b"http://" });
-        if core.server_name_in_redirect {
-            out.extend_from_slice(self.server.name().as_bytes());
-        } else if self.host.is_empty() {
-            out.extend_from_slice(self.conn.local().host().as_bytes());
-        } else {
-            out.extend_from_slice(&self.host);
-        }
-        if core.port_in_redirect
-            && let Some(port) =
-                self.conn.local().port().filter(|p| *p != if secure { 443 } else { 80 })
-        {
-            out.push(b':');
-            write_number(u64::from(port), out);
-        }
-        out.extend_from_slice(location);
     }
 
     /// Sends a range of a file as the next piece of the body.
@@ -273,7 +166,8 @@ impl Request {
 
     /// Frames a piece that has passed all filters. Waits while the client is slow.
     pub async fn finish(&mut self, chain: Chain, last: bool) -> io::Result<()> {
-        if last && self.response.expects_trailers && self.response.chunked {
+        let takes_trailers = self.response.chunked || self.h2.is_some();
+        if last && self.response.expects_trailers && takes_trailers {
             crate::modules::headers_filter::add_trailers(self);
         }
         if !self.response.header_only {
@@ -281,8 +175,9 @@ impl Request {
         }
         let waiting = self.output.head.len() as u64 + self.output.chain.len();
         let core = &self.conf().core;
+        self.output.ending = last;
         if last || waiting >= core.postpone_output {
-            if !last {
+            if !last && self.h2.is_none() {
                 self.conn.set_nodelay(core);
             }
             self.flush().await?;
@@ -301,6 +196,10 @@ impl Request {
         let len = chain.len();
         if let Some(left) = &mut output.left {
             *left = left.saturating_sub(len);
+        }
+        if self.h2.is_some() {
+            let mut chain = chain;
+            return output.chain.append(&mut chain);
         }
         let chunked = self.response.chunked;
         if chunked && len > 0 {
@@ -325,6 +224,9 @@ impl Request {
 
     /// Sends all that waits.
     pub async fn flush(&mut self) -> io::Result<()> {
+        if let Some(stream) = self.h2.clone() {
+            return self.flush_h2(&stream).await;
+        }
         let output = &mut self.output;
         if !output.head.is_empty() {
             let head = std::mem::take(&mut output.head);
@@ -358,9 +260,25 @@ impl Request {
         conn.stream.set_deadline(Some(self.worker.handle.now() + self.conf().core.send_timeout));
         conn.stream.send(chain).await.map(|_| ())
     }
+
+    /// Sends a part of what waits, at once: for who decides when.
+    pub async fn send_part(&mut self, part: &mut Chain) -> io::Result<()> {
+        match self.h2.clone() {
+            Some(stream) => self.send_h2_body(&stream, part, false).await,
+            None => {
+                let conn = self.conn.clone();
+                self.send_chain(&conn, part).await
+            }
+        }
+    }
 }
 
 impl Output {
+    /// The head and what stands behind it, and whether that is the end.
+    pub fn take(&mut self) -> (Vec<u8>, Chain, bool) {
+        (std::mem::take(&mut self.head), std::mem::take(&mut self.chain), self.ending)
+    }
+
     fn put(&mut self, mut chain: Chain) {
         if self.chain.is_empty()
             && self.head.len() as u64 + chain.len() <= INLINE as u64
@@ -381,12 +299,6 @@ impl Output {
             self.chain.push(Segment::Bytes(Bytes::copy_from_slice(bytes)));
         }
     }
-}
-
-fn write_status(status: u16, out: &mut Vec<u8>) {
-    write_number(u64::from(status), out);
-    out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
 }
 
 /// Appends a number in decimal.

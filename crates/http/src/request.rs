@@ -9,6 +9,7 @@ use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
 use crate::address::Address;
 use crate::body::Body;
 use crate::connection::Conn;
+use crate::http2::Stream;
 use crate::location::Location;
 use crate::modules::{Contexts, LocationConf};
 use crate::output::Output;
@@ -23,6 +24,8 @@ use crate::worker::Worker;
 pub struct Request {
     /// The connection that it came on.
     pub conn: Rc<Conn>,
+    /// The stream that it came by, if it came over HTTP/2.
+    pub h2: Option<Rc<Stream>>,
     /// This loop's state.
     pub worker: Rc<Worker>,
     /// The configuration. A worker process serves one for its whole life, so nothing counts references to it.
@@ -119,6 +122,7 @@ impl Request {
         Request {
             started: worker.handle.now(),
             conn,
+            h2: None,
             worker,
             site,
             server,
@@ -306,6 +310,11 @@ impl Request {
 }
 
 impl Scratch {
+    /// The room for a head: where things are, and its text.
+    pub fn head(&mut self) -> (&mut RequestParser, &mut Vec<u8>) {
+        (&mut self.parser, &mut self.buf)
+    }
+
     /// Drops what an ended request has read, so that the next one's bytes stand first.
     pub fn drain(&mut self, read: usize) {
         drain(&mut self.buf, read);

@@ -1,9 +1,10 @@
 //! One loop's state of the `http` room: what its connections share.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,7 @@ use crate::address::Address;
 use crate::connection;
 use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
+use crate::http2::Link;
 use crate::modules::log::Writers;
 use crate::modules::ssl::Loaded;
 use crate::modules::upstream::Pools;
@@ -74,6 +76,8 @@ pub struct Worker {
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
+    /// Connections over HTTP/2, which are told of the worker's end.
+    links: RefCell<HashMap<u64, Weak<Link>>>,
     date: Cell<(i64, [u8; 29])>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
@@ -132,6 +136,7 @@ impl Worker {
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
+            links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Cell::new((i64::MIN, 0)),
             ids: Ids::new(),
@@ -171,6 +176,9 @@ impl Worker {
     pub fn retire(&self, how: Retire) {
         self.retiring.set(Some(how));
         self.upstreams.clear();
+        for link in self.links.borrow().values().filter_map(Weak::upgrade) {
+            link.signal();
+        }
         if how == Retire::Quit {
             self.handle.unpark_all(weir_engine::Wake::Shutdown);
         }
@@ -260,6 +268,17 @@ impl Worker {
         if was_busy {
             self.idle();
         }
+    }
+
+    /// Keeps a connection in mind, to be told of the worker's end; the answer is what it is known by.
+    pub(crate) fn register_link(&self, link: &Rc<Link>) -> u64 {
+        let number = link.conn.number;
+        self.links.borrow_mut().insert(number, Rc::downgrade(link));
+        number
+    }
+
+    pub(crate) fn unregister_link(&self, number: u64) {
+        self.links.borrow_mut().remove(&number);
     }
 
     /// A place among the connections that keep their tasks between two requests; none beyond `most`.

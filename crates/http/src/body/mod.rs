@@ -88,6 +88,11 @@ impl Body {
         (self.at, self.done) = (at, !linger);
     }
 
+    /// It comes by a stream of HTTP/2, which tells where it ends.
+    pub fn comes_by_stream(&mut self, ended: bool) {
+        (self.decoder, self.done, self.expects_continue) = (None, ended, false);
+    }
+
     /// A body of this framing follows.
     pub fn expect(&mut self, decoder: BodyDecoder) {
         (self.decoder, self.done) = (Some(decoder), false);

@@ -9,6 +9,7 @@ use weir_engine::{Chain, Segment};
 use weir_log::Level;
 use weir_proto::http1::Version;
 
+use crate::http2::Stream;
 use crate::request::Request;
 
 /// Room for one read of a body.
@@ -43,6 +44,19 @@ impl Request {
         Ok(None)
     }
 
+    /// Waits until there may be more of the body, or its end.
+    pub async fn body_readable(&self) {
+        match &self.h2 {
+            Some(stream) => {
+                let core = &self.conf().core;
+                stream.readable(core.client_body_buffer_size, core.client_body_timeout).await;
+            }
+            None => {
+                let _ = self.conn.stream.readable().await;
+            }
+        }
+    }
+
     /// Waits for more of the body, which [`Request::body_piece_now`] then finds.
     pub async fn more_body(&mut self) -> Result<(), u16> {
         self.read_body_bytes(None).await
@@ -62,21 +76,17 @@ impl Request {
     pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
         // Even an empty body may have been announced.
         self.send_continue().await;
-        if self.body.done {
-            return Ok(None);
-        }
-        loop {
+        while !self.body.done {
             if self.body.at < self.buf.len() {
-                match self.decode()? {
-                    piece if !piece.is_empty() => return Ok(Some(piece)),
-                    _ if self.body.done => return Ok(None),
-                    _ => {}
+                let piece = self.decode()?;
+                if !piece.is_empty() {
+                    return Ok(Some(piece));
                 }
-            }
-            if self.body.at >= self.buf.len() {
+            } else {
                 self.read_body_bytes(None).await?;
             }
         }
+        Ok(None)
     }
 
     /// Reads what is left of the body and forgets it. False if the connection is of no more use.
@@ -113,6 +123,13 @@ impl Request {
 
     /// Looks at what was read; the answer is where data stands, if any.
     fn decode(&mut self) -> Result<Range<usize>, u16> {
+        if let Some(stream) = self.h2.clone() {
+            let piece = self.body.at..self.buf.len();
+            self.body.at = self.buf.len();
+            self.body.received += piece.len() as u64;
+            self.body_came_by(&stream)?;
+            return Ok(piece);
+        }
         let Some(decoder) = &mut self.body.decoder else {
             self.body.done = true;
             return Ok(0..0);
@@ -130,6 +147,12 @@ impl Request {
             let left = if self.body.discarding { 0 } else { self.body.received };
             self.body.length = Some(left);
         }
+        self.check_chunked_size()?;
+        Ok(at + step.data.start..at + step.data.end)
+    }
+
+    /// `client_max_body_size`, of a body whose length was not announced.
+    fn check_chunked_size(&mut self) -> Result<(), u16> {
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;
         if self.body.chunked && limit > 0 && received > limit && !self.body.discarding {
@@ -139,7 +162,41 @@ impl Request {
             );
             return Err(413);
         }
-        Ok(at + step.data.start..at + step.data.end)
+        Ok(())
+    }
+
+    /// More of a body came by a stream, or its end: is it what was announced?
+    fn body_came_by(&mut self, stream: &Stream) -> Result<(), u16> {
+        let (received, ended) = (self.body.received, stream.is_drained());
+        let announced = self.body.length.filter(|_| !self.body.chunked);
+        if stream.is_gone() {
+            self.log(Level::Info, format_args!("client prematurely closed stream"));
+            return Err(self.give_up(400));
+        }
+        match announced {
+            Some(length) if received > length => {
+                let text = "client intended to send body data larger than declared";
+                self.log(Level::Info, format_args!("{text}"));
+                return Err(self.give_up(400));
+            }
+            Some(length) if ended && received < length => {
+                self.log(
+                    Level::Info,
+                    format_args!(
+                        "client prematurely closed stream: only {received} out of {length} bytes \
+                         of request body received"
+                    ),
+                );
+                return Err(self.give_up(400));
+            }
+            Some(_) => {}
+            None => self.check_chunked_size()?,
+        }
+        self.body.done = ended;
+        if ended && self.body.chunked {
+            self.body.length = Some(received);
+        }
+        Ok(())
     }
 
     /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
@@ -148,6 +205,15 @@ impl Request {
         let mut buf = std::mem::take(&mut self.buf);
         buf.truncate(self.parser.head().end as usize);
         self.body.at = buf.len();
+        if let Some(stream) = self.h2.clone() {
+            let (window, timeout) = (core.client_body_buffer_size, core.client_body_timeout);
+            let result = stream.receive(&mut buf, window, timeout).await;
+            self.buf = buf;
+            if let Ok(0) = result {
+                return self.body_came_by(&stream);
+            }
+            return self.body_received(result.map_err(|error| error.kind()));
+        }
         buf.reserve(PIECE);
         let deadline = match end {
             Some(end) => end.min(now + core.lingering_timeout),
@@ -157,6 +223,10 @@ impl Request {
         let (result, buf) = conn.stream.recv(buf).await;
         conn.stream.set_deadline(None);
         self.buf = buf;
+        self.body_received(result.map_err(|error| error.kind()))
+    }
+
+    fn body_received(&mut self, result: Result<usize, io::ErrorKind>) -> Result<(), u16> {
         match result {
             Ok(0) => {
                 self.log(Level::Info, format_args!("client prematurely closed connection"));
@@ -166,9 +236,11 @@ impl Request {
                 self.request_length += n as u64;
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(io::ErrorKind::TimedOut) => {
                 self.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
-                self.conn.timed_out(core);
+                if self.h2.is_none() {
+                    self.conn.timed_out(&self.conf().core);
+                }
                 Err(self.give_up(408))
             }
             Err(_) => Err(self.give_up(400)),

@@ -50,6 +50,7 @@ pub mod stub_status;
 pub mod sub_filter;
 pub mod upstream;
 pub mod userid_filter;
+pub mod v2;
 pub mod work;
 pub mod zstd_filter;
 pub mod zstd_static;
@@ -145,6 +146,7 @@ modules! {
     sub_filter,
     upstream,
     userid_filter,
+    v2,
     work,
     zstd_filter,
     zstd_static,

@@ -29,26 +29,22 @@ pub fn rate(r: &mut Request) -> Option<Limit> {
 
 /// Sends no faster than the limit: what the rate allows by now, then waits for more.
 pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> io::Result<()> {
-    let conn = r.conn.clone();
     let handle = r.worker.handle.clone();
-    let timeout = r.conf().core.send_timeout;
     let mut sent = r.output.sent;
     while !chain.is_empty() {
         let elapsed = handle.now().saturating_duration_since(r.started);
         let allowed = limit.rate.saturating_mul(elapsed.as_secs() + 1).saturating_add(limit.after);
         if allowed <= sent {
             let wait = (sent - allowed).saturating_mul(1000) / limit.rate + 1;
-            conn.stream.set_deadline(None);
             let pause = handle.sleep(Duration::from_millis(wait));
-            if let Either::Right(_) = either(pause, conn.stream.socket().closed()).await {
+            if let Either::Right(()) = either(pause, r.client_left()).await {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             continue;
         }
         let mut part = split(chain, allowed - sent);
         sent += part.len();
-        conn.stream.set_deadline(Some(handle.now() + timeout));
-        conn.stream.send(&mut part).await?;
+        r.send_part(&mut part).await?;
     }
     Ok(())
 }

@@ -219,12 +219,10 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
 
 /// Holds the request back; a client that goes meanwhile ends it.
 async fn wait(r: &mut Request, delay: Duration) -> Step {
-    let conn = r.conn.clone();
-    conn.stream.set_deadline(None);
     let sleep = r.worker.handle.sleep(delay);
-    match either(sleep, conn.stream.socket().closed()).await {
+    match either(sleep, r.client_left()).await {
         Either::Left(()) => Step::Next,
-        Either::Right(_) => {
+        Either::Right(()) => {
             r.log(Level::Info, format_args!("client prematurely closed connection"));
             Step::Status(499)
         }

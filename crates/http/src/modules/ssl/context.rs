@@ -68,6 +68,7 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         return Err(Error::emerg(text));
     }
     commands::apply(&mut conf)?;
+    let alpn = protocols(s);
     let computed = computed::is_computed(&conf);
     let clients = clients(&conf, s.setup)?;
     let authorities = Arc::new(clients.authorities);
@@ -89,7 +90,7 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         session_timeout: conf.session_timeout,
         buffer_size: conf.buffer_size,
         early_data: if conf.early_data { EARLY_DATA } else { 0 },
-        alpn: vec![b"http/1.1".to_vec(), b"http/1.0".to_vec(), b"http/0.9".to_vec()],
+        alpn,
         context: Vec::new(),
     };
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
@@ -109,6 +110,13 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         reject,
         slow,
     })))
+}
+
+/// What may be spoken above TLS.
+fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
+    let http2 = s.location.v2.enabled || s.server.listens.iter().any(|l| l.protocols.http2);
+    let names: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
+    names.iter().filter(|name| http2 || **name != b"h2").map(|name| name.to_vec()).collect()
 }
 
 fn identities(

@@ -82,8 +82,7 @@ pub async fn stream<P: Protocol>(
         }
         r.send_continue().await;
         // The server may answer before the client has sent everything.
-        let client = r.conn.clone();
-        let waited = race(client.stream.readable(), connection.stream.readable()).await;
+        let waited = race(r.body_readable(), connection.stream.readable()).await;
         if matches!(waited, Either::Right(_)) {
             return Ok(false);
         }

@@ -26,11 +26,9 @@ pub async fn wait<T>(
     if passing.ignore_client_abort || r.is_cacheable() {
         return Waited::For(what.await);
     }
-    // A deadline of an earlier send would end this wait.
-    r.conn.stream.set_deadline(None);
-    match either(what, r.conn.stream.socket().closed()).await {
+    match either(what, r.client_left()).await {
         Either::Left(out) => Waited::For(out),
-        Either::Right(_) => {
+        Either::Right(()) => {
             gone(r, connected);
             Waited::Gone
         }

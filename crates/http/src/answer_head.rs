@@ -1,0 +1,169 @@
+//! An answer's head as bytes. Which fields it has, and in which order, is the same for each version of HTTP;
+//! how a field is written is not.
+
+use weir_proto::http2::frame;
+use weir_proto::http2::hpack;
+
+use crate::http2::Stream;
+use crate::output::write_number;
+use crate::request::Request;
+use crate::response::reason;
+
+/// Writes fields one after another.
+trait Fields {
+    /// A field, whose value `write` appends.
+    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
+}
+
+/// Lines of HTTP/1, each begun by the end of the line before.
+struct Lines<'a>(&'a mut Vec<u8>);
+
+impl Fields for Lines<'_> {
+    #[inline]
+    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.0.extend_from_slice(b"\r\n");
+        self.0.extend_from_slice(name);
+        self.0.extend_from_slice(b": ");
+        write(self.0);
+    }
+}
+
+/// A block of HTTP/2.
+struct Block<'a> {
+    out: &'a mut Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Fields for Block<'_> {
+    #[inline]
+    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.value.clear();
+        write(&mut self.value);
+        hpack::field(name, &self.value, self.out);
+    }
+}
+
+impl Request {
+    /// The head of an answer over HTTP/1.
+    pub fn write_h1_head(&self, out: &mut Vec<u8>) {
+        let response = &self.response;
+        out.reserve(512);
+        out.extend_from_slice(b"HTTP/1.1 ");
+        match &response.status_line {
+            Some(line) => out.extend_from_slice(line),
+            None => write_status(response.status, out),
+        }
+        self.write_fields(&mut Lines(out));
+        out.extend_from_slice(b"\r\n\r\n");
+    }
+
+    /// The head of an answer over HTTP/2, as frames that do not end the stream.
+    pub fn write_h2_head(&self, stream: &Stream, out: &mut Vec<u8>) {
+        let begin = frame::leave_head(out);
+        let link = &stream.link;
+        link.answers.set(link.answers.get() + 1);
+        if link.table_changed() {
+            hpack::empty_table(out);
+        }
+        hpack::status(self.response.status, out);
+        let mut block = Block { out, value: link.take_room() };
+        self.write_fields(&mut block);
+        link.give_room(block.value);
+        frame::finish_headers(out, begin, stream.id, 0, link.frame_size());
+    }
+
+    fn write_fields(&self, out: &mut impl Fields) {
+        let response = &self.response;
+        let server = response.server.as_deref();
+        let server = server.unwrap_or_else(|| self.conf().core.server_tokens.signature());
+        if !server.is_empty() {
+            out.field(b"Server", |out| out.extend_from_slice(server));
+        }
+        match response.date.as_deref() {
+            None => out.field(b"Date", |out| self.worker.write_date(out)),
+            Some(b"") => {}
+            Some(date) => out.field(b"Date", |out| out.extend_from_slice(date)),
+        }
+        if !response.content_type.is_empty() {
+            out.field(b"Content-Type", |out| response.write_content_type(out));
+        }
+        if let Some(length) = response.content_length {
+            out.field(b"Content-Length", |out| write_number(length, out));
+        }
+        if let Some(time) = response.last_modified {
+            let date = weir_proto::date::imf_fixdate(time);
+            out.field(b"Last-Modified", |out| out.extend_from_slice(&date));
+        }
+        let location = response.location.as_deref();
+        // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
+        let own = location.filter(|l| l.starts_with(b"/") && self.conf().core.absolute_redirect);
+        if let Some(location) = own {
+            out.field(b"Location", |out| self.write_location(location, out));
+        }
+        if response.chunked {
+            out.field(b"Transfer-Encoding", |out| out.extend_from_slice(b"chunked"));
+        }
+        if self.h2.is_none() {
+            self.write_connection(out);
+        }
+        if response.varies_by_encoding && self.conf().gzip_filter.vary {
+            out.field(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
+        }
+        if let Some(location) = location.filter(|_| own.is_none()) {
+            out.field(b"Location", |out| out.extend_from_slice(location));
+        }
+        if let Some(etag) = &response.etag {
+            out.field(b"ETag", |out| out.extend_from_slice(etag));
+        }
+        if let Some(encoding) = &response.content_encoding {
+            out.field(b"Content-Encoding", |out| out.extend_from_slice(encoding));
+        }
+        for (name, value) in response.headers.iter() {
+            out.field(name, |out| out.extend_from_slice(value));
+        }
+    }
+
+    fn write_connection(&self, out: &mut impl Fields) {
+        let value: &[u8] = match (self.response.status, self.keepalive) {
+            (101, _) => b"upgrade",
+            (_, false) => b"close",
+            (_, true) => b"keep-alive",
+        };
+        out.field(b"Connection", |out| out.extend_from_slice(value));
+        let seconds = self.conf().core.keepalive_header;
+        if let Some(seconds) = seconds.filter(|_| value == b"keep-alive") {
+            out.field(b"Keep-Alive", |out| {
+                out.extend_from_slice(b"timeout=");
+                write_number(seconds, out);
+            });
+        }
+    }
+
+    /// `absolute_redirect`: a path becomes a URL of this server.
+    fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
+        let core = &self.conf().core;
+        let secure = self.conn.stream.is_tls();
+        out.extend_from_slice(if secure { b"https://" } else { b"http://" });
+        if core.server_name_in_redirect {
+            out.extend_from_slice(self.server.name().as_bytes());
+        } else if self.host.is_empty() {
+            out.extend_from_slice(self.conn.local().host().as_bytes());
+        } else {
+            out.extend_from_slice(&self.host);
+        }
+        if core.port_in_redirect
+            && let Some(port) =
+                self.conn.local().port().filter(|p| *p != if secure { 443 } else { 80 })
+        {
+            out.push(b':');
+            write_number(u64::from(port), out);
+        }
+        out.extend_from_slice(location);
+    }
+}
+
+fn write_status(status: u16, out: &mut Vec<u8>) {
+    write_number(u64::from(status), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+}

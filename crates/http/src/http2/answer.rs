@@ -1,0 +1,88 @@
+//! Answers as frames.
+
+use std::io;
+use std::rc::Rc;
+
+use weir_engine::Chain;
+use weir_proto::http2::frame::{self, END_STREAM, FrameHead};
+use weir_proto::http2::hpack;
+
+use super::stream::Stream;
+use crate::modules::core;
+use crate::request::Request;
+
+impl Request {
+    /// Sends all that waits of an answer over HTTP/2.
+    pub async fn flush_h2(&mut self, stream: &Rc<Stream>) -> io::Result<()> {
+        let (mut head, mut chain, ending) = self.output.take();
+        let trailers = ending && !self.response.trailers.is_empty();
+        let ends_here = ending && !trailers;
+        if !head.is_empty() {
+            let whole = ends_here && chain.is_empty();
+            if whole {
+                end_stream(&mut head);
+            }
+            self.output.sent += head.len() as u64;
+            stream.send_head(&head, whole)?;
+            self.worker.handle.give_buf(head);
+        }
+        match core::rate(self).filter(|_| !chain.is_empty()) {
+            Some(limit) => core::send_limited(self, &mut chain, limit).await?,
+            None if chain.is_empty() => {}
+            None => self.send_h2_body(stream, &mut chain, ends_here).await?,
+        }
+        if ends_here {
+            self.send_h2_body(stream, &mut chain, true).await?;
+        } else if trailers {
+            self.send_h2_trailers(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a piece of the body, in frames of `http2_chunk_size`.
+    pub async fn send_h2_body(
+        &mut self,
+        stream: &Rc<Stream>,
+        chain: &mut Chain,
+        last: bool,
+    ) -> io::Result<()> {
+        let conf = self.conf();
+        let chunk = usize::try_from(conf.v2.chunk_size).unwrap_or(frame::MAX_PAYLOAD);
+        let sent = stream.send(chain, last, chunk, conf.core.send_timeout).await;
+        if let Err(error) = &sent
+            && error.kind() == io::ErrorKind::TimedOut
+        {
+            let text = "client timed out (110: Connection timed out)";
+            self.log(weir_log::Level::Info, format_args!("{text}"));
+        }
+        self.output.sent += sent?;
+        Ok(())
+    }
+
+    fn send_h2_trailers(&mut self, stream: &Stream) -> io::Result<()> {
+        let mut frames = Vec::new();
+        let begin = frame::leave_head(&mut frames);
+        for (name, value) in self.response.trailers.iter() {
+            hpack::field(name, value, &mut frames);
+        }
+        let most = stream.link.frame_size();
+        frame::finish_headers(&mut frames, begin, stream.id, END_STREAM, most);
+        self.output.sent += frames.len() as u64;
+        stream.send_head(&frames, true)
+    }
+}
+
+/// The frames of a head become the whole answer.
+fn end_stream(frames: &mut [u8]) {
+    // Those before may be of interim answers; the last HEADERS frame is the one.
+    let (mut at, mut last) = (0, None);
+    while let Some(head) = FrameHead::read(frames.get(at..).unwrap_or_default()) {
+        if head.kind == frame::Kind::Headers {
+            last = Some((at, head));
+        }
+        at += frame::HEAD + head.len;
+    }
+    if let Some((at, head)) = last {
+        frame::put_head(frames, at, FrameHead { flags: head.flags | END_STREAM, ..head });
+    }
+}

@@ -1,0 +1,293 @@
+//! What the streams of a connection share: the frames that wait to be sent, the window, and each other.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use weir_proto::http2::frame::{self, ErrorCode};
+
+use super::stream::Stream;
+use crate::connection::Conn;
+use crate::modules::v2;
+use crate::site::Server;
+use crate::worker::Worker;
+
+/// While more than this waits to be sent, streams wait.
+const FULL: usize = 64 * 1024;
+/// Room for frames at first.
+const ROOM: usize = 4096;
+
+/// A connection, as its streams see it.
+pub struct Link {
+    /// The connection.
+    pub conn: Rc<Conn>,
+    /// This loop's state.
+    pub worker: Rc<Worker>,
+    /// Whose settings hold for the connection as a whole.
+    pub server: &'static Server,
+    /// Frames to be sent.
+    out: RefCell<Vec<u8>>,
+    /// Bytes of frames that the socket has not taken yet.
+    backlog: Cell<usize>,
+    /// How much of bodies the client takes on the whole connection.
+    window: Cell<i64>,
+    /// The window that the client gives to each new stream.
+    initial_window: Cell<u32>,
+    /// The largest payload that the client takes.
+    frame_size: Cell<usize>,
+    /// The client has changed the size of its table, and must hear that none is used.
+    table_changed: Cell<bool>,
+    /// Those that live, by their numbers.
+    streams: RefCell<Vec<Rc<Stream>>>,
+    /// Those that wait for the connection.
+    queue: RefCell<VecDeque<Rc<Stream>>>,
+    /// Room for the values of fields while they are written.
+    room: RefCell<Vec<u8>>,
+    driver: RefCell<Option<Waker>>,
+    signalled: Cell<bool>,
+    /// No new streams.
+    leaving: Cell<bool>,
+    /// Answers that were begun.
+    pub answers: Cell<u64>,
+    /// Requests as large as they are: what flood is measured against.
+    pub payload: Cell<u64>,
+}
+
+impl Link {
+    /// A new connection.
+    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>) -> Rc<Link> {
+        let server = worker.site.default_server(&conn);
+        Rc::new(Link {
+            server,
+            out: RefCell::default(),
+            backlog: Cell::new(0),
+            window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
+            initial_window: Cell::new(frame::DEFAULT_WINDOW),
+            frame_size: Cell::new(frame::MAX_PAYLOAD),
+            table_changed: Cell::new(false),
+            streams: RefCell::default(),
+            queue: RefCell::default(),
+            room: RefCell::default(),
+            driver: RefCell::default(),
+            signalled: Cell::new(false),
+            leaving: Cell::new(false),
+            answers: Cell::new(0),
+            payload: Cell::new(0),
+            conn,
+            worker,
+        })
+    }
+
+    /// Settings of the connection.
+    pub fn conf(&self) -> &'static crate::modules::LocationConf {
+        &self.worker.site.location(self.server.location).conf
+    }
+
+    /// `http2_*` of the connection.
+    pub fn v2(&self) -> &'static v2::Conf {
+        &self.conf().v2
+    }
+
+    /// Writes frames, which leave before the loop waits again.
+    pub fn write(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut out = self.out.borrow_mut();
+        if out.capacity() == 0 {
+            *out = self.worker.handle.take_buf(ROOM);
+        }
+        write(&mut out);
+        drop(out);
+        self.signal();
+    }
+
+    /// Room for a value, to be given back.
+    pub fn take_room(&self) -> Vec<u8> {
+        self.room.take()
+    }
+
+    /// Gives it back.
+    pub fn give_room(&self, room: Vec<u8>) {
+        self.room.replace(room);
+    }
+
+    /// Takes the frames that wait.
+    pub fn take_out(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.out.borrow_mut())
+    }
+
+    /// True if frames wait.
+    pub fn has_out(&self) -> bool {
+        !self.out.borrow().is_empty()
+    }
+
+    /// More is waiting than the socket takes.
+    pub fn is_full(&self) -> bool {
+        self.backlog.get() + self.out.borrow().len() >= FULL
+    }
+
+    /// So much of what was taken is still on its way.
+    pub fn set_backlog(&self, bytes: usize) {
+        self.backlog.set(bytes);
+        self.admit();
+    }
+
+    /// Wakes the connection's task.
+    pub fn signal(&self) {
+        if !self.signalled.replace(true)
+            && let Some(driver) = self.driver.borrow_mut().take()
+        {
+            driver.wake();
+        }
+    }
+
+    /// Whether the connection's task was signalled; if not, it will be woken.
+    pub fn take_signal(&self, cx: &Context<'_>) -> bool {
+        if self.signalled.replace(false) {
+            return true;
+        }
+        let mut driver = self.driver.borrow_mut();
+        if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *driver = Some(cx.waker().clone());
+        }
+        false
+    }
+
+    /// No new streams from now on.
+    pub fn leave(&self) {
+        self.leaving.set(true);
+        self.signal();
+    }
+
+    /// Whether new streams are refused.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.get()
+    }
+}
+
+/// Windows.
+impl Link {
+    /// What may be sent of bodies on the connection.
+    pub fn window(&self) -> i64 {
+        self.window.get()
+    }
+
+    /// So much of bodies was sent.
+    pub fn spend(&self, bytes: i64) {
+        self.window.set(self.window.get() - bytes);
+    }
+
+    /// The client takes more. False if that is more than a window may be.
+    pub fn extend(&self, by: u32) -> bool {
+        let window = self.window.get() + i64::from(by);
+        self.window.set(window);
+        if window > 0 {
+            self.admit();
+        }
+        window <= i64::from(frame::MAX_WINDOW)
+    }
+
+    /// The window of a new stream.
+    pub fn initial_window(&self) -> i64 {
+        i64::from(self.initial_window.get())
+    }
+
+    /// Windows of streams are of this size from now on, and change by the difference.
+    pub fn set_initial_window(&self, size: u32) {
+        let by = i64::from(size) - i64::from(self.initial_window.replace(size));
+        for stream in &self.all() {
+            if !stream.extend(by) {
+                stream.reset(ErrorCode::FlowControl);
+            }
+        }
+    }
+
+    /// The largest payload that the client takes.
+    pub fn frame_size(&self) -> usize {
+        self.frame_size.get()
+    }
+
+    /// Changes it.
+    pub fn set_frame_size(&self, size: u32) {
+        self.frame_size.set(size as usize);
+    }
+
+    /// The client has changed the size of its table of fields.
+    pub fn change_table(&self) {
+        self.table_changed.set(true);
+    }
+
+    /// Whether that has to be answered, once.
+    pub fn table_changed(&self) -> bool {
+        self.table_changed.replace(false)
+    }
+}
+
+/// Streams.
+impl Link {
+    /// How many live.
+    pub fn streams(&self) -> usize {
+        self.streams.borrow().len()
+    }
+
+    /// A living stream.
+    pub fn stream(&self, id: u32) -> Option<Rc<Stream>> {
+        let streams = self.streams.borrow();
+        let at = streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        streams.get(at).cloned()
+    }
+
+    /// All that live.
+    pub fn all(&self) -> Vec<Rc<Stream>> {
+        self.streams.borrow().clone()
+    }
+
+    /// A new one, whose number is larger than any before.
+    pub fn add(&self, stream: Rc<Stream>) {
+        self.streams.borrow_mut().push(stream);
+    }
+
+    /// One has ended.
+    pub fn remove(&self, id: u32) {
+        let mut streams = self.streams.borrow_mut();
+        if let Ok(at) = streams.binary_search_by_key(&id, |stream| stream.id) {
+            streams.remove(at);
+        }
+        let last = streams.is_empty();
+        drop(streams);
+        // It may have been given a place that it did not use.
+        self.admit();
+        if last {
+            self.signal();
+        }
+    }
+
+    /// The stream waits until the connection has room, behind those that wait already.
+    pub fn enqueue(&self, stream: Rc<Stream>) {
+        self.queue.borrow_mut().push_back(stream);
+    }
+
+    /// True if others wait for the connection.
+    pub fn is_contested(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
+    /// Lets those go on that wait, as far as there is room for them.
+    fn admit(&self) {
+        if self.queue.borrow().is_empty() || self.is_full() || self.window.get() <= 0 {
+            return;
+        }
+        let chunk = usize::try_from(self.v2().chunk_size).unwrap_or(FULL).max(1);
+        let room = FULL.saturating_sub(self.backlog.get() + self.out.borrow().len());
+        for _ in 0..room.div_ceil(chunk) {
+            let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
+            stream.admit();
+        }
+    }
+
+    /// The connection is no more: all its streams end.
+    pub fn fail(&self) {
+        for stream in self.all() {
+            stream.fail();
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! HTTP/2 to clients: RFC 9113. nginx: ngx_http_v2_module.
+//!
+//! A connection is one task (`serve`) that reads frames (`reader`) and sends what waits in the [`Link`], which its
+//! streams share. Each request is a task of its own (`request`): the same [`crate::request::Request`] as over
+//! HTTP/1, whose body comes from its [`Stream`] and whose answer becomes frames in the link's buffer (`answer`).
+//! All tasks that have something to say in one turn of the loop say it with one send.
+
+mod answer;
+mod link;
+mod reader;
+mod request;
+mod serve;
+mod stream;
+
+pub use link::Link;
+pub use serve::{Greeting, greeting, serve};
+pub use stream::Stream;

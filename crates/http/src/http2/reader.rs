@@ -1,0 +1,611 @@
+//! Frames from the client, and what each of them does.
+
+use std::rc::Rc;
+
+use weir_proto::http1::Composer;
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting, SizeError};
+use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
+
+use super::link::Link;
+use super::request::{self, Fields};
+use super::stream::Stream;
+
+/// What CONTINUATION frames may hold beside the fields themselves: padding of the Huffman code, and their heads.
+const BLOCK_SLACK: usize = 16 * 1024;
+/// Bytes that are no request's, beyond an eighth of what requests are, before a client is taken for a flood.
+const FLOOD: u64 = 1 << 20;
+/// Of the streams that this end has reset: frames for these may still be on their way.
+const RESETS: usize = 64;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub struct Broken {
+    /// What the client is told.
+    pub code: ErrorCode,
+    /// What the log is told.
+    pub text: String,
+}
+
+type Read<T = ()> = Result<T, Broken>;
+
+fn broken<T>(code: ErrorCode, text: impl Into<String>) -> Read<T> {
+    Err(Broken { code, text: text.into() })
+}
+
+/// Where the reading of a connection stands.
+pub struct Reader {
+    link: Rc<Link>,
+    decoder: Decoder,
+    composer: Composer,
+    /// The client's greeting was read.
+    greeted: bool,
+    /// It has acknowledged our settings.
+    acknowledged: bool,
+    /// The stream that was opened last.
+    last: u32,
+    /// A stream that ended before its head was there.
+    late: u32,
+    /// A block of fields that is not complete.
+    block: Option<Block>,
+    /// What the client may still send of bodies, before it is told that it may send more.
+    window: u32,
+    /// Since the last wait.
+    opened: u64,
+    refused: u64,
+    priorities: u64,
+    /// Streams that were given up before there was an answer.
+    cancelled: u64,
+    total: u64,
+    resets: Vec<u32>,
+}
+
+struct Block {
+    stream: u32,
+    ended: bool,
+    kind: BlockKind,
+    bytes: Vec<u8>,
+    /// Bytes of frames, heads and all.
+    framed: usize,
+}
+
+#[derive(Clone, Copy)]
+enum BlockKind {
+    /// A request.
+    Request,
+    /// One that is not looked at.
+    Refused,
+    /// What follows a body.
+    Trailers,
+}
+
+impl Reader {
+    /// Nothing was read.
+    pub fn new(link: Rc<Link>) -> Reader {
+        Reader {
+            link,
+            decoder: Decoder::default(),
+            composer: Composer::default(),
+            greeted: false,
+            acknowledged: false,
+            last: 0,
+            late: 0,
+            block: None,
+            window: frame::MAX_WINDOW,
+            opened: 0,
+            refused: 0,
+            priorities: 0,
+            cancelled: 0,
+            total: 0,
+            resets: Vec::new(),
+        }
+    }
+
+    /// The stream that was opened last.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// Something is expected that has not come in whole, when `rest` was read behind the last whole frame: the
+    /// greeting, or the rest of a head.
+    pub fn is_incomplete(&self, rest: &[u8]) -> bool {
+        let head = FrameHead::read(rest).is_none_or(|head| head.kind != Kind::Data);
+        !self.greeted || self.block.is_some() || (!rest.is_empty() && head)
+    }
+
+    /// What is incomplete has been so for too long. A head's stream ends, and what comes of it is not looked at;
+    /// false if there is no such stream.
+    pub fn time_out(&mut self, rest: &[u8]) -> bool {
+        let id = match (&mut self.block, FrameHead::read(rest)) {
+            (Some(block), _) if !matches!(block.kind, BlockKind::Refused) => {
+                block.kind = BlockKind::Refused;
+                block.stream
+            }
+            (None, Some(head)) if head.kind == Kind::Headers && head.stream > self.last => {
+                self.late = head.stream;
+                head.stream
+            }
+            _ => return false,
+        };
+        self.note_reset(id);
+        self.link.write(|out| frame::write_reset(id, ErrorCode::Protocol, out));
+        true
+    }
+
+    /// Handles whole frames at the head of `buf`: how many bytes that were.
+    pub fn read(&mut self, buf: &[u8]) -> Read<usize> {
+        let mut at = 0;
+        self.opened = 0;
+        if !self.greeted {
+            let seen = buf.get(..frame::PREFACE.len()).unwrap_or(buf);
+            if !frame::PREFACE.starts_with(seen) {
+                return broken(ErrorCode::Protocol, "invalid connection preface");
+            }
+            if seen.len() < frame::PREFACE.len() {
+                return Ok(0);
+            }
+            self.greeted = true;
+            at = seen.len();
+        }
+        while let Some(head) = FrameHead::read(buf.get(at..).unwrap_or_default()) {
+            if head.len > frame::MAX_PAYLOAD {
+                let text = format!("client sent frame with too large length {}", head.len);
+                return broken(ErrorCode::FrameSize, text);
+            }
+            let payload = at + frame::HEAD;
+            if head.kind == Kind::PushPromise {
+                return broken(ErrorCode::Protocol, "client sent PUSH_PROMISE frame");
+            }
+            let Some(payload) = buf.get(payload..payload + head.len) else { break };
+            self.frame(head, payload)?;
+            at += frame::HEAD + head.len;
+        }
+        self.total += at as u64;
+        if self.total / 8 > self.link.payload.get() + FLOOD {
+            return broken(ErrorCode::NoError, "http2 flood detected");
+        }
+        Ok(at)
+    }
+
+    fn frame(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        if let Some(block) = &self.block {
+            if head.kind != Kind::Continuation {
+                let text = "client sent inappropriate frame while CONTINUATION was expected";
+                return broken(ErrorCode::Protocol, text);
+            }
+            if head.stream != block.stream {
+                let text = "client sent CONTINUATION frame with incorrect identifier";
+                return broken(ErrorCode::Protocol, text);
+            }
+        }
+        match head.kind {
+            Kind::Data => self.data(head, payload),
+            Kind::Headers => self.headers(head, payload),
+            Kind::Continuation => self.continuation(head, payload),
+            Kind::Priority => self.priority(head, payload),
+            Kind::RstStream => self.rst_stream(head, payload),
+            Kind::Settings => self.settings(head, payload),
+            Kind::Ping => self.ping(head, payload),
+            Kind::Goaway => goaway(head),
+            Kind::WindowUpdate => self.window_update(head, payload),
+            Kind::PushPromise | Kind::Unknown(_) => Ok(()),
+        }
+    }
+}
+
+/// Bodies.
+impl Reader {
+    fn data(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        let data = unpadded(head, payload, "DATA")?;
+        if head.stream == 0 {
+            return broken(ErrorCode::Protocol, "client sent DATA frame with incorrect identifier");
+        }
+        self.count(head.len)?;
+        let Some(stream) = self.link.stream(head.stream) else {
+            return self.for_no_stream(head.stream, "DATA");
+        };
+        if stream.is_gone() {
+            return Ok(());
+        }
+        if head.len as i64 > stream.credit() {
+            self.log(format_args!(
+                "client violated flow control for stream {}: received DATA frame length {}, \
+                 available window {}",
+                head.stream,
+                head.len,
+                stream.credit()
+            ));
+            self.reset(&stream, ErrorCode::FlowControl);
+            return Ok(());
+        }
+        if stream.is_ended() {
+            self.log(format_args!("client sent DATA frame for half-closed stream {}", head.stream));
+            self.reset(&stream, ErrorCode::StreamClosed);
+            return Ok(());
+        }
+        stream.take(data, head.len, head.has(frame::END_STREAM));
+        let payload = &self.link.payload;
+        payload.set(payload.get() + data.len() as u64);
+        Ok(())
+    }
+
+    /// Bodies count for the connection, whoever reads them.
+    fn count(&mut self, len: usize) -> Read {
+        let len = len as u32;
+        let Some(left) = self.window.checked_sub(len) else {
+            let window = self.window;
+            return broken(
+                ErrorCode::FlowControl,
+                format!(
+                    "client violated connection flow control: received DATA frame length {len}, \
+                     available window {window}"
+                ),
+            );
+        };
+        self.window = left;
+        if left < frame::MAX_WINDOW / 4 {
+            let by = frame::MAX_WINDOW - left;
+            self.link.write(|out| frame::write_window_update(0, by, out));
+            self.window = frame::MAX_WINDOW;
+        }
+        Ok(())
+    }
+
+    /// A frame for a stream that does not live: it may have been on its way when this end gave the stream up.
+    fn for_no_stream(&mut self, id: u32, what: &str) -> Read {
+        if id > self.last {
+            let text = format!("client sent {what} frame for idle stream {id}");
+            return broken(ErrorCode::Protocol, text);
+        }
+        if id % 2 == 1 && !self.resets.contains(&id) {
+            self.note_reset(id);
+            self.link.write(|out| frame::write_reset(id, ErrorCode::StreamClosed, out));
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, stream: &Stream, code: ErrorCode) {
+        self.note_reset(stream.id);
+        stream.reset(code);
+    }
+
+    /// Frames for it may come for a while.
+    pub fn note_reset(&mut self, id: u32) {
+        if self.resets.len() >= RESETS {
+            self.resets.remove(0);
+        }
+        self.resets.push(id);
+    }
+}
+
+/// Heads.
+impl Reader {
+    fn headers(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        let mut block = unpadded(head, payload, "HEADERS")?;
+        let mut depends_on = None;
+        if head.has(frame::PRIORITY) {
+            let Ok((stream, rest)) = frame::dependency(block) else {
+                let text = format!("client sent HEADERS frame with incorrect length {}", head.len);
+                return broken(ErrorCode::FrameSize, text);
+            };
+            (block, depends_on) = (rest, Some(stream));
+        }
+        let ended = head.has(frame::END_STREAM);
+        let kind = match self.link.stream(head.stream) {
+            Some(stream) => self.trailers(head, &stream, ended)?,
+            None => self.open(head, depends_on, ended)?,
+        };
+        if head.has(frame::END_HEADERS) {
+            return self.whole_block(head.stream, kind, ended, block);
+        }
+        let bytes = block.to_vec();
+        self.block = Some(Block { stream: head.stream, ended, kind, bytes, framed: head.len });
+        Ok(())
+    }
+
+    /// A second head of a stream.
+    fn trailers(&mut self, head: FrameHead, stream: &Stream, ended: bool) -> Read<BlockKind> {
+        if stream.is_gone() {
+            return Ok(BlockKind::Refused);
+        }
+        if stream.is_ended() || !ended {
+            let code = if ended { ErrorCode::StreamClosed } else { ErrorCode::Protocol };
+            let last = self.last;
+            return broken(
+                code,
+                format!(
+                    "client sent HEADERS frame with incorrect identifier {}, the last was {last}",
+                    head.stream
+                ),
+            );
+        }
+        Ok(BlockKind::Trailers)
+    }
+
+    /// A new stream.
+    fn open(&mut self, head: FrameHead, depends_on: Option<u32>, ended: bool) -> Read<BlockKind> {
+        let id = head.stream;
+        if id.is_multiple_of(2) || id <= self.last {
+            let last = self.last;
+            let text = format!(
+                "client sent HEADERS frame with incorrect identifier {id}, the last was {last}"
+            );
+            return broken(ErrorCode::Protocol, text);
+        }
+        if depends_on == Some(id) {
+            let text =
+                format!("client sent HEADERS frame for stream {id} with incorrect dependency");
+            return broken(ErrorCode::Protocol, text);
+        }
+        if self.link.is_leaving() {
+            // Behind GOAWAY, which told the client to ask elsewhere.
+            return Ok(BlockKind::Refused);
+        }
+        self.last = id;
+        if id == self.late {
+            return Ok(BlockKind::Refused);
+        }
+        let conf = self.link.v2();
+        let most = conf.max_concurrent_streams;
+        self.opened += 1;
+        let early = !self.acknowledged && !ended;
+        if self.link.streams() as u64 >= most {
+            self.log(format_args!("concurrent streams exceeded {}", self.link.streams()));
+        } else if self.opened > 2 * most {
+            self.log(format_args!("client sent too many streams at once"));
+        } else if early && conf.body_preread_size < u64::from(frame::DEFAULT_WINDOW) {
+            let text = "client sent stream with data before settings were acknowledged";
+            self.log(format_args!("{text}"));
+        } else {
+            return Ok(BlockKind::Request);
+        }
+        self.refused += 1;
+        if self.refused > most.max(100) {
+            return broken(ErrorCode::NoError, "client sent too many refused streams");
+        }
+        self.note_reset(id);
+        self.link.write(|out| frame::write_reset(id, ErrorCode::RefusedStream, out));
+        Ok(BlockKind::Refused)
+    }
+
+    fn continuation(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        let most = self.link.server.conf.head_limits.total * 2 + BLOCK_SLACK;
+        let Some(block) = &mut self.block else {
+            return broken(ErrorCode::Protocol, "client sent unexpected CONTINUATION frame");
+        };
+        block.bytes.extend_from_slice(payload);
+        block.framed += frame::HEAD + payload.len();
+        if block.framed > most {
+            return broken(ErrorCode::EnhanceYourCalm, "client sent too large header");
+        }
+        if head.has(frame::END_HEADERS)
+            && let Some(block) = self.block.take()
+        {
+            return self.whole_block(block.stream, block.kind, block.ended, &block.bytes);
+        }
+        Ok(())
+    }
+
+    fn whole_block(&mut self, id: u32, kind: BlockKind, ended: bool, block: &[u8]) -> Read {
+        let link = &self.link;
+        let limits = &link.server.conf.head_limits;
+        let sizes = FieldLimits { field: limits.line, block: limits.total };
+        let mut scratch = link.worker.take_scratch();
+        let (parser, buf) = scratch.head();
+        let request = matches!(kind, BlockKind::Request);
+        let decoded = self.decoder.decode(block, sizes, |name, value| {
+            if request {
+                self.composer.field(name, value, limits, parser, buf);
+            }
+        });
+        if let Err(error) = decoded {
+            link.worker.give_scratch(scratch);
+            return broken(code_of(error), format!("client sent {error}"));
+        }
+        if !request {
+            link.worker.give_scratch(scratch);
+            if let (BlockKind::Trailers, Some(stream)) = (kind, link.stream(id)) {
+                stream.take(b"", 0, true);
+            }
+            return Ok(());
+        }
+        let verdict = self.composer.finish(ended, limits, parser, buf);
+        let len = block.len() as u64;
+        link.payload.set(link.payload.get() + len);
+        let credit = link.v2().body_preread_size.min(u64::from(frame::MAX_WINDOW)) as i64;
+        // Until the client knows our settings, it goes by the protocol's.
+        let credit =
+            if self.acknowledged { credit } else { credit.max(i64::from(frame::DEFAULT_WINDOW)) };
+        let stream = Stream::new(link.clone(), id, ended, credit);
+        link.add(stream.clone());
+        request::start(stream, Fields { scratch, verdict, len });
+        Ok(())
+    }
+}
+
+/// The rest.
+impl Reader {
+    fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        let Ok((depends_on, [])) = frame::dependency(payload) else {
+            let text = format!("client sent PRIORITY frame with incorrect length {}", head.len);
+            return broken(ErrorCode::FrameSize, text);
+        };
+        self.priorities += 1;
+        if self.priorities > 2 * self.link.v2().max_concurrent_streams.max(100) + self.total / 1024
+        {
+            return broken(ErrorCode::EnhanceYourCalm, "client sent too many PRIORITY frames");
+        }
+        if head.stream == 0 {
+            let text = "client sent PRIORITY frame with incorrect identifier";
+            return broken(ErrorCode::Protocol, text);
+        }
+        if depends_on == head.stream {
+            let text = format!(
+                "client sent PRIORITY frame for stream {} with incorrect dependency",
+                head.stream
+            );
+            return broken(ErrorCode::Protocol, text);
+        }
+        Ok(())
+    }
+
+    fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        let Some(code) = frame::word(payload) else {
+            let text = format!("client sent RST_STREAM frame with incorrect length {}", head.len);
+            return broken(ErrorCode::FrameSize, text);
+        };
+        if head.stream == 0 || head.stream > self.last {
+            let text = "client sent RST_STREAM frame with incorrect identifier";
+            return broken(ErrorCode::Protocol, text);
+        }
+        let Some(stream) = self.link.stream(head.stream) else { return Ok(()) };
+        self.note_reset(stream.id);
+        let id = stream.id;
+        match code {
+            8 => self.log(format_args!("client canceled stream {id}")),
+            2 => self.log(format_args!("client terminated stream {id} due to internal error")),
+            _ => self.log(format_args!("client terminated stream {id} with status {code}")),
+        }
+        stream.fail();
+        self.cancelled += 1;
+        // Work that is asked for and given up at once costs the client nothing.
+        let most = 2 * self.link.v2().max_concurrent_streams.max(100);
+        if self.cancelled > most + self.link.answers.get() {
+            return broken(ErrorCode::EnhanceYourCalm, "client canceled too many streams");
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        if head.stream != 0 {
+            let text = "client sent SETTINGS frame with incorrect identifier";
+            return broken(ErrorCode::Protocol, text);
+        }
+        if head.has(frame::ACK) {
+            if head.len != 0 {
+                let text = "client sent SETTINGS frame with the ACK flag and nonzero length";
+                return broken(ErrorCode::FrameSize, text);
+            }
+            self.acknowledged = true;
+            return Ok(());
+        }
+        if !head.len.is_multiple_of(6) {
+            let text = format!("client sent SETTINGS frame with incorrect length {}", head.len);
+            return broken(ErrorCode::FrameSize, text);
+        }
+        let mut window = None;
+        for setting in frame::settings(payload) {
+            let wrong = |name: &str, value: u32| {
+                format!("client sent SETTINGS frame with incorrect {name} value {value}")
+            };
+            match setting {
+                Setting::InitialWindowSize(size) if size > frame::MAX_WINDOW => {
+                    return broken(ErrorCode::FlowControl, wrong("INITIAL_WINDOW_SIZE", size));
+                }
+                Setting::InitialWindowSize(size) => window = Some(size),
+                Setting::MaxFrameSize(size) if !(16_384..1 << 24).contains(&size) => {
+                    return broken(ErrorCode::Protocol, wrong("MAX_FRAME_SIZE", size));
+                }
+                Setting::MaxFrameSize(size) => self.link.set_frame_size(size),
+                Setting::EnablePush(on) if on > 1 => {
+                    return broken(ErrorCode::Protocol, wrong("ENABLE_PUSH", on));
+                }
+                Setting::HeaderTableSize(_) => self.link.change_table(),
+                _ => {}
+            }
+        }
+        self.link.write(frame::write_settings_ack);
+        if let Some(size) = window {
+            self.link.set_initial_window(size);
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        if head.len != 8 {
+            let text = format!("client sent PING frame with incorrect length {}", head.len);
+            return broken(ErrorCode::FrameSize, text);
+        }
+        if head.stream != 0 {
+            let text = "client sent PING frame with incorrect identifier";
+            return broken(ErrorCode::Protocol, text);
+        }
+        if !head.has(frame::ACK) {
+            self.link.write(|out| frame::write_pong(payload, out));
+        }
+        Ok(())
+    }
+
+    fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        let Some(by) = frame::word(payload).map(|word| word & frame::MAX_WINDOW) else {
+            let text =
+                format!("client sent WINDOW_UPDATE frame with incorrect length {}", head.len);
+            return broken(ErrorCode::FrameSize, text);
+        };
+        if by == 0 {
+            let text = "client sent WINDOW_UPDATE frame with incorrect window increment 0";
+            return broken(ErrorCode::Protocol, text);
+        }
+        if head.stream > self.last {
+            return self.for_no_stream(head.stream, "WINDOW_UPDATE");
+        }
+        if head.stream > 0 {
+            if let Some(stream) = self.link.stream(head.stream)
+                && !stream.extend(i64::from(by))
+            {
+                self.log(format_args!(
+                    "client violated flow control for stream {}: received WINDOW_UPDATE frame \
+                     with window increment {by} not allowed",
+                    head.stream
+                ));
+                self.reset(&stream, ErrorCode::FlowControl);
+            }
+            return Ok(());
+        }
+        if self.link.extend(by) {
+            return Ok(());
+        }
+        broken(
+            ErrorCode::FlowControl,
+            format!(
+                "client violated connection flow control: received WINDOW_UPDATE frame with \
+                 window increment {by} not allowed"
+            ),
+        )
+    }
+
+    fn log(&self, text: std::fmt::Arguments<'_>) {
+        self.link.log(text);
+    }
+}
+
+fn goaway(head: FrameHead) -> Read {
+    if head.len < 8 {
+        let text = format!("client sent GOAWAY frame with incorrect length {}", head.len);
+        return broken(ErrorCode::FrameSize, text);
+    }
+    if head.stream != 0 {
+        let text = "client sent GOAWAY frame with incorrect identifier";
+        return broken(ErrorCode::Protocol, text);
+    }
+    Ok(())
+}
+
+fn unpadded<'a>(head: FrameHead, payload: &'a [u8], name: &str) -> Read<&'a [u8]> {
+    let text = format_args!("client sent padded {name} frame with incorrect length");
+    match frame::unpadded(head.flags, payload) {
+        Ok(data) => Ok(data),
+        Err(SizeError::Short) => broken(ErrorCode::FrameSize, format!("{text}: {}", head.len)),
+        Err(SizeError::Padding(padding)) => {
+            broken(ErrorCode::Protocol, format!("{text}: {}, padding: {padding}", head.len))
+        }
+    }
+}
+
+fn code_of(error: BlockError) -> ErrorCode {
+    match error {
+        BlockError::LargeField | BlockError::LargeBlock => ErrorCode::EnhanceYourCalm,
+        BlockError::EmptyName => ErrorCode::Protocol,
+        BlockError::Truncated => ErrorCode::FrameSize,
+        _ => ErrorCode::Compression,
+    }
+}

@@ -1,0 +1,113 @@
+//! A stream's request, from its head to its log line.
+
+use std::pin::pin;
+use std::rc::Rc;
+
+use weir_log::Level;
+use weir_metrics::Metric;
+use weir_proto::http1::ComposeError;
+use weir_proto::http2::frame::ErrorCode;
+
+use super::stream::Stream;
+use crate::connection;
+use crate::doing;
+use crate::modules::ssl;
+use crate::phases;
+use crate::request::{Request, Scratch};
+use crate::request_head;
+
+/// A head that was read.
+pub struct Fields {
+    /// The room that it stands in.
+    pub scratch: Scratch,
+    /// What is to be said of it.
+    pub verdict: Result<(), ComposeError>,
+    /// Bytes that it took.
+    pub len: u64,
+}
+
+/// Starts a stream's request.
+pub fn start(stream: Rc<Stream>, fields: Fields) {
+    let handle = stream.link.worker.handle.clone();
+    stream.link.worker.busy();
+    let running = Running(stream);
+    handle.spawn(async move { serve(running, fields).await });
+}
+
+/// The stream ends with its request, even by a panic.
+struct Running(Rc<Stream>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Stream { link, id, .. } = &*self.0;
+        link.remove(*id);
+        link.worker.idle();
+    }
+}
+
+async fn serve(running: Running, fields: Fields) {
+    let stream = &running.0;
+    let (conn, worker) = (stream.link.conn.clone(), stream.link.worker.clone());
+    conn.requests.set(conn.requests.get() + 1);
+    let Fields { scratch, verdict, len } = fields;
+    let mut r = Request::new(conn, worker.clone(), scratch);
+    r.h2 = Some(stream.clone());
+    r.pipelined = false;
+    let refused = accept(&mut r, verdict.as_ref().err(), len);
+    worker.metrics.add(Metric::Requests, 1);
+    worker.metrics.add(Metric::Writing, 1);
+    let (_, blocked) = {
+        let serving = pin!(async {
+            match refused.or_else(|| ssl::check(&mut r)) {
+                Some(status) => phases::refuse(&mut r, status).await,
+                None => phases::serve(&mut r).await,
+            }
+        });
+        doing::blocked(&worker, serving).await
+    };
+    r.blocked = blocked;
+    worker.metrics.sub(Metric::Writing, 1);
+    connection::log(&mut r);
+    end(stream, verdict.is_err());
+    r.h2 = None;
+    worker.give_scratch(r.into_scratch());
+}
+
+/// Takes over what the head says; the status, where it is refused.
+fn accept(r: &mut Request, fault: Option<&ComposeError>, len: u64) -> Option<u16> {
+    request_head::select_server(r);
+    request_head::accept(r);
+    r.request_length = len;
+    // All of a short body may have come with the head.
+    let ended = r.h2.as_ref().is_none_or(|stream| stream.is_drained());
+    r.body.starts_at(r.buf.len());
+    r.body.comes_by_stream(ended);
+    if let Some(fault) = fault {
+        let text = fault.reason(&r.buf);
+        r.log(Level::Info, format_args!("{text} while reading client request headers"));
+        r.body.never_linger();
+        return Some(fault.status());
+    }
+    if !r.conf().v2.enabled && !r.site.protocols(&r.conn).http2 {
+        let text = "client attempted to request the server name for which the negotiated \
+                    protocol is disabled";
+        r.log(Level::Info, format_args!("{text}"));
+        return Some(421);
+    }
+    None
+}
+
+/// Tells the client what it does not know yet of how the stream ended.
+fn end(stream: &Stream, malformed: bool) {
+    if stream.is_gone() {
+        return;
+    }
+    let code = match (stream.is_closed(), stream.is_ended()) {
+        (false, _) if stream.has_timed_out() => ErrorCode::Protocol,
+        (false, _) => ErrorCode::Internal,
+        (true, _) if malformed => ErrorCode::Protocol,
+        (true, false) => ErrorCode::NoError,
+        (true, true) => return,
+    };
+    stream.reset(code);
+}

@@ -1,0 +1,397 @@
+//! A connection's task: reads frames, sends what waits, and ends the connection.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use weir_engine::{Chain, Wake};
+use weir_log::Level;
+use weir_metrics::Metric;
+use weir_proto::http2::frame::{self, ErrorCode, Setting};
+
+use super::link::Link;
+use super::reader::{Broken, Reader};
+use crate::connection::Conn;
+use crate::worker::Worker;
+
+/// Room for one read: a whole frame of the largest size, and a little.
+const READ: usize = 20 * 1024;
+/// What is thrown away at once of what a client still sends when all is over.
+const LINGER_READ: usize = 4096;
+
+/// What the first bytes of a connection say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// HTTP/2.
+    Http2,
+    /// That may become HTTP/2.
+    Unclear,
+    /// Something else.
+    Other,
+}
+
+/// Looks at the first bytes of a connection without TLS.
+pub fn greeting(bytes: &[u8]) -> Greeting {
+    let seen = bytes.get(..frame::PREFACE.len()).unwrap_or(bytes);
+    if !frame::PREFACE.starts_with(seen) {
+        Greeting::Other
+    } else if seen.len() == frame::PREFACE.len() {
+        Greeting::Http2
+    } else {
+        Greeting::Unclear
+    }
+}
+
+/// Why a connection ends.
+enum End {
+    /// In order: the client is told, and may read what is on its way.
+    Done,
+    /// The client broke the protocol.
+    Broken(Broken),
+    /// Nobody is there to be told.
+    Lost,
+}
+
+impl From<Broken> for End {
+    fn from(broken: Broken) -> End {
+        End::Broken(broken)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Lost
+    }
+}
+
+/// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
+pub async fn serve(conn: Rc<Conn>, worker: Rc<Worker>, read: Vec<u8>) {
+    let link = Link::new(conn.clone(), worker.clone());
+    let registered = worker.register_link(&link);
+    conn.set_nodelay(&link.conf().core);
+    greet(&link);
+    let reader = Reader::new(link.clone());
+    let mut task = Task { link: link.clone(), reader, buf: read, sending: Chain::new() };
+    // From now on only streams count as work.
+    worker.idle();
+    let end = task.run().await;
+    task.finish(end).await;
+    worker.unregister_link(registered);
+    conn.stream.close_notify();
+    worker.ended(false);
+}
+
+fn greet(link: &Link) {
+    let v2 = link.v2();
+    let word = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let settings = [
+        Setting::MaxConcurrentStreams(word(v2.max_concurrent_streams)),
+        Setting::InitialWindowSize(word(v2.body_preread_size)),
+    ];
+    link.write(|out| {
+        frame::write_settings(&settings, out);
+        frame::write_window_update(0, frame::MAX_WINDOW - frame::DEFAULT_WINDOW, out);
+    });
+}
+
+struct Task {
+    link: Rc<Link>,
+    reader: Reader,
+    /// Read, and not understood yet.
+    buf: Vec<u8>,
+    /// On its way.
+    sending: Chain,
+}
+
+impl Task {
+    async fn run(&mut self) -> End {
+        let mut since = Since::default();
+        loop {
+            match self.turn(&mut since).await {
+                Ok(true) => {}
+                Ok(false) => return End::Done,
+                Err(end) => return end,
+            }
+        }
+    }
+
+    /// Understands what was read, sends what waits, and waits for more. False at the end.
+    async fn turn(&mut self, since: &mut Since) -> Result<bool, End> {
+        self.understand()?;
+        self.retire();
+        self.flush(since)?;
+        let link = self.link.clone();
+        let alone = link.streams() == 0 && self.sending.is_empty() && !link.has_out();
+        if alone && link.is_leaving() {
+            return Ok(false);
+        }
+        if self.reader.is_incomplete(&self.buf) {
+            since.incomplete.get_or_insert(link.worker.handle.now());
+        } else {
+            since.incomplete = None;
+        }
+        if alone && since.incomplete.is_none() {
+            return self.rest().await;
+        }
+        let deadline = since.deadline(&link);
+        link.conn.stream.set_deadline(deadline);
+        let readable = self.wait().await;
+        match readable {
+            Ok(true) => self.receive(),
+            Ok(false) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                link.log(format_args!("client timed out (110: Connection timed out)"));
+                if since.is_blocked(&link) {
+                    link.conn.timed_out(&link.conf().core);
+                    return Err(End::Lost);
+                }
+                since.incomplete = None;
+                if self.reader.time_out(&self.buf) {
+                    return Ok(true);
+                }
+                Err(End::Broken(Broken { code: ErrorCode::Protocol, text: String::new() }))
+            }
+            Err(_) => Err(End::Lost),
+        }
+    }
+
+    fn understand(&mut self) -> Result<(), Broken> {
+        if self.buf.is_empty() {
+            return Ok(());
+        }
+        let read = self.reader.read(&self.buf)?;
+        if read == self.buf.len() {
+            self.buf.clear();
+        } else {
+            self.buf.drain(..read);
+        }
+        self.count_requests();
+        Ok(())
+    }
+
+    /// `keepalive_requests`, `keepalive_time`, and the end of the worker: no new streams.
+    fn count_requests(&self) {
+        let (link, conn) = (&self.link, &self.link.conn);
+        if link.is_leaving() {
+            return;
+        }
+        let core = &link.conf().core;
+        let asked = conn.requests.get() + link.streams() as u64;
+        let age = link.worker.handle.now().saturating_duration_since(conn.started);
+        let over = asked > 0
+            && (core.keepalive_timeout.is_zero()
+                || asked >= core.keepalive_requests
+                || age > core.keepalive_time);
+        if over {
+            self.say_goodbye(ErrorCode::NoError);
+        }
+    }
+
+    fn say_goodbye(&self, code: ErrorCode) {
+        let last = self.reader.last();
+        self.link.write(|out| frame::write_goaway(last, code, out));
+        self.link.leave();
+    }
+
+    /// Hands to the socket what waits, as far as it takes it.
+    fn flush(&mut self, since: &mut Since) -> Result<(), End> {
+        let link = &self.link;
+        loop {
+            if self.sending.is_empty() {
+                let out = link.take_out();
+                if out.is_empty() {
+                    since.blocked = None;
+                    break;
+                }
+                self.sending.push(out);
+            }
+            let before = self.sending.len();
+            link.conn.stream.try_send(&mut self.sending)?;
+            if self.sending.len() < before {
+                since.blocked = None;
+            }
+            if !self.sending.is_empty() {
+                since.blocked.get_or_insert(link.worker.handle.now());
+                break;
+            }
+        }
+        link.set_backlog(usize::try_from(self.sending.len()).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    /// Waits for something to read (true), or to do.
+    async fn wait(&self) -> io::Result<bool> {
+        let (link, stream) = (&self.link, &self.link.conn.stream);
+        // Who does not read what it is sent is not read from.
+        let may_read = !link.is_full() || self.sending.is_empty();
+        let mut readable = pin!(stream.readable());
+        let mut writable = pin!(stream.writable());
+        poll_fn(|cx| {
+            if link.take_signal(cx) {
+                return Poll::Ready(Ok(false));
+            }
+            if !self.sending.is_empty()
+                && let Poll::Ready(result) = writable.as_mut().poll(cx)
+            {
+                return Poll::Ready(result.map(|()| false));
+            }
+            if may_read {
+                return readable.as_mut().poll(cx).map_ok(|()| true);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn receive(&mut self) -> Result<bool, End> {
+        let handle = &self.link.worker.handle;
+        if self.buf.capacity() == 0 {
+            self.buf = handle.take_buf(READ);
+        } else if self.buf.capacity() - self.buf.len() < READ / 2 {
+            self.buf.reserve(READ);
+        }
+        match self.link.conn.stream.try_recv(&mut self.buf)? {
+            Some(0) => {
+                if self.link.streams() > 0 || self.reader.is_incomplete(&self.buf) {
+                    self.link.log(format_args!("client prematurely closed connection"));
+                }
+                Err(End::Lost)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Nothing is to be done: waits without holding buffers, as a connection of HTTP/1 does between two requests.
+    async fn rest(&mut self) -> Result<bool, End> {
+        let link = self.link.clone();
+        let worker = &link.worker;
+        if self.buf.is_empty() {
+            worker.handle.give_buf(std::mem::take(&mut self.buf));
+        }
+        worker.metrics.add(Metric::Waiting, 1);
+        let timeout = link.conf().core.keepalive_timeout;
+        let mut resting = pin!(link.conn.stream.rest(timeout));
+        let woken = poll_fn(|cx| {
+            if link.take_signal(cx) {
+                return Poll::Ready(None);
+            }
+            resting.as_mut().poll(cx).map(Some)
+        })
+        .await;
+        worker.metrics.sub(Metric::Waiting, 1);
+        match woken {
+            None => Ok(true),
+            Some(Wake::Ready) => self.receive(),
+            Some(Wake::Deadline | Wake::Evicted | Wake::Shutdown) => Ok(false),
+        }
+    }
+
+    /// The worker ends: the client is told to go elsewhere.
+    fn retire(&self) {
+        if self.link.worker.retiring() && !self.link.is_leaving() {
+            self.say_goodbye(ErrorCode::NoError);
+        }
+    }
+
+    /// Tells the client, as far as there is one, and waits for the streams.
+    async fn finish(&mut self, end: End) {
+        let link = self.link.clone();
+        let code = match &end {
+            End::Done => Some(ErrorCode::NoError),
+            End::Broken(broken) => {
+                if !broken.text.is_empty() {
+                    link.log(format_args!("{}", broken.text));
+                }
+                Some(broken.code)
+            }
+            End::Lost => None,
+        };
+        if let Some(code) = code {
+            if !link.is_leaving() || code != ErrorCode::NoError {
+                self.say_goodbye(code);
+            }
+            link.fail();
+            let _ = self.flush(&mut Since::default());
+            self.linger().await;
+        }
+        link.fail();
+        poll_fn(|cx| {
+            while link.streams() > 0 {
+                if !link.take_signal(cx) {
+                    return Poll::Pending;
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Lets the client read what is on its way: a socket that is closed with unread bytes in it is reset.
+    async fn linger(&mut self) {
+        let (conn, handle) = (self.link.conn.clone(), self.link.worker.handle.clone());
+        let core = &self.link.conf().core;
+        if !self.sending.is_empty() || conn.stream.shutdown_write().is_err() {
+            return;
+        }
+        let end = handle.now() + core.lingering_time;
+        let mut buf = handle.take_buf(LINGER_READ);
+        loop {
+            conn.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
+            buf.clear();
+            let (result, back) = conn.stream.recv(buf).await;
+            buf = back;
+            if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
+                break;
+            }
+        }
+        handle.give_buf(buf);
+    }
+}
+
+/// Since when something is awaited of the client.
+#[derive(Default)]
+struct Since {
+    /// The greeting, or the rest of a frame or head.
+    incomplete: Option<Instant>,
+    /// That it reads.
+    blocked: Option<Instant>,
+}
+
+impl Since {
+    /// The client has not read for too long.
+    fn is_blocked(&self, link: &Link) -> bool {
+        let timeout = link.conf().core.send_timeout;
+        self.blocked.is_some_and(|at| at + timeout <= link.worker.handle.now())
+    }
+
+    fn deadline(&self, link: &Link) -> Option<Instant> {
+        let core = &link.conf().core;
+        let head = link.server.conf.client_header_timeout;
+        let sending = self.blocked.map(|at| at + core.send_timeout);
+        let reading = self.incomplete.map(|at| at + head);
+        match (sending, reading) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+impl Link {
+    /// Writes to the connection's error log.
+    pub fn log(&self, text: std::fmt::Arguments<'_>) {
+        let log = &self.conf().core.error_log;
+        if log.enabled(Level::Info) {
+            let (client, local) = (self.conn.peer.host(), self.conn.local());
+            log.write(
+                Level::Info,
+                Some(self.conn.number),
+                format_args!(
+                    "{text} while processing HTTP/2 connection, client: {client}, server: {local}"
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A stream: a request's way in and its answer's way out.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_engine::{Chain, Either, Segment, either};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+
+use super::link::Link;
+
+/// What a request that waits for its body lets the client send, at least.
+const READING: u32 = 256 * 1024;
+
+/// One stream of a connection.
+pub struct Stream {
+    /// The connection.
+    pub link: Rc<Link>,
+    /// Its number.
+    pub id: u32,
+    /// What may be sent of its body.
+    window: Cell<i64>,
+    /// What the client may send of its body.
+    credit: Cell<i64>,
+    /// What it has sent, and nobody has read.
+    incoming: RefCell<Vec<u8>>,
+    /// The client has sent all.
+    ended: Cell<bool>,
+    /// All was sent to the client.
+    closed: Cell<bool>,
+    /// It was reset by either side, or its connection is gone.
+    gone: Cell<bool>,
+    /// The client took too long.
+    timed_out: Cell<bool>,
+    /// This side has reset it.
+    reset: Cell<bool>,
+    /// It waits for the connection.
+    queued: Cell<bool>,
+    /// The connection has room for it now.
+    admitted: Cell<bool>,
+    reader: RefCell<Option<Waker>>,
+    writer: RefCell<Option<Waker>>,
+    watchers: RefCell<Vec<Waker>>,
+}
+
+impl Stream {
+    /// A new stream; `credit` is what the client may send.
+    pub fn new(link: Rc<Link>, id: u32, ended: bool, credit: i64) -> Rc<Stream> {
+        Rc::new(Stream {
+            id,
+            window: Cell::new(link.initial_window()),
+            credit: Cell::new(credit),
+            incoming: RefCell::default(),
+            ended: Cell::new(ended),
+            closed: Cell::new(false),
+            gone: Cell::new(false),
+            timed_out: Cell::new(false),
+            reset: Cell::new(false),
+            queued: Cell::new(false),
+            admitted: Cell::new(false),
+            reader: RefCell::default(),
+            writer: RefCell::default(),
+            watchers: RefCell::default(),
+            link,
+        })
+    }
+
+    /// The client has sent all.
+    pub fn is_ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    /// All was sent to the client.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// The client took too long to send, or to take.
+    pub fn has_timed_out(&self) -> bool {
+        self.timed_out.get()
+    }
+
+    /// Nobody hears what is said here.
+    pub fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// Waits until the client gives the stream up, or the connection ends.
+    pub async fn gone(&self) {
+        poll_fn(|cx| {
+            if self.gone.get() {
+                return Poll::Ready(());
+            }
+            let mut watchers = self.watchers.borrow_mut();
+            if !watchers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                watchers.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// The stream ends at once.
+    pub fn fail(&self) {
+        self.gone.set(true);
+        self.ended.set(true);
+        wake(&self.reader);
+        wake(&self.writer);
+        for waker in self.watchers.take() {
+            waker.wake();
+        }
+    }
+
+    /// Ends the stream at once, and tells the client why.
+    pub fn reset(&self, code: ErrorCode) {
+        if !self.gone.get() && !self.reset.replace(true) {
+            self.link.write(|out| frame::write_reset(self.id, code, out));
+        }
+        self.fail();
+    }
+}
+
+/// What comes.
+impl Stream {
+    /// What the client may send still.
+    pub fn credit(&self) -> i64 {
+        self.credit.get()
+    }
+
+    /// Takes a piece of the body; `last` marks its end.
+    pub fn take(&self, data: &[u8], framed: usize, last: bool) {
+        self.credit.set(self.credit.get() - framed as i64);
+        self.incoming.borrow_mut().extend_from_slice(data);
+        if last {
+            self.ended.set(true);
+        }
+        if !data.is_empty() || last {
+            wake(&self.reader);
+        }
+    }
+
+    /// All of the body was read, or it was given up.
+    pub fn is_drained(&self) -> bool {
+        self.ended.get() && self.incoming.borrow().is_empty()
+    }
+
+    /// Something is there to be received, or nothing more will come.
+    pub fn has_incoming(&self) -> bool {
+        self.ended.get() || !self.incoming.borrow().is_empty()
+    }
+
+    /// Receives what is there, or waits for it; 0 at the end. Lets the client send on, `window` bytes at least.
+    pub async fn receive(
+        &self,
+        buf: &mut Vec<u8>,
+        window: u64,
+        timeout: Duration,
+    ) -> io::Result<usize> {
+        self.readable(window, timeout).await;
+        if self.timed_out.get() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if self.gone.get() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        let mut incoming = self.incoming.borrow_mut();
+        let received = incoming.len();
+        buf.append(&mut incoming);
+        Ok(received)
+    }
+
+    /// Waits until there is something to receive, or until the client has taken too long.
+    pub async fn readable(&self, window: u64, timeout: Duration) {
+        if self.has_incoming() || self.timed_out.get() {
+            return;
+        }
+        self.invite(window);
+        let sleep = self.link.worker.handle.sleep(timeout);
+        if let Either::Right(()) = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await {
+            self.timed_out.set(true);
+        }
+    }
+
+    fn poll_incoming(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.has_incoming() {
+            return Poll::Ready(());
+        }
+        wait(&self.reader, cx);
+        Poll::Pending
+    }
+
+    /// All that came was read: the client may send on.
+    fn invite(&self, window: u64) {
+        let window = i64::from(u32::try_from(window).unwrap_or(frame::MAX_WINDOW).max(READING));
+        let window = window.min(i64::from(frame::MAX_WINDOW));
+        let credit = self.credit.get();
+        if credit <= window / 2 {
+            let by = (window - credit) as u32;
+            self.credit.set(window);
+            self.link.write(|out| frame::write_window_update(self.id, by, out));
+        }
+    }
+}
+
+/// What goes.
+impl Stream {
+    /// The client takes so much more, or less. False if that is more than a window may be.
+    pub fn extend(&self, by: i64) -> bool {
+        let window = self.window.get() + by;
+        self.window.set(window);
+        if window > 0 && !self.queued.get() {
+            wake(&self.writer);
+        }
+        window <= i64::from(frame::MAX_WINDOW)
+    }
+
+    /// The connection has room for it.
+    pub fn admit(&self) {
+        self.queued.set(false);
+        self.admitted.set(true);
+        wake(&self.writer);
+    }
+
+    /// Sends a head: whole frames.
+    pub fn send_head(&self, frames: &[u8], last: bool) -> io::Result<()> {
+        if self.gone.get() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if last {
+            self.closed.set(true);
+        }
+        self.link.write(|out| out.extend_from_slice(frames));
+        Ok(())
+    }
+
+    /// Sends pieces of memory as a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the
+    /// client, or the connection, takes no more. The answer is the number of bytes sent, framing and all.
+    pub async fn send(
+        self: &Rc<Self>,
+        chain: &mut Chain,
+        last: bool,
+        chunk: usize,
+        timeout: Duration,
+    ) -> io::Result<u64> {
+        let mut sent = 0;
+        loop {
+            if self.gone.get() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            if chain.is_empty() && (!last || self.closed.get()) {
+                self.admitted.set(false);
+                return Ok(sent);
+            }
+            if !chain.is_empty() && !self.may_send() {
+                let sleep = self.link.worker.handle.sleep(timeout);
+                let room = poll_fn(|cx| self.poll_room(cx));
+                if let Either::Right(()) = either(room, sleep).await {
+                    self.timed_out.set(true);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                continue;
+            }
+            sent += self.send_frame(chain, last, chunk);
+        }
+    }
+
+    fn may_send(&self) -> bool {
+        let link = &self.link;
+        let turn = self.admitted.get() || !link.is_contested();
+        turn && self.window.get() > 0 && link.window() > 0 && !link.is_full()
+    }
+
+    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+        if self.gone.get() || self.may_send() {
+            return Poll::Ready(());
+        }
+        wait(&self.writer, cx);
+        // Who waits for its own window does not hold a place among those who wait for the connection.
+        if self.window.get() > 0 && !self.queued.replace(true) {
+            self.admitted.set(false);
+            self.link.enqueue(self.clone());
+        }
+        Poll::Pending
+    }
+
+    fn send_frame(&self, chain: &mut Chain, last: bool, chunk: usize) -> u64 {
+        let link = &self.link;
+        let window = self.window.get().min(link.window()).max(0);
+        let most = chunk.min(link.frame_size()).min(usize::try_from(window).unwrap_or(0));
+        let mut len = 0;
+        link.write(|out| {
+            let at = frame::leave_head(out);
+            let start = out.len();
+            gather(chain, most, out);
+            len = out.len() - start;
+            let end = last && chain.is_empty();
+            let flags = if end { frame::END_STREAM } else { 0 };
+            self.closed.set(end);
+            let head = FrameHead { len, kind: Kind::Data, flags, stream: self.id };
+            frame::put_head(out, at, head);
+        });
+        self.window.set(self.window.get() - len as i64);
+        link.spend(len as i64);
+        (len + frame::HEAD) as u64
+    }
+}
+
+/// Moves at most so much memory from the head of a chain.
+fn gather(chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
+    let mut left = most;
+    while left > 0 {
+        let Some(memory) = chain.front().and_then(Segment::memory) else { return };
+        let now = memory.get(..left).unwrap_or(memory);
+        let len = now.len();
+        out.extend_from_slice(now);
+        left -= len;
+        chain.advance(len as u64);
+    }
+}
+
+fn wake(waker: &RefCell<Option<Waker>>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
+    let mut place = place.borrow_mut();
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *place = Some(cx.waker().clone());
+    }
+}

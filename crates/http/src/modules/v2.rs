@@ -1,0 +1,154 @@
+//! Settings of HTTP/2; what they are for is in `crate::http2`. nginx: ngx_http_v2_module.
+
+use weir_conf::{Directive as Line, Error};
+use weir_proto::http2::frame::MAX_WINDOW;
+
+use crate::modules::{Module, Settings};
+use crate::scope::{Directive, Scope, Set, setting};
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// `http2`
+    pub enabled: bool,
+    /// `http2_max_concurrent_streams`
+    pub max_concurrent_streams: u64,
+    /// `http2_body_preread_size`
+    pub body_preread_size: u64,
+    /// `http2_chunk_size`
+    pub chunk_size: u64,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            enabled: false,
+            max_concurrent_streams: 128,
+            body_preread_size: 64 * 1024,
+            chunk_size: 8 * 1024,
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!("http2", v2.enabled, |d: &Line| d.flag(), "Speaks HTTP/2 to clients that ask for it."),
+    setting!(
+        "http2_max_concurrent_streams",
+        v2.max_concurrent_streams,
+        |d: &Line| d.number(),
+        "How many requests of a connection are served at once; more are refused."
+    ),
+    setting!(
+        "http2_body_preread_size",
+        v2.body_preread_size,
+        preread_size,
+        "How much of a body a client may send before anybody reads it."
+    ),
+    setting!(
+        "http2_chunk_size",
+        v2.chunk_size,
+        chunk_size,
+        "The largest frames that bodies are sent in; other streams get their turn between them."
+    ),
+    Directive {
+        name: "http2_recv_buffer_size",
+        help: "Accepted: weir reads into buffers of its loop, of a size of its own.",
+        set: Set::Simple(recv_buffer_size),
+    },
+    Directive {
+        name: "http2_pool_size",
+        help: "Accepted: weir allocates what it needs.",
+        set: Set::Simple(pool_size),
+    },
+    Directive {
+        name: "http2_streams_index_size",
+        help: "Accepted: weir sizes its tables itself.",
+        set: Set::Simple(streams_index_size),
+    },
+    obsolete("http2_idle_timeout", "Obsolete: `keepalive_timeout` is used."),
+    obsolete("http2_max_concurrent_pushes", "Obsolete: there is no server push any more."),
+    obsolete("http2_max_field_size", "Obsolete: `large_client_header_buffers` is used."),
+    obsolete("http2_max_header_size", "Obsolete: `large_client_header_buffers` is used."),
+    obsolete("http2_max_requests", "Obsolete: `keepalive_requests` is used."),
+    obsolete("http2_push", "Obsolete: there is no server push any more."),
+    obsolete("http2_push_preload", "Obsolete: there is no server push any more."),
+    obsolete("http2_recv_timeout", "Obsolete: `client_header_timeout` is used."),
+];
+
+/// The module.
+pub const MODULE: Module = Module {
+    name: "http_v2",
+    directives: DIRECTIVES,
+    init: |setup| {
+        setup.variables.define("http2", |r, out| {
+            if r.h2.is_some() {
+                out.extend_from_slice(if r.conn.stream.is_tls() { b"h2" } else { b"h2c" });
+            }
+            true
+        });
+    },
+};
+
+/// A directive that nginx has given up: a warning says what is used instead.
+const fn obsolete(name: &'static str, help: &'static str) -> Directive {
+    Directive { name, help, set: Set::Simple(warn) }
+}
+
+fn warn(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let name = d.name.lossy();
+    let instead = match &*name {
+        "http2_idle_timeout" => Some("keepalive_timeout"),
+        "http2_max_field_size" | "http2_max_header_size" => Some("large_client_header_buffers"),
+        "http2_max_requests" => Some("keepalive_requests"),
+        "http2_recv_timeout" => Some("client_header_timeout"),
+        _ => None,
+    };
+    let text = format!("the \"{name}\" directive is obsolete");
+    s.setup.warnings.push(d.warning(match instead {
+        Some(other) => format!("{text}, use the \"{other}\" directive instead"),
+        None => format!("{text}, ignored"),
+    }));
+    Ok(())
+}
+
+fn preread_size(d: &Line) -> Result<u64, Error> {
+    let size = d.size()?;
+    if size > u64::from(MAX_WINDOW) {
+        return Err(d.error(format!("the maximum body preread buffer size is {MAX_WINDOW}")));
+    }
+    Ok(size)
+}
+
+fn chunk_size(d: &Line) -> Result<u64, Error> {
+    match d.size()? {
+        0 => Err(d.error("the http2 chunk size cannot be zero")),
+        size => Ok(size),
+    }
+}
+
+fn recv_buffer_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    if d.size()? <= 16 {
+        return Err(d.problem("value is too small"));
+    }
+    Ok(())
+}
+
+fn pool_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let size = d.size()?;
+    if size < 112 {
+        return Err(d.error("the pool size must be no less than 112"));
+    }
+    if !size.is_multiple_of(16) {
+        return Err(d.error("the pool size must be a multiple of 16"));
+    }
+    Ok(())
+}
+
+fn streams_index_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    if d.number()?.is_power_of_two() { Ok(()) } else { Err(d.problem("must be a power of two")) }
+}

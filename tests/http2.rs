@@ -1,0 +1,477 @@
+//! HTTP/2 to clients, spoken frame by frame. What other programs make of it: nginx's own suite, h2spec.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
+use weir_testkit::{Dir, PATIENCE, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with `inside` in its block.
+fn start(inside: &str) -> Server {
+    start_in(Dir::new(), inside)
+}
+
+fn start_in(dir: Dir, inside: &str) -> Server {
+    Server::start_in(dir, WEIR, &conf(inside))
+}
+
+fn conf(inside: &str) -> String {
+    format!(
+        "user root; events {{ }}
+         http {{ server {{ listen 127.0.0.1:%%PORT%%; http2 on; {inside} }} }}"
+    )
+}
+
+/// A connection over HTTP/2.
+struct Client {
+    stream: TcpStream,
+    decoder: Decoder,
+    last: u32,
+    /// Frames are read, and windows given, as long as nobody says otherwise.
+    gives_windows: bool,
+    ended: HashMap<u32, Answer>,
+    settings: Vec<Setting>,
+}
+
+/// What came of a stream.
+#[derive(Debug, Default)]
+struct Answer {
+    heads: Vec<Vec<(String, String)>>,
+    body: Vec<u8>,
+    reset: Option<u32>,
+    ended: bool,
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> Option<&str> {
+        let of = |head: &'_ Vec<(String, String)>| head.iter().position(|(n, _)| n == name);
+        let head = self.heads.first()?;
+        of(head).map(|at| head[at].1.as_str())
+    }
+
+    fn status(&self) -> &str {
+        self.field(":status").unwrap_or_default()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A frame that is not of a stream's answer.
+#[derive(Debug, PartialEq)]
+enum Event {
+    Stream(u32),
+    Goaway(u32),
+    Pong(Vec<u8>),
+    Other,
+    Closed,
+}
+
+impl Client {
+    fn connect(server: &Server) -> Client {
+        let mut client = Client::bare(server);
+        client.write(|out| {
+            out.extend_from_slice(frame::PREFACE);
+            frame::write_settings(&[], out);
+        });
+        client
+    }
+
+    /// One that has not greeted.
+    fn bare(server: &Server) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client {
+            stream,
+            decoder: Decoder::default(),
+            last: 0,
+            gives_windows: true,
+            ended: HashMap::new(),
+            settings: Vec::new(),
+        }
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut out = Vec::new();
+        write(&mut out);
+        self.stream.write_all(&out).unwrap();
+    }
+
+    fn get(&mut self, path: &str) -> u32 {
+        self.ask("GET", path, &[], true)
+    }
+
+    /// Opens a stream.
+    fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], ended: bool) -> u32 {
+        let mut out = Vec::new();
+        let id = self.request(method, path, fields, ended, &mut out);
+        self.stream.write_all(&out).unwrap();
+        id
+    }
+
+    fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        ended: bool,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let id = if self.last == 0 { 1 } else { self.last + 2 };
+        self.last = id;
+        let begin = frame::leave_head(out);
+        let pseudo = [
+            (":method", method),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "localhost"),
+        ];
+        for (name, value) in pseudo.iter().chain(fields) {
+            hpack::field(name.as_bytes(), value.as_bytes(), out);
+        }
+        let flags = if ended { frame::END_STREAM } else { 0 };
+        frame::finish_headers(out, begin, id, flags, frame::MAX_PAYLOAD);
+        id
+    }
+
+    fn data(&mut self, stream: u32, data: &[u8], ended: bool) {
+        let flags = if ended { frame::END_STREAM } else { 0 };
+        self.write(|out| {
+            FrameHead { len: data.len(), kind: Kind::Data, flags, stream }.write(out);
+            out.extend_from_slice(data);
+        });
+    }
+
+    /// Reads one frame.
+    fn event(&mut self) -> Event {
+        let mut head = [0; frame::HEAD];
+        if self.stream.read_exact(&mut head).is_err() {
+            return Event::Closed;
+        }
+        let head = FrameHead::read(&head).unwrap();
+        let mut payload = vec![0; head.len];
+        self.stream.read_exact(&mut payload).unwrap();
+        match head.kind {
+            Kind::Headers | Kind::Data | Kind::RstStream => self.of_stream(head, &payload),
+            Kind::Goaway => Event::Goaway(frame::word(&payload[4..8]).unwrap()),
+            Kind::Ping => Event::Pong(payload),
+            Kind::Settings if !head.has(frame::ACK) => {
+                self.settings = frame::settings(&payload).collect();
+                self.write(frame::write_settings_ack);
+                Event::Other
+            }
+            _ => Event::Other,
+        }
+    }
+
+    fn of_stream(&mut self, head: FrameHead, payload: &[u8]) -> Event {
+        let answer = self.ended.entry(head.stream).or_default();
+        match head.kind {
+            Kind::Data => {
+                answer.body.extend_from_slice(payload);
+                answer.ended |= head.has(frame::END_STREAM);
+                if self.gives_windows && !payload.is_empty() {
+                    let len = payload.len() as u32;
+                    self.write(|out| {
+                        frame::write_window_update(0, len, out);
+                        frame::write_window_update(head.stream, len, out);
+                    });
+                }
+            }
+            Kind::RstStream => {
+                answer.reset = frame::word(payload);
+                answer.ended = true;
+            }
+            _ => {
+                assert!(head.has(frame::END_HEADERS));
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let mut fields = Vec::new();
+                let limits = FieldLimits { field: 1 << 16, block: 1 << 18 };
+                let take = |n: &[u8], v: &[u8]| fields.push((text(n), text(v)));
+                self.decoder.decode(payload, limits, take).unwrap();
+                answer.heads.push(fields);
+                answer.ended |= head.has(frame::END_STREAM);
+            }
+        }
+        Event::Stream(head.stream)
+    }
+
+    /// Reads until a stream has ended.
+    fn answer(&mut self, stream: u32) -> Answer {
+        while !self.ended.get(&stream).is_some_and(|answer| answer.ended) {
+            let event = self.event();
+            assert_ne!(event, Event::Closed, "closed before stream {stream} ended");
+        }
+        self.ended.remove(&stream).unwrap()
+    }
+
+    /// Reads until the server takes its leave.
+    fn goaway(&mut self) -> u32 {
+        loop {
+            match self.event() {
+                Event::Goaway(code) => return code,
+                Event::Closed => panic!("closed without GOAWAY"),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads until the connection is closed.
+    fn closed(&mut self) {
+        while self.event() != Event::Closed {}
+    }
+}
+
+#[test]
+fn a_request_is_a_request() {
+    let server = start(
+        "location / { return 200 \"$http2 $server_protocol $request_method $host $args\"; }
+         location /gone { return 404; }",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.get("/a%20b?x=1");
+    let answer = client.answer(id);
+    assert_eq!(answer.status(), "200");
+    assert_eq!(answer.text(), "h2c HTTP/2.0 GET localhost x=1");
+    assert_eq!(answer.field("content-length"), Some("30"));
+    assert_eq!(answer.field("server"), Some("weir/0.1.0"));
+    assert_eq!(answer.field("connection"), None);
+    let id = client.get("/gone");
+    let answer = client.answer(id);
+    assert_eq!(answer.status(), "404");
+    assert!(answer.text().contains("404 Not Found"));
+    // HTTP/1 is spoken on the same port.
+    assert_eq!(server.get("/").body(), " HTTP/1.1 GET localhost ");
+}
+
+#[test]
+fn many_streams_share_a_connection_and_its_windows() {
+    let dir = Dir::new();
+    let big: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+    dir.write("html/big", &big);
+    let server = start_in(dir, "root html;");
+    let mut client = Client::connect(&server);
+    let ids: Vec<u32> = (0..20).map(|_| client.get("/big")).collect();
+    for id in ids {
+        let answer = client.answer(id);
+        assert_eq!(answer.status(), "200");
+        assert!(answer.body == big, "stream {id} has other bytes");
+    }
+}
+
+#[test]
+fn a_slow_reader_gets_no_more_than_its_window() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 200_000]);
+    let server = start_in(dir, "root html; location = /small { return 200 small; }");
+    let mut client = Client::connect(&server);
+    client.gives_windows = false;
+    client.write(|out| frame::write_window_update(0, 1 << 20, out));
+    let big = client.get("/big");
+    let small = client.get("/small");
+    // The stream that waits for its window does not hold the other one up.
+    assert_eq!(client.answer(small).text(), "small");
+    client.write(|out| frame::write_window_update(big, 1, out));
+    while client.ended.get(&big).is_none_or(|answer| answer.body.len() < 65_536) {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    client.write(|out| frame::write_window_update(big, 200_000, out));
+    assert_eq!(client.answer(big).body.len(), 200_000);
+}
+
+#[test]
+fn bodies_come_with_and_without_a_length() {
+    let server = start("location / { root %%DIR%%; dav_methods PUT; client_max_body_size 1m; }");
+    let mut client = Client::connect(&server);
+    let body = vec![b'b'; 20_000];
+    let len = body.len().to_string();
+    let id = client.ask("PUT", "/known", &[("content-length", &len)], false);
+    client.data(id, &body[..10_000], false);
+    client.data(id, &body[10_000..], true);
+    assert_eq!(client.answer(id).status(), "201");
+    let id = client.ask("PUT", "/unknown", &[], false);
+    client.data(id, &body[..10_000], false);
+    client.data(id, &body[10_000..], false);
+    client.data(id, b"", true);
+    assert_eq!(client.answer(id).status(), "201");
+    for name in ["known", "unknown"] {
+        assert!(server.dir().read(name).into_bytes() == body, "{name}");
+    }
+    // Less, or more, than was announced.
+    for data in [&b"abc"[..], b"abcdef"] {
+        let id = client.ask("PUT", "/other", &[("content-length", "4")], false);
+        client.data(id, data, true);
+        assert_eq!(client.answer(id).status(), "400");
+    }
+}
+
+#[test]
+fn trailers_follow_the_body() {
+    let server = start("location / { add_trailer X-Sum $status; return 200 body; }");
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    let answer = client.answer(id);
+    assert_eq!(answer.text(), "body");
+    assert_eq!(answer.heads[1], [("x-sum".to_owned(), "200".to_owned())]);
+}
+
+#[test]
+fn heads_that_are_wrong_are_refused_one_by_one() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    for field in [("X-Upper", "x"), ("connection", "close"), (":path", "/late"), ("te", "gzip")] {
+        // The encoder folds names: an upper-case one is written by hand.
+        let mut out = Vec::new();
+        let id = client.request("GET", "/", &[], true, &mut out);
+        let mut block = out.split_off(frame::HEAD);
+        block.extend_from_slice(&[0, field.0.len() as u8]);
+        block.extend_from_slice(field.0.as_bytes());
+        block.push(field.1.len() as u8);
+        block.extend_from_slice(field.1.as_bytes());
+        client.write(|out| {
+            let begin = frame::leave_head(out);
+            out.extend_from_slice(&block);
+            frame::finish_headers(out, begin, id, frame::END_STREAM, frame::MAX_PAYLOAD);
+        });
+        assert_eq!(client.answer(id).status(), "400", "{field:?}");
+    }
+    let id = client.get("/");
+    assert_eq!(client.answer(id).status(), "200");
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused() {
+    let server =
+        start("http2_max_concurrent_streams 2; location / { limit_rate 1; return 200 xy; }");
+    let mut client = Client::connect(&server);
+    let _held: Vec<u32> = (0..2).map(|_| client.ask("POST", "/", &[], false)).collect();
+    while !client.settings.contains(&Setting::MaxConcurrentStreams(2)) {
+        client.event();
+    }
+    let more = client.ask("POST", "/", &[], false);
+    let refused = client.answer(more);
+    assert_eq!(refused.reset, Some(ErrorCode::RefusedStream as u32));
+}
+
+#[test]
+fn a_flood_of_cancelled_streams_ends_the_connection() {
+    let server = start("location / { proxy_pass http://127.0.0.1:%%PORT1%%; }");
+    // Accepts, and never answers.
+    let _silent = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
+    let mut client = Client::connect(&server);
+    // In portions: more at once would be refused for another reason.
+    for _ in 0..20 {
+        let mut out = Vec::new();
+        for _ in 0..50 {
+            let id = client.request("GET", "/", &[], true, &mut out);
+            frame::write_reset(id, ErrorCode::Cancel, &mut out);
+        }
+        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(&mut out);
+        out.extend_from_slice(&[0; 8]);
+        client.stream.write_all(&out).unwrap();
+        loop {
+            match client.event() {
+                Event::Pong(_) => break,
+                Event::Goaway(code) => {
+                    return assert_eq!(code, ErrorCode::EnhanceYourCalm as u32);
+                }
+                Event::Closed => panic!("closed without GOAWAY"),
+                _ => {}
+            }
+        }
+    }
+    panic!("a thousand cancelled streams were taken");
+}
+
+#[test]
+fn endless_heads_end_the_connection() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    let mut out = Vec::new();
+    FrameHead { len: 1, kind: Kind::Headers, flags: 0, stream: 1 }.write(&mut out);
+    out.push(0x82);
+    for _ in 0..20_000 {
+        FrameHead { len: 0, kind: Kind::Continuation, flags: 0, stream: 1 }.write(&mut out);
+    }
+    let _ = client.stream.write_all(&out);
+    assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
+}
+
+#[test]
+fn a_head_that_unfolds_to_more_than_the_limit_ends_the_connection() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    let value = "v".repeat(4000);
+    let mut block = Vec::new();
+    // One field goes into the table, and is named again and again.
+    block.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
+    block.extend_from_slice(value.as_bytes());
+    block.extend_from_slice(&[0xbe; 1000]);
+    client.write(|out| {
+        let begin = frame::leave_head(out);
+        out.extend_from_slice(&block);
+        frame::finish_headers(out, begin, 1, frame::END_STREAM, frame::MAX_PAYLOAD);
+    });
+    assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
+}
+
+#[test]
+fn requests_are_counted_and_the_last_one_is_answered() {
+    let server = start("keepalive_requests 3; return 200 $connection_requests;");
+    let mut client = Client::connect(&server);
+    for n in 1..=3 {
+        let id = client.get("/");
+        assert_eq!(client.answer(id).text(), n.to_string());
+    }
+    client.closed();
+}
+
+#[test]
+fn a_reload_says_goodbye_and_answers_what_was_asked() {
+    let server = start(
+        "location / { return 200 old; }
+         location = /slow { limit_rate 10; return 200 'twenty bytes of text'; }",
+    );
+    let mut idle = Client::connect(&server);
+    let id = idle.get("/");
+    assert_eq!(idle.answer(id).text(), "old");
+    let mut busy = Client::connect(&server);
+    let slow = busy.get("/slow");
+    while !busy.ended.contains_key(&slow) {
+        busy.event();
+    }
+    server.configure(&conf("return 200 new;"));
+    assert!(server.command(&["-s", "reload"]).status.success());
+    assert_eq!(idle.goaway(), ErrorCode::NoError as u32);
+    idle.closed();
+    assert_eq!(busy.answer(slow).text(), "twenty bytes of text");
+    busy.closed();
+}
+
+#[test]
+fn pings_are_answered_and_bad_greetings_are_not() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    client.write(|out| {
+        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+        out.extend_from_slice(b"are you?");
+    });
+    loop {
+        match client.event() {
+            Event::Pong(payload) => break assert_eq!(payload, b"are you?"),
+            Event::Closed => panic!("closed"),
+            _ => {}
+        }
+    }
+    let mut client = Client::bare(&server);
+    client.write(|out| {
+        out.extend_from_slice(frame::PREFACE);
+        FrameHead { len: 0, kind: Kind::Data, flags: 0, stream: 0 }.write(out);
+    });
+    assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
+}
