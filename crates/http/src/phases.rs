@@ -218,6 +218,9 @@ async fn each(r: &mut Request, phase: &'static str, handlers: &'static [Handler]
     if handlers.is_empty() {
         return None;
     }
+    if r.site.variables.asks_realpath {
+        Box::pin(crate::files::realpath::prepare(r)).await;
+    }
     doing::note(phase, r);
     for handler in handlers {
         // Most answer at once, and need no future around them.
@@ -310,6 +313,9 @@ async fn unauthorized(r: &mut Request) -> Step {
 const CONTENT: &str = "the content phase";
 
 async fn content(r: &mut Request) -> Step {
+    if r.site.variables.asks_realpath {
+        Box::pin(crate::files::realpath::prepare(r)).await;
+    }
     doing::note(CONTENT, r);
     if let Some(handler) = r.conf().core.handler {
         match handler.call(r, CONTENT).await {

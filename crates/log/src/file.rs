@@ -12,6 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_sys::descriptor;
 
+use crate::later::{self, Output, Queue};
+
 /// What a pipe takes at once, without another writer's bytes in between. pipe(7): PIPE_BUF.
 const PIPE: usize = 4096;
 
@@ -20,6 +22,7 @@ const PIPE: usize = 4096;
 pub struct LogFile {
     path: PathBuf,
     file: File,
+    queue: Queue,
     /// Second in which the disk was last found full; nothing is written during it.
     full: AtomicU64,
 }
@@ -27,7 +30,8 @@ pub struct LogFile {
 impl LogFile {
     /// Opens `path` for appending, creating it with mode 0644.
     pub fn open(path: &Path) -> io::Result<LogFile> {
-        Ok(LogFile { path: path.to_owned(), file: open(path)?, full: AtomicU64::new(0) })
+        let (file, queue) = (open(path)?, Queue::default());
+        Ok(LogFile { path: path.to_owned(), file, queue, full: AtomicU64::new(0) })
     }
 
     /// The path that [`LogFile::reopen`] opens anew.
@@ -35,15 +39,10 @@ impl LogFile {
         &self.path
     }
 
-    /// Appends `bytes` with one `write(2)`; a failure has no better place to be reported.
-    pub fn write(&self, bytes: &[u8]) {
-        let full = self.full.load(Ordering::Relaxed);
-        if full != 0 && full == second() {
-            return;
-        }
-        if let Err(rustix::io::Errno::NOSPC) = rustix::io::write(&self.file, bytes) {
-            self.full.store(second(), Ordering::Relaxed);
-        }
+    /// Appends a line with one `write(2)`, or has it appended where this thread must not wait
+    /// ([`crate::never_wait`]). A failure has no better place to be reported.
+    pub fn write(self: &Arc<Self>, line: &[u8]) {
+        later::write(self, line);
     }
 
     /// Appends whole lines, and says if that failed. Where others write too, no line is torn: a file takes all
@@ -72,13 +71,15 @@ impl LogFile {
     }
 
     /// Opens the path anew behind the same descriptor number, so that every holder goes on
-    /// with the new file. `owner` gets the file when it is not theirs yet.
+    /// with the new file. `owner` gets the file when it is not theirs yet. Lines that wait go to the old one.
     pub fn reopen(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
-        let fresh = open(&self.path)?;
-        if let Some((uid, _)) = owner {
-            give(&fresh, uid)?;
-        }
-        descriptor::replace(self.file.as_fd(), fresh.into())
+        self.queue.alone(self, || {
+            let fresh = open(&self.path)?;
+            if let Some((uid, _)) = owner {
+                give(&fresh, uid)?;
+            }
+            descriptor::replace(self.file.as_fd(), fresh.into())
+        })
     }
 
     /// Whether the path still leads to the file that is open here.
@@ -87,6 +88,16 @@ impl LogFile {
             return false;
         };
         (here.dev(), here.ino()) == (there.dev(), there.ino())
+    }
+}
+
+impl Output for LogFile {
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn put(&self, lines: &[u8]) {
+        let _ = self.write_lines(lines);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Error logs: levels, files that can be reopened, stderr and syslog.
 //!
 //! A [`Log`] is what one place of the configuration logs to: the sum of its `error_log` lines.
-//! It is shared as `Arc<Log>`; writing needs no lock, each line is one `write(2)`.
+//! It is shared as `Arc<Log>`; each line is one `write(2)`. Threads that must not wait for a disk have their lines
+//! written by others ([`never_wait`]).
 
 mod directive;
 mod file;
+mod later;
 mod level;
 mod line;
 mod syslog;
@@ -13,6 +15,7 @@ mod tests;
 
 pub use directive::{Reject, sink};
 pub use file::{LogFile, OpenLogs};
+pub use later::{HandOver, Job, flush, never_wait};
 pub use level::Level;
 pub use line::{Cause, LINE_MAX};
 pub use syslog::Syslog;

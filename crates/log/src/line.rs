@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::io;
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::thread::gettid;
 use weir_sys::localtime::local;
 
 use crate::Level;
+use crate::later::{self, Output, Queue};
 
 /// Longest line in bytes, newline included. nginx: NGX_MAX_ERROR_STR.
 pub const LINE_MAX: usize = 2048;
@@ -107,9 +109,30 @@ pub(crate) fn console(name: &str, level: Level, text: fmt::Arguments<'_>) {
     stderr(line.bytes());
 }
 
-/// One unbuffered write to stderr; nobody could be told of a failure.
+/// One unbuffered write to stderr, now or later; nobody could be told of a failure.
 pub(crate) fn stderr(bytes: &[u8]) {
-    let _ = rustix::io::write(rustix::stdio::stderr(), bytes);
+    static STDERR: LazyLock<Arc<Stderr>> = LazyLock::new(Arc::default);
+    later::write(&STDERR, bytes);
+}
+
+/// Standard error may be a file, a pipe or a terminal that nobody reads.
+#[derive(Default)]
+struct Stderr(Queue);
+
+impl Output for Stderr {
+    fn queue(&self) -> &Queue {
+        &self.0
+    }
+
+    fn put(&self, mut lines: &[u8]) {
+        while !lines.is_empty() {
+            match rustix::io::write(rustix::stdio::stderr(), lines) {
+                Ok(n) => lines = lines.get(n..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
 }
 
 /// An error of the system as nginx shows it: `(98: Address already in use)`.

@@ -193,3 +193,65 @@ fn syslog_takes_names_with_and_without_port() {
         Syslog::parse(&format!("server={server},nohostname,facility=cron")).unwrap();
     }
 }
+
+/// A thread that may not wait, and the jobs that it has handed over.
+fn waits_for_nothing() -> std::rc::Rc<std::cell::RefCell<Vec<Job>>> {
+    let jobs = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let taken = jobs.clone();
+    never_wait(Some(Box::new(move |job| {
+        taken.borrow_mut().push(job);
+        Ok(())
+    })));
+    jobs
+}
+
+#[test]
+fn lines_of_a_thread_that_must_not_wait_are_written_by_others_in_their_order() {
+    let dir = Dir::new();
+    let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
+    file.write(b"1\n");
+    let jobs = waits_for_nothing();
+    file.write(b"2\n");
+    file.write(b"3\n");
+    assert_eq!(dir.read("log"), "1\n");
+    assert_eq!(jobs.borrow().len(), 1);
+    let job = jobs.borrow_mut().pop().unwrap();
+    file.write(b"4\n");
+    job();
+    assert_eq!(dir.read("log"), "1\n2\n3\n4\n");
+    file.write(b"5\n");
+    assert_eq!(jobs.borrow().len(), 1);
+    // Who may wait does not overtake.
+    let other = file.clone();
+    std::thread::spawn(move || other.write(b"6\n")).join().unwrap();
+    assert_eq!(dir.read("log"), "1\n2\n3\n4\n5\n6\n");
+}
+
+#[test]
+fn lines_that_wait_go_to_the_file_that_they_were_meant_for() {
+    let dir = Dir::new();
+    let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
+    let jobs = waits_for_nothing();
+    file.write(b"old\n");
+    fs::rename(dir.path("log"), dir.path("log.1")).unwrap();
+    file.reopen(None).unwrap();
+    file.write(b"new\n");
+    flush();
+    assert_eq!((dir.read("log.1"), dir.read("log")), ("old\n".into(), "new\n".into()));
+    jobs.borrow_mut().drain(..).for_each(|job| job());
+    never_wait(None);
+    file.write(b"end\n");
+    assert_eq!(dir.read("log"), "new\nend\n");
+}
+
+#[test]
+fn a_refused_job_is_asked_for_again() {
+    let dir = Dir::new();
+    let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
+    never_wait(Some(Box::new(|_| Err(std::io::ErrorKind::ResourceBusy.into()))));
+    file.write(b"1\n");
+    let jobs = waits_for_nothing();
+    file.write(b"2\n");
+    jobs.borrow_mut().drain(..).for_each(|job| job());
+    assert_eq!(dir.read("log"), "1\n2\n");
+}

@@ -267,7 +267,8 @@ impl Files {
     /// As [`Files::open`], from memory alone: `None` if that cannot be known without waiting.
     pub fn open_now(&self, path: &Path, how: &OpenHow) -> Option<io::Result<(OwnedFd, FileInfo)>> {
         // The kernel answers "not now" to whatever would create or truncate.
-        if how.flags.intersects(OFlags::CREATE | OFlags::TRUNC | OFlags::TMPFILE) {
+        let unnamed = how.flags.contains(OFlags::TMPFILE);
+        if unnamed || how.flags.intersects(OFlags::CREATE | OFlags::TRUNC) {
             return None;
         }
         if !self.locality.answers_from_memory(path, how.resolve) {
@@ -279,6 +280,12 @@ impl Files {
             Err(e) if must_wait(e) => None,
             Err(e) => Some(Err(e.into())),
         }
+    }
+
+    /// A directory, good for its path alone, if the kernel walks there in memory; that asks no server either.
+    pub fn directory_now(&self, path: &Path) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()
     }
 
     /// Asks about what `path` names; a symbolic link is followed.
@@ -307,12 +314,12 @@ impl Files {
         mut buf: Vec<u8>,
         offset: u64,
     ) -> (io::Result<usize>, Vec<u8>) {
+        if file.waits_here() {
+            return (read_waiting(file, &mut buf, offset), buf);
+        }
         match weir_sys::pagecache::read_nowait(file, &mut buf, offset) {
             Err(e) if is_not_now(&e) => {}
             read => return (read, buf),
-        }
-        if file.waits_here() {
-            return (read_waiting(file, &mut buf, offset), buf);
         }
         let (file, pool) = (Arc::clone(file), file.pool().clone());
         let read = move || (read_waiting(&file, &mut buf, offset), buf);

@@ -21,6 +21,7 @@ use crate::modules::core::{Aio, Refuse};
 use crate::request::Request;
 
 mod cache;
+pub mod realpath;
 mod turn;
 mod walk;
 

@@ -157,6 +157,8 @@ modules! {
 pub struct Contexts {
     /// The client's address where another one than the connection's counts.
     pub realip: Option<Box<crate::address::Address>>,
+    /// `$realpath_root`, where a thread had to find it.
+    pub realpath: Option<Box<crate::files::realpath::Known>>,
     /// Bytes into a compressor, and out of it.
     pub gzip_ratio: Option<(u64, u64)>,
     /// The slices that the answer is put together from.

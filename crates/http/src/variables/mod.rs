@@ -32,6 +32,8 @@ pub struct Variables {
     by_name: HashMap<Vec<u8>, VariableId>,
     list: Vec<Variable>,
     slots: u32,
+    /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
+    pub asks_realpath: bool,
 }
 
 struct Variable {
@@ -183,6 +185,7 @@ impl Variables {
     pub fn refer(&mut self, name: &[u8]) -> VariableId {
         let key = name.to_ascii_lowercase();
         if let Some(&id) = self.by_name.get(&key) {
+            self.asks_realpath |= key == b"realpath_root";
             return id;
         }
         let id = VariableId(self.list.len() as u32);

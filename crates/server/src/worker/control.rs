@@ -31,6 +31,9 @@ pub struct Control {
     channel: Option<End>,
 }
 
+/// When threads for files take no job, they are asked again after this time.
+const AGAIN: Duration = Duration::from_millis(20);
+
 impl Control {
     /// Control over `loops`, from the loop of `handle`.
     pub fn new(assignment: &Assignment, loops: Vec<Remote>, handle: Handle) -> Rc<Control> {
@@ -140,10 +143,22 @@ impl Control {
                 worker.flush_logs();
             }
         });
-        for (path, e) in self.logs.reopen_all(None) {
-            log!(self.log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
-        }
-        crate::boot::redirect_stderr(&self.log);
+        let (logs, log, handle) =
+            (Arc::clone(&self.logs), Arc::clone(&self.log), self.handle.clone());
+        self.handle.spawn(async move {
+            let files = handle.files();
+            // A pool that takes no more jobs is asked again.
+            while files
+                .run({
+                    let (logs, log) = (Arc::clone(&logs), Arc::clone(&log));
+                    move || reopen_all(&logs, &log)
+                })
+                .await
+                .is_err()
+            {
+                handle.sleep(AGAIN).await;
+            }
+        });
     }
 
     /// Runs something on every loop.
@@ -152,4 +167,12 @@ impl Control {
             remote.post(Box::new(what));
         }
     }
+}
+
+/// Opens all log files anew. May wait.
+fn reopen_all(logs: &OpenLogs, log: &Log) {
+    for (path, e) in logs.reopen_all(None) {
+        log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
+    }
+    crate::boot::redirect_stderr(log);
 }

@@ -120,7 +120,7 @@ impl Shared {
         {
             log!(self.log(), Alert, None, "sendmsg() to the master failed {}", Cause(&e));
         }
-        first.run(&mut turns).map_err(Stopped::Broken)?;
+        serve_on(&mut first, &mut turns).map_err(Stopped::Broken)?;
         log!(self.log(), Notice, None, "exiting");
         drop(turns);
         drop(first);
@@ -128,6 +128,7 @@ impl Shared {
             // A thread that panicked has ended the process already.
             let _ = thread.join();
         }
+        weir_log::flush();
         Ok(())
     }
 
@@ -166,7 +167,7 @@ impl Shared {
                 Ok((mut own, mut turns)) => {
                     // Who does not listen any more has failed to start another loop.
                     let _ = made.send(Ok(own.handle().remote()));
-                    if let Err(e) = own.run(&mut turns) {
+                    if let Err(e) = serve_on(&mut own, &mut turns) {
                         log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
                         return;
                     }
@@ -248,6 +249,15 @@ impl Shared {
     }
 }
 
+/// Runs a loop, which does not wait for the files that it logs to either.
+fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
+    let handle = own.handle();
+    weir_log::never_wait(Some(Box::new(move |job| handle.files().hand_over(job))));
+    let ended = own.run(turns);
+    weir_log::never_wait(None);
+    ended
+}
+
 /// Ends the process when a loop's thread ends before its time, by a panic outside of a task or
 /// because its wait failed: half a worker would hold connections that nobody serves. The master
 /// starts another one.
@@ -255,6 +265,7 @@ struct Whole;
 
 impl Drop for Whole {
     fn drop(&mut self) {
+        weir_log::flush();
         std::process::exit(BROKEN);
     }
 }

@@ -1,0 +1,75 @@
+//! `$realpath_root`: the root without symbolic links in it.
+//!
+//! A value is computed at once, and a loop must not walk a path that the kernel does not have in memory. So before
+//! the handlers of a phase run, the root of a site that uses the variable is walked by a thread, unless it is known.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use weir_log::{Cause, Level};
+
+use crate::request::Request;
+
+/// What a root was found to be.
+#[derive(Debug)]
+pub struct Known {
+    root: PathBuf,
+    real: Result<PathBuf, Errno>,
+}
+
+/// Sees to it that the value is at hand where the site uses it.
+pub async fn prepare(r: &mut Request) {
+    let root = root(r);
+    if r.contexts.realpath.as_ref().is_some_and(|known| known.root == root)
+        || in_memory(r, &root).is_some()
+    {
+        return;
+    }
+    let (waiter, path) = (super::waiter(r), root.clone());
+    let walked = r.worker.handle.files().run_by(&waiter, || std::fs::canonicalize(path)).await;
+    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+    let real = walked.flatten().map_err(errno);
+    r.contexts.realpath = Some(Box::new(Known { root, real }));
+}
+
+/// Appends the value.
+pub fn value(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let root = root(r);
+    let known = r.contexts.realpath.as_deref().filter(|known| known.root == root);
+    let real = match known {
+        Some(known) => known.real.clone(),
+        None => in_memory(r, &root).ok_or(Errno::AGAIN),
+    };
+    match real {
+        Ok(real) => out.extend_from_slice(real.as_os_str().as_bytes()),
+        Err(errno) => {
+            let (root, error) = (root.display(), errno.into());
+            let cause = Cause(&error);
+            r.log(Level::Crit, format_args!("realpath() \"{root}\" failed {cause}"));
+            return false;
+        }
+    }
+    true
+}
+
+fn root(r: &mut Request) -> PathBuf {
+    let core = &r.conf().core;
+    let mut root = Vec::new();
+    core.root_into(r, &mut root);
+    PathBuf::from(OsString::from_vec(root))
+}
+
+/// The kernel's answer, if it needs nobody for it: an open descriptor knows its path.
+fn in_memory(r: &Request, root: &Path) -> Option<PathBuf> {
+    use std::os::fd::AsRawFd;
+    let fd = r.worker.handle.files().directory_now(root)?;
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+    let path = path.to_bytes();
+    // A directory that was removed since has no path any more.
+    let here = path.starts_with(b"/") && !path.ends_with(b" (deleted)");
+    here.then(|| Path::new(OsStr::from_bytes(path)).to_owned())
+}

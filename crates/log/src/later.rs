@@ -1,0 +1,125 @@
+//! Lines on their way to a file, for threads that must not wait for a disk.
+//!
+//! Such a thread says once who writes for it ([`never_wait`]). Its lines then go into a queue for each file, and one
+//! job at a time empties a queue, so that their order stays. Threads that may wait write at once, behind the lines
+//! that are already queued.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// More does not wait for a disk that is stuck: lines are dropped.
+const MOST: usize = 4 << 20;
+
+/// Takes a job that may wait, or refuses it for now.
+pub type HandOver = Box<dyn Fn(Job) -> io::Result<()>>;
+/// A job that may wait.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+thread_local! {
+    static HAND_OVER: RefCell<Option<HandOver>> = const { RefCell::new(None) };
+}
+
+/// Whatever has had a queue.
+static KNOWN: Mutex<Vec<Weak<dyn Output>>> = Mutex::new(Vec::new());
+
+/// From now on this thread waits for no file that it logs to: `hand_over` takes the jobs that do. `None`: it may
+/// wait again.
+pub fn never_wait(hand_over: Option<HandOver>) {
+    HAND_OVER.set(hand_over);
+}
+
+/// Writes all lines that are queued, and waits for that: a process is about to end.
+pub fn flush() {
+    let known: Vec<_> = lock(&KNOWN).iter().filter_map(Weak::upgrade).collect();
+    known.iter().for_each(|output| output.queue().empty(&**output));
+}
+
+/// Where lines end up.
+pub(crate) trait Output: Send + Sync + 'static {
+    /// Its queue.
+    fn queue(&self) -> &Queue;
+    /// Writes whole lines. May wait.
+    fn put(&self, lines: &[u8]);
+}
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    /// Held by who writes.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// A job will come for them.
+    called: bool,
+    known: bool,
+}
+
+/// Writes a line, now or later.
+pub(crate) fn write<O: Output>(output: &Arc<O>, line: &[u8]) {
+    let later = HAND_OVER.with_borrow(|hand_over| match hand_over {
+        Some(hand_over) => {
+            enqueue(output, line, hand_over);
+            true
+        }
+        None => false,
+    });
+    if !later {
+        output.queue().alone(&**output, || output.put(line));
+    }
+}
+
+fn enqueue<O: Output>(output: &Arc<O>, line: &[u8], hand_over: &HandOver) {
+    let mut waiting = lock(&output.queue().waiting);
+    if waiting.lines.len() + line.len() <= MOST {
+        waiting.lines.extend_from_slice(line);
+    }
+    if !std::mem::replace(&mut waiting.known, true) {
+        let weak: Weak<O> = Arc::downgrade(output);
+        let mut known = lock(&KNOWN);
+        known.retain(|output| output.strong_count() > 0);
+        known.push(weak);
+    }
+    if std::mem::replace(&mut waiting.called, true) {
+        return;
+    }
+    drop(waiting);
+    let this = Arc::clone(output);
+    if hand_over(Box::new(move || this.queue().empty(&*this))).is_err() {
+        // The next line asks again.
+        lock(&output.queue().waiting).called = false;
+    }
+}
+
+impl Queue {
+    /// Writes all that waits, and runs `then` before anybody else writes.
+    pub(crate) fn alone<T>(&self, output: &dyn Output, then: impl FnOnce() -> T) -> T {
+        let writing = lock(&self.writing);
+        loop {
+            let lines = {
+                let mut waiting = lock(&self.waiting);
+                waiting.called = waiting.called && !waiting.lines.is_empty();
+                std::mem::take(&mut waiting.lines)
+            };
+            if lines.is_empty() {
+                break;
+            }
+            output.put(&lines);
+        }
+        let out = then();
+        drop(writing);
+        out
+    }
+
+    fn empty(&self, output: &dyn Output) {
+        self.alone(output, || ());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
