@@ -34,6 +34,8 @@ pub struct Inputs<'a> {
     pub zones: &'a weir_zone::Declarations,
     /// Names of pools of threads for files, besides the default one.
     pub pools: &'a [&'a str],
+    /// The texts of the configuration.
+    pub sources: &'a weir_conf::Sources,
 }
 
 /// What the whole block shares while it is read.
@@ -59,6 +61,8 @@ pub struct Setup<'a> {
     pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
+    /// Scripts.
+    pub lua: crate::modules::lua::Scripts,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
     /// `server_names_hash_bucket_size`, where it was set.
@@ -80,6 +84,7 @@ impl<'a> Setup<'a> {
             pem_files: Default::default(),
             staplings: Vec::new(),
             caches: Vec::new(),
+            lua: Default::default(),
             temp_paths: Vec::new(),
             file_caches: 0,
             names_bucket: None,
@@ -168,6 +173,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         main,
         staplings: setup.staplings,
         caches: setup.caches,
+        lua: setup.lua,
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets,

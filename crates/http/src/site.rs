@@ -58,6 +58,8 @@ pub struct Site {
     pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
+    /// Scripts.
+    pub lua: crate::modules::lua::Scripts,
     temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
@@ -81,6 +83,8 @@ pub struct Parts {
     pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
+    /// Scripts.
+    pub lua: crate::modules::lua::Scripts,
     /// Directories for temporary files.
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
@@ -136,6 +140,7 @@ impl Site {
             main: parts.main,
             staplings: parts.staplings,
             caches: parts.caches,
+            lua: parts.lua,
             temp_paths: parts.temp_paths,
             prefix: parts.prefix,
             log_targets: parts.log_targets,

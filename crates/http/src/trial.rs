@@ -17,8 +17,8 @@ use crate::{Inputs, Site, configure};
 /// Lets `f` use the scope of an `http` block in which nothing stands.
 pub fn scope(f: impl FnOnce(&mut Scope<'_, '_>)) {
     let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
-    let zones = weir_zone::Declarations::default();
-    let mut setup = Setup::new(inputs(&logs, &log, &zones));
+    let (zones, sources) = (weir_zone::Declarations::default(), weir_conf::Sources::default());
+    let mut setup = Setup::new(inputs(&logs, &log, (&zones, &sources)));
     let place = Place::new(b"", Kind::Server);
     let conf = ServerConf::default();
     f(&mut Scope::new(&mut setup, Context::HTTP, conf, LocationConf::default(), place));
@@ -27,11 +27,12 @@ pub fn scope(f: impl FnOnce(&mut Scope<'_, '_>)) {
 fn inputs<'a>(
     logs: &'a OpenLogs,
     error_log: &'a Arc<Log>,
-    zones: &'a weir_zone::Declarations,
+    (zones, sources): (&'a weir_zone::Declarations, &'a weir_conf::Sources),
 ) -> Inputs<'a> {
     let root = Path::new("/nowhere");
     let access_log = Path::new("/dev/null");
-    Inputs { prefix: root, conf_prefix: root, logs, access_log, error_log, zones, pools: &["pool"] }
+    let pools = &["pool"];
+    Inputs { prefix: root, conf_prefix: root, logs, access_log, error_log, zones, pools, sources }
 }
 
 /// The site of this `http` block, or the text of what is wrong with it.
@@ -44,7 +45,8 @@ pub fn site(http: &str) -> Result<Site, String> {
     let block = tree.main.iter().find(|d| d.name.is("http")).ok_or("no http block")?;
     let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
     let zones = weir_zone::Declarations::default();
-    configure(block, inputs(&logs, &log, &zones))
+    let sources = tree.sources.clone();
+    configure(block, inputs(&logs, &log, (&zones, &sources)))
         .map(|(site, _)| site)
         .map_err(|error| error.message)
 }

@@ -1,6 +1,6 @@
 //! One loop's state of the `http` room: what its connections share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
@@ -17,6 +17,7 @@ use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
 use crate::http2::Link;
 use crate::modules::log::Writers;
+use crate::modules::lua;
 use crate::modules::ssl::Loaded;
 use crate::modules::upstream::Pools;
 use crate::request::Scratch;
@@ -71,6 +72,8 @@ pub struct Worker {
     pub upstreams: Pools,
     /// What name servers have told.
     pub resolvers: Resolvers,
+    /// The loop's Lua machine, where the site has scripts.
+    pub lua: OnceCell<Rc<lua::Vm>>,
     connections: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -131,6 +134,7 @@ impl Worker {
             logs: Writers::new(site),
             upstreams: Pools::default(),
             resolvers: Resolvers::default(),
+            lua: OnceCell::new(),
             connections: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),
@@ -154,6 +158,7 @@ impl Worker {
             }
         }
         worker.handle.keep_time(Keeper::new(&worker));
+        lua::start(&worker);
         worker
     }
 
@@ -179,6 +184,7 @@ impl Worker {
         for link in self.links.borrow().values().filter_map(Weak::upgrade) {
             link.signal();
         }
+        lua::retire(self);
         if how == Retire::Quit {
             self.handle.unpark_all(weir_engine::Wake::Shutdown);
         }
@@ -191,6 +197,7 @@ impl Worker {
 
     /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
     pub fn finish_logs(&self) {
+        lua::ended(self);
         self.logs.finish();
     }
 

@@ -92,6 +92,7 @@ impl Origin {
                     error_log: &configured,
                     zones: &zones,
                     pools: &config.pools.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+                    sources: &tree.sources,
                 };
                 let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
                 warnings.iter().for_each(tell);

@@ -71,6 +71,9 @@ const OPTIONAL: &[&str] = &[
     "mail_ssl_module",
 ];
 
+/// Well-known modules that nginx does not bring along, by the name of their sources.
+const ADDED: &[(&str, &str)] = &[("http_lua", "lua-nginx-module")];
+
 /// The lines of `-v`: weir's own version, and nginx's for tools.
 pub fn version() -> String {
     format!("weir version: weir/{VERSION}\nnginx version: nginx/{NGINX} (weir/{VERSION})\n")
@@ -81,7 +84,9 @@ pub fn configure(built: &[&str]) -> String {
     let has = |word: &&&str| built.contains(&bare(word).as_str());
     let with = OPTIONAL.iter().filter(has).map(|word| format!(" --with-{word}"));
     let without = DEFAULT.iter().filter(|word| !has(word)).map(|word| format!(" --without-{word}"));
-    let words: String = with.chain(without).collect();
+    let added = ADDED.iter().filter(|(module, _)| built.contains(module));
+    let added = added.map(|(_, sources)| format!(" --add-module={sources}"));
+    let words: String = with.chain(without).chain(added).collect();
     let tls = match built.contains(&"http_ssl") {
         true => "built with rustls 0.23 (AWS-LC)\nTLS SNI support enabled\n",
         false => "",
@@ -135,7 +140,8 @@ mod tests {
         let text = configure(&["http_stub_status", "http_proxy", "http_cache"]);
         assert!(text.contains(" --with-http_stub_status_module"));
         assert!(text.contains(" --without-http_gzip_module"));
-        assert!(!text.contains("http_ssl_module"));
+        assert!(!text.contains("http_ssl_module") && !text.contains("lua"));
+        assert!(configure(&["http_lua"]).contains(" --add-module=lua-nginx-module"));
         assert!(!text.contains("http_proxy_module") && !text.contains("http-cache"));
         assert!(configure(&[]).contains(" --without-http-cache"));
     }

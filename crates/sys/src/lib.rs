@@ -4,6 +4,8 @@ pub mod crypt;
 pub mod descriptor;
 pub mod environment;
 pub mod localtime;
+#[cfg(feature = "lua")]
+pub mod lua;
 pub mod pagecache;
 pub mod poll;
 pub mod process;

@@ -136,6 +136,22 @@ impl Body {
         }
     }
 
+    /// The head in front of the body has grown by this much.
+    pub fn shift(&mut self, by: usize) {
+        self.at += by;
+    }
+
+    /// Another body takes the place of the whole one that was read.
+    pub fn replace(&mut self, bytes: Bytes) {
+        (self.length, self.chunked) = (Some(bytes.len() as u64), false);
+        self.received = bytes.len() as u64;
+        self.file = None;
+        self.memory.clear();
+        if !bytes.is_empty() {
+            self.memory.push(bytes);
+        }
+    }
+
     /// The client is not worth waiting for: its request was no request.
     pub fn never_linger(&mut self) {
         self.broken = true;

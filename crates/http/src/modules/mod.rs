@@ -30,6 +30,7 @@ pub mod index;
 pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
+pub mod lua;
 pub mod map;
 pub mod mirror;
 pub mod mp4;
@@ -129,6 +130,7 @@ modules! {
     limit_conn,
     limit_req,
     log,
+    lua,
     map,
     mirror,
     mp4,
@@ -173,6 +175,8 @@ pub struct Contexts {
     pub upstream: upstream::Context,
     /// `$secure_link_expires`
     pub secure_link: Option<Box<[u8]>>,
+    /// What scripts remember of the request.
+    pub lua: Option<Box<lua::Context>>,
     /// What `userid` knows of the client.
     pub userid_filter: Option<Box<userid_filter::Known>>,
 }
@@ -248,7 +252,11 @@ fn always(_: &LocationConf) -> bool {
 pub static PHASES: Phases = Phases {
     post_read: &[now(realip::wanted, realip::handler)],
     server_rewrite: &[either(rewrite::wanted, rewrite::server)],
-    rewrite: &[now(work::wanted, work::handler), either(rewrite::wanted, rewrite::location)],
+    rewrite: &[
+        now(work::wanted, work::handler),
+        either(rewrite::wanted, rewrite::location),
+        either(lua::wants_rewrite, lua::rewrite),
+    ],
     preaccess: &[
         now(realip::wanted, realip::handler),
         either(limit_req::wanted, limit_req::handler),
@@ -258,6 +266,7 @@ pub static PHASES: Phases = Phases {
         now(access::wanted, access::handler),
         either(auth_basic::wanted, auth_basic::handler),
         either(auth_request::wanted, auth_request::handler),
+        either(lua::wants_access, lua::access),
     ],
     precontent: &[
         either(core::wants_try_files, core::try_files),
@@ -273,7 +282,7 @@ pub static PHASES: Phases = Phases {
         either(gzip_static::wanted, gzip_static::handler),
         either(always, static_::handler),
     ],
-    log: &[log::handler],
+    log: &[log::handler, lua::log],
 };
 
 /// A header filter: sees the response before its head is written, and may put a body filter in its way.
@@ -283,6 +292,7 @@ pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     filter(slice_filter::wanted, slice_filter::header_filter),
     filter(always, not_modified_filter::header_filter),
+    filter(lua::wants_filter, lua::header_filter),
     filter(headers_filter::wanted, headers_filter::header_filter),
     filter(userid_filter::wanted, userid_filter::header_filter),
     filter(gunzip_filter::wanted, gunzip_filter::header_filter),

@@ -21,6 +21,15 @@ pub type Get = Box<dyn Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync>;
 /// What `set $name value` does to a variable that is more than a stored value.
 pub type Put = fn(&mut Request, &[u8]);
 
+/// Why a variable keeps its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotStored {
+    /// No configuration has defined it.
+    Unknown,
+    /// It is computed.
+    Fixed,
+}
+
 /// How a variable is read whose name begins with what it reads: `$arg_x`, `$http_x` and kin.
 pub fn prefixed(name: &[u8]) -> Option<Get> {
     prefixed::getter(name)
@@ -275,6 +284,17 @@ impl Request {
             Some(&id) => self.variable(id, out),
             None => prefixed::getter(&name).is_some_and(|get| get(self, out)),
         }
+    }
+
+    /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would.
+    pub fn store_named(&mut self, name: &[u8], value: Vec<u8>) -> Result<(), NotStored> {
+        let known = self.site.variables.by_name.get(&name.to_ascii_lowercase());
+        let id = *known.ok_or(NotStored::Unknown)?;
+        if !self.site.variables.list[id.0 as usize].changeable {
+            return Err(NotStored::Fixed);
+        }
+        self.store_variable(id, value);
+        Ok(())
     }
 
     fn keep(&mut self, slot: u32, kept: Kept) {

@@ -154,6 +154,12 @@ impl RequestHead {
         headers.iter().filter(move |header| header.id == id)
     }
 
+    /// Adds a header line that was not sent.
+    pub fn add_header(&mut self, header: Header) {
+        self.seen |= header.id.bit();
+        self.headers.push(header);
+    }
+
     /// Forgets the request, keeps the memory.
     fn clear(&mut self) {
         let mut headers = std::mem::take(&mut self.headers);
@@ -207,6 +213,11 @@ impl RequestParser {
     #[inline]
     pub fn head(&self) -> &RequestHead {
         &self.head
+    }
+
+    /// The head, for those who change what was asked.
+    pub fn head_mut(&mut self) -> &mut RequestHead {
+        &mut self.head
     }
 
     /// Takes the head out, for a request that outlives this parser's turn.

@@ -1,6 +1,7 @@
 //! What the directives of the module become.
 
 use crate::location::LocationId;
+use crate::modules::lua::Script;
 use crate::regex::Regex;
 use crate::template::Template;
 use crate::variables::VariableId;
@@ -16,6 +17,8 @@ pub enum Op {
     Break,
     /// `set`
     Set { variable: VariableId, value: Template },
+    /// `set_by_lua`
+    SetByLua { variable: VariableId, script: Script, args: Vec<Template> },
     /// `if`: the next `len` steps, and the settings of its block, only if the test holds.
     If { test: Test, block: Option<LocationId>, len: usize },
 }

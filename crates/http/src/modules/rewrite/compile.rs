@@ -6,6 +6,7 @@ use super::code::{Op, Rewrite, Test, Then};
 use super::condition;
 use crate::location::{Kind, Place};
 use crate::modules::core::open_reserved;
+use crate::modules::lua;
 use crate::regex::Regex;
 use crate::scope::Scope;
 use crate::template::Template;
@@ -47,6 +48,7 @@ fn compile(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<(
         b"return" => code.push(ret(s, d)?),
         b"break" => code.push(Op::Break),
         b"set" => code.push(set(s, d)?),
+        b"set_by_lua" | b"set_by_lua_block" | b"set_by_lua_file" => code.push(set_by_lua(s, d)?),
         b"if" => branch(s, d, code)?,
         _ => {}
     }
@@ -83,6 +85,17 @@ fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     let name = s.new_variable(d, name)?;
     let variable = uninitialized(s, name.as_bytes());
     Ok(Op::Set { variable, value: value(s, d, word)? })
+}
+
+/// `set_by_lua $name SCRIPT [ARG ...]`
+fn set_by_lua(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
+    let Some(name) = d.arg(0) else { return Err(d.error("no variable is named")) };
+    let name = s.new_variable(d, name)?;
+    let variable = uninitialized(s, name.as_bytes());
+    let script = lua::read(s, d, 1)?;
+    let args = d.args.iter().skip(2).map(|word| value(s, d, word));
+    let args = args.collect::<Result<_, _>>()?;
+    Ok(Op::SetByLua { variable, script, args })
 }
 
 /// A variable that `set` may not have reached when it is read.

@@ -61,6 +61,21 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive { name: "set", help: "Gives a variable a value.", set: Set::Simple(compile::line) },
     Directive {
+        name: "set_by_lua",
+        help: "Gives a variable the value that a Lua script returns.",
+        set: Set::Simple(compile::line),
+    },
+    Directive {
+        name: "set_by_lua_block",
+        help: "Gives a variable the value that a Lua script returns.",
+        set: Set::Simple(compile::line),
+    },
+    Directive {
+        name: "set_by_lua_file",
+        help: "Gives a variable the value that a Lua script returns.",
+        set: Set::Simple(compile::line),
+    },
+    Directive {
         name: "if",
         help: "Code, and in a location settings, under a condition.",
         set: Set::Both(compile::line, compile::settings_of_if),

@@ -12,6 +12,7 @@ use weir_proto::uri::{Unescape, unescape};
 
 use super::Conf;
 use super::code::{FileTest, Op, Rewrite, Test, Then};
+use crate::modules::lua;
 use crate::phases::Step;
 use crate::regex::Matched;
 use crate::request::Request;
@@ -85,6 +86,13 @@ impl Run {
                 Op::Set { variable, value } => {
                     let value = self.value(r, value);
                     r.store_variable(*variable, value);
+                }
+                Op::SetByLua { variable, script, args } => {
+                    let args = args.iter().map(|arg| self.value(r, arg)).collect();
+                    match lua::value(r, script, args) {
+                        Ok(value) => r.store_variable(*variable, value),
+                        Err(step) => return Stop::End(step),
+                    }
                 }
                 Op::If { test: Test::File { kind, path, not }, len, .. } => {
                     let path = self.value(r, path);

@@ -34,6 +34,7 @@ pub use groups::{Block, Drafts, GroupId, Upstreams};
 pub use passing::Passing;
 pub use pools::Pools;
 pub use protocol::{Answer, Found, Outgoing, Protocol, Taken};
+pub use response::content_type as set_content_type;
 pub use variables::prefixed;
 
 /// Nothing of a location belongs to this module: its settings are those of the modules that pass.

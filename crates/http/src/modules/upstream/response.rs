@@ -196,7 +196,7 @@ fn find_url(value: &[u8]) -> Option<usize> {
 }
 
 /// Type and charset apart, where putting them together again gives what the server wrote.
-fn content_type(r: &mut Request, value: &[u8]) {
+pub fn content_type(r: &mut Request, value: &[u8]) {
     let separator = b"; charset=";
     let at = value.windows(separator.len()).position(|w| w == separator);
     let plain = at.filter(|at| {

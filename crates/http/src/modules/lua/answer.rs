@@ -1,0 +1,149 @@
+//! What scripts write to the client: gathered, and sent when they wait or end.
+
+use bytes::Bytes;
+use weir_engine::Chain;
+use weir_proto::http1::Version;
+
+use crate::phases::Step;
+use crate::request::Request;
+
+/// What a request remembers of its scripts.
+#[derive(Default)]
+pub struct Context {
+    /// `ngx.ctx`
+    pub ctx: Option<mlua::Table>,
+    /// Written and not sent yet.
+    pending: Vec<u8>,
+    /// All of the answer is kept back, so that its length can be told to a client of HTTP/1.0.
+    whole: bool,
+    /// `ngx.eof` was said.
+    eof: bool,
+    /// The head was refused by a filter: this is what the request comes to.
+    refused: Option<Step>,
+    /// A header filter's script has ended the request once: it is not asked for the page of that.
+    pub filter_exited: bool,
+}
+
+impl Context {
+    /// All that was written was taken back: another page is the answer.
+    pub fn forget_output(&mut self) {
+        self.pending.clear();
+        self.whole = false;
+    }
+}
+
+/// The request's memory of its scripts.
+pub fn context(r: &mut Request) -> &mut Context {
+    r.contexts.lua.get_or_insert_default()
+}
+
+/// `ngx.print`
+pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
+    if context(r).eof {
+        return Err("seen eof");
+    }
+    send_head(r, true)?;
+    if r.response.header_only && r.response.sent {
+        return Err("header only");
+    }
+    context(r).pending.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Sends the head, unless all is kept back for the sake of its length.
+pub fn send_head(r: &mut Request, body_follows: bool) -> Result<(), &'static str> {
+    if r.response.sent || context(r).whole {
+        return Ok(());
+    }
+    if context(r).refused.is_some() {
+        return Err("the response head was refused");
+    }
+    let conf = &r.conf().lua;
+    let old = r.version < Version::Http11;
+    if body_follows && old && conf.http10_buffering && r.response.content_length.is_none() {
+        context(r).whole = true;
+        return Ok(());
+    }
+    if r.response.status == 0 {
+        r.response.status = 200;
+    }
+    if conf.use_default_type {
+        r.set_content_type();
+    }
+    match r.send_head() {
+        Ok(()) => Ok(()),
+        Err(step) => {
+            context(r).refused = Some(step);
+            Err("the response head was refused")
+        }
+    }
+}
+
+/// Sends what was written, if it is worth a send.
+pub async fn push(r: &mut Request) -> Result<(), ()> {
+    let least = r.conf().core.postpone_output;
+    let Some(context) = &mut r.contexts.lua else { return Ok(()) };
+    if context.whole || context.pending.is_empty() || (context.pending.len() as u64) < least {
+        return Ok(());
+    }
+    send_pending(r, false).await
+}
+
+/// `ngx.flush`
+pub async fn flush(r: &mut Request) -> Result<(), &'static str> {
+    if context(r).eof {
+        return Err("seen eof");
+    }
+    if context(r).whole {
+        return Err("buffering");
+    }
+    if !r.response.sent {
+        return Err("nothing to flush");
+    }
+    if send_pending(r, false).await.is_err() {
+        return Err("client aborted");
+    }
+    r.flush_body().await.map_err(|_| "client aborted")
+}
+
+/// `ngx.eof`
+pub async fn eof(r: &mut Request) -> Result<(), &'static str> {
+    if context(r).eof {
+        return Err("seen eof");
+    }
+    end(r).await.map_err(|_| "client aborted")
+}
+
+/// Ends the answer: what was written goes out, and the client learns that it was all.
+pub async fn finish(r: &mut Request) -> Step {
+    match end(r).await {
+        Ok(()) => Step::Sent,
+        Err(step) => step,
+    }
+}
+
+async fn end(r: &mut Request) -> Result<(), Step> {
+    let context = context(r);
+    if context.eof {
+        return Ok(());
+    }
+    if std::mem::take(&mut context.whole) {
+        let length = context.pending.len() as u64;
+        r.response.content_length = Some(length);
+    }
+    if send_head(r, false).is_err() {
+        let refused = self::context(r).refused.take();
+        return Err(refused.unwrap_or(Step::Abort));
+    }
+    self::context(r).eof = true;
+    send_pending(r, true).await.map_err(|()| Step::Abort)
+}
+
+async fn send_pending(r: &mut Request, last: bool) -> Result<(), ()> {
+    let pending = std::mem::take(&mut context(r).pending);
+    let mut chain = Chain::new();
+    if !pending.is_empty() {
+        chain.push(Bytes::from(pending));
+    }
+    r.send_body(chain, last).await.map_err(|_| ())
+}

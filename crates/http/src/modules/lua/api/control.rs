@@ -1,0 +1,137 @@
+//! Where a script leads: `ngx.exit`, `ngx.exec`, `ngx.redirect`, `ngx.sleep`, coroutines and light threads.
+
+use std::time::Duration;
+
+use mlua::{Function, MultiValue, Thread, Value};
+
+use super::{Natives, done};
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
+use crate::modules::lua::run::{Exit, Wish, reply};
+use crate::modules::lua::timers;
+use crate::request::Request;
+use crate::worker::Worker;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("exit", |_, status: i64| exit(status))?;
+    natives.add_waiting("exec", |_, (uri, args): (mlua::String, mlua::String)| {
+        with_answer(|r| exec(r, &uri.as_bytes(), &args.as_bytes()))?
+    })?;
+    natives.add_waiting("redirect", |_, (uri, status): (mlua::String, Option<i64>)| {
+        with_answer(|r| redirect(r, &uri.as_bytes(), status.unwrap_or(302)))?
+    })?;
+    natives.add_waiting("sleep", |_, seconds: f64| {
+        let delay = seconds_of(seconds)?;
+        let worker = Worker::current().ok_or(Refusal::NoRequest)?;
+        let sleep = worker.handle.sleep(delay);
+        Ok(Wish::Wait(Box::pin(async move {
+            sleep.await;
+            reply(|_| Ok(MultiValue::new()))
+        })))
+    })?;
+    natives.add("get_phase", |_, ()| phase().name())?;
+    natives.add_refusing("set_timer", |_, arguments: MultiValue| set_timer(arguments))?;
+    natives.add("timers_pending", |_, ()| {
+        Worker::current().and_then(|w| w.lua.get().map(|vm| vm.timers.pending()))
+    })?;
+    natives.add("timers_running", |_, ()| {
+        Worker::current().and_then(|w| w.lua.get().map(|vm| vm.timers.running()))
+    })?;
+    threads(natives)
+}
+
+fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_waiting("spawn", |lua, mut arguments: MultiValue| {
+        let Some(Value::Function(function)) = arguments.pop_front() else {
+            return Err("bad argument #1 to 'spawn' (function expected)".into());
+        };
+        let thread = lua.create_thread(function).map_err(|error| error.to_string())?;
+        Ok(Wish::Spawn(thread, arguments))
+    })?;
+    natives.add_waiting("join", |_, threads: MultiValue| {
+        let threads: Option<Vec<Thread>> = threads
+            .into_iter()
+            .map(|value| if let Value::Thread(thread) = value { Some(thread) } else { None })
+            .collect();
+        threads.map(Wish::Join).ok_or_else(|| "attempt to wait on a non-thread".into())
+    })?;
+    natives.add_waiting("kill", |_, thread: Thread| Ok(Wish::Kill(thread)))
+}
+
+fn exit(status: i64) -> Result<(), Refusal> {
+    let status = i32::try_from(status).map_err(|_| "bad status")?;
+    let sent = with(|r| r.response.sent)?;
+    if sent && status >= 300 && !matches!(status, 408 | 444 | 499) && phase().may_answer() {
+        let was = with(|r| i32::from(r.response.status))?;
+        if was != status {
+            let text = format_args!(
+                "attempt to set status {status} via ngx.exit after sending out the response status {was}"
+            );
+            with(|r| r.log(weir_log::Level::Error, text))?;
+            return current::wish(Wish::Exit(Exit::Status(0)));
+        }
+        return current::wish(Wish::Exit(Exit::Status(0)));
+    }
+    current::wish(Wish::Exit(Exit::Status(status)))
+}
+
+fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {
+    if r.response.sent {
+        return Err("attempt to call ngx.exec after sending out response headers".into());
+    }
+    if uri.is_empty() {
+        return Err("The uri argument is empty".into());
+    }
+    answer::context(r).forget_output();
+    if uri.first() == Some(&b'@') {
+        return Ok(Wish::Exit(Exit::Exec(uri.to_vec(), Vec::new())));
+    }
+    let (path, mut query) = match memchr::memchr(b'?', uri) {
+        Some(at) => (&uri[..at], uri[at + 1..].to_vec()),
+        None => (uri, Vec::new()),
+    };
+    if !query.is_empty() && !args.is_empty() {
+        query.push(b'&');
+    }
+    query.extend_from_slice(args);
+    Ok(Wish::Exit(Exit::Exec(path.to_vec(), query)))
+}
+
+fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, Refusal> {
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return Err("only ngx.HTTP_MOVED_TEMPORARILY, ngx.HTTP_MOVED_PERMANENTLY, \
+                    ngx.HTTP_PERMANENT_REDIRECT, ngx.HTTP_SEE_OTHER, and \
+                    ngx.HTTP_TEMPORARY_REDIRECT are allowed"
+            .into());
+    }
+    if r.response.sent {
+        return Err("attempt to call ngx.redirect after sending out the headers".into());
+    }
+    if uri.iter().any(|b| *b < b' ' || *b == 0x7f) {
+        return Err("unsafe byte in redirect uri".into());
+    }
+    r.response.location = Some(uri.to_vec());
+    Ok(Wish::Exit(Exit::Status(status as i32)))
+}
+
+fn seconds_of(seconds: f64) -> Result<Duration, Refusal> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("invalid delay {seconds}").into())
+}
+
+/// `delay, every, function, ...`
+fn set_timer(mut arguments: MultiValue) -> Result<(Option<u8>, Option<String>), Refusal> {
+    let delay = match arguments.pop_front() {
+        Some(Value::Integer(n)) => n as f64,
+        Some(Value::Number(n)) => n,
+        _ => return Err("bad argument #1 (number expected)".into()),
+    };
+    let delay = seconds_of(delay)?;
+    let every = matches!(arguments.pop_front(), Some(Value::Boolean(true)));
+    let Some(Value::Function(function)) = arguments.pop_front() else {
+        return Err("bad argument #2 (function expected)".into());
+    };
+    let worker = Worker::current().ok_or(Refusal::NoRequest)?;
+    let what: (Function, MultiValue) = (function, arguments);
+    Ok(done(timers::set(&worker, delay, every, what)))
+}

@@ -1,0 +1,104 @@
+//! Texts in other spellings: escapes, base64, query strings, quotes of SQL.
+
+use mlua::{Lua, Value};
+use weir_proto::base64::{self, Alphabet};
+use weir_proto::uri::{self, Escape, Unescape};
+
+use super::Natives;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add("escape_uri", |lua, (text, kind): (mlua::String, Option<i64>)| {
+        let kind = if kind == Some(0) { Escape::Uri } else { Escape::UriComponent };
+        let mut out = Vec::new();
+        uri::escape(kind, &text.as_bytes(), &mut out);
+        lua.create_string(out)
+    })?;
+    natives.add("unescape_uri", |lua, text: mlua::String| {
+        lua.create_string(unescape(&text.as_bytes()))
+    })?;
+    natives.add("encode_base64", |lua, (text, plain): (mlua::String, Option<bool>)| {
+        let mut out = Vec::new();
+        base64::encode(Alphabet::Plain, &text.as_bytes(), &mut out);
+        if plain == Some(true) {
+            while out.last() == Some(&b'=') {
+                out.pop();
+            }
+        }
+        lua.create_string(out)
+    })?;
+    natives.add("decode_base64", |lua, text: mlua::String| {
+        let text = text.as_bytes();
+        let decoded = base64::decode(Alphabet::Plain, &text);
+        decoded.and_then(|bytes| lua.create_string(bytes).ok())
+    })?;
+    natives.add("quote_sql", |lua, text: mlua::String| {
+        lua.create_string(quote_sql(&text.as_bytes()))
+    })?;
+    natives.add("decode_args", |lua, (text, most): (mlua::String, Option<usize>)| {
+        let decoded = decode_args(lua, &text.as_bytes(), most.unwrap_or(100));
+        decoded.map_or((None, false), |(list, truncated)| (Some(list), truncated))
+    })
+}
+
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let spaces: Vec<u8> = text.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
+    let mut out = Vec::new();
+    uri::unescape(Unescape::All, &spaces, &mut out);
+    out
+}
+
+/// Names and values in turn, a value `true` where there was none, and whether there were too many.
+pub fn decode_args(lua: &Lua, text: &[u8], most: usize) -> mlua::Result<(Vec<Value>, bool)> {
+    let mut list = Vec::new();
+    let mut parts = text.split(|b| *b == b'&').filter(|part| !part.is_empty());
+    let most = if most == 0 { usize::MAX } else { most };
+    for part in parts.by_ref().take(most) {
+        let (name, value) = match memchr::memchr(b'=', part) {
+            Some(0) => continue,
+            Some(at) => (&part[..at], Some(&part[at + 1..])),
+            None => (part, None),
+        };
+        list.push(Value::String(lua.create_string(unescape(name))?));
+        list.push(match value {
+            Some(value) => Value::String(lua.create_string(unescape(value))?),
+            None => Value::Boolean(true),
+        });
+    }
+    let truncated = parts.next().is_some();
+    Ok((list, truncated))
+}
+
+/// As MySQL reads it.
+fn quote_sql(text: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'\''];
+    for byte in text {
+        match byte {
+            0 => out.extend_from_slice(b"\\0"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            8 => out.extend_from_slice(b"\\b"),
+            0x1a => out.extend_from_slice(b"\\Z"),
+            b'\\' | b'\'' | b'"' => out.extend_from_slice(&[b'\\', *byte]),
+            byte => out.push(*byte),
+        }
+    }
+    out.push(b'\'');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_hold_whatever_stands_in_them() {
+        assert_eq!(quote_sql(b"a'b\\\"\n\0"), b"'a\\'b\\\\\\\"\\n\\0'");
+    }
+
+    #[test]
+    fn a_plus_is_a_space() {
+        assert_eq!(unescape(b"a+b%2Bc%zz"), b"a b+c%zz".as_slice());
+    }
+}

@@ -1,0 +1,222 @@
+//! Header lines of the answer and of the request.
+
+use mlua::{Lua, Value};
+use weir_proto::Span;
+use weir_proto::http1::{Header, HeaderId};
+
+use super::Natives;
+use crate::modules::lua::current::{Refusal, with};
+use crate::request::Request;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("get_header", |lua, name: mlua::String| {
+        with(|r| {
+            let name = dashed(r, &name.as_bytes());
+            answer_header(lua, r, &name)
+        })
+    })?;
+    natives.add_refusing("set_header", |lua, (name, value): (mlua::String, Value)| {
+        let values = values(lua, &value)?;
+        with(|r| {
+            let name = dashed(r, &name.as_bytes());
+            if !r.response.sent {
+                return set_answer_header(r, &name, &values);
+            }
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let text = "attempt to set ngx.header.HEADER after sending out response headers";
+            r.log(weir_log::Level::Error, format_args!("{text} ({name})"));
+            Ok(())
+        })?
+    })?;
+    natives.add_refusing("answer_headers", |lua, ()| {
+        with(|r| list(lua, answer_headers(r).iter().map(|(n, v)| (n.as_slice(), v.as_slice()))))
+    })?;
+    natives.add_refusing("request_headers", |lua, ()| with(|r| list(lua, r.headers())))?;
+    natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
+        let values = values(lua, &value)?;
+        with(|r| set_request_header(r, &name.as_bytes(), &values))
+    })
+}
+
+/// `ngx.header` allows `_` for `-`, which no name in Lua may hold.
+fn dashed(r: &Request, name: &[u8]) -> Vec<u8> {
+    let dash = |b: &u8| if *b == b'_' { b'-' } else { *b };
+    match r.conf().lua.underscores {
+        true => name.iter().map(dash).collect(),
+        false => name.to_vec(),
+    }
+}
+
+/// One value, several, or none.
+fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
+    let one = |value: &Value| {
+        let text = match value {
+            Value::Boolean(value) => Some(value.to_string().into_bytes()),
+            value => super::bytes(lua, value),
+        };
+        let text = text.ok_or("invalid header value")?;
+        if text.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
+            // Such a byte would end the line, and begin another one.
+            return Ok(weir_escaped(&text));
+        }
+        Ok(text)
+    };
+    match value {
+        Value::Nil => Ok(Vec::new()),
+        Value::Table(table) => {
+            let list = table.sequence_values::<Value>().flatten();
+            list.map(|value| one(&value)).collect()
+        }
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+/// Bytes that would break a header line, escaped as in a URL.
+fn weir_escaped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for byte in text {
+        match byte {
+            b'\r' => out.extend_from_slice(b"%0D"),
+            b'\n' => out.extend_from_slice(b"%0A"),
+            0 => out.extend_from_slice(b"%00"),
+            byte => out.push(*byte),
+        }
+    }
+    out
+}
+
+/// Names and values in turn.
+fn list<'a>(
+    lua: &Lua,
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> mlua::Result<Vec<mlua::String>> {
+    let mut list = Vec::new();
+    for (name, value) in headers {
+        list.push(lua.create_string(name)?);
+        list.push(lua.create_string(value)?);
+    }
+    Ok(list)
+}
+
+fn lower(name: &[u8], dash: u8) -> Vec<u8> {
+    let fold = |b: &u8| if *b == b'-' { dash } else { b.to_ascii_lowercase() };
+    name.iter().map(fold).collect()
+}
+
+fn answer_header(lua: &Lua, r: &Request, name: &[u8]) -> mlua::Result<Value> {
+    let mut out = Vec::new();
+    if r.response.special_header(&lower(name, b'_'), &mut out) {
+        return lua.create_string(out).map(Value::String);
+    }
+    let all = r.response.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
+    let values: Vec<&[u8]> = all.map(|(_, value)| value).collect();
+    match values.as_slice() {
+        [] => Ok(Value::Nil),
+        [one] => lua.create_string(one).map(Value::String),
+        several => {
+            let strings: mlua::Result<Vec<_>> =
+                several.iter().map(|value| lua.create_string(value)).collect();
+            lua.create_sequence_from(strings?).map(Value::Table)
+        }
+    }
+}
+
+fn set_answer_header(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result<(), Refusal> {
+    let last = values.last().cloned();
+    let response = &mut r.response;
+    match lower(name, b'-').as_slice() {
+        b"content-type" => {
+            let value = last.unwrap_or_default();
+            response.charset.clear();
+            crate::modules::upstream::set_content_type(r, &value);
+        }
+        b"content-length" => {
+            let number = last.as_deref().map(weir_conf::values::number);
+            if number == Some(None) {
+                return Err("invalid Content-Length".into());
+            }
+            response.content_length = number.flatten();
+        }
+        b"location" => response.location = last,
+        b"etag" => response.etag = last,
+        b"server" => response.server = last,
+        b"date" => response.date = last,
+        b"content-encoding" => response.content_encoding = last,
+        b"last-modified" => {
+            response.last_modified = last.as_deref().and_then(weir_proto::date::parse);
+        }
+        b"connection" => match last {
+            Some(value) if value.eq_ignore_ascii_case(b"close") => r.keepalive = false,
+            _ => {}
+        },
+        // How the body's end is told is not for scripts to say.
+        b"transfer-encoding" => {}
+        _ => {
+            response.headers.remove(name);
+            for value in values.iter().filter(|value| !value.is_empty()) {
+                response.headers.add(name, value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All lines of the answer as far as they are known.
+fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// Lines with a field of their own, by the name of their variable.
+    const SPECIAL: &[&str] = &[
+        "content_type",
+        "content_length",
+        "location",
+        "etag",
+        "content_encoding",
+        "last_modified",
+        "server",
+        "date",
+        "transfer_encoding",
+    ];
+    let mut all = Vec::new();
+    for name in SPECIAL {
+        let mut value = Vec::new();
+        if r.response.special_header(name.as_bytes(), &mut value) {
+            all.push((name.replace('_', "-").into_bytes(), value));
+        }
+    }
+    if r.response.sent {
+        let how: &[u8] = if r.keepalive { b"keep-alive" } else { b"close" };
+        all.push((b"connection".to_vec(), how.to_vec()));
+    }
+    all.extend(r.response.headers.iter().map(|(n, v)| (n.to_vec(), v.to_vec())));
+    all
+}
+
+/// Replaces a line of the request, as if the client had sent it so.
+pub fn set_request_header(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
+    let buf = std::mem::take(&mut r.buf);
+    let head = r.parser.head_mut();
+    head.headers.retain(|header| !header.name.of(&buf).eq_ignore_ascii_case(name));
+    r.buf = buf;
+    for value in values {
+        let at = r.parser.head().end as usize;
+        let line = [name, value.as_slice()].concat();
+        // Behind the head, and before what was read of the body.
+        if at > r.buf.len() {
+            return;
+        }
+        r.body.shift(line.len());
+        r.buf.splice(at..at, line);
+        let end = at + name.len();
+        let (name, value) = (Span::new(at, end), Span::new(end, end + value.len()));
+        let id = HeaderId::from_name(name.of(&r.buf));
+        let head = r.parser.head_mut();
+        head.add_header(Header { name, value, id });
+        head.end = value.end;
+    }
+    if name.eq_ignore_ascii_case(b"host") {
+        r.host = values.last().cloned().unwrap_or_default();
+        let end = r.host.iter().position(|b| *b == b':').unwrap_or(r.host.len());
+        r.host.truncate(end);
+        r.host.make_ascii_lowercase();
+    }
+}

@@ -1,0 +1,190 @@
+//! What scripts find in `ngx`: functions in Rust, one file for each part.
+
+use std::rc::Rc;
+
+use mlua::{FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
+
+use super::current::{self, Refusal};
+use super::run::Wish;
+use crate::worker::Worker;
+
+mod control;
+mod digest;
+mod encode;
+mod headers;
+mod log;
+mod output;
+mod request;
+mod time;
+mod variables;
+mod workers;
+
+/// Functions of one part, by the names under which the prelude finds them.
+pub struct Natives<'l> {
+    lua: &'l Lua,
+    table: Table,
+}
+
+impl Natives<'_> {
+    /// Adds a function that cannot refuse.
+    fn add<A, R>(&self, name: &str, f: impl Fn(&Lua, A) -> R + 'static) -> mlua::Result<()>
+    where
+        A: FromLuaMulti,
+        R: IntoLuaMulti,
+    {
+        let f = self.lua.create_function(move |lua, args: A| Ok(f(lua, args)))?;
+        self.table.raw_set(name, f)
+    }
+
+    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises.
+    fn add_refusing<A, R>(
+        &self,
+        name: &str,
+        f: impl Fn(&Lua, A) -> Result<R, Refusal> + 'static,
+    ) -> mlua::Result<()>
+    where
+        A: FromLuaMulti,
+        R: IntoLuaMulti,
+    {
+        let f = self.lua.create_function(move |lua, args: A| match f(lua, args) {
+            Ok(values) => {
+                let mut values = values.into_lua_multi(lua)?;
+                values.push_front(Value::Nil);
+                Ok(values)
+            }
+            Err(refusal) => refusal.to_string().into_lua_multi(lua),
+        })?;
+        self.table.raw_set(name, f)
+    }
+
+    /// Adds a function that waits; the prelude yields after it.
+    fn add_waiting<A>(
+        &self,
+        name: &str,
+        f: impl Fn(&Lua, A) -> Result<Wish, Refusal> + 'static,
+    ) -> mlua::Result<()>
+    where
+        A: FromLuaMulti,
+    {
+        self.add_refusing(name, move |lua, args: A| current::wish(f(lua, args)?))
+    }
+
+    /// Adds a value.
+    fn constant(&self, name: &str, value: impl IntoLua) -> mlua::Result<()> {
+        self.table.raw_set(name, value)
+    }
+}
+
+/// Puts `ngx` into a machine.
+pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
+    let natives = Natives { lua, table: lua.create_table()? };
+    control::install(&natives)?;
+    digest::install(&natives)?;
+    encode::install(&natives)?;
+    headers::install(&natives)?;
+    log::install(&natives)?;
+    output::install(&natives)?;
+    request::install(&natives)?;
+    time::install(&natives)?;
+    variables::install(&natives)?;
+    workers::install(&natives, worker)?;
+    for (name, text) in PRELUDE {
+        lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
+    }
+    Ok(())
+}
+
+const PRELUDE: &[(&str, &str)] = &[
+    ("=ngx", include_str!("../prelude/ngx.lua")),
+    ("=ngx.req", include_str!("../prelude/request.lua")),
+];
+
+/// What functions of OpenResty answer where all is well: 1, or nil and why not.
+fn done(result: Result<(), &str>) -> (Option<u8>, Option<String>) {
+    match result {
+        Ok(()) => (Some(1), None),
+        Err(text) => (None, Some(text.to_owned())),
+    }
+}
+
+/// Appends a value as `ngx.print` writes it.
+fn write(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
+    match value {
+        Value::String(text) => out.extend_from_slice(&text.as_bytes()),
+        Value::Table(table) => write_table(lua, table, out)?,
+        Value::Nil => out.extend_from_slice(b"nil"),
+        Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
+        value if !write_plain(lua, value, out) => {
+            let kind = value.type_name();
+            return Err(format!(
+                "string, number, boolean, nil, ngx.null, or array table expected, but got {kind}"
+            ));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Numbers and booleans; false for other values.
+fn write_plain(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> bool {
+    /// From here on Lua writes an exponent.
+    const LONGEST: u64 = 100_000_000_000_000;
+    match value {
+        Value::Boolean(value) => {
+            out.extend_from_slice(if *value { b"true" } else { b"false" });
+            true
+        }
+        Value::Integer(n) if n.unsigned_abs() < LONGEST => {
+            if *n < 0 {
+                out.push(b'-');
+            }
+            crate::output::write_number(n.unsigned_abs(), out);
+            true
+        }
+        Value::Integer(_) | Value::Number(_) => {
+            if let Ok(Some(text)) = lua.coerce_string(value.clone()) {
+                out.extend_from_slice(&text.as_bytes());
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+fn write_table(lua: &Lua, table: &Table, out: &mut Vec<u8>) -> Result<(), String> {
+    let length = table.raw_len();
+    let keys = table.pairs::<Value, Value>().flatten().map(|(key, _)| key);
+    for key in keys {
+        if !matches!(key, Value::Integer(1..)) {
+            return Err("non-array table found".to_owned());
+        }
+    }
+    for i in 1..=length {
+        let value = table.raw_get::<Value>(i).map_err(|error| error.to_string())?;
+        write(lua, &value, out)?;
+    }
+    Ok(())
+}
+
+/// All values as one text; the error names the argument.
+fn gather(lua: &Lua, values: &MultiValue, function: &str) -> Result<Vec<u8>, Refusal> {
+    let mut out = Vec::new();
+    for (i, value) in values.iter().enumerate() {
+        write(lua, value, &mut out)
+            .map_err(|text| format!("bad argument #{} to '{function}' ({text})", i + 1))?;
+    }
+    Ok(out)
+}
+
+/// A string or number as bytes; other values have none.
+fn bytes(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(_) | Value::Number(_) => {
+            let mut out = Vec::new();
+            write_plain(lua, value, &mut out);
+            Some(out)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,62 @@
+//! Answering: `ngx.say`, `ngx.print`, `ngx.flush`, `ngx.eof`, `ngx.send_headers`, `ngx.arg`.
+
+use mlua::{MultiValue, Value};
+
+use super::{Natives, done, gather};
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{Phase, Refusal, phase, with_answer};
+use crate::modules::lua::filters::{argument, with_piece};
+use crate::modules::lua::run::Wish;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("print", |lua, values: MultiValue| {
+        let bytes = gather(lua, &values, "print")?;
+        with_answer(|r| done(answer::print(r, &bytes)))
+    })?;
+    natives.add_refusing("say", |lua, values: MultiValue| {
+        let mut bytes = gather(lua, &values, "say")?;
+        bytes.push(b'\n');
+        with_answer(|r| done(answer::print(r, &bytes)))
+    })?;
+    natives
+        .add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r, true))))?;
+    natives.add_waiting("flush", |_, ()| with_answer(|_| Wish::Flush))?;
+    natives.add_waiting("eof", |_, ()| with_answer(|_| Wish::Eof))?;
+    natives.add_refusing("get_arg", |lua, index: i64| {
+        let string = |bytes: &[u8]| lua.create_string(bytes).map_or(Value::Nil, Value::String);
+        if phase() == Phase::Set {
+            return Ok(argument(index).map_or(Value::Nil, |bytes| string(&bytes)));
+        }
+        in_body_filter()?;
+        Ok(with_piece(|piece| match index {
+            1 => string(&piece.bytes),
+            2 => Value::Boolean(piece.last),
+            _ => Value::Nil,
+        }))
+    })?;
+    natives.add_refusing("set_arg", |lua, (index, value): (i64, Value)| {
+        in_body_filter()?;
+        let mut bytes = Vec::new();
+        match (index, value) {
+            (1, Value::Nil) => {}
+            (1, value) => super::write(lua, &value, &mut bytes)?,
+            (2, value) => {
+                with_piece(|piece| {
+                    piece.last = !matches!(value, Value::Nil | Value::Boolean(false))
+                });
+                return Ok(());
+            }
+            _ => return Err("no such body filter argument".into()),
+        }
+        with_piece(|piece| piece.bytes = bytes);
+        Ok(())
+    })
+}
+
+fn in_body_filter() -> Result<(), Refusal> {
+    match phase() {
+        Phase::BodyFilter => Ok(()),
+        phase => Err(Refusal::Disabled(phase)),
+    }
+}

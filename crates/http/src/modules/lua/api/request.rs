@@ -1,0 +1,113 @@
+//! `ngx.req`: what was asked, and what of it is to be changed.
+
+use mlua::{Lua, Value};
+use weir_proto::http1::{Method, Version};
+
+use super::{Natives, headers};
+use crate::modules::lua::current::{self, Phase, Refusal, phase, with};
+use crate::modules::lua::run::{Exit, Wish};
+use crate::request::Request;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("method", |lua, ()| with(|r| lua.create_string(r.method_name())))?;
+    natives.add_refusing("set_method", |_, name: mlua::String| {
+        let method = Method::from_name(&name.as_bytes());
+        if method.name().is_none() {
+            return Err(format!("unsupported HTTP method: {}", name.to_string_lossy()).into());
+        }
+        with(|r| r.method = method)
+    })?;
+    natives.add_refusing("http_version", |_, ()| with(|r| version(r)))?;
+    natives.add_refusing("raw_header", |lua, no_line: Option<bool>| {
+        with(|r| lua.create_string(raw_header(r, no_line == Some(true))))
+    })?;
+    natives.add_refusing("is_internal", |_, ()| with(|r| r.internal))?;
+    natives.add_refusing("args", |lua, ()| with(|r| lua.create_string(&r.args)))?;
+    natives.add_refusing("set_args", |_, text: mlua::String| {
+        with(|r| r.args = text.as_bytes().to_vec())
+    })?;
+    natives.add_refusing("set_uri", |_, uri: mlua::String| {
+        if uri.as_bytes().is_empty() {
+            return Err("attempt to use zero-length uri".into());
+        }
+        with(|r| {
+            r.set_path(&uri.as_bytes());
+            (r.internal, r.unchanged_path) = (true, false);
+        })
+    })?;
+    natives.add_waiting("jump", |_, ()| {
+        if phase() != Phase::Rewrite {
+            return Err(Refusal::Disabled(phase()));
+        }
+        with(|r| {
+            r.path_changed = true;
+            Wish::Exit(Exit::Jump)
+        })
+    })?;
+    bodies(natives)
+}
+
+fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_waiting("read_body", |_, ()| with(|_| Wish::ReadBody))?;
+    natives.add_refusing("discard_body", |_, ()| {
+        with(|r| {
+            // What is left is thrown away after the answer; what was read is not kept.
+            r.body.memory.clear();
+        })
+    })?;
+    natives.add_refusing("body_data", |lua, ()| with(|r| body_data(lua, r)))?;
+    natives.add_refusing("body_file", |_, ()| with(|r| body_file(r)))?;
+    natives.add_refusing("set_body_data", |_, data: mlua::String| {
+        let data = data.as_bytes().to_vec();
+        with(|r| {
+            if !r.body.is_whole() {
+                return Err(Refusal::from("request body not read yet"));
+            }
+            let length = data.len().to_string().into_bytes();
+            r.body.replace(data.into());
+            headers::set_request_header(r, b"Content-Length", &[length]);
+            Ok(())
+        })?
+    })?;
+    natives.add_refusing("wants_body", |_, ()| current::with(|r| r.body.is_whole()))
+}
+
+fn version(r: &Request) -> Value {
+    match r.version {
+        Version::Http09 => Value::Number(0.9),
+        Version::Http10 => Value::Number(1.0),
+        version if version > Version::Http11 => Value::Number(2.0),
+        _ => Value::Number(1.1),
+    }
+}
+
+/// The head as it was sent.
+fn raw_header(r: &Request, no_line: bool) -> &[u8] {
+    let head = r.head();
+    let from = if no_line { head.line_end as usize } else { 0 };
+    let end = memchr::memmem::find(&r.buf, b"\r\n\r\n").map(|at| at + 4);
+    let end = end.unwrap_or(head.end as usize);
+    r.buf.get(from..end).unwrap_or_default()
+}
+
+fn body_data(lua: &Lua, r: &Request) -> mlua::Result<Value> {
+    if !r.body.is_whole() || r.body.file.is_some() || r.body.memory.is_empty() {
+        return Ok(Value::Nil);
+    }
+    let whole = match r.body.memory.as_slice() {
+        [one] => lua.create_string(one),
+        several => lua.create_string(several.concat()),
+    };
+    whole.map(Value::String)
+}
+
+/// A path under which this process finds the file of the body, which mostly has no name.
+fn body_file(r: &Request) -> Option<String> {
+    use std::os::fd::AsRawFd;
+    let body = r.body.file.as_ref().filter(|_| r.body.is_whole())?;
+    if body.file.path.exists() {
+        return Some(body.file.path.display().to_string());
+    }
+    Some(format!("/proc/self/fd/{}", body.file.file.as_raw_fd()))
+}

@@ -1,0 +1,73 @@
+//! Time: `ngx.now` and kin.
+
+use std::cell::Cell;
+
+use mlua::Value;
+use rustix::time::{ClockId, clock_gettime};
+use weir_proto::date;
+
+use super::Natives;
+use crate::modules::lua::current::with;
+use crate::worker::Worker;
+
+thread_local! {
+    /// The turn that `ngx.update_time` was called in, in milliseconds of the wall clock, and the time then.
+    static UPDATED: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add("now", |_, ()| now() as f64 / 1000.0)?;
+    natives.add("time", |_, ()| now() / 1000)?;
+    natives.add("update_time", |_, ()| {
+        let time = clock_gettime(ClockId::Realtime);
+        UPDATED.set((turn(), time.tv_sec * 1000 + time.tv_nsec / 1_000_000));
+    })?;
+    natives.add("utctime", |_, ()| calendar(now() / 1000, 19))?;
+    natives.add("localtime", |_, ()| calendar(local(), 19))?;
+    natives.add("today", |_, ()| calendar(local(), 10))?;
+    natives.add("http_time", |lua, time: f64| lua.create_string(date::imf_fixdate(time as i64)))?;
+    natives.add("cookie_time", |lua, time: f64| {
+        let mut out = Vec::new();
+        date::cookie(time as i64, &mut out);
+        lua.create_string(out)
+    })?;
+    natives.add("parse_http_time", |_, text: mlua::String| date::parse(&text.as_bytes()))?;
+    natives.add_refusing("start_time", |_, ()| {
+        with(|r| {
+            let handle = &r.worker.handle;
+            let since = handle.now().saturating_duration_since(r.started);
+            Value::Number((turn() as f64) / 1000.0 - (since.as_millis() as f64) / 1000.0)
+        })
+    })
+}
+
+/// The turn's time in milliseconds since 1970.
+fn turn() -> i64 {
+    Worker::current().map_or(0, |worker| {
+        let wall = worker.handle.wall();
+        wall.secs * 1000 + i64::from(wall.msec)
+    })
+}
+
+fn now() -> i64 {
+    let (turn, (updated_in, updated)) = (turn(), UPDATED.get());
+    if turn == updated_in { updated } else { turn }
+}
+
+/// Seconds since 1970 by the local clock.
+fn local() -> i64 {
+    let seconds = now() / 1000;
+    let offset = Worker::current().map_or(0, |worker| worker.local_time().1);
+    seconds + i64::from(offset)
+}
+
+/// `2026-11-20 12:00:00`, or as much of it.
+fn calendar(time: i64, length: usize) -> String {
+    let c = date::Calendar::at(time);
+    let (year, month, day) = (c.year, c.month, c.day);
+    let (hour, minute, second) = (c.hour, c.minute, c.second);
+    let mut text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}");
+    text.truncate(length);
+    text
+}

@@ -1,0 +1,93 @@
+//! `ngx.var`, `ngx.ctx`, `ngx.status`, `ngx.headers_sent`, `ngx.is_subrequest`.
+
+use mlua::{Lua, Value};
+use weir_log::Level;
+
+use super::Natives;
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{Refusal, with};
+use crate::request::Request;
+use crate::variables::NotStored;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("get_var", |lua, name: Value| {
+        with(|r| match &name {
+            Value::Integer(n) => Ok(group(lua, r, *n)),
+            Value::String(name) => Ok(variable(lua, r, &name.as_bytes())),
+            _ => Err(Refusal::from("bad variable name")),
+        })?
+    })?;
+    natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
+        let value = match &value {
+            Value::Nil => Vec::new(),
+            value => super::bytes(lua, value).ok_or("bad variable value type")?,
+        };
+        with(|r| store(r, &name.as_bytes(), value))?
+    })?;
+    natives.add_refusing("get_ctx", |lua, ()| {
+        with(|r| {
+            let context = answer::context(r);
+            match &context.ctx {
+                Some(table) => Ok(table.clone()),
+                None => {
+                    let table = lua.create_table().map_err(|error| error.to_string())?;
+                    context.ctx = Some(table.clone());
+                    Ok(table)
+                }
+            }
+        })?
+    })?;
+    natives.add_refusing("set_ctx", |_, table: mlua::Table| {
+        with(|r| answer::context(r).ctx = Some(table))
+    })?;
+    natives.add_refusing("get_status", |_, ()| {
+        with(|r| if r.error_status > 0 { r.error_status } else { r.response.status })
+    })?;
+    natives.add_refusing("set_status", |_, status: i64| with(|r| set_status(r, status)))?;
+    natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
+    natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
+    natives.add("has_request", |_, ()| with(|_| ()).is_ok())
+}
+
+fn string(lua: &Lua, bytes: &[u8]) -> Value {
+    lua.create_string(bytes).map_or(Value::Nil, Value::String)
+}
+
+fn group(lua: &Lua, r: &Request, n: i64) -> Value {
+    let group = usize::try_from(n).ok().and_then(|n| r.captures.get(n));
+    group.map_or(Value::Nil, |group| string(lua, group))
+}
+
+fn variable(lua: &Lua, r: &mut Request, name: &[u8]) -> Value {
+    let mut out = Vec::new();
+    match r.variable_named(name, &mut out) {
+        true => string(lua, &out),
+        false => Value::Nil,
+    }
+}
+
+fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Refusal> {
+    r.store_named(name, value).map_err(|why| {
+        let name = String::from_utf8_lossy(name);
+        Refusal::Other(match why {
+            NotStored::Fixed => format!("variable \"{name}\" not changeable"),
+            NotStored::Unknown => format!(
+                "variable \"{name}\" not found for writing; maybe it is a built-in variable that \
+                 is not changeable or you forgot to use \"set ${name} '';\" in the config file to \
+                 define it first"
+            ),
+        })
+    })
+}
+
+fn set_status(r: &mut Request, status: i64) {
+    if r.response.sent {
+        let text = "attempt to set ngx.status after sending out response headers";
+        r.log(Level::Error, format_args!("{text}"));
+        return;
+    }
+    r.response.status = u16::try_from(status).unwrap_or(500);
+    r.response.status_line = None;
+    r.error_status = 0;
+}

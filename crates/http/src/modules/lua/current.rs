@@ -1,0 +1,175 @@
+//! What the running script may ask for: the request that it runs for, and the phase.
+//!
+//! A script's functions live as long as its machine, and a request only as long as its handler. So the handler
+//! lends its request to this thread for each step of the script, and takes it back before it waits.
+
+use std::cell::{Cell, RefCell};
+
+use scoped_tls_hkt::scoped_thread_local;
+
+use super::run::Wish;
+use crate::request::Request;
+
+scoped_thread_local!(static mut REQUEST: Request);
+
+thread_local! {
+    static PHASE: Cell<Phase> = const { Cell::new(Phase::Init) };
+    /// What the script waits for, told right before it yields.
+    static WISH: RefCell<Option<Wish>> = const { RefCell::new(None) };
+}
+
+/// Where a script runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// `init_by_lua`
+    Init,
+    /// `init_worker_by_lua`
+    InitWorker,
+    /// `exit_worker_by_lua`
+    ExitWorker,
+    /// `set_by_lua`
+    Set,
+    /// `rewrite_by_lua`
+    Rewrite,
+    /// `access_by_lua`
+    Access,
+    /// `content_by_lua`
+    Content,
+    /// `header_filter_by_lua`
+    HeaderFilter,
+    /// `body_filter_by_lua`
+    BodyFilter,
+    /// `log_by_lua`
+    Log,
+    /// `ngx.timer`
+    Timer,
+}
+
+impl Phase {
+    /// `ngx.get_phase()`
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Init => "init",
+            Phase::InitWorker => "init_worker",
+            Phase::ExitWorker => "exit_worker",
+            Phase::Set => "set",
+            Phase::Rewrite => "rewrite",
+            Phase::Access => "access",
+            Phase::Content => "content",
+            Phase::HeaderFilter => "header_filter",
+            Phase::BodyFilter => "body_filter",
+            Phase::Log => "log",
+            Phase::Timer => "timer",
+        }
+    }
+
+    /// As error messages name it.
+    pub fn directive(self) -> &'static str {
+        match self {
+            Phase::Init => "init_by_lua*",
+            Phase::InitWorker => "init_worker_by_lua*",
+            Phase::ExitWorker => "exit_worker_by_lua*",
+            Phase::Set => "set_by_lua*",
+            Phase::Rewrite => "rewrite_by_lua*",
+            Phase::Access => "access_by_lua*",
+            Phase::Content => "content_by_lua*",
+            Phase::HeaderFilter => "header_filter_by_lua*",
+            Phase::BodyFilter => "body_filter_by_lua*",
+            Phase::Log => "log_by_lua*",
+            Phase::Timer => "ngx.timer",
+        }
+    }
+
+    /// Whether a script may wait here for something.
+    pub fn may_wait(self) -> bool {
+        matches!(self, Phase::Rewrite | Phase::Access | Phase::Content | Phase::Timer)
+    }
+
+    /// Whether a script may write to the client here.
+    pub fn may_answer(self) -> bool {
+        matches!(self, Phase::Rewrite | Phase::Access | Phase::Content)
+    }
+}
+
+/// Runs `f` in a phase, with a request to ask for or without one.
+pub fn enter<T>(request: Option<&mut Request>, phase: Phase, f: impl FnOnce() -> T) -> T {
+    let before = PHASE.replace(phase);
+    let out = match request {
+        Some(request) => REQUEST.set(request, f),
+        None => f(),
+    };
+    PHASE.set(before);
+    out
+}
+
+/// The phase of the running script.
+pub fn phase() -> Phase {
+    PHASE.get()
+}
+
+/// The request of the running script, if it runs for one.
+pub fn with<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, Refusal> {
+    if !REQUEST.is_set() {
+        return Err(Refusal::NoRequest);
+    }
+    Ok(REQUEST.with(f))
+}
+
+/// The same in phases in which the client may be written to.
+pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, Refusal> {
+    match phase() {
+        phase if phase.may_answer() => with(f),
+        phase => Err(Refusal::Disabled(phase)),
+    }
+}
+
+/// Tells what the script is about to wait for.
+pub fn wish(wish: Wish) -> Result<(), Refusal> {
+    let phase = phase();
+    // To end a filter's script at once needs no waiting.
+    if !phase.may_wait() && !matches!(wish, Wish::Exit(_)) {
+        return Err(Refusal::Disabled(phase));
+    }
+    WISH.set(Some(wish));
+    Ok(())
+}
+
+/// What the script that has just yielded waits for.
+pub fn take_wish() -> Option<Wish> {
+    WISH.take()
+}
+
+/// Why a function of `ngx` cannot do what it was asked for: raised in the script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// A timer, or the start.
+    NoRequest,
+    /// Not in this phase.
+    Disabled(Phase),
+    /// Something else.
+    Other(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::NoRequest => f.write_str("no request found"),
+            Refusal::Disabled(phase) => {
+                write!(f, "API disabled in the context of {}", phase.directive())
+            }
+            Refusal::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        Refusal::Other(text)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(text: &str) -> Refusal {
+        Refusal::Other(text.to_owned())
+    }
+}

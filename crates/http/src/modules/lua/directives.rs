@@ -1,0 +1,238 @@
+//! The directives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error};
+
+use super::script::{ScriptId, read, read_known};
+use super::{Conf, Script, phases};
+use crate::phases::Handler;
+use crate::scope::{Directive, Scope, Set, setting};
+
+/// A script of a phase, in its three forms.
+macro_rules! scripts {
+    ($(($inline:literal, $block:literal, $file:literal) $set:expr, $help:literal;)*) => {
+        &[$(
+            Directive { name: $inline, help: $help, set: Set::Simple($set) },
+            Directive { name: $block, help: $help, set: Set::Simple($set) },
+            Directive { name: $file, help: $help, set: Set::Simple($set) },
+        )*]
+    };
+}
+
+const PHASES: &[Directive] = scripts! {
+    ("init_by_lua", "init_by_lua_block", "init_by_lua_file")
+        |s, d| { let id = read_known(s, d, 0)?; only(d, &mut s.setup.lua.init, id) },
+        "A Lua script that each loop runs before it serves.";
+    ("init_worker_by_lua", "init_worker_by_lua_block", "init_worker_by_lua_file")
+        |s, d| { let id = read_known(s, d, 0)?; only(d, &mut s.setup.lua.init_worker, id) },
+        "A Lua script that each loop runs when it begins to serve.";
+    ("content_by_lua", "content_by_lua_block", "content_by_lua_file")
+        content, "A Lua script answers.";
+    ("rewrite_by_lua", "rewrite_by_lua_block", "rewrite_by_lua_file")
+        |s, d| place(s, d, |conf| &mut conf.rewrite),
+        "A Lua script at the end of the rewrite phase.";
+    ("access_by_lua", "access_by_lua_block", "access_by_lua_file")
+        |s, d| place(s, d, |conf| &mut conf.access),
+        "A Lua script at the end of the access phase.";
+    ("header_filter_by_lua", "header_filter_by_lua_block", "header_filter_by_lua_file")
+        |s, d| place(s, d, |conf| &mut conf.header_filter),
+        "A Lua script that sees the head of the answer, and may change it.";
+    ("body_filter_by_lua", "body_filter_by_lua_block", "body_filter_by_lua_file")
+        |s, d| place(s, d, |conf| &mut conf.body_filter),
+        "A Lua script that sees each piece of the answer's body, and may change it.";
+    ("log_by_lua", "log_by_lua_block", "log_by_lua_file")
+        |s, d| place(s, d, |conf| &mut conf.log),
+        "A Lua script that runs when a request is over.";
+};
+
+const SETTINGS: &[Directive] = &[
+    Directive {
+        name: "exit_worker_by_lua_block",
+        help: "A Lua script that each loop runs when it has ended.",
+        set: Set::Simple(exit_worker),
+    },
+    Directive {
+        name: "exit_worker_by_lua_file",
+        help: "A Lua script that each loop runs when it has ended.",
+        set: Set::Simple(exit_worker),
+    },
+    Directive {
+        name: "lua_package_path",
+        help: "Where `require` looks for modules in Lua; `;;` is the default path.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            s.setup.lua.package_path = d.arg(0).map(|word| word.bytes.clone());
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "lua_package_cpath",
+        help: "Where `require` looks for modules in C; `;;` is the default path.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            s.setup.lua.package_cpath = d.arg(0).map(|word| word.bytes.clone());
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "lua_max_pending_timers",
+        help: "Timers of a loop that may wait.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            s.setup.lua.pending_timers = Some(Line::number(d)?);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "lua_max_running_timers",
+        help: "Timers of a loop that may run at a time.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            s.setup.lua.running_timers = Some(Line::number(d)?);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "lua_code_cache",
+        help: "Scripts are always compiled once; `off` is not heeded.",
+        set: Set::Simple(code_cache),
+    },
+    setting!(
+        "lua_need_request_body",
+        lua.need_request_body,
+        Line::flag,
+        "Reads the client's body before a script runs."
+    ),
+    setting!(
+        "lua_http10_buffering",
+        lua.http10_buffering,
+        Line::flag,
+        "Keeps an answer to a client of HTTP/1.0 back until its length is known."
+    ),
+    setting!(
+        "lua_check_client_abort",
+        lua.check_client_abort,
+        Line::flag,
+        "Ends a script that waits when its client has gone."
+    ),
+    setting!(
+        "lua_use_default_type",
+        lua.use_default_type,
+        Line::flag,
+        "Answers of scripts have the type that the location gives to others."
+    ),
+    setting!(
+        "lua_transform_underscores_in_response_headers",
+        lua.underscores,
+        Line::flag,
+        "In names of `ngx.header`, `_` stands for `-`."
+    ),
+    setting!(
+        "lua_socket_log_errors",
+        lua.socket_log_errors,
+        Line::flag,
+        "Logs failures of a script's sockets."
+    ),
+    setting!(
+        "lua_socket_connect_timeout",
+        lua.connect_timeout,
+        time,
+        "How long a script's socket may take to connect."
+    ),
+    setting!(
+        "lua_socket_send_timeout",
+        lua.send_timeout,
+        time,
+        "How long a script's socket may wait to send."
+    ),
+    setting!(
+        "lua_socket_read_timeout",
+        lua.read_timeout,
+        time,
+        "How long a script's socket may wait to receive."
+    ),
+    setting!(
+        "lua_socket_keepalive_timeout",
+        lua.keepalive_timeout,
+        time,
+        "How long an idle connection stays in its pool."
+    ),
+    setting!(
+        "lua_socket_pool_size",
+        lua.pool_size,
+        Line::number,
+        "Idle connections that are kept for one server."
+    ),
+];
+
+/// All of them.
+pub const DIRECTIVES: &[Directive] = &joined();
+
+const fn joined() -> [Directive; PHASES.len() + SETTINGS.len()] {
+    let mut all = [PHASES[0]; PHASES.len() + SETTINGS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < PHASES.len() { PHASES[i] } else { SETTINGS[i - PHASES.len()] };
+        i += 1;
+    }
+    all
+}
+
+fn time(d: &Line) -> Result<Duration, Error> {
+    d.msec().map(Duration::from_millis)
+}
+
+fn only(d: &Line, place: &mut Option<ScriptId>, id: ScriptId) -> Result<(), Error> {
+    if place.replace(id).is_some() {
+        return Err(d.problem("is duplicate"));
+    }
+    Ok(())
+}
+
+fn exit_worker(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let id = read_known(s, d, 0)?;
+    only(d, &mut s.setup.lua.exit_worker, id)
+}
+
+/// A phase's script; the three forms of a directive exclude each other.
+fn place(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    field: fn(&mut Conf) -> &mut Option<Script>,
+) -> Result<(), Error> {
+    let name = d.name.lossy();
+    let family = FAMILIES.iter().find(|family| name.starts_with(**family));
+    if !s.first_of(family.copied().unwrap_or_default()) {
+        return Err(d.problem("is duplicate"));
+    }
+    let script = read(s, d, 0)?;
+    *field(Arc::make_mut(&mut s.location.lua)) = Some(script);
+    Ok(())
+}
+
+/// The phases whose scripts stand once in a block.
+const FAMILIES: &[&str] = &[
+    "rewrite_by_lua",
+    "access_by_lua",
+    "content_by_lua",
+    "header_filter_by_lua",
+    "body_filter_by_lua",
+    "log_by_lua",
+];
+
+fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    place(s, d, |conf| &mut conf.content)?;
+    Scope::change(&mut s.location.core).handler = Some(Handler::Later(phases::content));
+    Ok(())
+}
+
+fn code_cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    if !d.flag()? {
+        let text = "\"lua_code_cache off\" is not heeded: scripts are compiled once";
+        s.setup.warnings.push(d.warning(text));
+    }
+    Ok(())
+}

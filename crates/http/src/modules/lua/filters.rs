@@ -1,0 +1,147 @@
+//! Scripts that see an answer on its way out, and those that come when all is over.
+
+use std::cell::RefCell;
+
+use mlua::{MultiValue, Value};
+use weir_engine::Chain;
+use weir_log::Level;
+
+use super::answer;
+use super::current::Phase;
+use super::run::{self, Exit};
+use super::script::Script;
+use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::phases::Step;
+use crate::request::Request;
+
+thread_local! {
+    /// `ngx.arg` of the piece that a script is at.
+    static PIECE: RefCell<Piece> = const { RefCell::new(Piece { bytes: Vec::new(), last: false }) };
+    /// `ngx.arg` of `set_by_lua`.
+    static ARGS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A piece of a body in a script's hands.
+pub struct Piece {
+    /// `ngx.arg[1]`
+    pub bytes: Vec<u8>,
+    /// `ngx.arg[2]`
+    pub last: bool,
+}
+
+/// Looks at the piece that the running script is at.
+pub fn with_piece<T>(f: impl FnOnce(&mut Piece) -> T) -> T {
+    PIECE.with_borrow_mut(f)
+}
+
+/// An argument of `set_by_lua`, counted from 1.
+pub fn argument(index: i64) -> Option<Vec<u8>> {
+    let index = usize::try_from(index.checked_sub(1)?).ok()?;
+    ARGS.with_borrow(|args| args.get(index).cloned())
+}
+
+/// `header_filter_by_lua`, and the place where `body_filter_by_lua` stands.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    let conf = &*r.conf().lua;
+    if let Some(script) = &conf.header_filter
+        && let Some(step) = head(r, script)
+    {
+        return Err(step);
+    }
+    if let Some(script) = &conf.body_filter {
+        r.add_body_filter(Box::new(Bodies { script }));
+    }
+    Ok(())
+}
+
+fn head(r: &mut Request, script: &'static Script) -> Option<Step> {
+    match at_once(r, Phase::HeaderFilter, script, MultiValue::new()) {
+        Ok(Ok(_)) => None,
+        Ok(Err(Exit::Status(status @ 300..=599))) => {
+            let context = answer::context(r);
+            if std::mem::replace(&mut context.filter_exited, true) {
+                return None;
+            }
+            context.forget_output();
+            Some(Step::Status(status as u16))
+        }
+        Ok(Err(Exit::Status(..0))) | Err(()) => Some(Step::Abort),
+        Ok(Err(_)) => None,
+    }
+}
+
+/// Runs a script that may not wait. The log has the error.
+fn at_once(
+    r: &mut Request,
+    phase: Phase,
+    script: &Script,
+    args: MultiValue,
+) -> Result<Result<MultiValue, Exit>, ()> {
+    let vm = r.worker.lua.get().cloned();
+    let done = vm.ok_or_else(|| "there is no Lua VM".to_owned()).and_then(|vm| {
+        let function = vm.function(r, script)?;
+        run::at_once(&vm, r, phase, function, args)
+    });
+    done.map_err(|text| {
+        let name = phase.directive();
+        r.log(Level::Error, format_args!("failed to run {name}: {text}"));
+    })
+}
+
+/// `body_filter_by_lua`
+struct Bodies {
+    script: &'static Script,
+}
+
+impl BodyFilter for Bodies {
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
+        let mut bytes = Vec::with_capacity(input.len() as usize);
+        while let Some(segment) = input.pop() {
+            bytes.extend_from_slice(&into_bytes(segment));
+        }
+        if bytes.is_empty() && !last {
+            return Filtered::Now(Ok(Chain::new()));
+        }
+        PIECE.set(Piece { bytes, last });
+        let done = at_once(r, Phase::BodyFilter, self.script, MultiValue::new());
+        let bytes = PIECE.with_borrow_mut(|piece| std::mem::take(&mut piece.bytes));
+        if !matches!(done, Ok(Ok(_) | Err(Exit::Status(0..)))) {
+            return Filtered::Now(Err(std::io::ErrorKind::InvalidData.into()));
+        }
+        let mut chain = Chain::new();
+        if !bytes.is_empty() {
+            chain.push(bytes::Bytes::from(bytes));
+        }
+        Filtered::Now(Ok(chain))
+    }
+}
+
+/// `log_by_lua`
+pub fn log(r: &mut Request) {
+    let conf = &*r.conf().lua;
+    if let Some(script) = &conf.log {
+        let _ = at_once(r, Phase::Log, script, MultiValue::new());
+    }
+}
+
+/// `set_by_lua`: the value, or why the request cannot go on.
+pub fn value(r: &mut Request, script: &Script, args: Vec<Vec<u8>>) -> Result<Vec<u8>, Step> {
+    let failed = Step::Status(500);
+    let Some(vm) = r.worker.lua.get().cloned() else { return Err(failed) };
+    let strings = args.iter().map(|arg| vm.lua.create_string(arg).map(Value::String));
+    let Ok(values) = strings.collect::<mlua::Result<MultiValue>>() else { return Err(failed) };
+    ARGS.set(args);
+    let args = values;
+    let Ok(Ok(values)) = at_once(r, Phase::Set, script, args) else { return Err(failed) };
+    let mut out = Vec::new();
+    match values.front() {
+        None | Some(Value::Nil) => {}
+        Some(value) => {
+            let value = vm.lua.coerce_string(value.clone());
+            if let Ok(Some(text)) = value {
+                out.extend_from_slice(&text.as_bytes());
+            }
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,121 @@
+//! Scripts in Lua, on LuaJIT. nginx: lua-nginx-module of OpenResty.
+//!
+//! A loop has one machine ([`vm`]). A phase with a script enters by [`phases`] (those that may answer) or
+//! [`filters`] (those that may not wait), which lend the request to the script ([`current`]) and run it step by
+//! step ([`run`]). `api` holds what `ngx` offers, a file for each part: functions in Rust, which `prelude` wraps
+//! in Lua where they may raise an error or wait, since only Lua can do that to its caller. What a script writes
+//! passes [`answer`] on its way out. docs/lua.md says what there is and what is not.
+
+use std::rc::Rc;
+
+use crate::modules::{LocationConf, Module, Settings};
+use crate::worker::Worker;
+
+mod answer;
+mod api;
+mod current;
+mod directives;
+mod filters;
+mod phases;
+mod run;
+mod script;
+mod timers;
+mod vm;
+
+pub use answer::Context;
+pub use filters::{header_filter, log, value};
+pub use phases::{access, rewrite};
+pub use script::{Script, Scripts, read};
+pub use vm::Vm;
+
+use std::time::Duration;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    rewrite: Option<Script>,
+    access: Option<Script>,
+    content: Option<Script>,
+    header_filter: Option<Script>,
+    body_filter: Option<Script>,
+    log: Option<Script>,
+    need_request_body: bool,
+    http10_buffering: bool,
+    check_client_abort: bool,
+    use_default_type: bool,
+    underscores: bool,
+    socket_log_errors: bool,
+    connect_timeout: Duration,
+    send_timeout: Duration,
+    read_timeout: Duration,
+    keepalive_timeout: Duration,
+    pool_size: u64,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Conf {
+            rewrite: None,
+            access: None,
+            content: None,
+            header_filter: None,
+            body_filter: None,
+            log: None,
+            need_request_body: false,
+            http10_buffering: true,
+            check_client_abort: false,
+            use_default_type: true,
+            underscores: true,
+            socket_log_errors: true,
+            connect_timeout: minute,
+            send_timeout: minute,
+            read_timeout: minute,
+            keepalive_timeout: minute,
+            pool_size: 30,
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_lua", directives: directives::DIRECTIVES, init: |_| {} };
+
+/// Whether a location has a script for the rewrite phase.
+pub fn wants_rewrite(conf: &LocationConf) -> bool {
+    conf.lua.rewrite.is_some()
+}
+
+/// Whether a location has a script for the access phase.
+pub fn wants_access(conf: &LocationConf) -> bool {
+    conf.lua.access.is_some()
+}
+
+/// Whether a location has a script that looks at answers.
+pub fn wants_filter(conf: &LocationConf) -> bool {
+    conf.lua.header_filter.is_some() || conf.lua.body_filter.is_some()
+}
+
+/// Makes a loop's machine, where the site has scripts.
+pub fn start(worker: &Rc<Worker>) {
+    let Some(vm) = vm::start(worker) else { return };
+    if worker.lua.set(vm.clone()).is_ok() {
+        vm.started();
+    }
+}
+
+/// The loop takes no new requests: its timers come before their time.
+pub fn retire(worker: &Worker) {
+    if let Some(vm) = worker.lua.get() {
+        vm.timers.hurry();
+    }
+}
+
+/// The loop has ended.
+pub fn ended(worker: &Worker) {
+    if let Some(vm) = worker.lua.get() {
+        vm.ending();
+    }
+}

@@ -1,0 +1,127 @@
+//! The phases in which a script may answer: rewrite, access, content.
+
+use mlua::MultiValue;
+use weir_log::Level;
+
+use super::answer;
+use super::current::Phase;
+use super::run::{self, Exit, Outcome};
+use super::script::Script;
+use super::vm::Unloaded;
+use crate::phases::{Answer, Later, Step};
+use crate::request::Request;
+
+/// `rewrite_by_lua`
+pub fn rewrite(r: &mut Request) -> Answer<'_> {
+    match &r.conf().lua.rewrite {
+        // A server's script runs when a location was found, as inherited by it.
+        Some(script) if !r.path_changed => Answer::Later(Box::pin(in_rewrite(r, script))),
+        _ => Answer::Now(Step::Next),
+    }
+}
+
+/// `access_by_lua`
+pub fn access(r: &mut Request) -> Answer<'_> {
+    match &r.conf().lua.access {
+        Some(script) => Answer::Later(Box::pin(in_access(r, script))),
+        None => Answer::Now(Step::Next),
+    }
+}
+
+/// `content_by_lua`
+pub fn content(r: &mut Request) -> Later<'_> {
+    Box::pin(in_content(r))
+}
+
+async fn in_rewrite(r: &mut Request, script: &Script) -> Step {
+    match perform(r, Phase::Rewrite, script).await {
+        Err(step) => step,
+        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0))) if r.response.sent => {
+            answer::finish(r).await
+        }
+        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0) | Exit::Jump)) => Step::Next,
+        Ok(outcome) => end(r, outcome).await,
+    }
+}
+
+async fn in_access(r: &mut Request, script: &Script) -> Step {
+    match perform(r, Phase::Access, script).await {
+        Err(step) => step,
+        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0))) => {
+            if r.response.sent {
+                return answer::finish(r).await;
+            }
+            Step::Done
+        }
+        Ok(outcome) => end(r, outcome).await,
+    }
+}
+
+async fn in_content(r: &mut Request) -> Step {
+    let Some(script) = &r.conf().lua.content else { return Step::Next };
+    match perform(r, Phase::Content, script).await {
+        Err(step) => step,
+        Ok(outcome) => end(r, outcome).await,
+    }
+}
+
+/// Runs a phase's script; the error is what the request comes to without it.
+async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outcome, Step> {
+    let Some(vm) = r.worker.lua.get().cloned() else { return Err(Step::Status(500)) };
+    if r.conf().lua.need_request_body {
+        r.read_body().await.map_err(Step::Status)?;
+    }
+    let function = match vm.load(r, script).await {
+        Ok(function) => function,
+        Err(Unloaded::Missing(text)) => {
+            r.log(Level::Error, format_args!("failed to load external Lua file: {text}"));
+            return Err(Step::Status(if phase == Phase::Content { 404 } else { 500 }));
+        }
+        Err(Unloaded::Broken(text)) => {
+            r.log(Level::Error, format_args!("failed to load Lua code: {text}"));
+            return Err(Step::Status(500));
+        }
+    };
+    Ok(run::drive(&vm, Some(r), phase, function, MultiValue::new()).await)
+}
+
+/// What the request comes to.
+async fn end(r: &mut Request, outcome: Outcome) -> Step {
+    match outcome {
+        Outcome::Finished | Outcome::Exit(Exit::Jump) => answer::finish(r).await,
+        Outcome::Exit(Exit::Status(status)) => exit(r, status).await,
+        Outcome::Exit(Exit::Exec(path, _)) if path.first() == Some(&b'@') => {
+            r.redirect_to_named(&path)
+        }
+        Outcome::Exit(Exit::Exec(path, args)) => r.redirect_to_parts(&path, args),
+        Outcome::Failed => exit(r, 500).await,
+        Outcome::Abandoned => Step::Status(499),
+    }
+}
+
+/// `ngx.exit(status)`
+async fn exit(r: &mut Request, status: i32) -> Step {
+    let status = match status {
+        // ngx.ERROR
+        ..0 => 500,
+        status => u16::try_from(status).unwrap_or(500),
+    };
+    if matches!(status, 408 | 444 | 499) {
+        return Step::Status(status);
+    }
+    if r.response.sent {
+        // Too late for a page. What failed half-way must not look whole.
+        return if status >= 500 { Step::Abort } else { answer::finish(r).await };
+    }
+    match status {
+        300.. => {
+            answer::context(r).forget_output();
+            Step::Status(status)
+        }
+        200..300 => {
+            r.response.status = status;
+            answer::finish(r).await
+        }
+        _ => answer::finish(r).await,
+    }
+}

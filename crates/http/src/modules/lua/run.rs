@@ -1,0 +1,362 @@
+//! Runs a script to its end: step by step, with waits between.
+//!
+//! Every script is a coroutine. Where a function of `ngx` has to wait, it leaves a [`Wish`] and yields; the run
+//! fulfils it and goes on with the answer. What does not need the request is a future of its own, so that the
+//! light threads of one script wait side by side; what needs it (reading the body, sending) is done at once,
+//! one after another.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
+use weir_engine::{Either, either};
+use weir_log::Level;
+
+use super::current::{self, Phase};
+use super::{answer, vm::Vm};
+use crate::request::Request;
+
+/// What a wait came to, as the values that the waiting function returns.
+pub type Reply = Box<dyn FnOnce(&Lua) -> mlua::Result<MultiValue>>;
+
+/// A wait that does not need the request.
+pub type Wait = Pin<Box<dyn Future<Output = Reply>>>;
+
+/// What a script waits for.
+pub enum Wish {
+    /// Something outside of the request.
+    Wait(Wait),
+    /// `ngx.req.read_body`
+    ReadBody,
+    /// `ngx.flush`
+    Flush,
+    /// `ngx.eof`
+    Eof,
+    /// `ngx.exit` and kin: the script does not go on.
+    Exit(Exit),
+    /// `ngx.thread.spawn`: a light thread that begins at once.
+    Spawn(Thread, MultiValue),
+    /// `ngx.thread.wait`: the first of these to end.
+    Join(Vec<Thread>),
+    /// `ngx.thread.kill`
+    Kill(Thread),
+}
+
+/// How a script ended its run, other than by its end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// `ngx.exit`
+    Status(i32),
+    /// `ngx.exec`: path (or `@name`) and query.
+    Exec(Vec<u8>, Vec<u8>),
+    /// `ngx.req.set_uri(uri, true)`: a location is looked for.
+    Jump,
+}
+
+/// What a run came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it is done.
+    Finished,
+    /// It ended itself.
+    Exit(Exit),
+    /// An error, which the log was told.
+    Failed,
+    /// The client has gone.
+    Abandoned,
+}
+
+/// One coroutine of a run; the first is the script itself.
+struct Routine {
+    thread: Thread,
+    state: State,
+    /// Whoever waited for it has its values.
+    joined: bool,
+}
+
+enum State {
+    Ready(MultiValue),
+    Waiting(Wait),
+    Joining(Vec<Thread>),
+    Ended(bool, MultiValue),
+}
+
+/// A script at work.
+struct Run<'r> {
+    vm: &'r Vm,
+    request: Option<&'r mut Request>,
+    phase: Phase,
+    routines: Vec<Routine>,
+}
+
+/// Runs a script that may wait, with a request or (a timer) without one.
+pub async fn drive(
+    vm: &Vm,
+    request: Option<&mut Request>,
+    phase: Phase,
+    function: Function,
+    args: MultiValue,
+) -> Outcome {
+    let thread = match vm.lua.create_thread(function) {
+        Ok(thread) => thread,
+        Err(error) => return failed(request.as_deref(), vm, &error),
+    };
+    let entry = Routine { thread, state: State::Ready(args), joined: false };
+    let mut run = Run { vm, request, phase, routines: Vec::new() };
+    run.routines.push(entry);
+    loop {
+        if let Some(outcome) = run.step_all().await {
+            return outcome;
+        }
+        if let Some(outcome) = run.wait().await {
+            return outcome;
+        }
+    }
+}
+
+/// Runs a script that may not wait; its values.
+pub fn at_once(
+    vm: &Vm,
+    r: &mut Request,
+    phase: Phase,
+    function: Function,
+    args: MultiValue,
+) -> Result<Result<MultiValue, Exit>, String> {
+    let thread = vm.lua.create_thread(function).map_err(|error| text_of(&error))?;
+    let values = current::enter(Some(r), phase, || thread.resume::<MultiValue>(args));
+    let values = values.map_err(|error| text_of(&error))?;
+    match current::take_wish() {
+        Some(Wish::Exit(exit)) => Ok(Err(exit)),
+        None if thread.status() != ThreadStatus::Resumable => Ok(Ok(values)),
+        _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
+    }
+}
+
+impl Run<'_> {
+    /// Runs what can run, until all wait or the run is over.
+    async fn step_all(&mut self) -> Option<Outcome> {
+        while let Some(i) = self.first_ready() {
+            if let Some(outcome) = self.step(i).await {
+                return Some(outcome);
+            }
+        }
+        let over = self.routines.iter().all(|routine| matches!(routine.state, State::Ended(..)));
+        over.then_some(Outcome::Finished)
+    }
+
+    /// The newest first: a light thread runs before the one that has spawned it goes on.
+    fn first_ready(&self) -> Option<usize> {
+        self.routines.iter().rposition(|routine| matches!(routine.state, State::Ready(_)))
+    }
+
+    /// One step of a coroutine: up to its next wish, or its end.
+    async fn step(&mut self, i: usize) -> Option<Outcome> {
+        let routine = self.routines.get_mut(i)?;
+        let State::Ready(args) = &mut routine.state else { return None };
+        let args = std::mem::take(args);
+        let thread = routine.thread.clone();
+        let request = self.request.as_deref_mut();
+        let result = current::enter(request, self.phase, || thread.resume::<MultiValue>(args));
+        let values = match result {
+            Ok(values) => values,
+            Err(error) => {
+                current::take_wish();
+                return self.broke(i, &error);
+            }
+        };
+        if thread.status() != ThreadStatus::Resumable {
+            self.ended(i, true, values);
+            return None;
+        }
+        match current::take_wish() {
+            // A plain `coroutine.yield`: it goes on when others had their turn.
+            None => self.set(i, State::Waiting(Box::pin(turn()))),
+            Some(Wish::Exit(exit)) => return Some(Outcome::Exit(exit)),
+            Some(Wish::Wait(wait)) => self.set(i, State::Waiting(wait)),
+            Some(Wish::Spawn(thread, args)) => {
+                let value = Value::Thread(thread.clone());
+                self.set(i, State::Ready(MultiValue::from_vec(vec![value])));
+                let state = State::Ready(args);
+                self.routines.push(Routine { thread, state, joined: false });
+            }
+            Some(Wish::Join(threads)) => self.join(i, threads),
+            Some(Wish::Kill(thread)) => {
+                let values = self.kill(&thread);
+                self.set(i, State::Ready(values));
+            }
+            Some(wish) => {
+                let values = self.with_request(wish).await;
+                self.set(i, State::Ready(values));
+            }
+        }
+        None
+    }
+
+    fn set(&mut self, i: usize, state: State) {
+        if let Some(routine) = self.routines.get_mut(i) {
+            routine.state = state;
+        }
+    }
+
+    /// Wishes that need the request.
+    async fn with_request(&mut self, wish: Wish) -> MultiValue {
+        let Some(r) = self.request.as_deref_mut() else { return MultiValue::new() };
+        let done = match wish {
+            Wish::ReadBody => r.read_body().await.map_err(|_| "failed to read the request body"),
+            Wish::Flush => answer::flush(r).await,
+            Wish::Eof => answer::eof(r).await,
+            _ => Ok(()),
+        };
+        match done {
+            Ok(()) => MultiValue::from_vec(vec![Value::Integer(1)]),
+            Err(text) => failure(&self.vm.lua, text),
+        }
+    }
+
+    /// A coroutine ended with an error: the script's own ends the run.
+    fn broke(&mut self, i: usize, error: &Error) -> Option<Outcome> {
+        if i == 0 {
+            return Some(failed(self.request.as_deref(), self.vm, error));
+        }
+        let text = text_of(error);
+        let shown = format_args!("lua user thread aborted: runtime error: {text}");
+        log(self.request.as_deref(), self.vm, shown);
+        let first = text.split("\nstack traceback:").next().unwrap_or_default();
+        let value = self.vm.lua.create_string(first).map_or(Value::Nil, Value::String);
+        self.ended(i, false, MultiValue::from_vec(vec![value]));
+        None
+    }
+
+    /// Notes how a coroutine ended, and wakes who waits for it.
+    fn ended(&mut self, i: usize, well: bool, values: MultiValue) {
+        self.set(i, State::Ended(well, values));
+        for waiting in 0..self.routines.len() {
+            let state = self.routines.get_mut(waiting).map(|routine| &mut routine.state);
+            let Some(State::Joining(threads)) = state else { continue };
+            let threads = std::mem::take(threads);
+            self.join(waiting, threads);
+        }
+    }
+
+    fn join(&mut self, i: usize, threads: Vec<Thread>) {
+        let mut known = false;
+        for routine in &mut self.routines {
+            if !threads.contains(&routine.thread) || routine.joined {
+                continue;
+            }
+            known = true;
+            let State::Ended(well, values) = &mut routine.state else { continue };
+            let (well, values) = (*well, std::mem::take(values));
+            routine.joined = true;
+            let values = std::iter::once(Value::Boolean(well)).chain(values).collect();
+            return self.set(i, State::Ready(values));
+        }
+        if known {
+            self.set(i, State::Joining(threads));
+        } else {
+            let values = failure(&self.vm.lua, "already waited or killed");
+            self.set(i, State::Ready(values));
+        }
+    }
+
+    fn kill(&mut self, thread: &Thread) -> MultiValue {
+        let routine = self.routines.iter_mut().skip(1).find(|routine| routine.thread == *thread);
+        match routine {
+            Some(routine) if !routine.joined && !matches!(routine.state, State::Ended(..)) => {
+                (routine.state, routine.joined) = (State::Ended(false, MultiValue::new()), true);
+                MultiValue::from_vec(vec![Value::Integer(1)])
+            }
+            Some(_) => failure(&self.vm.lua, "already waited or killed"),
+            None => failure(&self.vm.lua, "not a light thread of this request"),
+        }
+    }
+
+    /// Waits until some coroutine can go on.
+    async fn wait(&mut self) -> Option<Outcome> {
+        let vm = self.vm;
+        let Run { request, routines, .. } = self;
+        if let Some(r) = request.as_deref_mut()
+            && answer::push(r).await.is_err()
+            && r.conf().lua.check_client_abort
+        {
+            return Some(Outcome::Abandoned);
+        }
+        let ready = std::future::poll_fn(|cx| {
+            let mut any = false;
+            for routine in routines.iter_mut() {
+                let State::Waiting(wait) = &mut routine.state else { continue };
+                if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
+                    let values =
+                        reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
+                    routine.state = State::Ready(values);
+                    any = true;
+                }
+            }
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let watched = request.as_deref().filter(|r| r.conf().lua.check_client_abort);
+        let Some(r) = watched else {
+            ready.await;
+            return None;
+        };
+        let conn = r.conn.clone();
+        match either(ready, conn.stream.socket().closed()).await {
+            Either::Left(()) => None,
+            Either::Right(_) => {
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                Some(Outcome::Abandoned)
+            }
+        }
+    }
+}
+
+/// The other tasks of the loop go first.
+async fn turn() -> Reply {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    Box::new(|_| Ok(MultiValue::new()))
+}
+
+/// `nil, "what failed"`
+pub fn failure(lua: &Lua, text: &str) -> MultiValue {
+    let text = lua.create_string(text).map_or(Value::Nil, Value::String);
+    MultiValue::from_vec(vec![Value::Nil, text])
+}
+
+fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> Outcome {
+    let text = text_of(error);
+    log(r, vm, format_args!("lua entry thread aborted: runtime error: {text}"));
+    Outcome::Failed
+}
+
+/// Tells the log of the request, or of the whole site.
+fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
+    match r {
+        Some(r) => r.log(Level::Error, text),
+        None => vm.log(Level::Error, text),
+    }
+}
+
+/// An error with its traceback, as logs of OpenResty have it.
+pub fn text_of(error: &Error) -> String {
+    let text = match error {
+        Error::RuntimeError(text) => text.clone(),
+        Error::SyntaxError { message, .. } => message.clone(),
+        Error::CallbackError { traceback, cause } => format!("{cause}\n{traceback}"),
+        error => error.to_string(),
+    };
+    text.replacen("\nstack traceback:\n", "\nstack traceback:\ncoroutine 0:\n", 1)
+}
+
+/// A reply that is one or more values known already.
+pub fn reply(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> Reply {
+    Box::new(values)
+}

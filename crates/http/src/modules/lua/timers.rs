@@ -1,0 +1,129 @@
+//! `ngx.timer`: scripts that run later, without a request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use mlua::{Function, MultiValue, Value};
+use weir_engine::{Either, either};
+use weir_log::Level;
+
+use super::current::Phase;
+use super::run;
+use super::script::Scripts;
+use super::vm::Vm;
+use crate::worker::Worker;
+
+/// `lua_max_pending_timers` where nothing is said.
+const PENDING: u64 = 1024;
+/// `lua_max_running_timers` where nothing is said.
+const RUNNING: u64 = 256;
+
+/// A loop's timers.
+pub struct Timers {
+    most_pending: u64,
+    most_running: u64,
+    pending: Cell<u64>,
+    running: Cell<u64>,
+    /// The loop ends: timers come before their time, and are told.
+    premature: Cell<bool>,
+    /// Those that wait, by number.
+    waiting: RefCell<HashMap<u64, Waker>>,
+    count: Cell<u64>,
+}
+
+impl Timers {
+    /// None yet.
+    pub fn new(scripts: &Scripts) -> Timers {
+        Timers {
+            most_pending: scripts.pending_timers.unwrap_or(PENDING),
+            most_running: scripts.running_timers.unwrap_or(RUNNING),
+            pending: Cell::new(0),
+            running: Cell::new(0),
+            premature: Cell::new(false),
+            waiting: RefCell::default(),
+            count: Cell::new(0),
+        }
+    }
+
+    /// `ngx.timer.pending_count()`
+    pub fn pending(&self) -> u64 {
+        self.pending.get()
+    }
+
+    /// `ngx.timer.running_count()`
+    pub fn running(&self) -> u64 {
+        self.running.get()
+    }
+
+    /// Calls all timers before their time, and sets no more.
+    pub fn hurry(&self) {
+        self.premature.set(true);
+        self.waiting.take().into_values().for_each(Waker::wake);
+    }
+
+    async fn hurried(&self, number: u64) {
+        std::future::poll_fn(|cx| {
+            if self.premature.get() {
+                return Poll::Ready(());
+            }
+            self.waiting.borrow_mut().insert(number, cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Sets a timer; `every` calls again and again.
+pub fn set(
+    worker: &Rc<Worker>,
+    delay: Duration,
+    every: bool,
+    (function, args): (Function, MultiValue),
+) -> Result<(), &'static str> {
+    let vm = worker.lua.get().cloned().ok_or("no Lua VM")?;
+    let timers = &vm.timers;
+    if timers.premature.get() && !delay.is_zero() {
+        return Err("process exiting");
+    }
+    if timers.pending.get() >= timers.most_pending {
+        return Err("too many pending timers");
+    }
+    timers.pending.set(timers.pending.get() + 1);
+    timers.count.set(timers.count.get() + 1);
+    let number = timers.count.get();
+    let handle = worker.handle.clone();
+    worker.handle.spawn(async move {
+        loop {
+            let timers = &vm.timers;
+            let waited = either(handle.sleep(delay), timers.hurried(number)).await;
+            timers.waiting.borrow_mut().remove(&number);
+            timers.pending.set(timers.pending.get().saturating_sub(1));
+            let premature = matches!(waited, Either::Right(())) || timers.premature.get();
+            if every && !premature {
+                timers.pending.set(timers.pending.get() + 1);
+            }
+            call(&vm, premature, &function, &args).await;
+            if !every || premature {
+                break;
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn call(vm: &Vm, premature: bool, function: &Function, args: &MultiValue) {
+    let timers = &vm.timers;
+    if timers.running.get() >= timers.most_running {
+        let most = timers.most_running;
+        vm.log(Level::Alert, format_args!("{most} lua_max_running_timers are not enough"));
+        return;
+    }
+    timers.running.set(timers.running.get() + 1);
+    let args = std::iter::once(Value::Boolean(premature)).chain(args.iter().cloned()).collect();
+    // What went wrong was logged; there is nobody else to tell.
+    let _ = run::drive(vm, None, Phase::Timer, function.clone(), args).await;
+    timers.running.set(timers.running.get().saturating_sub(1));
+}

@@ -1,0 +1,207 @@
+//! A loop's Lua machine: its libraries, and the compiled scripts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use mlua::{Function, Lua, Table};
+use weir_log::Level;
+
+use super::current::{self, Phase};
+use super::run;
+use super::script::{Script, ScriptId, without_shebang};
+use super::{api, timers};
+use crate::request::Request;
+use crate::site::Site;
+use crate::worker::Worker;
+
+/// Files with variables in their names that are kept compiled.
+const FILES: usize = 1024;
+
+/// A loop's machine.
+pub struct Vm {
+    /// Lua itself.
+    pub lua: Lua,
+    site: &'static Site,
+    scripts: RefCell<Vec<Option<Function>>>,
+    files: RefCell<HashMap<PathBuf, Function>>,
+    /// `init_by_lua` failed: no script can rely on what it did not do.
+    broken: Cell<bool>,
+    /// What waits for its time.
+    pub timers: timers::Timers,
+}
+
+/// Makes a loop's machine and runs what belongs to its start; nothing where the site has no scripts.
+pub fn start(worker: &Rc<Worker>) -> Option<Rc<Vm>> {
+    let site = worker.site;
+    if site.lua.is_empty() {
+        return None;
+    }
+    let lua = weir_sys::lua::machine();
+    let vm = Rc::new(Vm {
+        scripts: RefCell::new(vec![None; site.lua.len()]),
+        files: RefCell::default(),
+        broken: Cell::new(false),
+        timers: timers::Timers::new(&site.lua),
+        lua,
+        site,
+    });
+    if let Err(error) = vm.furnish(worker) {
+        vm.log(Level::Emerg, format_args!("failed to init Lua VM: {error}"));
+        vm.broken.set(true);
+    }
+    vm.at_start(Phase::Init, site.lua.init);
+    Some(vm)
+}
+
+impl Vm {
+    /// `init_worker_by_lua`: when the loop knows its machine.
+    pub fn started(&self) {
+        self.at_start(Phase::InitWorker, self.site.lua.init_worker);
+    }
+
+    /// `exit_worker_by_lua`
+    pub fn ending(&self) {
+        self.at_start(Phase::ExitWorker, self.site.lua.exit_worker);
+    }
+
+    /// Writes to the error log of the whole site.
+    pub fn log(&self, level: Level, text: std::fmt::Arguments<'_>) {
+        self.site.main.core.error_log.write(level, None, text);
+    }
+
+    fn at_start(&self, phase: Phase, script: Option<ScriptId>) {
+        let Some(script) = script else { return };
+        let done = self.known(script).and_then(|function| {
+            current::enter(None, phase, || function.call::<()>(())).map_err(|e| run::text_of(&e))
+        });
+        if let Err(text) = done {
+            let name = phase.directive().trim_end_matches('*');
+            let text = format_args!("{name} error: {text}");
+            self.log(Level::Emerg, text);
+            if phase == Phase::Init {
+                self.broken.set(true);
+            }
+        }
+    }
+
+    fn furnish(&self, worker: &Rc<Worker>) -> mlua::Result<()> {
+        let package: Table = self.lua.globals().get("package")?;
+        for (key, path) in
+            [("path", &self.site.lua.package_path), ("cpath", &self.site.lua.package_cpath)]
+        {
+            let Some(path) = path else { continue };
+            let default = package.get::<mlua::String>(key)?;
+            let path = with_defaults(path, &default.as_bytes());
+            package.set(key, self.lua.create_string(path)?)?;
+        }
+        api::install(&self.lua, worker)
+    }
+
+    /// The function of a script of the configuration; the error is what the log is told.
+    fn known(&self, id: ScriptId) -> Result<Function, String> {
+        if self.broken.get() {
+            return Err("init_by_lua failed before".to_owned());
+        }
+        let at = id.0 as usize;
+        if let Some(Some(function)) = self.scripts.borrow().get(at) {
+            return Ok(function.clone());
+        }
+        let source = self.site.lua.get(id).ok_or("there is no such script")?;
+        let function = self.compile(&source.name, &source.text)?;
+        if let Some(place) = self.scripts.borrow_mut().get_mut(at) {
+            *place = Some(function.clone());
+        }
+        Ok(function)
+    }
+
+    fn compile(&self, name: &str, text: &[u8]) -> Result<Function, String> {
+        let chunk = self.lua.load(without_shebang(text)).set_name(name);
+        let chunk = chunk.set_mode(mlua::ChunkMode::Text);
+        chunk.into_function().map_err(|error| run::text_of(&error))
+    }
+
+    /// The function of a phase, where it can be had without waiting.
+    pub fn function(&self, r: &mut Request, script: &Script) -> Result<Function, String> {
+        match script {
+            Script::Known(id) => self.known(*id),
+            Script::Named(template) => {
+                let path = path_of(&template.eval(r));
+                let known = self.files.borrow().get(&path).cloned();
+                known.ok_or_else(|| format!("\"{}\" is not loaded", path.display()))
+            }
+        }
+    }
+
+    /// The same, reading the file if need be.
+    pub async fn load(&self, r: &mut Request, script: &Script) -> Result<Function, Unloaded> {
+        let Script::Named(template) = script else {
+            return self.function(r, script).map_err(Unloaded::Broken);
+        };
+        let path = path_of(&template.eval(r));
+        if let Some(known) = self.files.borrow().get(&path) {
+            return Ok(known.clone());
+        }
+        let text = read(r, &path).await.map_err(|error| {
+            Unloaded::Missing(format!("cannot open {}: {error}", path.display()))
+        })?;
+        let name = format!("@{}", path.display());
+        let function = self.compile(&name, &text).map_err(Unloaded::Broken)?;
+        let mut files = self.files.borrow_mut();
+        if files.len() >= FILES {
+            files.clear();
+        }
+        files.insert(path, function.clone());
+        Ok(function)
+    }
+}
+
+/// Why there is nothing to run.
+pub enum Unloaded {
+    /// No such file.
+    Missing(String),
+    /// It is no Lua.
+    Broken(String),
+}
+
+async fn read(r: &Request, path: &Path) -> std::io::Result<Vec<u8>> {
+    let handle = r.worker.handle.clone();
+    let (file, _) = handle.files().open(path, &weir_engine::OpenHow::read()).await?;
+    let mut text = Vec::new();
+    loop {
+        let at = text.len() as u64;
+        text.reserve(16 * 1024);
+        let (read, back) = handle.files().read_at(&file, text, at).await;
+        text = back;
+        if read? == 0 {
+            return Ok(text);
+        }
+    }
+}
+
+fn path_of(name: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(name))
+}
+
+/// `;;` stands for the machine's own path.
+fn with_defaults(path: &[u8], default: &[u8]) -> Vec<u8> {
+    let Some(at) = path.windows(2).position(|pair| pair == b";;") else { return path.to_vec() };
+    let (before, after) = (&path[..at], &path[at + 2..]);
+    let parts = [before, default, after];
+    let parts: Vec<&[u8]> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(&b';')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_defaults;
+
+    #[test]
+    fn two_semicolons_stand_for_the_default_path() {
+        assert_eq!(with_defaults(b"/a/?.lua;;", b"./?.lua"), b"/a/?.lua;./?.lua");
+        assert_eq!(with_defaults(b";;/a/?.lua", b"./?.lua"), b"./?.lua;/a/?.lua");
+        assert_eq!(with_defaults(b"/a/?.lua", b"./?.lua"), b"/a/?.lua");
+    }
+}
