@@ -410,3 +410,41 @@ fn the_machine_is_all_of_luajit() {
         ngx.say(ngx.worker.pid() > 0, ngx.worker.id(), ngx.worker.exiting(), ngx.config.subsystem)"#;
     assert_eq!(said(script), "3 2 jit function\ntrue0falsehttp\n");
 }
+
+#[test]
+fn dictionaries_are_shared_by_all_workers_and_outlive_a_reload() {
+    let conf = r#"worker_processes 2;
+        events {}
+        http {
+            lua_shared_dict d 1m;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                location = /count { content_by_lua_block {
+                    local sum = ngx.shared.d:incr("n", 1, 0)
+                    ngx.shared.d:set("pid" .. ngx.worker.pid(), true)
+                    ngx.say(sum, " ", #ngx.shared.d:get_keys())
+                } }
+                location = /api { content_by_lua_block {
+                    local d = ngx.shared.d
+                    d:flush_all()
+                    ngx.say(d:set("a", "text", 0, 9), d:get("a"))
+                    ngx.say(d:get("none"), " ", d:add("a", 1), " ", d:replace("b", 1))
+                    ngx.say(d:set("a", nil), d:get("a"))
+                    ngx.say(d:set("e", 1.5, 0.001), " ", d:incr("none", 1))
+                    ngx.sleep(0.01)
+                    ngx.say(d:get("e"), " ", (d:get_stale("e")))
+                    ngx.say(d:lpush("l", "x"), d:rpush("l", 2), d:llen("l"), d:lpop("l"), d:rpop("l"), d:lpop("l"))
+                    ngx.say(d:capacity(), d:free_space() > 0, " ", d:get())
+                } }
+            }
+        }"#;
+    let server = Server::start(WEIR, conf);
+    for n in 1..=8 {
+        assert!(server.get("/count").body().starts_with(&format!("{n} ")));
+    }
+    server.reload();
+    assert!(server.get("/count").body().starts_with("9 "));
+    let expected = "truetext9\nnil false falsenot foundfalse\ntruenil\ntrue nilnot found\n\
+        nil 1.5\n122x2nil\n1048576true nilnil key\n";
+    assert_eq!(server.get("/api").body(), expected);
+}

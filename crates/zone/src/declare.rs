@@ -47,6 +47,11 @@ impl ZoneRef {
         &self.0.purpose
     }
 
+    /// Its size in bytes, as the configuration gives it.
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.0.name

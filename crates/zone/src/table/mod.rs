@@ -176,6 +176,23 @@ impl<'z> Locked<'z> {
         (oldest != 0).then_some(Entry(oldest))
     }
 
+    /// The entry that was used next after this one.
+    pub fn newer(&self, entry: Entry) -> Option<Entry> {
+        let newer = high(self.word(entry.0, 2));
+        (newer != 0).then_some(Entry(newer))
+    }
+
+    /// Whether a record with so many bytes fits when all others are gone.
+    pub fn could_hold(&self, contents: usize) -> bool {
+        self.shape.cells_of(size_of::<RecordName>() + contents) <= self.shape.cells as usize
+    }
+
+    /// Bytes of memory that no entry takes.
+    pub fn free(&self) -> u64 {
+        let unused = u64::from(self.shape.cells).saturating_sub(self.words.get(USED));
+        (unused + u64::from(high(self.words.get(FREE)))) * (CELL as u64 * 8)
+    }
+
     /// The entry becomes the one that was used last.
     pub fn touch(&mut self, entry: Entry) {
         if high(self.words.get(ENDS)) != entry.0 {

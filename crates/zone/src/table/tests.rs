@@ -247,3 +247,19 @@ fn a_killed_holder_is_undone_by_the_next() {
     std::mem::forget(t);
     assert_eq!(content(&zone), before);
 }
+
+#[test]
+fn entries_are_walked_in_the_order_of_their_use() {
+    let zone = Zone::new("trial", 65536, purpose()).unwrap();
+    let mut t = zone.lock();
+    let free = t.free();
+    assert!(t.could_hold(1000) && !t.could_hold(65536));
+    let added: Vec<Entry> = (0u8..5).filter_map(|n| t.add_record(&[n; 32], &[n; 100])).collect();
+    t.touch(added[1]);
+    let walk: Vec<Entry> = std::iter::successors(t.oldest(), |entry| t.newer(*entry)).collect();
+    assert_eq!(walk, [added[0], added[2], added[3], added[4], added[1]]);
+    // 132 bytes: 24 in the first cell, 56 in each further one.
+    assert_eq!(free - t.free(), 5 * 3 * 64);
+    added.into_iter().for_each(|entry| t.remove(entry));
+    assert_eq!(t.free(), free);
+}

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
+use weir_zone::Use;
 
 use super::script::{ScriptId, read, read_known};
-use super::{Conf, Script, phases};
+use super::{Conf, Script, dict, phases};
 use crate::phases::Handler;
 use crate::scope::{Directive, Scope, Set, setting};
 
@@ -57,6 +58,11 @@ const SETTINGS: &[Directive] = &[
         name: "exit_worker_by_lua_file",
         help: "A Lua script that each loop runs when it has ended.",
         set: Set::Simple(exit_worker),
+    },
+    Directive {
+        name: "lua_shared_dict",
+        help: "A dictionary in shared memory, for all loops: name and size.",
+        set: Set::Simple(shared_dict),
     },
     Directive {
         name: "lua_package_path",
@@ -225,6 +231,28 @@ const FAMILIES: &[&str] = &[
 fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     place(s, d, |conf| &mut conf.content)?;
     Scope::change(&mut s.location.core).handler = Some(Handler::Later(phases::content));
+    Ok(())
+}
+
+fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    /// OpenResty's least.
+    const SMALLEST: u64 = 8192;
+    let [name, size] = d.args.as_slice() else { return Ok(()) };
+    let text = name.lossy();
+    if text.is_empty() {
+        return Err(d.error_at(name, format!("invalid lua shared dict name \"{text}\"")));
+    }
+    let bytes = weir_conf::values::size(&size.bytes).filter(|size| *size >= SMALLEST);
+    let Some(bytes) = bytes else {
+        return Err(d.error_at(size, format!("invalid lua shared dict size \"{}\"", size.lossy())));
+    };
+    if s.setup.lua.dicts.iter().any(|zone| zone.name() == text) {
+        let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");
+        return Err(d.error_at(name, text));
+    }
+    let purpose = Use { tag: dict::TAG, values: dict::WORDS, key: String::new() };
+    let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
+    s.setup.lua.dicts.push(zone.map_err(|text| d.error(text))?);
     Ok(())
 }
 

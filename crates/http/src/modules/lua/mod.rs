@@ -14,6 +14,7 @@ use crate::worker::Worker;
 mod answer;
 mod api;
 mod current;
+mod dict;
 mod directives;
 mod filters;
 mod phases;

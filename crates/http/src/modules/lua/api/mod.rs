@@ -15,6 +15,7 @@ mod headers;
 mod log;
 mod output;
 mod request;
+mod shared;
 mod time;
 mod variables;
 mod workers;
@@ -85,6 +86,7 @@ pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
     log::install(&natives)?;
     output::install(&natives)?;
     request::install(&natives)?;
+    shared::install(&natives)?;
     time::install(&natives)?;
     variables::install(&natives)?;
     workers::install(&natives, worker)?;
@@ -97,6 +99,7 @@ pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
 const PRELUDE: &[(&str, &str)] = &[
     ("=ngx", include_str!("../prelude/ngx.lua")),
     ("=ngx.req", include_str!("../prelude/request.lua")),
+    ("=ngx.shared", include_str!("../prelude/shared.lua")),
 ];
 
 /// What functions of OpenResty answer where all is well: 1, or nil and why not.

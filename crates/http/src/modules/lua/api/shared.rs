@@ -1,0 +1,232 @@
+//! `ngx.shared`.
+
+use mlua::{IntoLuaMulti, Lua, MultiValue, Value};
+use weir_zone::ZoneRef;
+
+use super::Natives;
+use crate::modules::lua::dict::{self, Dict, How, Refused, Value as Stored};
+use crate::worker::Worker;
+
+/// Adds the functions of this part. The prelude passes each its dictionary's number and the key first.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    let worker = Worker::current();
+    let names: Vec<String> = worker
+        .map(|worker| worker.site.lua.dicts.iter().map(|zone| zone.name().to_owned()).collect())
+        .unwrap_or_default();
+    natives.constant("dicts", names)?;
+    natives.add("dict_get", |lua, (at, key): (usize, Value)| {
+        answer(lua, with(at, &key, |dict, key| Ok(dict.valid(key))), |lua, found| {
+            let Some(found) = found else { return Ok(nil()) };
+            values(lua, &found.value, [flags(found.flags)])
+        })
+    })?;
+    natives.add("dict_get_stale", |lua, (at, key): (usize, Value)| {
+        answer(lua, with(at, &key, |dict, key| Ok(dict.get(key))), |lua, found| {
+            let Some(found) = found else { return Ok(nil()) };
+            values(lua, &found.value, [flags(found.flags), Value::Boolean(found.stale)])
+        })
+    })?;
+    storing(natives)?;
+    lists(natives)?;
+    whole(natives)
+}
+
+fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
+    for (name, how, force) in [
+        ("dict_set", How::Set, true),
+        ("dict_safe_set", How::Set, false),
+        ("dict_add", How::Add, true),
+        ("dict_safe_add", How::Add, false),
+        ("dict_replace", How::Replace, true),
+    ] {
+        natives.add(
+            name,
+            move |_, (at, key, value, ttl, flags): (usize, Value, Value, Option<f64>, Option<u32>)| {
+                let stored = with(at, &key, |dict, key| match stored(&value)? {
+                    None if how == How::Set => {
+                        dict.remove(key);
+                        Ok(false)
+                    }
+                    None => Err("attempt to store a nil value"),
+                    Some(value) => {
+                        dict.store(key, (&value, flags.unwrap_or(0)), millis(ttl), (how, force))
+                    }
+                });
+                match stored {
+                    Ok(forcible) => (true, None, forcible),
+                    Err(refused) => (false, Some(refused), false),
+                }
+            },
+        )?;
+    }
+    natives.add("dict_delete", |_, (at, key): (usize, Value)| {
+        let done = with(at, &key, |dict, key| {
+            dict.remove(key);
+            Ok(())
+        });
+        (done.is_ok(), done.err())
+    })?;
+    natives.add(
+        "dict_incr",
+        |lua, (at, key, by, init, ttl): (usize, Value, f64, Option<f64>, Option<f64>)| {
+            let init = init.map(|init| (init, millis(ttl)));
+            let sum = with(at, &key, |dict, key| dict.increase(key, by, init));
+            answer(lua, sum, |lua, (sum, forcible)| (sum, Value::Nil, forcible).into_lua_multi(lua))
+        },
+    )
+}
+
+fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
+    for (name, left) in [("dict_lpush", true), ("dict_rpush", false)] {
+        natives.add(name, move |_, (at, key, value): (usize, Value, Value)| {
+            let pushed = with(at, &key, |dict, key| {
+                let value = match stored(&value)? {
+                    Some(value @ (Stored::Text(_) | Stored::Number(_))) => value,
+                    _ => return Err("bad value type"),
+                };
+                dict.with_list(key, true, |list| {
+                    list.insert(if left { 0 } else { list.len() }, value);
+                    list.len()
+                })
+            });
+            (pushed.unwrap_or_default(), pushed.err())
+        })?;
+    }
+    for (name, left) in [("dict_lpop", true), ("dict_rpop", false)] {
+        natives.add(name, move |lua, (at, key): (usize, Value)| {
+            let popped = with(at, &key, |dict, key| {
+                dict.with_list(key, false, |list| match left {
+                    true if !list.is_empty() => Some(list.remove(0)),
+                    _ => list.pop(),
+                })
+            });
+            answer(lua, popped, |lua, popped| match popped.flatten() {
+                Some(value) => values(lua, &value, []),
+                None => Ok(nil()),
+            })
+        })?;
+    }
+    natives.add("dict_llen", |_, (at, key): (usize, Value)| {
+        match with(at, &key, |dict, key| dict.with_list(key, false, |list| list.len())) {
+            Ok(length) => (Some(length.unwrap_or(0)), None),
+            Err(refused) => (None, Some(refused)),
+        }
+    })
+}
+
+/// What is asked of a key's time, or of the dictionary as a whole.
+fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add("dict_ttl", |_, (at, key): (usize, Value)| {
+        match with(at, &key, |dict, key| dict.left(key).ok_or("not found")) {
+            Ok(left) => (Some(left as f64 / 1000.0), None),
+            Err(refused) => (None, Some(refused)),
+        }
+    })?;
+    natives.add("dict_expire", |_, (at, key, ttl): (usize, Value, f64)| {
+        let done = with(at, &key, |dict, key| {
+            dict.expire(key, millis(Some(ttl))).then_some(()).ok_or("not found")
+        });
+        (done.is_ok(), done.err())
+    })?;
+    natives.add("dict_keys", |lua, (at, most): (usize, Option<usize>)| {
+        let keys = open(at, |dict| dict.keys(most.unwrap_or(1024))).unwrap_or_default();
+        let keys: mlua::Result<Vec<_>> = keys.iter().map(|key| lua.create_string(key)).collect();
+        keys
+    })?;
+    natives.add("dict_flush_all", |_, at: usize| {
+        open(at, |dict| dict.clear());
+    })?;
+    natives.add("dict_flush_expired", |_, (at, most): (usize, Option<usize>)| {
+        open(at, |dict| dict.clear_stale(most.unwrap_or(0)))
+    })?;
+    natives.add("dict_capacity", |_, at: usize| zone(at, ZoneRef::size))?;
+    natives.add("dict_free_space", |_, at: usize| open(at, |dict| dict.free()))
+}
+
+fn zone<T>(at: usize, f: impl FnOnce(&ZoneRef) -> T) -> Option<T> {
+    let worker = Worker::current()?;
+    worker.site.lua.dicts.get(at).map(f)
+}
+
+fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
+    let worker = Worker::current()?;
+    let zone = worker.site.lua.dicts.get(at)?.get()?;
+    let now = zone.msec(worker.handle.now());
+    Some(f(&mut Dict::new(zone.lock(), now)))
+}
+
+fn with<T>(
+    at: usize,
+    key: &Value,
+    f: impl FnOnce(&mut Dict<'_>, &[u8]) -> Result<T, Refused>,
+) -> Result<T, Refused> {
+    let text;
+    let mut number = Vec::new();
+    let key: &[u8] = match key {
+        Value::Nil => return Err("nil key"),
+        Value::String(key) => {
+            text = key.as_bytes();
+            &text
+        }
+        Value::Integer(n) => {
+            number.extend_from_slice(n.to_string().as_bytes());
+            &number
+        }
+        Value::Number(n) => {
+            number.extend_from_slice(n.to_string().as_bytes());
+            &number
+        }
+        _ => return Err("bad key type"),
+    };
+    dict::check(key)?;
+    open(at, |dict| f(dict, key)).unwrap_or(Err("no such dictionary"))
+}
+
+/// Values, or nil and why there are none.
+fn answer<T>(
+    lua: &Lua,
+    result: Result<T, Refused>,
+    values: impl FnOnce(&Lua, T) -> mlua::Result<MultiValue>,
+) -> MultiValue {
+    let values = result.and_then(|value| values(lua, value).map_err(|_| "no memory"));
+    values.unwrap_or_else(|refused| crate::modules::lua::run::failure(lua, refused))
+}
+
+fn nil() -> MultiValue {
+    MultiValue::from_vec(vec![Value::Nil])
+}
+
+/// A value with what goes with it.
+fn values<const N: usize>(lua: &Lua, value: &Stored, more: [Value; N]) -> mlua::Result<MultiValue> {
+    let value = match value {
+        Stored::Boolean(value) => Value::Boolean(*value),
+        Stored::Number(value) => Value::Number(*value),
+        Stored::Text(text) => Value::String(lua.create_string(text)?),
+        Stored::List(_) => return Ok(crate::modules::lua::run::failure(lua, "value is a list")),
+    };
+    Ok(std::iter::once(value).chain(more).collect())
+}
+
+/// No flags are nil.
+fn flags(flags: u32) -> Value {
+    if flags == 0 { Value::Nil } else { Value::Integer(flags.into()) }
+}
+
+fn stored(value: &Value) -> Result<Option<Stored>, Refused> {
+    Ok(Some(match value {
+        Value::Nil => return Ok(None),
+        Value::Boolean(value) => Stored::Boolean(*value),
+        Value::Integer(n) => Stored::Number(*n as f64),
+        Value::Number(n) => Stored::Number(*n),
+        Value::String(text) => Stored::Text(text.as_bytes().to_vec()),
+        _ => return Err("bad value type"),
+    }))
+}
+
+/// Seconds as scripts give them; what is above 0 lasts a millisecond at least.
+fn millis(seconds: Option<f64>) -> u64 {
+    match seconds {
+        Some(seconds) if seconds > 0.0 => ((seconds * 1000.0) as u64).max(1),
+        _ => 0,
+    }
+}

@@ -1,0 +1,372 @@
+//! Shared dictionaries: values by key in a zone, for all loops of all workers.
+//!
+//! An entry is a record of the zone. Its name is made of the key; its contents are the key itself and, of
+//! strings and lists, the value. Three words go with it: kind and flags, when it expires, and the value of a
+//! number or boolean.
+
+use md5::{Digest, Md5};
+use sha1::Sha1;
+use weir_zone::{Entry, Locked, RecordName};
+
+/// Words of value that an entry has.
+pub const WORDS: usize = 3;
+/// What the zones are used for.
+pub const TAG: &str = "lua_shared_dict";
+/// The longest key.
+const LONGEST: usize = 65535;
+
+/// A value of a dictionary.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A boolean.
+    Boolean(bool),
+    /// A number.
+    Number(f64),
+    /// A string.
+    Text(Vec<u8>),
+    /// A list: both ends can be pushed and popped.
+    List(Vec<Value>),
+}
+
+/// What stands at a key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The value.
+    pub value: Value,
+    /// Flags that were stored with it.
+    pub flags: u32,
+    /// Its time is over.
+    pub stale: bool,
+    /// When it expires; 0: never.
+    pub expires: u64,
+}
+
+/// How a value is to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Whatever is there.
+    Set,
+    /// Only where nothing is.
+    Add,
+    /// Only where something is.
+    Replace,
+}
+
+/// Why nothing was stored, as scripts are told.
+pub type Refused = &'static str;
+
+/// A dictionary, held by this thread until dropped.
+pub struct Dict<'z> {
+    table: Locked<'z>,
+    now: u64,
+}
+
+impl<'z> Dict<'z> {
+    /// A zone's table at a time.
+    pub fn new(table: Locked<'z>, now: u64) -> Dict<'z> {
+        Dict { table, now }
+    }
+
+    /// What stands at a key, even if its time is over.
+    pub fn get(&mut self, key: &[u8]) -> Option<Found> {
+        let entry = self.find(key)?;
+        self.table.touch(entry);
+        Some(self.found(entry))
+    }
+
+    /// The same, of what is still valid.
+    pub fn valid(&mut self, key: &[u8]) -> Option<Found> {
+        self.get(key).filter(|found| !found.stale)
+    }
+
+    /// Stores a value for `ttl` milliseconds, 0 is for ever. True if others that were still valid had to
+    /// make room, which they only do if `force` says so.
+    pub fn store(
+        &mut self,
+        key: &[u8],
+        (value, flags): (&Value, u32),
+        ttl: u64,
+        (how, force): (How, bool),
+    ) -> Result<bool, Refused> {
+        let entry = self.find(key);
+        let valid = entry.is_some_and(|entry| !self.is_stale(entry));
+        match how {
+            How::Add if valid => return Err("exists"),
+            How::Replace if !valid => return Err("not found"),
+            _ => {}
+        }
+        if let Some(entry) = entry {
+            self.table.remove(entry);
+        }
+        let expires = if ttl == 0 { 0 } else { self.now + ttl };
+        self.write(key, value, flags, expires, force)
+    }
+
+    /// Takes a value out.
+    pub fn remove(&mut self, key: &[u8]) {
+        if let Some(entry) = self.find(key) {
+            self.table.remove(entry);
+        }
+    }
+
+    /// Adds to a number; `init` is where it begins if there is none, with its time to live.
+    pub fn increase(
+        &mut self,
+        key: &[u8],
+        by: f64,
+        init: Option<(f64, u64)>,
+    ) -> Result<(f64, bool), Refused> {
+        let valid = self.find(key).filter(|entry| !self.is_stale(*entry));
+        let Some(entry) = valid else {
+            let (first, ttl) = init.ok_or("not found")?;
+            let sum = first + by;
+            let forcible = self.store(key, (&Value::Number(sum), 0), ttl, (How::Set, true))?;
+            return Ok((sum, forcible));
+        };
+        let head = self.table.value(entry, 0);
+        if head >> 32 != NUMBER {
+            return Err("not a number");
+        }
+        let sum = f64::from_bits(self.table.value(entry, 2)) + by;
+        let expires = self.table.value(entry, 1);
+        self.table.touch(entry);
+        self.table.set_values(entry, [head, expires, sum.to_bits()]);
+        Ok((sum, false))
+    }
+
+    /// Changes a list; `change` answers what the caller is told, and the list's new state is stored.
+    pub fn with_list<T>(
+        &mut self,
+        key: &[u8],
+        create: bool,
+        change: impl FnOnce(&mut Vec<Value>) -> T,
+    ) -> Result<Option<T>, Refused> {
+        let (mut list, expires) = match self.valid(key) {
+            Some(Found { value: Value::List(list), expires, .. }) => (list, expires),
+            Some(_) => return Err("value not a list"),
+            None if create => (Vec::new(), 0),
+            None => return Ok(None),
+        };
+        let before = list.clone();
+        let told = change(&mut list);
+        if list == before {
+            return Ok(Some(told));
+        }
+        self.remove(key);
+        if list.is_empty() {
+            return Ok(Some(told));
+        }
+        match self.write(key, &Value::List(list), 0, expires, false) {
+            Ok(_) => Ok(Some(told)),
+            Err(refused) => {
+                // There is room for what was there.
+                let _ = self.write(key, &Value::List(before), 0, expires, false);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Milliseconds that a value has left; `None` without such a key, 0 for ever.
+    pub fn left(&mut self, key: &[u8]) -> Option<u64> {
+        let entry = self.find(key)?;
+        let expires = self.table.value(entry, 1);
+        Some(if expires == 0 { 0 } else { expires.saturating_sub(self.now).max(1) })
+    }
+
+    /// Gives a value another time to live. False without such a key.
+    pub fn expire(&mut self, key: &[u8], ttl: u64) -> bool {
+        let Some(entry) = self.find(key).filter(|entry| !self.is_stale(*entry)) else {
+            return false;
+        };
+        let expires = if ttl == 0 { 0 } else { self.now + ttl };
+        let (head, last) = (self.table.value(entry, 0), self.table.value(entry, 2));
+        self.table.set_values(entry, [head, expires, last]);
+        true
+    }
+
+    /// Keys of valid values, the last used first, so many at the most; 0 is all.
+    pub fn keys(&self, most: usize) -> Vec<Vec<u8>> {
+        let mut entries: Vec<Entry> = self.entries();
+        entries.retain(|entry| !self.is_stale(*entry));
+        entries.reverse();
+        entries.truncate(if most == 0 { usize::MAX } else { most });
+        entries.into_iter().map(|entry| self.key_and_rest(entry).0).collect()
+    }
+
+    /// Takes all out.
+    pub fn clear(&mut self) {
+        while let Some(entry) = self.table.oldest() {
+            self.table.remove(entry);
+        }
+    }
+
+    /// Takes out what is no longer valid, so much at the most (0 is all), and says how much.
+    pub fn clear_stale(&mut self, most: usize) -> usize {
+        let mut stale: Vec<Entry> = self.entries();
+        stale.retain(|entry| self.is_stale(*entry));
+        stale.truncate(if most == 0 { usize::MAX } else { most });
+        for entry in &stale {
+            self.table.remove(*entry);
+        }
+        stale.len()
+    }
+
+    /// Bytes that are free.
+    pub fn free(&self) -> u64 {
+        self.table.free()
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        std::iter::successors(self.table.oldest(), |entry| self.table.newer(*entry)).collect()
+    }
+
+    fn is_stale(&self, entry: Entry) -> bool {
+        let expires = self.table.value(entry, 1);
+        // Kind 0: its writer was killed before it had a value.
+        (expires != 0 && expires <= self.now) || self.table.value(entry, 0) == 0
+    }
+
+    fn find(&self, key: &[u8]) -> Option<Entry> {
+        let entry = self.table.find_record(&name_of(key))?;
+        (key.len() < EXACT || self.key_and_rest(entry).0 == key).then_some(entry)
+    }
+
+    fn key_and_rest(&self, entry: Entry) -> (Vec<u8>, Vec<u8>) {
+        let mut contents = self.table.contents(entry);
+        let length = contents.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));
+        let rest = contents.split_off((2 + usize::from(length)).min(contents.len()));
+        contents.drain(..2.min(contents.len()));
+        (contents, rest)
+    }
+
+    fn found(&self, entry: Entry) -> Found {
+        let (head, word) = (self.table.value(entry, 0), self.table.value(entry, 2));
+        let (kind, flags) = (head >> 32, head as u32);
+        let value = match kind {
+            BOOLEAN => Value::Boolean(word != 0),
+            NUMBER => Value::Number(f64::from_bits(word)),
+            LIST => Value::List(read_list(&self.key_and_rest(entry).1)),
+            _ => Value::Text(self.key_and_rest(entry).1),
+        };
+        Found { value, flags, stale: self.is_stale(entry), expires: self.table.value(entry, 1) }
+    }
+
+    /// A new entry. Without room the least recently used go: those whose time is over, others if `force`.
+    fn write(
+        &mut self,
+        key: &[u8],
+        value: &Value,
+        flags: u32,
+        expires: u64,
+        force: bool,
+    ) -> Result<bool, Refused> {
+        let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
+        let mut contents = Vec::with_capacity(key.len() + 16);
+        contents.extend_from_slice(&length.to_le_bytes());
+        contents.extend_from_slice(key);
+        let (kind, word) = match value {
+            Value::Boolean(value) => (BOOLEAN, u64::from(*value)),
+            Value::Number(value) => (NUMBER, value.to_bits()),
+            Value::Text(text) => {
+                contents.extend_from_slice(text);
+                (TEXT, 0)
+            }
+            Value::List(list) => {
+                list.iter().for_each(|value| write_item(value, &mut contents));
+                (LIST, 0)
+            }
+        };
+        if !self.table.could_hold(contents.len()) {
+            return Err("no memory");
+        }
+        let name = name_of(key);
+        let mut forced = false;
+        loop {
+            if let Some(entry) = self.table.add_record(&name, &contents) {
+                let head = kind << 32 | u64::from(flags);
+                self.table.set_values(entry, [head, expires, word]);
+                return Ok(forced);
+            }
+            let Some(oldest) = self.table.oldest() else { return Err("no memory") };
+            if !self.is_stale(oldest) {
+                if !force {
+                    return Err("no memory");
+                }
+                forced = true;
+            }
+            self.table.remove(oldest);
+        }
+    }
+}
+
+const BOOLEAN: u64 = 1;
+const NUMBER: u64 = 2;
+const TEXT: u64 = 3;
+const LIST: u64 = 4;
+
+/// Shorter keys are their own names.
+const EXACT: usize = 32;
+
+/// Whether this can be a key; the error is what scripts are told.
+pub fn check(key: &[u8]) -> Result<(), Refused> {
+    match key.len() {
+        0 => Err("empty key"),
+        ..=LONGEST => Ok(()),
+        _ => Err("key too long"),
+    }
+}
+
+/// A key of up to 31 bytes is its name with its length behind it; a longer one is hashed, and compared.
+fn name_of(key: &[u8]) -> RecordName {
+    let mut name = [0; 32];
+    match name.get_mut(..key.len()) {
+        Some(place) if key.len() < EXACT => {
+            place.copy_from_slice(key);
+            name[31] = key.len() as u8;
+        }
+        _ => {
+            name[..20].copy_from_slice(&Sha1::digest(key));
+            name[20..31].copy_from_slice(&Md5::digest(key)[..11]);
+            name[31] = u8::MAX;
+        }
+    }
+    name
+}
+
+fn write_item(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Text(text) => {
+            out.push(TEXT as u8);
+            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            out.extend_from_slice(text);
+        }
+        Value::Number(number) => {
+            out.push(NUMBER as u8);
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        Value::Boolean(_) | Value::List(_) => {}
+    }
+}
+
+fn read_list(mut bytes: &[u8]) -> Vec<Value> {
+    let mut list = Vec::new();
+    while let Some((item, rest)) = read_item(bytes) {
+        list.push(item);
+        bytes = rest;
+    }
+    list
+}
+
+fn read_item(bytes: &[u8]) -> Option<(Value, &[u8])> {
+    let (kind, rest) = bytes.split_first()?;
+    if u64::from(*kind) == NUMBER {
+        let (number, rest) = rest.split_first_chunk()?;
+        return Some((Value::Number(f64::from_le_bytes(*number)), rest));
+    }
+    let (length, rest) = rest.split_first_chunk()?;
+    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((Value::Text(text.to_vec()), rest))
+}
+
+#[cfg(test)]
+mod tests;
