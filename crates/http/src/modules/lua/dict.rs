@@ -311,7 +311,7 @@ const EXACT: usize = 32;
 pub fn check(key: &[u8]) -> Result<(), Refused> {
     match key.len() {
         0 => Err("empty key"),
-        ..=LONGEST => Ok(()),
+        1..=LONGEST => Ok(()),
         _ => Err("key too long"),
     }
 }
