@@ -105,6 +105,16 @@ fn experiments_leave_findings_and_a_page() {
     assert!(stdout(&report).contains("report.html: 10 experiments"), "{}", stdout(&report));
     let page = dir.read("report.html");
     assert!(page.contains("<svg") && !page.contains("src="));
+    assert!(page.contains("the article saw") && page.contains("<a href=\"#reload\">"));
+}
+
+#[test]
+fn the_walk_is_explained_and_the_model_answers() {
+    let walk = stdout(&run(WEIR, ["lab", "sim", "--explain"]));
+    assert!(walk.contains("D is put at the head: D, A, B, C"), "{walk}");
+    let model = stdout(&run(WEIR, ["lab", "sim", "--model", "--brief", "--workers", "16"]));
+    assert!(model.contains("The model alone, 16 workers:"), "{model}");
+    assert_eq!(run(WEIR, ["lab", "sim", "--workers", "1"]).status.code(), Some(1));
 }
 
 #[test]
@@ -115,5 +125,6 @@ fn the_doctor_advises() {
     let output = run(WEIR, ["lab", "doctor", "--brief", "-c", &conf]);
     let text = stdout(&output);
     assert!(text.contains("Use accept_balance "), "{text}");
-    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("asks for exclusive."));
+    assert!(text.lines().any(|line| line.starts_with("exclusive *")), "{text}");
+    assert!(text.contains("(accept_balance)"), "{text}");
 }

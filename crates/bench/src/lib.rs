@@ -30,7 +30,7 @@ mod tests;
 pub use command::{bench, histogram};
 pub use drive::{Outcome, Progress, Watcher, run};
 pub use failure::Failure;
-pub use log2::Log2;
+pub use log2::{Figures, Log2};
 pub use machine::{CpuUse, cpu_of_process};
 pub use peer::{Peer, Secure, Trust};
 pub use plan::{Call, Closing, Pace, Plan, Shape};

@@ -17,7 +17,28 @@ pub struct Log2 {
     squares: f64,
 }
 
+/// The exact figures of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// The least value.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The greatest value.
+    pub max: f64,
+    /// The standard deviation.
+    pub deviation: f64,
+}
+
 impl Log2 {
+    /// A histogram that somebody else has made: the rows' counts, from 0 on.
+    pub fn of(rows: &[u64], figures: &Figures) -> Log2 {
+        let count = rows.iter().sum();
+        let squares = figures.deviation.powi(2) * count as f64;
+        let Figures { min, mean, max, .. } = *figures;
+        Log2 { rows: rows.to_vec(), count, min, max, mean, squares }
+    }
+
     /// Nothing counted.
     pub fn new() -> Log2 {
         Log2::default()
@@ -148,6 +169,15 @@ mod tests {
                         8 |                                                   0\n    \
                        16 |************************************************** 4\n";
         assert_eq!(all.render("Duration in ms", 16.0), want);
+    }
+
+    #[test]
+    fn a_published_histogram_is_shown_as_it_was() {
+        let figures = Figures { min: 3.61, mean: 30.39, max: 72.65, deviation: 1.58 };
+        let text = Log2::of(&[0, 0, 1, 16, 67, 91_760, 8155, 1], &figures).render("T", 30.28);
+        let first = "min:3.61 avg:30.39 med=30.28 max:72.65 dev:1.58 count:100000";
+        assert_eq!(text.lines().next(), Some(first));
+        assert!(text.ends_with("\n    32 |                                              **** 8155\n    64 |                                                   1\n"));
     }
 
     #[test]

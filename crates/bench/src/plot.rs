@@ -2,9 +2,16 @@
 
 use std::fmt::Display;
 
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
-const SIZE: (u32, u32) = (900, 480);
+const SIZE: (u32, u32) = (960, 440);
+/// Room for the names of the series, at the right.
+const NAMES: u32 = 250;
+/// From one name to the next.
+const LINE: i32 = 21;
+/// From this ratio of the greatest to the least on, times are drawn to a logarithmic scale.
+const WIDE: f64 = 30.0;
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xd6, 0x27, 0x28),
@@ -20,6 +27,8 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0xad, 0x49, 0x4a),
 ];
 
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
 fn text_of(e: impl Display) -> String {
     e.to_string()
 }
@@ -28,7 +37,8 @@ fn colour(n: usize) -> RGBColor {
     COLOURS.get(n % COLOURS.len()).copied().unwrap_or(BLACK)
 }
 
-/// Latency curves: each point is `(nines, ms)`, 2 nines being the 99th percentile.
+/// Latency curves: each point is `(nines, ms)`, 2 nines being the 99th percentile. Where they differ much,
+/// to a logarithmic scale.
 ///
 /// # Errors
 ///
@@ -36,36 +46,44 @@ fn colour(n: usize) -> RGBColor {
 pub fn percentiles(title: &str, series: &[(&str, Vec<(f64, f64)>)]) -> Result<String, String> {
     let points = || series.iter().flat_map(|(_, points)| points);
     let right = points().map(|p| p.0).fold(1.0, f64::max);
-    let top = points().map(|p| p.1).fold(0.0, f64::max).max(1e-3) * 1.05;
+    let top = points().map(|p| p.1).fold(0.0, f64::max).max(1e-3);
+    let bottom = points().map(|p| p.1).filter(|ms| *ms > 0.0).fold(top, f64::min);
+    let is_wide = top / bottom > WIDE;
+    let height = |ms: f64| if is_wide { ms.max(bottom).log10() } else { ms };
+    let back = |y: &f64| time(if is_wide { 10f64.powf(*y) } else { *y });
+    let range = match is_wide {
+        true => bottom.log10().floor()..top.log10().ceil(),
+        false => 0.0..top * 1.05,
+    };
+    let lines = (range.end - range.start).round() as usize + 1;
     let mut out = String::new();
     {
         let root = SVGBackend::with_string(&mut out, SIZE).into_drawing_area();
-        root.fill(&WHITE).map_err(text_of)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 22))
+        let (area, names) = frame(&root, title)?;
+        let mut chart = ChartBuilder::on(&area)
             .margin(12)
+            .margin_right(30)
             .x_label_area_size(44)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..right, 0.0..top)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0.0..right, range)
             .map_err(text_of)?;
         chart
             .configure_mesh()
+            .max_light_lines(0)
             .x_desc("percentile")
             .y_desc("ms")
             .x_labels(right.ceil() as usize + 1)
             .x_label_formatter(&|nines| percent(*nines))
+            .y_labels(if is_wide { lines } else { 8 })
+            .y_label_formatter(&back)
             .draw()
             .map_err(text_of)?;
-        for (n, (name, points)) in series.iter().enumerate() {
-            let line = LineSeries::new(points.iter().copied(), colour(n).stroke_width(2));
-            let drawn = chart.draw_series(line).map_err(text_of)?;
-            drawn.label(*name).legend(move |(x, y)| {
-                PathElement::new([(x, y), (x + 18, y)], colour(n).stroke_width(2))
-            });
+        for (n, (_, points)) in series.iter().enumerate() {
+            let points = points.iter().map(|(nines, ms)| (*nines, height(*ms)));
+            let line = LineSeries::new(points, colour(n).stroke_width(2));
+            chart.draw_series(line).map_err(text_of)?;
         }
-        let mut legend = chart.configure_series_labels();
-        legend.background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3));
-        legend.position(SeriesLabelPosition::UpperLeft).draw().map_err(text_of)?;
+        tell_names(&names, series.iter().map(|(name, _)| *name))?;
         root.present().map_err(text_of)?;
     }
     Ok(out)
@@ -88,12 +106,11 @@ pub fn bars(
     let mut out = String::new();
     {
         let root = SVGBackend::with_string(&mut out, SIZE).into_drawing_area();
-        root.fill(&WHITE).map_err(text_of)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 22))
+        let (area, names) = frame(&root, title)?;
+        let mut chart = ChartBuilder::on(&area)
             .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(72)
+            .x_label_area_size(32)
+            .y_label_area_size(80)
             .build_cartesian_2d(0.0..right, 0.0..top)
             .map_err(text_of)?;
         let label = |x: &f64| {
@@ -104,31 +121,46 @@ pub fn bars(
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .max_light_lines(0)
             .x_labels(labels.len() * 2 + 1)
             .x_label_formatter(&label)
+            .y_labels(8)
+            .y_label_formatter(&|value| amount(*value))
             .y_desc(unit)
             .draw()
             .map_err(text_of)?;
-        let width = 0.8 / series.len().max(1) as f64;
-        for (n, (name, values)) in series.iter().enumerate() {
-            let left = |group: usize| group as f64 + 0.1 + n as f64 * width;
+        let width = 0.84 / series.len().max(1) as f64;
+        for (n, (_, values)) in series.iter().enumerate() {
+            let left = |group: usize| group as f64 + 0.08 + n as f64 * width;
             let boxes = values.iter().enumerate().map(|(group, value)| {
-                let corners = [(left(group), 0.0), (left(group) + width * 0.95, *value)];
+                let corners = [(left(group), 0.0), (left(group) + width * 0.92, *value)];
                 Rectangle::new(corners, colour(n).filled())
             });
-            let drawn = chart.draw_series(boxes).map_err(text_of)?;
-            drawn.label(name.as_str()).legend(move |(x, y)| {
-                Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour(n).filled())
-            });
+            chart.draw_series(boxes).map_err(text_of)?;
         }
-        if series.len() > 1 {
-            let mut legend = chart.configure_series_labels();
-            legend.background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3));
-            legend.position(SeriesLabelPosition::UpperRight).draw().map_err(text_of)?;
-        }
+        tell_names(&names, series.iter().map(|(name, _)| name.as_str()))?;
         root.present().map_err(text_of)?;
     }
     Ok(out)
+}
+
+/// The title, and below it the area for the figures and that for the names.
+fn frame<'a>(root: &Area<'a>, title: &str) -> Result<(Area<'a>, Area<'a>), String> {
+    root.fill(&WHITE).map_err(text_of)?;
+    let area = root.titled(title, ("sans-serif", 20)).map_err(text_of)?;
+    Ok(area.split_horizontally(SIZE.0 - NAMES))
+}
+
+/// The series' names beside their colours, where they hide nothing.
+fn tell_names<'n>(area: &Area<'_>, names: impl Iterator<Item = &'n str>) -> Result<(), String> {
+    for (n, name) in names.enumerate() {
+        let y = 18 + LINE * i32::try_from(n).unwrap_or(0);
+        let mark = Rectangle::new([(4, y), (18, y + 10)], colour(n).filled());
+        area.draw(&mark).map_err(text_of)?;
+        let text = Text::new(name.to_owned(), (26, y - 1), ("sans-serif", 13));
+        area.draw(&text).map_err(text_of)?;
+    }
+    Ok(())
 }
 
 fn percent(nines: f64) -> String {
@@ -136,5 +168,54 @@ fn percent(nines: f64) -> String {
     match nines {
         n if n < 1.0 => format!("{share:.0} %"),
         n => format!("{share:.*} %", (n - 2.0).max(0.0).ceil() as usize),
+    }
+}
+
+/// Milliseconds with as many digits as matter.
+fn time(ms: f64) -> String {
+    match ms {
+        ms if ms >= 10.0 => amount(ms.round()),
+        ms if ms >= 1.0 => format!("{ms:.1}"),
+        ms if ms > 0.0 => format!("{ms:.3}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+        _ => "0".to_owned(),
+    }
+}
+
+/// A number with commas between the thousands; small ones with a decimal.
+fn amount(value: f64) -> String {
+    if value.abs() < 10.0 && value.fract() != 0.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) && !out.ends_with('-') {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let all = [140_000.0, 999.0, 1000.0, 0.0, 2.5].map(amount);
+        assert_eq!(all, ["140,000", "999", "1,000", "0", "2.5"]);
+        assert_eq!([0.0, 0.01, 1.0, 2500.0].map(time), ["0", "0.01", "1.0", "2,500"]);
+    }
+
+    #[test]
+    fn every_series_is_named_once() {
+        let series =
+            [("alpha", vec![(0.0, 1.0), (2.0, 2.0)]), ("beta", vec![(0.0, 1.0), (2.0, 900.0)])];
+        let svg = percentiles("T", &series).unwrap();
+        assert_eq!((svg.matches("alpha").count(), svg.matches("beta").count()), (1, 1), "{svg}");
+        assert!(svg.contains("1,000"), "to a logarithmic scale");
+        let none: [(&str, Vec<(f64, f64)>); 0] = [];
+        assert!(percentiles("T", &none).is_ok() && bars("T", "u", &[], &[]).is_ok());
     }
 }

@@ -10,6 +10,7 @@ use crate::experiments::{ALL, Experiment};
 use crate::lab::Lab;
 use crate::program::Program;
 use crate::report;
+use crate::running::Running;
 use crate::slow_disk;
 
 /// Repeats the published experiments about accept queues on this machine.
@@ -48,6 +49,21 @@ enum Command {
         #[arg(long)]
         brief: bool,
     },
+    /// Asks a model of the kernel's queues that runs the server's own policies
+    Sim {
+        /// For so many workers
+        #[arg(long, value_name = "N,N...", value_delimiter = ',', default_values_t = [12, 64, 512])]
+        workers: Vec<usize>,
+        /// Tells the kernel's walk along the list of waiters, step by step, and nothing else
+        #[arg(long)]
+        explain: bool,
+        /// The model alone, without measuring how near it is to this machine
+        #[arg(long)]
+        model: bool,
+        /// Less of everything, to see that it works
+        #[arg(long)]
+        brief: bool,
+    },
     /// Shows a directory at a mount point where operations are slow now and then
     Slowdisk(slow_disk::Options),
     /// Makes one page, report.html, of all findings
@@ -75,6 +91,11 @@ pub fn lab(args: &[OsString]) -> i32 {
         }
         Command::Run { names, servers, brief, dir } => run(&names, &servers, brief, &dir),
         Command::Doctor { conf, brief } => advise(&conf, brief),
+        Command::Sim { explain: true, .. } => {
+            print!("{}", crate::explain::explain());
+            Ok(())
+        }
+        Command::Sim { workers, model, brief, .. } => simulate(&workers, model, brief),
         Command::Slowdisk(options) => slow_disk::run(options),
         Command::Report { dir } => report(&dir),
     };
@@ -117,6 +138,18 @@ fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
+fn simulate(workers: &[usize], model: bool, brief: bool) -> Result<(), String> {
+    if let Some(odd) = workers.iter().find(|n| !(2..=4096).contains(*n)) {
+        return Err(format!("{odd} workers: 2 to 4096 can be asked about"));
+    }
+    let programs = if model { Vec::new() } else { usual()? };
+    let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
+    let finding = crate::experiments::sim::study(&lab, workers);
+    lab.bar.finish_and_clear();
+    println!("{}\n{}", finding?.text(), report::machine());
+    Ok(())
+}
+
 fn advise(conf: &Path, brief: bool) -> Result<(), String> {
     let lab = Lab { programs: usual()?, brief, bar: ProgressBar::new_spinner() };
     let advice = crate::doctor::advise(&lab, conf);
@@ -154,7 +187,7 @@ fn usual() -> Result<Vec<Program>, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     if let Some(nginx) = places.map(|dir| dir.join("nginx")).find(|file| file.is_file()) {
-        all.push(Program::inspect("nginx", &nginx)?);
+        all.push(calibrated(Program::inspect("nginx", &nginx)?));
     }
     Ok(all)
 }
@@ -162,7 +195,11 @@ fn usual() -> Result<Vec<Program>, String> {
 fn given(servers: &[String]) -> Result<Vec<Program>, String> {
     let inspect = |text: &String| {
         let (name, path) = text.split_once('=').ok_or(format!("{text:?} is not NAME=BINARY"))?;
-        Program::inspect(name, Path::new(path))
+        Ok(calibrated(Program::inspect(name, Path::new(path))?))
     };
     servers.iter().map(inspect).collect()
+}
+
+fn calibrated(program: Program) -> Program {
+    program.calibrated(Running::can_open_slowly, Running::time_of_work)
 }

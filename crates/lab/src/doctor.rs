@@ -15,7 +15,10 @@ use crate::running::Running;
 /// How long a request blocks its loop.
 const WORK: Duration = Duration::from_millis(2);
 /// Between two connections that stay: long enough for a loop to sleep again.
-const APART: Duration = Duration::from_millis(5);
+const APART: Duration = Duration::from_millis(10);
+/// Clients for each loop under overload, and connections that stay.
+const CROWD: usize = 16;
+const KEPT: usize = 3;
 /// More loops than this would need more clients than a small machine can play.
 const MOST: usize = 32;
 
@@ -24,8 +27,10 @@ const MOST: usize = 32;
 pub(crate) struct Shape {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
-    /// The policy that it asks for, if it does.
-    pub(crate) policy: Option<String>,
+    /// The policy that it comes to, by weir's name.
+    pub(crate) policy: String,
+    /// The words that say so; none: the default.
+    pub(crate) said: Option<&'static str>,
 }
 
 /// One way to accept, measured.
@@ -33,7 +38,10 @@ struct Measured {
     label: String,
     policy: String,
     overload: f64,
+    deviation: f64,
     kept: f64,
+    /// Connections of the loop that has most of those that stay.
+    most: u64,
 }
 
 /// Measures, and says what to use and why.
@@ -44,44 +52,88 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
         return Err(tree.sources.first_line(error));
     }
     let shape = shape(&tree.main);
-    let loops = shape.processes * shape.threads;
-    if loops < 2 {
+    let asked = shape.processes * shape.threads;
+    if asked < 2 {
         return Ok("There is one loop, so nothing is to be spread.\n".to_owned());
     }
+    let mut ways = MAIN.to_vec();
+    if !ways.iter().any(|(_, policy)| *policy == shape.policy) {
+        ways.insert(0, ("as it is", &shape.policy));
+    }
     let mut measured = Vec::new();
-    for (label, policy) in MAIN {
+    for (label, policy) in ways {
         measured.push(measure(lab, &shape, label, policy)?);
     }
+    let loops = played(&shape);
     let mut finding = Finding::default();
-    let mut table = Table::new(&["accept_balance", "known as", "overload p99 ms", "kept p99 ms"]);
-    for way in &measured {
-        let figures = [way.overload, way.kept].map(|ms| format!("{ms:.2}"));
-        let cells = [way.policy.clone(), way.label.clone()].into_iter().chain(figures);
-        table.row(&cells.collect::<Vec<_>>());
+    finding.table("doctor", &table(&shape, &measured));
+    finding.remark(&format!(
+        "Overload: {} clients, each request holds its loop for 2 ms, a connection for each request; the deviation says how far \
+         clients are from waiting alike. Kept: {} connections that stay, {KEPT} for each loop if they are spread evenly. \
+         * is what the configuration comes to{}.",
+        loops.0 * loops.1 * CROWD,
+        loops.0 * loops.1 * KEPT,
+        shape.said.map_or(" by default".to_owned(), |said| format!(" ({said})")),
+    ));
+    if loops.0 * loops.1 < asked {
+        finding.remark(&format!("The configuration has {asked} loops; {MOST} were measured."));
     }
-    finding.table("doctor", &table);
     finding.remark(&verdict(&shape, &measured));
     let (processes, threads) = (shape.processes, shape.threads);
-    Ok(format!("{processes} processes with {threads} loops each\n\n{}", finding.texts.join("\n")))
+    Ok(format!("{processes} processes with {threads} loops each\n\n{}", finding.text()))
+}
+
+fn table(shape: &Shape, measured: &[Measured]) -> Table {
+    let mut table = Table::new(&[
+        "accept_balance",
+        "known as",
+        "overload p99 ms",
+        "deviation",
+        "kept p99 ms",
+        "most on one loop",
+    ]);
+    for way in measured {
+        let mark = if way.policy == shape.policy { " *" } else { "" };
+        table.row(&[
+            format!("{}{mark}", way.policy),
+            way.label.clone(),
+            format!("{:.2}", way.overload),
+            format!("{:.2}", way.deviation),
+            format!("{:.2}", way.kept),
+            way.most.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Processes and loops of each, as many as a small machine can play.
+fn played(shape: &Shape) -> (usize, usize) {
+    let processes = shape.processes.min(MOST);
+    (processes, shape.threads.min((MOST / processes).max(1)))
 }
 
 fn measure(lab: &Lab, shape: &Shape, label: &str, policy: &str) -> Result<Measured, String> {
     let subject = lab.weir()?.policy(label, policy);
-    let processes = shape.processes.min(MOST);
-    let threads = shape.threads.min((MOST / processes).max(1));
+    let (processes, threads) = played(shape);
     let loops = processes * threads;
-    let setup = Setup { processes, threads, work: Some(Work::Sleep(WORK)), ..Setup::default() };
+    let work = Some(Work::Sleep(WORK));
+    let setup = Setup { processes, threads, work, log: true, ..Setup::default() };
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(300));
     lab.step(&format!("{label}: overload"));
     let server = Running::start(&subject, &setup)?;
-    let load = Load::closed(loops * 16, Closing::Always, time);
-    let overload = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
+    let load = Load::closed(loops * CROWD, Closing::Always, time);
+    let tally = lab.load(&server, &load, &mut |_| {})?.tally;
+    let (overload, deviation) = (tally.percentile(99.0), tally.log2.deviation());
     drop(server);
     lab.step(&format!("{label}: connections that stay"));
     let server = Running::start(&subject, &setup)?;
-    let kept = Load { connect_first: Some(APART), ..Load::closed(loops * 3, Closing::Never, time) };
-    let kept = lab.load(&server, &kept, &mut |_| {})?.tally.percentile(99.0);
-    Ok(Measured { label: label.to_owned(), policy: policy.to_owned(), overload, kept })
+    server.warm_up(loops + 2)?;
+    let load =
+        Load { connect_first: Some(APART), ..Load::closed(loops * KEPT, Closing::Never, time) };
+    let kept = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
+    let most = server.served()?.connections.into_values().max().unwrap_or(0);
+    let (label, policy) = (label.to_owned(), policy.to_owned());
+    Ok(Measured { label, policy, overload, deviation, kept, most })
 }
 
 /// The best is the one whose worse situation is the least bad, each taken against the best there.
@@ -92,19 +144,34 @@ fn verdict(shape: &Shape, measured: &[Measured]) -> String {
     let badness = |m: &Measured| (m.overload / overload).max(m.kept / kept);
     let best = measured.iter().min_by(|a, b| badness(a).total_cmp(&badness(b)));
     let Some(best) = best else { return String::new() };
-    let now = match &shape.policy {
-        Some(policy) => format!("The configuration asks for {policy}."),
-        None => "The configuration asks for none, so that it gets fair.".to_owned(),
-    };
-    format!(
+    let mut out = format!(
         "Use accept_balance {}: its p99 is {:.1} times the best of the table under overload and {:.1} \
-         times for connections that stay, and no other is as near to the best in its worse one. {now}",
+         times for connections that stay, and no other is as near to the best in its worse one.",
         best.policy,
         best.overload / overload,
         best.kept / kept
-    )
+    );
+    let now = measured.iter().find(|m| m.policy == shape.policy && m.policy != best.policy);
+    match now {
+        None => out += " That is what the configuration has.",
+        Some(now) => {
+            let (a, b) = (now.overload / best.overload, now.kept / best.kept);
+            out += &format!(
+                " With {} as it is, the p99 is {a:.1} times that under overload, and {b:.1} times for connections that stay, of \
+                 which one loop has {} ({}: {}).",
+                now.policy, now.most, best.policy, best.most
+            );
+            if (0.9..1.1).contains(&badness(now)) {
+                out += " The difference is small.";
+            }
+        }
+    }
+    out += " For an nginx of these workers, choose between the rows rotate (as it comes) and reuseport: the first where \
+            requests are uneven or many, the second where connections stay long.";
+    out
 }
 
+/// Reads a configuration as weir would: `accept_balance`, or nginx's own words for the same.
 pub(crate) fn shape(main: &[Directive]) -> Shape {
     let find = |list: &[Directive], name: &str| {
         let found = list.iter().find(|d| d.name.is(name));
@@ -118,6 +185,21 @@ pub(crate) fn shape(main: &[Directive]) -> Shape {
     };
     let events =
         main.iter().find(|d| d.name.is("events")).map(Directive::block).unwrap_or_default();
-    let policy = find(events, "accept_balance");
-    Shape { processes: count("worker_processes"), threads: count("worker_threads"), policy }
+    let (policy, said) = match find(events, "accept_balance") {
+        Some(policy) => (policy, Some("accept_balance")),
+        None if has_reuseport(main) => ("reuseport".to_owned(), Some("listen ... reuseport")),
+        None if find(events, "accept_mutex").as_deref() == Some("on") => {
+            ("mutex".to_owned(), Some("accept_mutex on"))
+        }
+        None => ("fair".to_owned(), None),
+    };
+    Shape { processes: count("worker_processes"), threads: count("worker_threads"), policy, said }
+}
+
+/// A `listen` in some server asks for a queue for each worker.
+fn has_reuseport(list: &[Directive]) -> bool {
+    list.iter().any(|d| match d.name.is("listen") {
+        true => d.args.iter().any(|word| word.is("reuseport")),
+        false => has_reuseport(d.block()),
+    })
 }

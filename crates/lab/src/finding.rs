@@ -9,11 +9,25 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
+/// What is shown, in the order in which it is read.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Table(Table),
+    /// Texts in columns of their own, side by side where there is room.
+    Blocks(Vec<String>),
+    Remark(String),
+    /// SVG.
+    Picture(String),
+}
+
 /// Everything that an experiment leaves behind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Finding {
-    /// Texts in the order in which they are read: tables, histograms, remarks.
-    pub(crate) texts: Vec<String>,
+    /// Published figures and those of this machine: what, there, here.
+    beside: Vec<[String; 3]>,
+    /// Where this machine differs, and why.
+    because: Vec<String>,
+    parts: Vec<Part>,
     /// Name and tab-separated values.
     pub(crate) raw: Vec<(String, String)>,
     /// Name and SVG.
@@ -53,6 +67,14 @@ impl Table {
         out
     }
 
+    pub(crate) fn heads(&self) -> &[String] {
+        &self.heads
+    }
+
+    pub(crate) fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     fn tsv(&self) -> String {
         let lines = std::iter::once(&self.heads).chain(&self.rows).map(|row| row.join("\t"));
         lines.fold(String::new(), |out, line| out + &line + "\n")
@@ -60,23 +82,69 @@ impl Table {
 }
 
 impl Finding {
-    /// A table, as text and as raw data.
+    /// A published figure and its counterpart.
+    pub(crate) fn beside(&mut self, what: &str, published: &str, here: impl Into<String>) {
+        self.beside.push([what.to_owned(), published.to_owned(), here.into()]);
+    }
+
+    /// A sentence on where this machine differs from the published figures, and why.
+    pub(crate) fn because(&mut self, text: impl Into<String>) {
+        self.because.push(text.into());
+    }
+
+    /// A table, to be read and as raw data.
     pub(crate) fn table(&mut self, name: &str, table: &Table) {
-        self.texts.push(table.text());
+        self.parts.push(Part::Table(table.clone()));
         self.raw.push((name.to_owned(), table.tsv()));
     }
 
-    /// A remark, wrapped for a terminal.
+    /// A remark.
     pub(crate) fn remark(&mut self, text: &str) {
-        self.texts.push(wrap(text));
+        self.parts.push(Part::Remark(text.to_owned()));
+    }
+
+    /// Texts whose lines stay as they are, side by side where there is room.
+    pub(crate) fn blocks(&mut self, texts: Vec<String>) {
+        self.parts.push(Part::Blocks(texts));
     }
 
     /// A picture; one that cannot be drawn becomes a remark.
     pub(crate) fn picture(&mut self, name: &str, svg: Result<String, String>) {
         match svg {
-            Ok(svg) => self.pictures.push((name.to_owned(), svg)),
+            Ok(svg) => {
+                self.parts.push(Part::Picture(svg.clone()));
+                self.pictures.push((name.to_owned(), svg));
+            }
             Err(e) => self.remark(&format!("The picture {name} could not be drawn: {e}")),
         }
+    }
+
+    /// Published figures beside those of this machine, if there are any.
+    pub(crate) fn comparison(&self) -> Option<Table> {
+        let mut table = Table::new(&["", "the article saw", "this machine"]);
+        self.beside.iter().for_each(|row| table.row(row));
+        (!self.beside.is_empty()).then_some(table)
+    }
+
+    pub(crate) fn reasons(&self) -> &[String] {
+        &self.because
+    }
+
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// All of it for a terminal.
+    pub(crate) fn text(&self) -> String {
+        let mut texts: Vec<String> = self.comparison().iter().map(Table::text).collect();
+        texts.extend(self.because.iter().map(|text| wrap(text)));
+        texts.extend(self.parts.iter().filter_map(|part| match part {
+            Part::Table(table) => Some(table.text()),
+            Part::Blocks(blocks) => Some(blocks.join("\n")),
+            Part::Remark(text) => Some(wrap(text)),
+            Part::Picture(_) => None,
+        }));
+        texts.join("\n")
     }
 }
 

@@ -122,3 +122,10 @@ pub(crate) fn padded(counts: impl IntoIterator<Item = u64>, workers: usize) -> V
 pub(crate) fn slashed(counts: &[u64]) -> String {
     counts.iter().map(u64::to_string).collect::<Vec<_>>().join(" / ")
 }
+
+/// Of rows by their labels, the first that ends with one of `ends`, the preferred end first: what it
+/// is called, and its value.
+pub(crate) fn nearest<'a, T>(rows: &'a [(String, T)], ends: &[&str]) -> Option<(&'a str, &'a T)> {
+    let find = |end: &&str| rows.iter().find(|(label, _)| label.ends_with(end));
+    ends.iter().find_map(find).map(|(label, value)| (label.as_str(), value))
+}

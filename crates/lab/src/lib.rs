@@ -7,6 +7,7 @@
 mod command;
 mod doctor;
 mod experiments;
+mod explain;
 mod finding;
 mod lab;
 mod program;

@@ -20,7 +20,14 @@ pub(crate) struct Program {
     pub(crate) family: Family,
     /// nginx only: where its Lua module is, for a handler that blocks.
     lua: Option<PathBuf>,
+    /// nginx without Lua: how long a text is that a certain pattern takes a millisecond to refuse.
+    pub(crate) hard_text: Option<f64>,
+    /// nginx without Lua: its worker can be held up by a file whose opening takes time.
+    pub(crate) opens_slowly: bool,
 }
+
+/// To refuse `aaa...b` costs as the cube of its length, since three borders have every place there is.
+const HARD_PATTERN: &str = "^a*a*a*a*$";
 
 /// A program with one way of spreading connections.
 #[derive(Clone, Debug)]
@@ -79,12 +86,39 @@ impl Program {
         let modules = modules.and_then(|rest| rest.split_whitespace().next());
         let lua = modules.map(|dir| Path::new(dir).join("ngx_http_lua_module.so"));
         let lua = lua.filter(|file| file.exists() && family == Family::Nginx);
-        Ok(Program { name: name.to_owned(), path: path.to_owned(), family, lua })
+        Ok(Program {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            family,
+            lua,
+            hard_text: None,
+            opens_slowly: false,
+        })
     }
 
     /// Whether a handler of it can block its loop on purpose.
     pub(crate) fn can_work(&self) -> bool {
-        self.family == Family::Weir || self.lua.is_some()
+        let otherwise = self.opens_slowly || self.hard_text.is_some();
+        self.family == Family::Weir || self.lua.is_some() || otherwise
+    }
+
+    /// Finds other ways to hold up a worker, where there is no Lua. `time` tells how long a request takes
+    /// to a server with a handler that computes for a millisecond, if it can be had.
+    pub(crate) fn calibrated(
+        mut self,
+        opens_slowly: impl Fn() -> bool,
+        time: impl Fn(&Program) -> Option<Duration>,
+    ) -> Program {
+        if self.family == Family::Nginx && self.lua.is_none() {
+            self.opens_slowly = opens_slowly();
+            let tried = 80.0;
+            self.hard_text = Some(tried);
+            let millis = time(&self).map(|t| t.as_secs_f64() * 1e3);
+            let length = millis.filter(|ms| *ms > 0.0).map(|ms| tried / ms.cbrt());
+            // Other lengths mean that the pattern was seen through, or that something else took time.
+            self.hard_text = length.filter(|length| (10.0..400.0).contains(length));
+        }
+        self
     }
 
     fn subject(&self, label: &str, events: &str, listen: &'static str) -> Subject {
@@ -137,16 +171,26 @@ impl Subject {
         line("http {\nkeepalive_requests 1000000000;");
         let who = if weir { "$pid-$loop" } else { "$pid" };
         if setup.log {
-            line(&format!("log_format lab '{who} $connection';"));
+            line(&format!("log_format lab '{who} $connection $request_uri';"));
             line(&format!("access_log {dir}/access.log lab buffer=64k flush=100ms;"));
         } else {
             line("access_log off;");
         }
-        if !weir && let Some(Work::Sleep(_)) = setup.work {
+        if self.program.lua.is_some()
+            && let Some(Work::Sleep(_)) = setup.work
+        {
             line("init_by_lua_block { ffi = require 'ffi'; ffi.cdef 'int usleep(unsigned int);' }");
         }
         line(&format!("server {{ listen 127.0.0.1:{port} backlog=4096{};", self.listen));
-        line(&format!("location / {{ {} }}\n}}\n}}", handler(weir, setup.work, who)));
+        let hard = self.program.hard_text.filter(|_| !weir);
+        let handler = match (setup.work, hard) {
+            (Some(Work::Sleep(_)), _) if self.program.opens_slowly => {
+                format!("root {dir}/slow; rewrite ^ /file break;")
+            }
+            (Some(work), Some(length)) => hard_handler(length, work),
+            (work, _) => handler(weir, work, who),
+        };
+        line(&format!("location / {{ {handler} }}\n}}\n}}"));
         out
     }
 }
@@ -169,6 +213,13 @@ fn handler(weir: bool, work: Option<Work>, who: &str) -> String {
             )
         }
     }
+}
+
+/// Without Lua a pattern that is hard to refuse keeps the worker busy.
+fn hard_handler(length_of_ms: f64, work: Work) -> String {
+    let (Work::Sleep(time) | Work::Spin(time)) = work;
+    let text = "a".repeat((length_of_ms * (time.as_secs_f64() * 1e3).cbrt()) as usize);
+    format!("set $work {text}b; if ($work ~ {HARD_PATTERN}) {{ return 500; }} return 200 \"$pid\";")
 }
 
 fn millis(time: Duration) -> u128 {

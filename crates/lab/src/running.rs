@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Setup, Subject};
+use crate::program::{Program, Setup, Subject, Work};
+use crate::slow_disk::{Delays, SlowDisk};
 
 /// How long a server may take to start, to settle and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests of which the fastest tells how long the work takes.
+const TRIALS: usize = 20;
 /// Between two looks.
 const GLANCE: Duration = Duration::from_millis(2);
 
@@ -24,6 +27,8 @@ pub(crate) struct Running {
     subject: Subject,
     port: u16,
     processes: usize,
+    /// What the server's files are on, where opening one is what holds up a worker.
+    disk: Option<SlowDisk>,
 }
 
 /// Requests and connections by worker.
@@ -40,6 +45,10 @@ impl Running {
         let port = free_port().map_err(|e| format!("no port: {e}"))?;
         let dir = std::env::temp_dir().join(format!("weir-lab-{}-{port}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let disk = match (subject.program.opens_slowly, setup.work) {
+            (true, Some(Work::Sleep(time))) => Some(slow_disk(&dir, time)?),
+            _ => None,
+        };
         let conf = subject.configuration(setup, &dir, port);
         let file = dir.join("nginx.conf");
         fs::write(&file, conf).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
@@ -48,7 +57,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|e| format!("{}: {e}", subject.label))?;
         let (subject, processes) = (subject.clone(), setup.processes);
-        let mut running = Running { child, dir, subject, port, processes };
+        let mut running = Running { child, dir, subject, port, processes, disk };
         running.wait_started()?;
         running.settle()?;
         Ok(running)
@@ -56,6 +65,34 @@ impl Running {
 
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// How long a request takes to a server whose handler works for a millisecond: the least of
+    /// several.
+    pub(crate) fn time_of_work(program: &Program) -> Option<Duration> {
+        let work = Some(Work::Spin(Duration::from_millis(1)));
+        let setup = Setup { processes: 1, work, ..Setup::default() };
+        let (idle, busy) = (Setup { work: None, ..setup.clone() }, setup);
+        let least = |setup: &Setup| {
+            let server = Running::start(&program.one_queue(), setup).ok()?;
+            let time = || {
+                let began = Instant::now();
+                server.ask().ok().map(|_| began.elapsed())
+            };
+            (0..TRIALS).filter_map(|_| time()).min()
+        };
+        Some(least(&busy)?.saturating_sub(least(&idle)?))
+    }
+
+    /// Whether a disk can be mounted on which opening a file takes time.
+    pub(crate) fn can_open_slowly() -> bool {
+        let name = format!("weir-lab-{}-trial", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let disk = slow_disk(&dir, Duration::from_millis(1));
+        let can = disk.is_ok();
+        drop(disk);
+        let _ = fs::remove_dir_all(&dir);
+        can
     }
 
     fn wait_started(&mut self) -> Result<(), String> {
@@ -112,7 +149,7 @@ impl Running {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.address())?;
             stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+            stream.write_all(b"GET /ask HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
             Ok(text)
@@ -122,6 +159,15 @@ impl Running {
         // A chunked body has its length on the first line.
         let word = body.split_whitespace().max_by_key(|word| word.len());
         word.map(str::to_owned).ok_or_else(|| format!("{}: no answer", self.subject.label))
+    }
+
+    /// Requests one after another, as if the server had run for a while: each worker's first accepts are
+    /// often special. They are not counted as served.
+    pub(crate) fn warm_up(&self, requests: usize) -> Result<(), String> {
+        (0..requests).try_for_each(|_| {
+            self.ask()?;
+            self.settle()
+        })
     }
 
     /// Writes another configuration and reloads it.
@@ -139,7 +185,7 @@ impl Running {
         let log = fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
         let mut served = Served { requests: BTreeMap::new(), connections: BTreeMap::new() };
         let mut seen = std::collections::BTreeSet::new();
-        for line in log.lines() {
+        for line in log.lines().filter(|line| !line.ends_with(" /ask")) {
             let who = line.split(' ').next().unwrap_or_default();
             *served.requests.entry(who.to_owned()).or_default() += 1;
             if seen.insert(line) {
@@ -185,8 +231,19 @@ impl Drop for Running {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
+        // What is on the disk must be left alone until it is unmounted.
+        drop(self.disk.take());
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A disk with one file, whose opening takes so long.
+pub(crate) fn slow_disk(dir: &Path, time: Duration) -> Result<SlowDisk, String> {
+    let failed = |e: std::io::Error| format!("a slow disk: {e}");
+    let (source, mount) = (dir.join("files"), dir.join("slow"));
+    fs::create_dir_all(&source).and_then(|()| fs::create_dir_all(&mount)).map_err(failed)?;
+    fs::write(source.join("file"), "file").map_err(failed)?;
+    SlowDisk::mount(&source, &mount, Delays::each_open(time)).map_err(failed)
 }
 
 #[allow(clippy::disallowed_methods, reason = "an experiment's own pause; no loop is held up")]

@@ -56,9 +56,20 @@ fn the_page_holds_what_was_found() {
 
 #[test]
 fn the_doctor_reads_the_shape() {
-    let text = b"worker_processes 3; worker_threads 2; events { accept_balance rotate=4; }";
-    let tree = weir_conf::read_text(std::path::Path::new("/nginx.conf"), text);
-    let shape = crate::doctor::shape(&tree.main);
-    let policy = Some("rotate=4".to_owned());
-    assert_eq!(shape, crate::doctor::Shape { processes: 3, threads: 2, policy });
+    let read = |text: &str| {
+        let tree = weir_conf::read_text(std::path::Path::new("/nginx.conf"), text.as_bytes());
+        let shape = crate::doctor::shape(&tree.main);
+        (shape.processes, shape.threads, shape.policy)
+    };
+    for (text, want) in [
+        (
+            "worker_processes 3; worker_threads 2; events { accept_balance rotate=4; }",
+            (3, 2, "rotate=4"),
+        ),
+        ("worker_processes 4; http { server { listen 80 reuseport; } }", (4, 1, "reuseport")),
+        ("events { accept_mutex on; } http { server { listen 80; } }", (1, 1, "mutex")),
+        ("worker_processes 2;", (2, 1, "fair")),
+    ] {
+        assert_eq!(read(text), (want.0, want.1, want.2.to_owned()), "{text}");
+    }
 }

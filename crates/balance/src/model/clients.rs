@@ -126,6 +126,11 @@ impl Clients {
         self.0[id].client.work
     }
 
+    /// A number that no other request has, and that is the same whoever serves it.
+    pub(super) fn seed(&self, id: usize) -> u64 {
+        id as u64 ^ self.0[id].client.requests << 20
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.0.iter().filter(|r| r.place == Place::Queue).count()
     }

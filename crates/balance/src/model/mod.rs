@@ -7,6 +7,7 @@
 //! blocked accepts. Loops can be stopped, killed, and started again in the middle of anything.
 
 mod clients;
+mod notes;
 mod queue;
 mod witness;
 
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 
 pub use self::clients::Client;
 use self::clients::Clients;
-use self::queue::Socket;
+pub use self::notes::{Note, What};
+pub use self::queue::{Socket, Visit};
 pub use self::witness::Witness;
 use crate::{After, Arm, Kind, Load, LoadTable, Probe, Seat, Setup, Shape};
 
@@ -38,6 +40,10 @@ pub struct World {
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     serial: u64,
     witness: Witness,
+    /// Handlers take these times, drawn at random; none: what their clients say.
+    services: Vec<Duration>,
+    /// What happened to the listening sockets, if that is to be told.
+    notes: Option<Vec<Note>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +95,8 @@ impl World {
             events: BinaryHeap::new(),
             serial: 0,
             witness: Witness { answered: vec![0; n], accepted: vec![0; n], ..Witness::default() },
+            services: Vec::new(),
+            notes: None,
         };
         for i in 0..n {
             world.start(i);
@@ -100,6 +108,29 @@ impl World {
     pub fn client(&mut self, at: Duration, client: Client) {
         let id = self.clients.add(client);
         self.schedule(at, Event::Connect(id));
+    }
+
+    /// From now on each request blocks its loop for one of these times, drawn at random, whatever
+    /// its client says.
+    pub fn draw_services(&mut self, times: Vec<Duration>) {
+        self.services = times;
+    }
+
+    /// From now on what happens to the listening sockets is noted.
+    pub fn take_notes(&mut self) {
+        self.notes = Some(Vec::new());
+    }
+
+    /// What was noted.
+    #[must_use]
+    pub fn notes(&self) -> &[Note] {
+        self.notes.as_deref().unwrap_or_default()
+    }
+
+    /// The waiters of socket `n`, in the order of the kernel's walk: who, and whether exclusive.
+    #[must_use]
+    pub fn waiters(&self, n: usize) -> Vec<(usize, bool)> {
+        self.sockets.get(n).map(Socket::order).unwrap_or_default()
     }
 
     /// SIGSTOP for loop `i`.
@@ -132,6 +163,12 @@ impl World {
         }
         self.observe_until(end);
         self.now = end;
+        &self.witness
+    }
+
+    /// What was seen so far.
+    #[must_use]
+    pub fn witness(&self) -> &Witness {
         &self.witness
     }
 
@@ -199,10 +236,11 @@ impl World {
         }
         let socket = self.hash(client);
         let loops = &self.loops;
-        let woken = self.sockets[socket].arrive(client, self.now, |i| loops[i].is_sleeping());
-        for i in woken {
-            self.wake(i);
+        let walk = self.sockets[socket].arrive(client, self.now, |i| loops[i].is_sleeping());
+        for visit in walk.iter().filter(|visit| visit.asleep) {
+            self.wake(visit.who);
         }
+        self.note_arrival(client, socket, walk);
     }
 
     /// The acceptor's work; a connection that nobody can take stays in the queue.
@@ -223,8 +261,10 @@ impl World {
     /// The thread that blocks longest in accept(2) gets the connection and posts it to its loop.
     fn end_blocked_accept(&mut self, client: usize) {
         let loops = &self.loops;
-        let woken = self.sockets[0].arrive(client, self.now, |i| !loops[i].stopped);
-        if let Some(&i) = woken.first() {
+        let walk = self.sockets[0].arrive(client, self.now, |i| !loops[i].stopped);
+        let first = walk.iter().find(|visit| visit.asleep).map(|visit| visit.who);
+        self.note_arrival(client, 0, walk);
+        if let Some(i) = first {
             self.sockets[0].remove(i);
             self.take_over(i);
             self.wake(i);
@@ -243,11 +283,8 @@ impl World {
         }
     }
 
-    fn hash(&mut self, client: usize) -> usize {
-        let mut z = (client as u64 ^ self.serial << 20).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % self.sockets.len() as u64) as usize
+    fn hash(&self, client: usize) -> usize {
+        (mixed(client as u64 ^ self.serial << 20) % self.sockets.len() as u64) as usize
     }
 
     // Loops.
@@ -328,6 +365,9 @@ impl World {
         let told = self.sockets[socket].was_told(i);
         if !probe && !self.sockets[socket].reports(i) {
             self.witness.empty += u64::from(told);
+            if told {
+                self.note(|| What::FoundNone { who: i });
+            }
             return;
         }
         if let Some(client) = self.sockets[socket].accept() {
@@ -344,7 +384,9 @@ impl World {
             lp.ready.push_back(client);
         }
         self.witness.accepted[i] += 1;
-        let load = lp.load();
+        let left = self.sockets[self.registration(i).0].len();
+        self.note(|| What::Accepted { who: i, connection: client, left });
+        let load = self.loops[i].load();
         let table = LoadTable::over(&self.words, self.base);
         let Some(seat) = self.loops[i].seat.as_mut() else { return };
         if self.kind.shape() == Shape::AcceptorOne {
@@ -376,7 +418,8 @@ impl World {
             Some(client) => {
                 lp.inflight += u64::from(self.clients.is_another(client));
                 let answer = Event::Answer(i, lp.life, client);
-                self.schedule(self.now + self.clients.work(client), answer);
+                let work = self.work(client);
+                self.schedule(self.now + work, answer);
             }
             None => self.before_wait(i),
         }
@@ -433,15 +476,48 @@ impl World {
         }
     }
 
+    /// How long a request blocks its loop.
+    fn work(&self, client: usize) -> Duration {
+        let n = self.services.len().max(1);
+        let drawn = self.services.get(mixed(self.clients.seed(client)) as usize % n);
+        drawn.copied().unwrap_or_else(|| self.clients.work(client))
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> What) {
+        let at = self.now;
+        if let Some(notes) = &mut self.notes {
+            notes.push(Note { at, what: what() });
+        }
+    }
+
+    fn note_arrival(&mut self, connection: usize, socket: usize, walk: Vec<Visit>) {
+        if self.notes.is_some() {
+            let order = self.waiters(socket);
+            self.note(|| What::Arrived { connection, order, walk });
+        }
+    }
+
+    fn note_order(&mut self, who: usize, armed: bool) {
+        if self.notes.is_some() {
+            let order = self.waiters(self.registration(who).0);
+            self.note(|| What::Registered { who, armed, order });
+        }
+    }
+
     fn arm(&mut self, i: usize, arm: Arm) {
         let (socket, exclusive) = self.registration(i);
         match (arm, self.loops[i].armed && self.sockets[socket].is_added(i)) {
-            (Arm::Disarmed, _) => self.sockets[socket].remove(i),
+            (Arm::Disarmed, true) => {
+                self.sockets[socket].remove(i);
+                self.note_order(i, false);
+            }
+            (Arm::Disarmed, false) => self.sockets[socket].remove(i),
             (Arm::ArmedLast, true) if self.loops[i].accepted_since_added => self.readd(i),
             (_, true) => {}
             (_, false) => {
                 self.sockets[socket].add(i, exclusive);
                 self.loops[i].accepted_since_added = false;
+                self.note_order(i, true);
             }
         }
         self.loops[i].armed = arm != Arm::Disarmed;
@@ -452,6 +528,7 @@ impl World {
         self.sockets[socket].remove(i);
         self.sockets[socket].add(i, exclusive);
         self.loops[i].accepted_since_added = false;
+        self.note_order(i, true);
     }
 
     fn registration(&self, i: usize) -> (usize, bool) {
@@ -491,6 +568,14 @@ impl World {
             w.nobody_armed = w.nobody_armed.max(at - since);
         }
     }
+}
+
+/// A number that looks random.
+fn mixed(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 impl Loop {

@@ -9,9 +9,29 @@ use std::time::Duration;
 
 /// One listening socket.
 #[derive(Default)]
-pub(super) struct Socket {
+pub struct Socket {
     waiting: VecDeque<(usize, Duration)>,
     waiters: VecDeque<Waiter>,
+}
+
+/// One step of the kernel's walk along the list of waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Whose registration it is.
+    pub who: usize,
+    /// It was made with EPOLLEXCLUSIVE.
+    pub exclusive: bool,
+    /// Its owner sleeps in its wait, and is woken. A busy one finds the socket in its ready list
+    /// later.
+    pub asleep: bool,
+}
+
+impl Visit {
+    /// The walk ends here: an exclusive registration took the wake-up.
+    #[must_use]
+    pub fn is_last(self) -> bool {
+        self.exclusive && self.asleep
+    }
 }
 
 struct Waiter {
@@ -21,29 +41,48 @@ struct Waiter {
 }
 
 impl Socket {
-    /// A connection is established; returns the sleeping loops that it wakes.
-    pub(super) fn arrive(
+    /// A connection is established: the walk along the list, to its end or to the first exclusive
+    /// waiter that sleeps.
+    pub fn arrive(
         &mut self,
         connection: usize,
         now: Duration,
         sleeps: impl Fn(usize) -> bool,
-    ) -> Vec<usize> {
+    ) -> Vec<Visit> {
         self.waiting.push_back((connection, now));
-        let mut woken = Vec::new();
+        let mut walk = Vec::new();
         for waiter in &mut self.waiters {
             waiter.told = true;
-            if sleeps(waiter.who) {
-                woken.push(waiter.who);
-                if waiter.exclusive {
-                    break;
-                }
+            let (who, exclusive) = (waiter.who, waiter.exclusive);
+            let visit = Visit { who, exclusive, asleep: sleeps(who) };
+            walk.push(visit);
+            if visit.is_last() {
+                break;
             }
         }
-        woken
+        walk
+    }
+
+    /// The list of waiters, in the order in which it is walked: who, and whether exclusive.
+    #[must_use]
+    pub fn order(&self) -> Vec<(usize, bool)> {
+        self.waiters.iter().map(|w| (w.who, w.exclusive)).collect()
+    }
+
+    /// How many connections wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// No connection waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Registers a loop. A socket that is readable is ready at once.
-    pub(super) fn add(&mut self, who: usize, exclusive: bool) {
+    pub fn add(&mut self, who: usize, exclusive: bool) {
         let waiter = Waiter { who, exclusive, told: !self.waiting.is_empty() };
         if exclusive {
             self.waiters.push_back(waiter);
@@ -52,7 +91,8 @@ impl Socket {
         }
     }
 
-    pub(super) fn remove(&mut self, who: usize) {
+    /// Takes a loop's registration away.
+    pub fn remove(&mut self, who: usize) {
         self.waiters.retain(|w| w.who != who);
     }
 
@@ -78,7 +118,8 @@ impl Socket {
         self.waiters.iter().any(|w| w.who == who && w.told)
     }
 
-    pub(super) fn accept(&mut self) -> Option<usize> {
+    /// Takes the connection that waits longest.
+    pub fn accept(&mut self) -> Option<usize> {
         self.waiting.pop_front().map(|(connection, _)| connection)
     }
 
@@ -94,19 +135,23 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
 
+    fn woken(walk: &[Visit]) -> Vec<usize> {
+        walk.iter().filter(|visit| visit.asleep).map(|visit| visit.who).collect()
+    }
+
     #[test]
     fn exclusive_wakes_the_first_sleeper_in_the_order_of_registration() {
         let mut socket = Socket::default();
         for who in 0..3 {
             socket.add(who, true);
         }
-        assert_eq!(socket.arrive(0, NOW, |_| true), [0]);
-        assert_eq!(socket.arrive(1, NOW, |who| who > 0), [1]);
+        assert_eq!(woken(&socket.arrive(0, NOW, |_| true)), [0]);
+        assert_eq!(woken(&socket.arrive(1, NOW, |who| who > 0)), [1]);
         assert!(socket.reports(0) && socket.reports(1));
         assert!(!socket.reports(2), "telling stopped before it");
         socket.remove(0);
         socket.add(0, true);
-        assert_eq!(socket.arrive(2, NOW, |_| true), [1]);
+        assert_eq!(woken(&socket.arrive(2, NOW, |_| true)), [1]);
     }
 
     #[test]
@@ -115,7 +160,8 @@ mod tests {
         socket.add(0, true);
         socket.add(1, false);
         socket.add(2, false);
-        assert_eq!(socket.arrive(0, NOW, |_| true), [2, 1, 0]);
+        assert_eq!(socket.order(), [(2, false), (1, false), (0, true)]);
+        assert_eq!(woken(&socket.arrive(0, NOW, |_| true)), [2, 1, 0]);
         assert_eq!(socket.accept(), Some(0));
         assert!(!socket.reports(1), "another one took it");
     }

@@ -8,7 +8,7 @@ mod reload;
 mod reorder;
 mod sharding;
 mod shutdown;
-mod sim;
+pub(crate) mod sim;
 mod spread;
 mod workers;
 

@@ -32,6 +32,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut finding = Finding::default();
     let mut table =
         Table::new(&["", "answered", "refused", "reset", "closed early", "other", "p99 ms", "max"]);
+    let mut losses = Vec::new();
     for subject in lab.subjects(policies, nginx, true) {
         lab.step(&subject.label);
         let server = Running::start(&subject, &many)?;
@@ -49,12 +50,23 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         };
         let named = [of(Failure::Refused), of(Failure::Reset), of(Failure::Closed)];
         let other = tally.errors() - named.iter().sum::<u64>();
+        losses.push((subject.label.clone(), tally.errors()));
         let mut cells = vec![subject.label.clone(), tally.requests().to_string()];
         cells.extend(named.iter().chain([&other]).map(u64::to_string));
         cells.push(format!("{:.2}", tally.percentile(99.0)));
         cells.push(format!("{:.2}", tally.log2.max()));
         table.row(&cells);
     }
+    for (label, lost) in &losses {
+        let published =
+            if label.contains("reuseport") { "connections are dropped" } else { "none" };
+        finding.beside(&format!("12 to 4 workers, {label}"), published, format!("{lost} lost"));
+    }
+    finding.because(
+        "A queue that a worker takes with it when it goes is lost with the connections in it: nginx closes the sockets of \
+         the eight that go. weir gives the waiting connections away before it closes a queue, and with one \
+         queue there is none to close. How many are lost depends on how many wait at that moment.",
+    );
     finding.table("failures", &table);
     finding.remark(
         "1000 connections a second with a request each; the configuration is replaced after a third of the \

@@ -28,18 +28,30 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 
     let (handle, listener, ended) = blocked().map_err(failed)?;
     drop(handle);
-    table.row(&["close()".to_owned(), heard(&ended)]);
+    let mut finding = Finding::default();
+    let closed = heard(&ended);
+    finding.beside("close() on the listening socket", "does not interrupt accept()", &*closed);
+    table.row(&["close()".to_owned(), closed]);
     let address = listener;
     let late = TcpStream::connect(address);
     let connected =
         if late.is_ok() { "is established; accept() " } else { "is refused; accept() " };
-    table.row(&["a connection after close()".to_owned(), connected.to_owned() + &heard(&ended)]);
+    let after = connected.to_owned() + &heard(&ended);
+    finding.beside(
+        "a connection after close()",
+        "accept() may succeed on a socket that no longer exists",
+        &*after,
+    );
+    table.row(&["a connection after close()".to_owned(), after]);
 
     let (handle, _, ended) = blocked().map_err(failed)?;
     rustix::net::shutdown(&handle, rustix::net::Shutdown::Read).map_err(|e| e.to_string())?;
-    table.row(&["shutdown()".to_owned(), heard(&ended)]);
-
-    let mut finding = Finding::default();
+    let shut = heard(&ended);
+    finding.beside("shutdown()", "interrupts it, against POSIX", &*shut);
+    table.row(&["shutdown()".to_owned(), shut]);
+    finding.because(
+        "This is the kernel's doing and does not depend on the machine; a difference would be news about this kernel.",
+    );
     finding.table("outcomes", &table);
     finding.remark(
         "The blocked call holds the socket: closing a descriptor of it takes the name away, not the socket. \

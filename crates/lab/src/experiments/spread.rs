@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Experiment, POLICIES};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, padded, slashed};
+use crate::lab::{Lab, nearest, padded, slashed};
 use crate::program::{Program, Setup, Subject};
 use crate::running::Running;
 
@@ -25,20 +25,23 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
     let mut table = Table::new(&["accept model", "processes", "threads"]);
-    let mut lines = String::new();
+    let (mut lines, mut rows) = (String::new(), Vec::new());
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
         let processes = Setup { processes: WORKERS, ..Setup::default() };
-        let by_process = slashed(&spread(&subject, &processes)?);
+        let got = spread(&subject, &processes)?;
+        let by_process = slashed(&got);
         lines += &format!("{}: {by_process}\n", subject.label);
         let threads = Setup { processes: 1, threads: WORKERS, ..Setup::default() };
         let by_thread = match subject.program.family {
             crate::program::Family::Weir => slashed(&spread(&subject, &threads)?),
             crate::program::Family::Nginx => "-".to_owned(),
         };
-        table.row(&[subject.label, by_process, by_thread]);
+        table.row(&[subject.label.clone(), by_process, by_thread]);
+        rows.push((subject.label, got));
     }
-    finding.texts.push(lines);
+    compare(&mut finding, &rows);
+    finding.blocks(vec![lines]);
     finding.table("connections", &table);
     finding.remark(
         "Connections per worker, the busiest first. A queue with several waiters is served from one \
@@ -47,6 +50,47 @@ fn run(lab: &Lab) -> Result<Finding, String> {
          the faster one wins; reuseport leaves the choice to a hash of the addresses.",
     );
     Ok(finding)
+}
+
+fn compare(finding: &mut Finding, rows: &[(String, Vec<u64>)]) {
+    for (what, published, model) in [
+        ("blocking accept()", [2, 2, 2], "blocking accept"),
+        ("an epoll of its own for each worker, EPOLLEXCLUSIVE", [6, 0, 0], "EPOLLEXCLUSIVE"),
+    ] {
+        let Some((_, got)) = nearest(rows, &[model]) else { continue };
+        finding.beside(what, &slashed(&published), slashed(got));
+        finding.because(match *got == published {
+            true => format!("{what}: the same here; the order of the kernel's wait queue has not changed."),
+            false => format!(
+                "{what}: not the same here. On a busy machine a worker may not be asleep again when \
+                 the next connection comes, so that another is woken."
+            ),
+        });
+    }
+    if let Some((label, got)) = nearest(rows, &[", one queue"]) {
+        finding.beside(
+            "nginx, which waits with EPOLLEXCLUSIVE",
+            "most on one worker",
+            slashed(got),
+        );
+        finding.because(format!(
+            "{label}: since 1.21.6 nginx re-adds its listening socket after a worker's first connection and then after every \
+             16th. Freshly started, as here, it gives each worker one connection, and from then on one worker \
+             takes one after another; see keepalive."
+        ));
+    }
+    if let Some((_, got)) = nearest(rows, &["fair"]) {
+        finding.beside(
+            "epoll whose wait queue is first-in, first-out",
+            "\"best generic solution\", in no kernel",
+            format!("{} (fair, without a patch)", slashed(got)),
+        );
+    }
+}
+
+/// How many connections each of three processes got.
+pub(super) fn of_three(subject: &Subject) -> Result<Vec<u64>, String> {
+    spread(subject, &Setup { processes: WORKERS, ..Setup::default() })
 }
 
 /// How many connections each worker got.

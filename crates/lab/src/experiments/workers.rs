@@ -6,7 +6,7 @@ use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, padded, variation};
+use crate::lab::{Lab, Load, nearest, padded, variation};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -38,7 +38,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut finding = Finding::default();
     let heads = ["", "CPU % most", "least", "requests most", "least", "CV", "p99 ms"];
     let mut table = Table::new(&heads);
-    let mut picture = Vec::new();
+    let mut picture: Vec<(String, Vec<f64>)> = Vec::new();
     for subject in lab.subjects(POLICIES, nginx, true) {
         lab.step(&subject.label);
         let server = Running::start(&subject, &setup)?;
@@ -63,6 +63,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         ]);
         picture.push((subject.label, cpu));
     }
+    compare(&mut finding, &picture);
     finding.table("shares", &table);
     let labels: Vec<String> = (1..=WORKERS).map(|n| n.to_string()).collect();
     let svg =
@@ -74,4 +75,35 @@ fn run(lab: &Lab) -> Result<Finding, String> {
          stay (see keepalive) or when more comes than one worker can do."
     ));
     Ok(finding)
+}
+
+/// `cpu` holds each subject's workers, the busiest first.
+fn compare(finding: &mut Finding, cpu: &[(String, Vec<f64>)]) {
+    let ends = |all: &Vec<f64>| {
+        let (most, least) = (all.first().unwrap_or(&0.0), all.last().unwrap_or(&0.0));
+        format!("{most:.1} % and {least:.1} %")
+    };
+    for (what, published, models) in [
+        (
+            "one queue: busiest and least busy worker's CPU",
+            "30 % and 0 %",
+            [", one queue", "EPOLLEXCLUSIVE"],
+        ),
+        ("SO_REUSEPORT: the same", "13.2 % and 9.3 %", [", reuseport", "reuseport"]),
+    ] {
+        if let Some((label, all)) = nearest(cpu, &models) {
+            finding.beside(what, published, format!("{} ({label})", ends(all)));
+        }
+    }
+    if let Some((_, all)) = nearest(cpu, &["fair"]) {
+        finding.beside("fair: the same", "-", ends(all));
+    }
+    finding.because(format!(
+        "The loads differ, so compare the ratios: here {RATE:.0} requests a second compute for 1 ms each, which is \
+         {:.1} % of a CPU for each of {WORKERS} workers if it is spread evenly. An nginx from 1.21.6 on gives up its place in the \
+         wait queue after every 16th connection, which the article's nginx did not; what it had is the row \
+         EPOLLEXCLUSIVE. With SO_REUSEPORT a hash decides: it is even on the average, and the less so the \
+         fewer connections there are.",
+        RATE / 10.0 / WORKERS as f64
+    ));
 }

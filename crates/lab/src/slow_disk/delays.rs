@@ -51,6 +51,14 @@ pub(crate) struct Delays {
     pub(crate) seed: u64,
 }
 
+impl Delays {
+    /// Every open() of a file takes so long.
+    pub(crate) fn each_open(time: Duration) -> Delays {
+        let operations = vec![Operation::Open];
+        Delays { operations, share: Share(1.0), time: Spread::Fixed(time), seed: 1 }
+    }
+}
+
 #[cfg(test)]
 impl Share {
     /// One of so many.

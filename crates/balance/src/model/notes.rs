@@ -1,0 +1,51 @@
+//! What happens to the listening sockets, told step by step.
+
+use std::time::Duration;
+
+use super::Visit;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Virtual time.
+    pub at: Duration,
+    /// What it was.
+    pub what: What,
+}
+
+/// What can happen to a listening socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A connection is established, and the kernel walks along the list of waiters.
+    Arrived {
+        /// The connection's number.
+        connection: usize,
+        /// The list: who, and whether exclusive.
+        order: Vec<(usize, bool)>,
+        /// Whom of it the kernel met.
+        walk: Vec<Visit>,
+    },
+    /// A loop took a connection.
+    Accepted {
+        /// Who.
+        who: usize,
+        /// The connection's number.
+        connection: usize,
+        /// How many connections still wait in its socket.
+        left: usize,
+    },
+    /// A loop was told of a connection that another one had taken.
+    FoundNone {
+        /// Who.
+        who: usize,
+    },
+    /// A loop added itself to the list of waiters, at its end, or took itself out.
+    Registered {
+        /// Who.
+        who: usize,
+        /// Added.
+        armed: bool,
+        /// The list afterwards: who, and whether exclusive.
+        order: Vec<(usize, bool)>,
+    },
+}

@@ -1,0 +1,47 @@
+//! The same questions to a model of the kernel's queues: first beside what this machine does, then for machines
+//! that are not here.
+
+mod beside;
+mod large;
+
+use weir_balance::Kind;
+use weir_balance::model::World;
+
+use super::{Experiment, POLICIES};
+use crate::finding::Finding;
+use crate::lab::Lab;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "sim",
+    title: "A model of the kernel's queues",
+    question: "What would 64 or 512 workers see? A model in virtual time answers: wait queues in the order \
+               of registration, exclusive and plain wake-ups, sleepers only, accept queues, and the server's own \
+               policies, line for line.",
+    published: "Nothing: these machines are too large for most laboratories. The first tables set the model beside this machine, \
+                so that one sees how far it may be believed.",
+    run: |lab| study(lab, lab.size(&[12, 64, 512], &[12, 64])),
+};
+
+/// The model beside this machine, and then alone for so many workers.
+pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<Finding, String> {
+    let mut finding = Finding::default();
+    if lab.weir().is_ok() {
+        beside::spread(lab, &mut finding)?;
+        beside::queues(lab, &mut finding)?;
+        beside::workers(lab, &mut finding)?;
+    }
+    for &workers in sizes {
+        large::tables(lab, workers, &mut finding);
+    }
+    large::explain(&mut finding);
+    Ok(finding)
+}
+
+fn kinds() -> impl Iterator<Item = (&'static str, Kind)> {
+    POLICIES.iter().filter_map(|(label, name)| Some((*label, Kind::parse(name).ok()?)))
+}
+
+/// Milliseconds that this share of the world's requests did not exceed.
+fn quantile(world: &World, share: f64) -> f64 {
+    world.witness().quantile(share).as_secs_f64() * 1e3
+}
