@@ -110,12 +110,17 @@ impl Running {
 
     /// Waits until all workers sleep: whoever has work to do has done it.
     pub(crate) fn settle(&self) -> Result<(), String> {
+        self.settle_within(PATIENCE)
+    }
+
+    /// As [`Running::settle`], for work that takes long.
+    pub(crate) fn settle_within(&self, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
         let mut quiet = 0;
         while quiet < 3 {
             let asleep = self.workers().iter().all(|&pid| tasks(pid).iter().all(|t| is_asleep(t)));
             quiet = if asleep { quiet + 1 } else { 0 };
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > patience {
                 return Err(format!("{} does not come to rest", self.subject.label));
             }
             pause(GLANCE);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Failure, Pace};
+use weir_bench::{Closing, Failure};
 
 use super::Experiment;
 use crate::finding::{Finding, Table};
@@ -20,6 +20,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+const CLIENTS: usize = 200;
+
 fn run(lab: &Lab) -> Result<Finding, String> {
     let policies = &[("fair", "fair"), ("reuseport", "reuseport")];
     let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
@@ -27,8 +29,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let many = Setup { processes: 12, work, ..Setup::default() };
     let few = Setup { processes: 4, ..many.clone() };
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(1200));
-    let load =
-        Load { pace: Pace::Open { rate: 1000.0 }, ..Load::closed(300, Closing::Always, time) };
+    // More than the workers can do, so that connections wait in every queue.
+    let load = Load::closed(CLIENTS, Closing::Always, time);
     let mut finding = Finding::default();
     let mut table =
         Table::new(&["", "answered", "refused", "reset", "closed early", "other", "p99 ms", "max"]);
@@ -65,12 +67,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     finding.because(
         "A queue that a worker takes with it when it goes is lost with the connections in it: nginx closes the sockets of \
          the eight that go. weir gives the waiting connections away before it closes a queue, and with one \
-         queue there is none to close. How many are lost depends on how many wait at that moment.",
+         queue there is none to close. What is lost is what waits in the eight queues at that moment.",
     );
     finding.table("failures", &table);
     finding.remark(
-        "1000 connections a second with a request each; the configuration is replaced after a third of the \
-         time. Every failed one is a visitor who saw an error.",
+        "200 clients in a closed loop, a connection for each request, each of which holds its worker for 2 ms, so that connections wait \
+         at every moment; the configuration is replaced after a third of the time. Every failed one is a visitor who saw an error.",
     );
     Ok(finding)
 }

@@ -21,6 +21,8 @@ const CLIENTS: usize = 200;
 const RATE: f64 = 200.0;
 /// Times that the distribution of services is told in.
 const TIMES: u32 = 500;
+/// Measurements of each.
+const ROUNDS: u32 = 5;
 /// Between two connections: long enough for a loop to sleep again.
 const APART: Duration = Duration::from_millis(5);
 
@@ -45,41 +47,49 @@ pub(super) fn spread(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
 pub(super) fn queues(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
     let weir = lab.weir()?;
     let setup = Setup { processes: WORKERS, work: Some(Work::Sleep(MS * 2)), ..Setup::default() };
-    let services = services(lab, &setup)?;
     let time = lab.size(MS * 1200, MS * 300);
     let load = Load::closed(CLIENTS, Closing::Always, time);
-    let mut table = Table::new(&["overload", "", "measured", "model", ""]);
-    for (label, policy) in MAIN {
-        let mut seen = Vec::new();
-        for round in 1..=lab.size(5, 1) {
+    let mut rounds = Vec::new();
+    for round in 1..=lab.size(ROUNDS, 1) {
+        // What else the machine does changes; what a request costs is asked again each time.
+        let services = services(lab, &setup)?;
+        for (label, policy) in MAIN {
             lab.step(&format!("overload, {label}, round {round}"));
             let server = Running::start(&weir.policy(label, policy), &setup)?;
             let tally = lab.load(&server, &load, &mut |_| {})?.tally;
-            let figures = [tally.percentile(50.0), tally.percentile(99.0), tally.log2.deviation()];
-            seen.push(figures);
+            let seen = [tally.percentile(50.0), tally.percentile(99.0), tally.log2.deviation()];
+            rounds.push((*policy, seen, overloaded(kind(policy)?, &services, time)));
         }
-        let model = overloaded(kind(policy)?, &services, time);
+    }
+    let mut table = Table::new(&["overload", "", "measured", "model", ""]);
+    for (label, policy) in MAIN {
         for (n, name) in ["p50 ms", "p99", "deviation"].into_iter().enumerate() {
-            let seen = seen.iter().filter_map(|all| all.get(n).copied());
-            let Some(model) = model.get(n) else { continue };
+            let of = || rounds.iter().filter(|(of, ..)| of == policy);
+            let seen = of().filter_map(|(_, seen, _)| seen.get(n).copied());
+            let model = of().filter_map(|(_, _, model)| model.get(n).copied());
             let label = if n == 0 { label } else { "" };
-            table.row(&row(label, name, seen, *model));
+            table.row(&row(label, name, seen, median(model)));
         }
     }
     finding.table("queues", &table);
     finding.remark(
-        "Measured: the least and the most of five runs. What a request costs a worker was measured before, with twelve kept \
-         connections on twelve workers, where nobody waits; the model draws from those times. What it does not \
+        "Measured: the least and the most of five runs. What a request costs a worker was measured before each of them, with twelve kept connections on twelve workers, where nobody waits; the model draws from those times, and its middle figure of five stands here. What it does not \
          know is the rest of the machine: that workers and client share the CPUs.",
     );
     Ok(())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// How long a request holds a worker while all work and none has a queue.
 fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
     let server = Running::start(&lab.weir()?.policy("fair", "fair"), setup)?;
-    let time = lab.size(MS * 2000, MS * 300);
+    let time = lab.size(MS * 700, MS * 300);
     let load = Load { connect_first: Some(APART), ..Load::closed(WORKERS, Closing::Never, time) };
     let seen: Outcome = lab.load(&server, &load, &mut |_| {})?;
     let at = |n: u32| (f64::from(n) + 0.5) / f64::from(TIMES);
@@ -110,7 +120,7 @@ pub(super) fn workers(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
     let mut table = Table::new(&["light load", "share of requests", "measured", "model", ""]);
     for (label, policy) in MAIN {
         let mut seen = Vec::new();
-        for round in 1..=lab.size(5, 1) {
+        for round in 1..=lab.size(ROUNDS, 1) {
             lab.step(&format!("light load, {label}, round {round}"));
             let server = Running::start(&weir.policy(label, policy), &setup)?;
             lab.load(&server, &load, &mut |_| {})?;
