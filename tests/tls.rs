@@ -10,6 +10,8 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, version};
 use weir_testkit::{Client, Dir, PATIENCE, Server};
 
+#[path = "tls/agreed.rs"]
+mod agreed;
 #[path = "tls/ocsp.rs"]
 mod ocsp;
 

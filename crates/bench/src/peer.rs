@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_engine::SocketAddrAny;
-use weir_tls::{Authorities, Ciphers, ClientSettings, HandshakeError, Versions};
+use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, HandshakeError, Versions};
 
 use crate::{Failure, Url};
 
@@ -59,6 +59,7 @@ impl Secure {
         let settings = ClientSettings {
             versions: Versions::default(),
             ciphers: Ciphers::default(),
+            curves: Curves::default(),
             identity: None,
             authorities: authorities.map(Arc::new),
             send_name: true,

@@ -8,7 +8,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SignatureScheme, sign};
 
-use crate::names::{Ciphers, Versions, provider};
+use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::server::Identity;
 use crate::verifier::{Authorities, CheckServer};
 
@@ -22,6 +22,8 @@ pub struct ClientSettings {
     pub versions: Versions,
     /// Ciphers, the preferred first.
     pub ciphers: Ciphers,
+    /// Curves, the preferred first.
+    pub curves: Curves,
     /// The certificate that we show when asked.
     pub identity: Option<Identity>,
     /// The upstream's certificate must lead to one of these, and be for its name.
@@ -45,7 +47,8 @@ impl ClientSettings {
     /// Puts it together, without a name yet.
     pub fn build(&self) -> Result<Client, String> {
         let mut with = provider().clone();
-        with.cipher_suites = self.ciphers.suites();
+        with.cipher_suites = self.ciphers.suites(self.versions);
+        with.kx_groups = self.curves.groups();
         let verifier = CheckServer { authorities: self.authorities.clone() };
         let builder = ClientConfig::builder_with_provider(Arc::new(with))
             .with_protocol_versions(&self.versions.list())
@@ -62,6 +65,8 @@ impl ClientSettings {
         };
         config.alpn_protocols = self.alpn.clone();
         config.enable_sni = self.send_name;
+        config.cert_compressors.clear();
+        config.cert_decompressors.clear();
         Ok(Client { config: Arc::new(config), name: nobody() })
     }
 }

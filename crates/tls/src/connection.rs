@@ -9,6 +9,7 @@ use rustls::{CommonState, Error, HandshakeKind, ServerConfig};
 use std::sync::Arc;
 
 use crate::client::Client;
+use crate::notes::{self, Notes};
 
 /// One end of a TLS connection.
 pub struct Connection {
@@ -26,8 +27,8 @@ pub struct Connection {
     untold: bool,
     /// What was wrong; nothing works any more.
     failed: Option<Error>,
-    /// The session that was resumed, or the first that was given.
-    session: Option<[u8; 32]>,
+    /// What the handshake has shown beside what rustls tells.
+    notes: Notes,
 }
 
 enum Side {
@@ -77,7 +78,7 @@ impl Connection {
             untold: false,
             peer_closed: false,
             failed: None,
-            session: None,
+            notes: Notes::default(),
         }
     }
 
@@ -91,7 +92,7 @@ impl Connection {
     pub fn advance(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Progress, Error> {
         plain.append(&mut self.early);
         let result = self.steps(plain, out);
-        self.session = self.session.or(crate::session::take_noted());
+        self.notes.add(notes::take());
         result
     }
 
@@ -311,7 +312,18 @@ impl Connection {
 
     /// `$ssl_session_id`: it names the session that was resumed, or one that may be.
     pub fn session_id(&self) -> Option<&[u8; 32]> {
-        self.session.as_ref()
+        self.notes.session.as_ref()
+    }
+
+    /// `$ssl_sigalg`, unless a session was resumed.
+    pub fn signature_scheme(&self) -> Option<String> {
+        let ours = self.notes.ours.filter(|_| !self.is_resumed())?;
+        Some(crate::schemes::scheme(u16::from(ours)))
+    }
+
+    /// `$ssl_client_sigalg`, unless a session was resumed.
+    pub fn peer_signature_scheme(&self) -> Option<String> {
+        self.notes.theirs.map(|theirs| crate::schemes::scheme(u16::from(theirs)))
     }
 
     /// The peer's chain, its own certificate first.

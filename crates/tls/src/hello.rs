@@ -32,6 +32,8 @@ pub struct Hello {
     pub ciphers: Vec<u16>,
     /// Its curves, by number.
     pub curves: Vec<u16>,
+    /// Its signature schemes, by number.
+    pub schemes: Vec<u16>,
     /// All that came so far.
     bytes: Vec<u8>,
 }
@@ -116,10 +118,12 @@ pub async fn begin(stream: &Stream, mut bytes: Vec<u8>) -> Result<Begin, Handsha
                     let name = hello.server_name().map(str::to_ascii_lowercase);
                     let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
                     let curves = hello.named_groups().unwrap_or_default();
+                    let schemes = hello.signature_schemes();
                     return Ok(Begin::Hello(Hello {
                         server_name: name,
                         ciphers: ciphers.collect(),
                         curves: curves.iter().map(|id| u16::from(*id)).collect(),
+                        schemes: schemes.iter().map(|id| u16::from(*id)).collect(),
                         bytes,
                     }));
                 }

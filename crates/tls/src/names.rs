@@ -194,9 +194,10 @@ impl Ciphers {
         list.map(|list| self.tls13 = list).is_some()
     }
 
-    pub(crate) fn suites(&self) -> Vec<SupportedCipherSuite> {
+    pub(crate) fn suites(&self, versions: Versions) -> Vec<SupportedCipherSuite> {
         let all = aws_lc_rs::ALL_CIPHER_SUITES;
-        let ids = self.tls13.iter().chain(&self.tls12);
+        let tls13 = self.tls13.iter().filter(|_| versions.tls13);
+        let ids = tls13.chain(self.tls12.iter().filter(|_| versions.tls12));
         ids.filter_map(|id| all.iter().find(|s| s.suite() == *id)).copied().collect()
     }
 }

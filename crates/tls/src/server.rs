@@ -13,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
 
 use crate::names::{Ciphers, Curves, Versions, provider};
+use crate::notes;
 use crate::pem;
 use crate::session::{CacheView, SessionCache, TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
@@ -198,6 +199,8 @@ pub struct ServerSettings {
     pub early_data: u32,
     /// Protocols above, the preferred first.
     pub alpn: Vec<Vec<u8>>,
+    /// Compress certificates for clients that can read it.
+    pub compress: bool,
     /// Makes the context of sessions differ where nothing else does.
     pub context: Vec<u8>,
 }
@@ -206,7 +209,7 @@ impl ServerSettings {
     /// The configuration that connections share.
     pub fn build(&self) -> Result<Arc<ServerConfig>, String> {
         let mut with = provider().clone();
-        with.cipher_suites = self.ciphers.suites();
+        with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
         let builder = ServerConfig::builder_with_provider(Arc::new(with))
             .with_protocol_versions(&self.versions.list())
@@ -223,6 +226,11 @@ impl ServerSettings {
         let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, 16_384);
         config.max_fragment_size = Some(record + 5);
         config.send_half_rtt_data = false;
+        if !self.compress {
+            config.cert_compressors.clear();
+        }
+        // Nothing that clients send is decompressed.
+        config.cert_decompressors.clear();
         self.resumption(&mut config);
         Ok(Arc::new(config))
     }
@@ -298,6 +306,10 @@ impl ResolvesServerCert for Resolver {
                 several.iter().find(|identity| identity.suits(std::slice::from_ref(scheme)))
             }),
         };
-        best.or(self.0.first()).map(Identity::certified)
+        let certified = best.or(self.0.first()).map(Identity::certified)?;
+        if let Some(signer) = certified.key.choose_scheme(hello.signature_schemes()) {
+            notes::ours(signer.scheme());
+        }
+        Some(certified)
     }
 }

@@ -1,6 +1,5 @@
 //! Sessions that clients resume: tickets that every worker can open, and tables for those who want none.
 
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,26 +11,11 @@ use rustls::pki_types::UnixTime;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 use weir_zone::{RecordName, Use, Zone, ZoneRef};
 
-thread_local! {
-    static NOTED: Cell<Option<[u8; 32]>> = const { Cell::new(None) };
-}
-
-/// Takes note of which session a client brought, or was given. rustls asks for it in the midst of a step of the
-/// handshake and does not tell; whoever makes that step asks here right after it. The first counts: one that is
-/// resumed comes before one that is given for the next time.
-fn note(id: &[u8]) {
-    let first = NOTED.get().unwrap_or_else(|| first_32(digest::digest(&digest::SHA256, id)));
-    NOTED.set(Some(first));
-}
+use crate::notes;
 
 /// SHA-256 in full.
-fn first_32(hash: digest::Digest) -> [u8; 32] {
+pub(crate) fn first_32(hash: digest::Digest) -> [u8; 32] {
     hash.as_ref().first_chunk().copied().unwrap_or_default()
-}
-
-/// The session that the last step on this thread has looked up or made: `$ssl_session_id`.
-pub(crate) fn take_noted() -> Option<[u8; 32]> {
-    NOTED.take()
 }
 
 fn now() -> u64 {
@@ -175,13 +159,13 @@ impl ProducesTickets for Tickets {
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let ticket = self.seal(plain, now())?;
-        note(&ticket);
+        notes::session(&ticket);
         Some(ticket)
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let session = self.open(ticket, now())?;
-        note(ticket);
+        notes::session(ticket);
         Some(session)
     }
 }
@@ -325,14 +309,14 @@ impl CacheView {
 
     fn find(&self, id: &[u8], take: bool) -> Option<Vec<u8>> {
         let session = self.cache.get(&self.name(id), now(), take)?;
-        note(id);
+        notes::session(id);
         Some(session)
     }
 }
 
 impl StoresServerSessions for CacheView {
     fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
-        note(&id);
+        notes::session(&id);
         self.cache.put(&self.name(&id), value, now() + self.lifetime)
     }
 

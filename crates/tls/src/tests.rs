@@ -125,6 +125,7 @@ fn server() -> ServerSettings {
         buffer_size: 16 * 1024,
         early_data: 0,
         alpn: vec![b"http/1.1".to_vec()],
+        compress: false,
         context: Vec::new(),
     }
 }
@@ -133,6 +134,7 @@ fn client() -> ClientSettings {
     ClientSettings {
         versions: Versions::default(),
         ciphers: Ciphers::default(),
+        curves: Curves::default(),
         identity: None,
         authorities: Some(Arc::new(trust(data!("root.pem"), 1))),
         send_name: true,

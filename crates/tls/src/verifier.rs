@@ -12,6 +12,7 @@ use rustls::{
 };
 
 use crate::names::provider;
+use crate::notes;
 use crate::x509::{Certificate, Fault, Purpose, Trust, host, signature, verify};
 
 /// Whom to trust; the lists of a configuration, in DER.
@@ -180,7 +181,10 @@ fn check_signature(
         return Err(PeerIncompatible::NoSignatureSchemesInCommon.into());
     }
     match signature::verify_scheme(&certificate.key, scheme, message, signed.signature(), tls13) {
-        true => Ok(HandshakeSignatureValid::assertion()),
+        true => {
+            notes::theirs(scheme);
+            Ok(HandshakeSignatureValid::assertion())
+        }
         false => Err(Error::InvalidCertificate(CertificateError::BadSignature)),
     }
 }

@@ -93,6 +93,20 @@ pub(super) const LINES: &[Line] = &[
         set: |_, _| Ok(()),
     },
     Line {
+        name: "ssl_object_cache_inheritable",
+        help: "Accepted; a reload reads each file of certificates and keys once, and anew.",
+        set: |_, d| d.flag().map(drop),
+    },
+    Line {
+        name: "ssl_engine",
+        help: "Ignored with a warning: engines are OpenSSL's, and weir signs with AWS-LC.",
+        set: |said, d| {
+            let text = "\"ssl_engine\" ignored: engines are OpenSSL's, which weir does not use";
+            said.warnings.push(d.warning(text));
+            Ok(())
+        },
+    },
+    Line {
         name: "debug_points",
         help: "Accepted; weir has no debug points.",
         set: |_, d| d.choice(&[("stop", ()), ("abort", ())]),

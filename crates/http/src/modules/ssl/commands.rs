@@ -1,50 +1,121 @@
-//! `ssl_conf_command`: settings by OpenSSL's names.
+//! `..._conf_command`: settings by OpenSSL's names.
 
 use weir_conf::Error;
-use weir_tls::{Curves, Versions};
+use weir_tls::{Ciphers, Curves, Versions};
 
 use super::{Conf, Named};
 
-/// Changes the settings as the commands say.
-pub fn apply(conf: &mut Conf) -> Result<(), Error> {
-    for (name, value) in std::mem::take(&mut conf.commands) {
-        let text = String::from_utf8_lossy(&value).into_owned();
-        let command = String::from_utf8_lossy(&name.name).to_ascii_lowercase();
-        if !one(conf, &command, &text, &name) {
-            let command = String::from_utf8_lossy(&name.name);
-            let text = format!("SSL_CONF_cmd(\"{command}\", \"{text}\") failed");
-            return Err(name.at.error(format!("{text} (SSL: weir has nothing of that name)")));
-        }
-    }
-    Ok(())
+/// A command by its name, and its value.
+pub type Command = (Named, Vec<u8>);
+
+/// What commands change: servers and clients have it in common.
+#[derive(Debug)]
+pub struct Changed {
+    /// `Protocol`, `MinProtocol`, `MaxProtocol`
+    pub versions: Versions,
+    /// `CipherString`, `Ciphersuites`
+    pub ciphers: Ciphers,
+    /// `Groups`
+    pub curves: Curves,
+    /// `Certificate`
+    pub certificate: Option<Named>,
+    /// `PrivateKey`
+    pub key: Option<Named>,
+    /// `Options SessionTicket`, of servers.
+    pub tickets: bool,
+    /// `Options ServerPreference`, of servers.
+    pub prefer_server_ciphers: bool,
 }
 
-fn one(conf: &mut Conf, command: &str, value: &str, named: &Named) -> bool {
-    let file = || Named { name: value.as_bytes().to_vec(), at: named.at };
-    match command {
-        "certificate" => conf.certificates = vec![file()],
-        "privatekey" => conf.keys = vec![file()],
-        "cipherstring" => return conf.ciphers.set(value),
-        "ciphersuites" => return conf.ciphers.set_tls13(value),
-        "groups" | "curves" => match Curves::parse(value) {
-            Ok((curves, _)) => conf.curves = curves,
-            Err(_) => return false,
-        },
-        "minprotocol" => match value {
-            "TLSv1.3" => conf.versions.tls12 = false,
-            "TLSv1.2" | "TLSv1.1" | "TLSv1" | "None" => {}
-            _ => return false,
-        },
-        "maxprotocol" => match value {
-            "TLSv1.2" => conf.versions.tls13 = false,
-            "TLSv1.3" | "None" => {}
-            _ => return false,
-        },
-        "protocol" => return protocol(&mut conf.versions, value),
-        "options" => return value.split(',').all(|word| option(conf, word.trim())),
-        _ => return false,
+impl Changed {
+    /// Does what the commands say.
+    pub fn apply(&mut self, commands: Vec<Command>) -> Result<(), Error> {
+        for (name, value) in commands {
+            let text = String::from_utf8_lossy(&value).into_owned();
+            let command = String::from_utf8_lossy(&name.name).to_ascii_lowercase();
+            if !self.one(&command, &text, &name) {
+                let command = String::from_utf8_lossy(&name.name);
+                let text = format!("SSL_CONF_cmd(\"{command}\", \"{text}\") failed");
+                return Err(name.at.error(format!("{text} (SSL: weir has nothing of that name)")));
+            }
+        }
+        Ok(())
     }
-    conf.versions != Versions::NONE
+
+    fn one(&mut self, command: &str, value: &str, named: &Named) -> bool {
+        let file = || Some(Named { name: value.as_bytes().to_vec(), at: named.at });
+        match command {
+            "certificate" => self.certificate = file(),
+            "privatekey" => self.key = file(),
+            "cipherstring" => return self.ciphers.set(value),
+            "ciphersuites" => return self.ciphers.set_tls13(value),
+            "groups" | "curves" => match Curves::parse(value) {
+                Ok((curves, _)) => self.curves = curves,
+                Err(_) => return false,
+            },
+            "minprotocol" => match value {
+                "TLSv1.3" => self.versions.tls12 = false,
+                "TLSv1.2" | "TLSv1.1" | "TLSv1" | "None" => {}
+                _ => return false,
+            },
+            "maxprotocol" => match value {
+                "TLSv1.2" => self.versions.tls13 = false,
+                "TLSv1.3" | "None" => {}
+                _ => return false,
+            },
+            "protocol" => return protocol(&mut self.versions, value),
+            "options" => return value.split(',').all(|word| self.option(word.trim())),
+            _ => return false,
+        }
+        self.versions != Versions::NONE
+    }
+
+    fn option(&mut self, word: &str) -> bool {
+        let (on, name) = signed(word);
+        match name {
+            "SessionTicket" => self.tickets = on,
+            "ServerPreference" => self.prefer_server_ciphers = on,
+            // What rustls does, or does not, in any case: these only confirm it.
+            "PrioritizeChaCha" | "KTLS" | "AntiReplay" => {}
+            "UnsafeLegacyRenegotiation"
+            | "Compression"
+            | "DHSingle"
+            | "ECDHSingle"
+            | "NoRenegotiation"
+            | "EncryptThenMac"
+            | "MiddleboxCompat"
+            | "Bugs" => {}
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Changes a server's settings as its commands say.
+pub fn apply(conf: &mut Conf) -> Result<(), Error> {
+    if conf.commands.is_empty() {
+        return Ok(());
+    }
+    let mut changed = Changed {
+        versions: conf.versions,
+        ciphers: conf.ciphers.clone(),
+        curves: conf.curves.clone(),
+        certificate: None,
+        key: None,
+        tickets: conf.tickets,
+        prefer_server_ciphers: conf.prefer_server_ciphers,
+    };
+    changed.apply(std::mem::take(&mut conf.commands))?;
+    let Changed { versions, ciphers, curves, tickets, prefer_server_ciphers, .. } = changed;
+    (conf.versions, conf.ciphers, conf.curves) = (versions, ciphers, curves);
+    (conf.tickets, conf.prefer_server_ciphers) = (tickets, prefer_server_ciphers);
+    if let Some(certificate) = changed.certificate {
+        conf.certificates = vec![certificate];
+    }
+    if let Some(key) = changed.key {
+        conf.keys = vec![key];
+    }
+    Ok(())
 }
 
 /// `Protocol -TLSv1.3,+TLSv1.2`
@@ -60,26 +131,6 @@ fn protocol(versions: &mut Versions, value: &str) -> bool {
         }
     }
     *versions != Versions::NONE
-}
-
-fn option(conf: &mut Conf, word: &str) -> bool {
-    let (on, name) = signed(word);
-    match name {
-        "SessionTicket" => conf.tickets = on,
-        "ServerPreference" => conf.prefer_server_ciphers = on,
-        // What rustls does, or does not, in any case: these only confirm it.
-        "PrioritizeChaCha" | "KTLS" | "AntiReplay" => {}
-        "UnsafeLegacyRenegotiation"
-        | "Compression"
-        | "DHSingle"
-        | "ECDHSingle"
-        | "NoRenegotiation"
-        | "EncryptThenMac"
-        | "MiddleboxCompat"
-        | "Bugs" => {}
-        _ => return false,
-    }
-    true
 }
 
 fn signed(word: &str) -> (bool, &str) {

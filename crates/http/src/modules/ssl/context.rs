@@ -91,6 +91,7 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         buffer_size: conf.buffer_size,
         early_data: if conf.early_data { EARLY_DATA } else { 0 },
         alpn,
+        compress: conf.compress,
         context: Vec::new(),
     };
     let slow = computed || settings.identities.iter().any(Identity::is_slow);

@@ -158,6 +158,21 @@ pub const DIRECTIVES: &[Directive] = &[
         help: "Shared memory for what responders said of clients' certificates.",
         set: Set::Simple(ocsp::cache),
     },
+    setting!(
+        "ssl_certificate_compression",
+        ssl.compress,
+        Line::flag,
+        "Whether certificates are compressed for clients that can read it (TLS 1.3, zlib and Brotli)."
+    ),
+    Directive {
+        name: "ssl_ech_file",
+        help: "Ignored with a warning: rustls has no encrypted client hello for servers.",
+        set: Set::Simple(|s, d| {
+            let text = "\"ssl_ech_file\" is not supported on this platform, ignored";
+            s.setup.warnings.push(d.warning(text));
+            Ok(())
+        }),
+    },
     Directive {
         name: "ssl_conf_command",
         help: "Options, certificates, ciphers and versions by OpenSSL's names.",

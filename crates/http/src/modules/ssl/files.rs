@@ -22,6 +22,9 @@ impl Files {
         if let Some(data) = name.strip_prefix(b"data:") {
             return Ok(Arc::new(data.to_vec()));
         }
+        if is_foreign(name) {
+            return Err("(engines and stores are OpenSSL's, which weir does not use)".to_owned());
+        }
         let path = prefix.join(OsStr::from_bytes(name));
         if let Some(known) = self.known.get(&path) {
             return Ok(known.clone());
@@ -30,6 +33,11 @@ impl Files {
         self.known.insert(path, bytes.clone());
         Ok(bytes)
     }
+}
+
+/// Names a key that only OpenSSL could fetch.
+pub fn is_foreign(name: &[u8]) -> bool {
+    name.starts_with(b"engine:") || name.starts_with(b"store:")
 }
 
 fn text(error: &io::Error) -> String {

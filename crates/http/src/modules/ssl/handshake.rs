@@ -31,6 +31,8 @@ pub struct Secure {
     pub ciphers: Box<[u16]>,
     /// See `ciphers`.
     pub curves: Box<[u16]>,
+    /// See `ciphers`: signature schemes.
+    pub schemes: Box<[u16]>,
 }
 
 impl Secure {
@@ -43,6 +45,7 @@ impl Secure {
             fault: None,
             ciphers: Box::default(),
             curves: Box::default(),
+            schemes: Box::default(),
         }
     }
 }
@@ -174,6 +177,7 @@ async fn begin(
 fn choose(conn: &Conn, worker: &Worker, secure: &mut Secure, hello: &mut Hello) {
     secure.ciphers = std::mem::take(&mut hello.ciphers).into();
     secure.curves = std::mem::take(&mut hello.curves).into();
+    secure.schemes = std::mem::take(&mut hello.schemes).into();
     let Some(name) = hello.server_name.take() else { return };
     let bare = name.strip_suffix('.').unwrap_or(&name);
     if let Some(server) = worker.site.server_named(conn, bare.as_bytes()) {

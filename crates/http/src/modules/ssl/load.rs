@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weir_conf::Error;
 use weir_tls::{Identity, What};
 
+use super::files::is_foreign;
 use super::{Files, Named};
 use crate::configure::Setup;
 
@@ -100,6 +101,7 @@ fn cannot_load(prefix: &Path, what: &str, name: &[u8], why: &str) -> String {
 pub fn shown(prefix: &Path, name: &[u8]) -> String {
     match name.starts_with(b"data:") {
         true => "data:".to_owned(),
+        false if is_foreign(name) => String::from_utf8_lossy(name).into_owned(),
         false => prefix.join(OsStr::from_bytes(name)).to_string_lossy().into_owned(),
     }
 }

@@ -11,7 +11,7 @@ use crate::modules::{Module, Settings};
 use crate::scope::{Scope, Spot};
 
 mod check;
-mod commands;
+pub mod commands;
 mod computed;
 mod context;
 mod directives;
@@ -78,6 +78,7 @@ pub struct Conf {
     ticket_keys: Vec<Named>,
     session_timeout: Duration,
     early_data: bool,
+    compress: bool,
     reject_handshake: bool,
     stapling: bool,
     stapling_file: Option<Named>,
@@ -87,7 +88,7 @@ pub struct Conf {
     ocsp_responder: Option<Named>,
     ocsp_cache: Option<ZoneRef>,
     certificate_cache: Option<kept::Keep>,
-    commands: Vec<(Named, Vec<u8>)>,
+    commands: Vec<commands::Command>,
 }
 
 impl Default for Conf {
@@ -111,6 +112,7 @@ impl Default for Conf {
             ticket_keys: Vec::new(),
             session_timeout: Duration::from_secs(300),
             early_data: false,
+            compress: false,
             reject_handshake: false,
             stapling: false,
             stapling_file: None,

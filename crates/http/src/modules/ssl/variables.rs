@@ -17,6 +17,12 @@ const TABLE: &[(&str, Read)] = &[
     ("ssl_curve", |r, out| agreed(r, out, Connection::curve)),
     ("ssl_ciphers", |r, out| offered(r, out, |tls| &tls.ciphers, weir_tls::cipher)),
     ("ssl_curves", |r, out| offered(r, out, |tls| &tls.curves, weir_tls::curve)),
+    ("ssl_sigalg", |r, out| agreed(r, out, Connection::signature_scheme)),
+    ("ssl_sigalgs", |r, out| offered(r, out, |tls| &tls.schemes, weir_tls::scheme)),
+    ("ssl_client_sigalg", |r, out| agreed(r, out, Connection::peer_signature_scheme)),
+    // rustls has no encrypted hello for servers.
+    ("ssl_ech_status", |_, _| false),
+    ("ssl_ech_outer_server_name", |_, _| false),
     ("ssl_session_id", |r, out| agreed(r, out, |c| c.session_id().map(|id| hex(id)))),
     ("ssl_session_reused", |r, out| {
         agreed(r, out, |c| Some(if c.is_resumed() { "r" } else { "." }.to_owned()))

@@ -92,6 +92,22 @@ macro_rules! tls_directives {
                 $crate::modules::ssl::kept::read,
                 "How many certificates and keys with variables in their names a loop keeps, and how long."
             ),
+            Directive {
+                name: concat!($prefix, "ssl_conf_command"),
+                help: "Options, certificates, ciphers, curves and versions by OpenSSL's names.",
+                set: Set::Simple(|s, d| {
+                    let first = s.first(d);
+                    let conf = Scope::change(&mut s.location.$module);
+                    let commands = &mut Arc::make_mut(&mut conf.passing.tls).commands;
+                    if first {
+                        commands.clear();
+                    }
+                    if let (Some(name), Some(value)) = (read::named(d), d.arg(1)) {
+                        commands.push((name, value.bytes.clone()));
+                    }
+                    Ok(())
+                }),
+            },
             one!("ssl_password_file", "Passwords of the key, one a line.", |tls, setup, d| {
                 tls.passwords = read::passwords(setup, d)?;
                 Ok(())

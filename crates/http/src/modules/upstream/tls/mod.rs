@@ -6,7 +6,8 @@ use weir_conf::{Error, values};
 use weir_engine::Stream;
 use weir_log::Level;
 use weir_tls::{
-    Authorities, Ciphers, Client, ClientSettings, HandshakeError, Identity, Secured, Versions,
+    Authorities, Ciphers, Client, ClientSettings, Curves, HandshakeError, Identity, Secured,
+    Versions,
 };
 use weir_upstream::Failure;
 
@@ -21,6 +22,7 @@ use super::client::{Waited, wait};
 use super::fault::{CLIENT_GONE, Doing, Fault, operation};
 use super::passing::Passing;
 use crate::configure::Setup;
+use crate::modules::ssl::commands::{Changed, Command};
 use crate::modules::ssl::kept::Keep;
 use crate::modules::ssl::{Named, load};
 use crate::request::Request;
@@ -55,6 +57,8 @@ pub struct Settings {
     pub passwords: Arc<Vec<Vec<u8>>>,
     /// `..._ssl_certificate_cache`
     pub cache: Option<Keep>,
+    /// `..._ssl_conf_command`
+    pub commands: Vec<Command>,
     /// What all this amounts to, where a location needs it.
     built: Option<Client>,
     /// Certificate and key whose names have variables in them.
@@ -77,6 +81,7 @@ impl Default for Settings {
             key: None,
             passwords: Arc::default(),
             cache: None,
+            commands: Vec::new(),
             built: None,
             computed: None,
         }
@@ -86,11 +91,13 @@ impl Default for Settings {
 impl Settings {
     /// Reads the files and puts all together, for a location that speaks TLS to servers.
     pub fn finish(&mut self, setup: &mut Setup<'_>, prefix: &str) -> Result<(), Error> {
+        let curves = self.apply_commands()?;
         let identity = self.identity(setup, prefix)?;
         let authorities = self.authorities(setup, prefix)?;
         let settings = ClientSettings {
             versions: self.versions,
             ciphers: self.ciphers.clone(),
+            curves,
             identity,
             authorities: authorities.map(Arc::new),
             send_name: self.send_name,
@@ -107,6 +114,24 @@ impl Settings {
             _ => None,
         };
         Ok(())
+    }
+
+    /// Does what `..._ssl_conf_command` says; the curves are set there alone.
+    fn apply_commands(&mut self) -> Result<Curves, Error> {
+        let mut changed = Changed {
+            versions: self.versions,
+            ciphers: self.ciphers.clone(),
+            curves: Curves::default(),
+            certificate: self.certificate.take(),
+            key: self.key.take(),
+            // Servers give tickets; clients take them.
+            tickets: true,
+            prefer_server_ciphers: false,
+        };
+        changed.apply(self.commands.clone())?;
+        (self.versions, self.ciphers) = (changed.versions, changed.ciphers);
+        (self.certificate, self.key) = (changed.certificate, changed.key);
+        Ok(changed.curves)
     }
 
     fn identity(&self, setup: &mut Setup<'_>, prefix: &str) -> Result<Option<Identity>, Error> {

@@ -1,0 +1,108 @@
+//! What both ends agree on beside keys: signatures, compression of certificates, and commands by OpenSSL's names.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustls::client::Resumption;
+use rustls::compress::{CertDecompressor, DecompressionFailed, ZLIB_DECOMPRESSOR};
+use rustls::{CertificateCompressionAlgorithm, version};
+
+use super::{NAME, Tls, builder, config, showing, start};
+
+#[test]
+fn signatures_have_names() {
+    let server = start(
+        "",
+        "ssl_verify_client optional; ssl_client_certificate root.pem; ssl_session_tickets off;
+        return 200 $ssl_sigalg,$ssl_client_sigalg,$ssl_sigalgs,$ssl_ech_status;",
+    );
+    let said = Tls::connect(&server, &config(), NAME).text("/");
+    let parts: Vec<_> = said.split(',').collect();
+    assert_eq!(parts[..2], ["ecdsa_secp256r1_sha256", ""]);
+    assert!(parts[2].contains(":ed25519:") && parts[3].is_empty(), "{said}");
+    let said = Tls::connect(&server, &showing("client.pem", "client.key"), NAME).text("/");
+    assert!(said.starts_with("ecdsa_secp256r1_sha256,ecdsa_secp256r1_sha256,"), "{said}");
+}
+
+/// Takes note of whether it was needed.
+#[derive(Debug)]
+struct Seen(AtomicBool);
+
+static SEEN: Seen = Seen(AtomicBool::new(false));
+
+impl CertDecompressor for Seen {
+    fn decompress(&self, input: &[u8], output: &mut [u8]) -> Result<(), DecompressionFailed> {
+        self.0.store(true, Ordering::Relaxed);
+        ZLIB_DECOMPRESSOR.decompress(input, output)
+    }
+
+    fn algorithm(&self) -> CertificateCompressionAlgorithm {
+        CertificateCompressionAlgorithm::Zlib
+    }
+}
+
+#[test]
+fn certificates_are_compressed_where_both_ends_want_it() {
+    let mut wants = builder(&[&version::TLS13]).with_no_client_auth();
+    wants.cert_decompressors = vec![&SEEN];
+    wants.resumption = Resumption::disabled();
+    for (on, compressed) in [("off", false), ("on", true)] {
+        let inside = format!("ssl_certificate_compression {on}; return 200 ok;");
+        let server = start("", &inside);
+        for _ in 0..2 {
+            SEEN.0.store(false, Ordering::Relaxed);
+            let config = Arc::new(wants.clone());
+            assert_eq!(Tls::connect(&server, &config, NAME).text("/"), "ok");
+            assert_eq!(SEEN.0.load(Ordering::Relaxed), compressed, "{on}");
+        }
+        let config = Arc::new(builder(&[&version::TLS12]).with_no_client_auth());
+        assert_eq!(Tls::connect(&server, &config, NAME).text("/"), "ok");
+    }
+}
+
+#[test]
+fn commands_change_what_servers_are_offered() {
+    let proxied = |commands: &str| {
+        let server = start(
+            "",
+            &format!(
+                "location / {{ proxy_pass https://127.0.0.1:%%PORT1%%; {commands} }} }}
+                server {{ listen 127.0.0.1:%%PORT1%% ssl;
+                    return 200 $ssl_protocol,$ssl_ciphers,$ssl_curves;"
+            ),
+        );
+        Tls::connect(&server, &config(), NAME).text("/")
+    };
+    assert_eq!(
+        proxied(
+            "proxy_ssl_conf_command MaxProtocol TLSv1.2; proxy_ssl_conf_command Groups P-384;
+            proxy_ssl_conf_command CipherString ECDHE-ECDSA-AES128-GCM-SHA256;"
+        ),
+        "TLSv1.2,ECDHE-ECDSA-AES128-GCM-SHA256:TLS_EMPTY_RENEGOTIATION_INFO_SCSV,secp384r1"
+    );
+    let said = proxied(
+        "proxy_ssl_conf_command Protocol -TLSv1.2;
+        proxy_ssl_conf_command Ciphersuites TLS_CHACHA20_POLY1305_SHA256;",
+    );
+    assert!(said.starts_with("TLSv1.3,TLS_CHACHA20_POLY1305_SHA256,"), "{said}");
+}
+
+#[test]
+fn what_only_openssl_has_is_refused_or_ignored() {
+    let server = start("", "location / { proxy_pass https://127.0.0.1:%%PORT1%%; }");
+    let inside = "location / { proxy_pass https://127.0.0.1:1; proxy_ssl_conf_command Wrong yes; }";
+    server.configure(&super::conf("", inside));
+    let said = server.command(&["-t"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("[emerg] SSL_CONF_cmd(\"Wrong\", \"yes\") failed"), "{said}");
+    let inside = "ssl_certificate leaf.pem; ssl_certificate_key store:file:key;";
+    server.configure(&super::conf("", inside));
+    let said = server.command(&["-t"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("key \"store:file:key\": BIO_new_file() failed (engines and"), "{said}");
+    server.configure(&super::conf("", "ssl_ech_file leaf.pem;"));
+    let said = server.command(&["-t"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("[warn] \"ssl_ech_file\" is not supported on this platform, ignored"));
+    assert!(said.contains("successful"), "{said}");
+}
