@@ -321,7 +321,8 @@ fn timers_run_without_a_request() {
                  n = n + 1
                  if n <= 3 or premature then ngx.log(ngx.ERR, 'every ', n > 3, ' ', premature) end
              end)
-         }",
+         }
+         exit_worker_by_lua_block { ngx.log(ngx.ERR, ngx.get_phase()) }",
         "location / { return 200; }",
     );
     server.wait_log("timer false arg falseAPI disabled in the context of ngx.timer", 1);
@@ -330,6 +331,7 @@ fn timers_run_without_a_request() {
     server.signal(rustix::process::Signal::QUIT);
     server.wait();
     assert_eq!(server.logged("every true true"), 1);
+    assert_eq!(server.logged(":1: exit_worker"), 1);
 }
 
 #[test]
@@ -447,4 +449,128 @@ fn dictionaries_are_shared_by_all_workers_and_outlive_a_reload() {
     let expected = "truetext9\nnil false falsenot foundfalse\ntruenil\ntrue nilnot found\n\
         nil 1.5\n122x2nil\n1048576true nilnil key\n";
     assert_eq!(server.get("/api").body(), expected);
+}
+
+#[test]
+fn patterns_match_and_replace() {
+    let script = r#"
+        local m = ngx.re.match("hello, 1234", "([a-z]+), (?<num>[0-9]+)(x)?", "jo")
+        ngx.say(m[0], "|", m[1], "|", m.num, "|", m[3])
+        ngx.say(ngx.re.match("abc", "x"), " ", (ngx.re.match("ABC", "b", "i"))[0])
+        local ctx = { pos = 3 }
+        ngx.say(ngx.re.match("a1b2", "\\d", "", ctx)[0], ctx.pos, ngx.re.match("a1b2", "^b", "a", { pos = 3 }) == nil)
+        ngx.say(ngx.re.find("hello, 1234", "([0-9])([0-9]+)", "jo", nil, 2))
+        local all = {}
+        for found in ngx.re.gmatch("a=1, b=2", "(\\w)=(\\d)", "jo") do all[#all + 1] = found[1] .. found[2] end
+        ngx.say(table.concat(all, ";"))
+        ngx.say(ngx.re.sub("hello", "l(.)", "[$0|$1|${1}$$]"))
+        ngx.say(ngx.re.gsub("a1b22", "[0-9]+", function(g) return "<" .. g[0] .. ">" end))
+        ngx.say(ngx.re.gsub("abc", "", "-"))
+        ngx.say(ngx.re.gsub("äö", ".", "x", "u"))
+        ngx.say(ngx.re.match("a", "(", "jo"))
+        ngx.say(ngx.re.sub("a", "a", "$x"))"#;
+    let expected = "hello, 1234|hello|1234|false\nnil B\n25true\n911\na1;b2\nhe[ll|l|l$]o1\n\
+        a<1>b<22>2\n-a-b-c-4\nxx2\n";
+    let body = said(script);
+    let rest = body.strip_prefix(expected).unwrap_or_else(|| panic!("{body}"));
+    let mut lines = rest.lines();
+    assert!(lines.next().is_some_and(|line| line.starts_with("nilpcre2_compile() failed: ")));
+    assert!(lines.next().is_some_and(|line| line.starts_with("nilnil")), "{rest}");
+}
+
+#[test]
+fn other_locations_are_captured() {
+    let server = server(
+        r#"location = /t { set $v "outer"; content_by_lua_block {
+               local res = ngx.location.capture("/echo?a=1", {
+                   method = ngx.HTTP_POST, body = "the body", args = { b = 2 }, vars = { v = "inner" },
+                   ctx = { x = "ctx" },
+               })
+               ngx.say(res.status, " ", res.header["X-Echo"], " ", res.truncated, " ", res.body)
+               ngx.say(ngx.var.v, " ", ngx.location.capture("/missing").status)
+               local one, two = ngx.location.capture_multi({ { "/slow?20" }, { "/slow?1" } })
+               ngx.say(one.body, two.body)
+               ngx.say(#ngx.location.capture("/large").body)
+               ngx.say(pcall(ngx.location.capture, "/../../etc/passwd"))
+           } }
+           location = /echo { internal; content_by_lua_block {
+               ngx.req.read_body()
+               ngx.header["X-Echo"] = { "e1", "e2" } ngx.header["X-Echo"] = "e"
+               ngx.status = 201
+               ngx.print(ngx.req.get_method(), ngx.req.get_body_data(), ngx.var.args, ngx.is_subrequest,
+                   ngx.var.v, ngx.ctx.x, ngx.location.capture("/slow?0").body)
+           } }
+           location = /slow { content_by_lua 'ngx.sleep(ngx.var.args / 1000) ngx.print("[", ngx.var.args, "]")'; }
+           location = /large { content_by_lua 'ngx.print(("x"):rep(100000))'; }
+           location = /missing { return 404; }"#,
+    );
+    let body = server.get("/t").body();
+    let expected = "201 e false POSTthe bodya=1&b=2trueinnerctx[0]\nouter 404\n[20][1]\n100000\n";
+    assert!(body.starts_with(expected), "{body}");
+    assert!(body.contains("falseunsafe uri"), "{body}");
+}
+
+#[test]
+fn sockets_speak_to_other_servers() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local sock = ngx.socket.tcp()
+               sock:settimeout(5000)
+               for i = 1, 2 do
+                   ngx.say(sock:connect("127.0.0.1", ngx.var.server_port), " ", sock:getreusedtimes())
+                   ngx.say(sock:send({ "GET /answer HTTP/1.1\r\n", "Host: a\r\n\r\n" }))
+                   ngx.say(sock:receive())
+                   local head = sock:receiveuntil("\r\n\r\n")
+                   ngx.say(#head() > 0)
+                   ngx.say(sock:receive(5), " ", sock:receive("*l"))
+                   ngx.say(sock:setkeepalive(10000, 4))
+               end
+               ngx.say(sock:receive(1))
+               sock:connect("127.0.0.1", ngx.var.server_port)
+               sock:send("GET /answer HTTP/1.0\r\n\r\n")
+               ngx.say(#sock:receive("*a") > 50, sock:receive())
+               ngx.say(ngx.socket.connect("127.0.0.1", 1))
+               ngx.say(ngx.socket.connect("some.name", 1))
+               sock:settimeout(1)
+               sock:connect("127.0.0.1", ngx.var.server_port)
+               ngx.say(sock:receive())
+               ngx.say(sock:close(), sock:close())
+           } }
+           location = /answer { return 200 "12345rest\n"; }"#,
+    );
+    let once = |reused| {
+        format!("1 {reused}\n33\nHTTP/1.1 200 OK\ntrue\n12345 rest\n1\n")
+    };
+    let rest = "nilclosed\ntruenilclosed\nnilconnection refused\n\
+        nilno resolver defined to resolve \"some.name\"\nniltimeout\n1nilclosed\n";
+    assert_eq!(server.get("/t").body(), format!("{}{}{rest}", once(0), once(1)));
+    server.wait_log("lua tcp socket connect to 127.0.0.1:1 failed: connection refused", 1);
+}
+
+#[test]
+fn a_script_ends_with_its_client_where_it_is_asked_to() {
+    let server = server(
+        r#"lua_check_client_abort on;
+           location = /t { content_by_lua_block {
+               ngx.log(ngx.ERR, "waiting")
+               ngx.sleep(1000)
+           } log_by_lua 'ngx.log(ngx.ERR, "ended with ", ngx.status)'; }"#,
+    );
+    let mut client = server.connect();
+    client.send("GET /t HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("waiting", 1);
+    drop(client);
+    server.wait_log("ended with 499", 1);
+}
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let page = include_str!("../docs/lua.md");
+    let start = page.find("```nginx\n").unwrap() + "```nginx\n".len();
+    let end = start + page[start..].find("```").unwrap();
+    let conf = page[start..end].replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%");
+    let server = Server::start(WEIR, &conf);
+    assert_eq!(server.get("/hello?name=you").body(), "hello, you\n");
+    assert_eq!(server.get("/hello").body(), "hello, world\n");
+    assert_eq!(server.get("/hello?name=nobody").status, 403);
 }

@@ -49,10 +49,21 @@ impl Captures {
 
 /// Compiles a pattern and gives its text back. Errors carry nginx's words.
 pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), String> {
+    compile_with(pattern, |builder| {
+        builder.caseless(caseless);
+    })
+}
+
+/// The same with other options.
+pub fn compile_with(
+    pattern: &[u8],
+    set: impl FnOnce(&mut RegexBuilder),
+) -> Result<(Pcre, String), String> {
     let text = std::str::from_utf8(pattern)
         .map_err(|_| format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern)))?;
-    let pcre = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(text);
-    let pcre = pcre.map_err(|e| {
+    let mut builder = RegexBuilder::new();
+    set(&mut builder);
+    let pcre = builder.jit_if_available(true).build(text).map_err(|e| {
         let rest = e.offset().and_then(|at| text.get(at..)).filter(|rest| !rest.is_empty());
         let place = rest.map(|rest| format!(" at \"{rest}\""));
         let what = e.to_string();

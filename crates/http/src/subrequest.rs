@@ -49,6 +49,8 @@ enum Sink {
     Parent(Rc<Pipe>),
     /// Into memory, this much at the most.
     Memory { body: Vec<u8>, limit: u64 },
+    /// Into memory, for a script.
+    Value { body: Vec<u8>, whole: bool },
     /// Nobody asks for it.
     Nowhere,
 }
@@ -239,6 +241,12 @@ impl Request {
         run(&mut sr).await.then_some(sr)
     }
 
+    /// Prepares a subrequest whose answer a script wants as a value, to run beside this one.
+    pub fn capture(&mut self, path: &[u8], args: &[u8]) -> Option<Capture> {
+        let sink = Sink::Value { body: Vec::new(), whole: false };
+        self.subrequest(path, args, sink).map(|sr| Capture(Box::new(sr)))
+    }
+
     /// Makes a subrequest for the sake of its answer, and waits for it. `None`: there may be none here.
     pub async fn fetch(&mut self, path: &[u8], args: &[u8]) -> Option<io::Result<Fetched>> {
         let sink = Sink::Memory { body: Vec::new(), limit: 0 };
@@ -350,7 +358,7 @@ impl Request {
                 let pipe = pipe.clone();
                 pipe.write(chain).await
             }
-            Sink::Memory { .. } => {
+            Sink::Memory { .. } | Sink::Value { .. } => {
                 self.expect_memory()?;
                 while let Some(segment) = chain.pop() {
                     self.keep_in_memory(segment).await?;
@@ -393,10 +401,12 @@ impl Request {
             }
             memory => into_bytes(memory),
         };
-        let Some(Sub { sink: Sink::Memory { body, limit }, .. }) = self.sub.as_deref_mut() else {
-            return Ok(());
+        let (body, limit) = match self.sub.as_deref_mut().map(|sub| &mut sub.sink) {
+            Some(Sink::Memory { body, limit }) => (body, *limit),
+            Some(Sink::Value { body, .. }) => (body, u64::MAX),
+            _ => return Ok(()),
         };
-        if (body.len() + read.len()) as u64 > *limit {
+        if (body.len() + read.len()) as u64 > limit {
             self.log(Level::Error, format_args!("too big subrequest response"));
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -454,6 +464,40 @@ async fn run(sr: &mut Request) -> bool {
         }
     }
     in_order
+}
+
+/// A subrequest that is prepared, and may be changed before it runs.
+pub struct Capture(Box<Request>);
+
+impl Capture {
+    /// The subrequest.
+    pub fn request(&mut self) -> &mut Request {
+        &mut self.0
+    }
+
+    /// Runs it; the answer is in its head and [`Request::captured_body`].
+    pub async fn run(mut self) -> Box<Request> {
+        let in_order = run(&mut self.0).await;
+        if let Some(Sub { sink: Sink::Value { whole, .. }, .. }) = self.0.sub.as_deref_mut() {
+            *whole = in_order;
+        }
+        self.0
+    }
+}
+
+impl Request {
+    /// The body of a captured answer.
+    pub fn captured_body(&self) -> &[u8] {
+        match self.sub.as_deref() {
+            Some(Sub { sink: Sink::Value { body, .. }, .. }) => body,
+            _ => &[],
+        }
+    }
+
+    /// Whether all of a captured answer came.
+    pub fn capture_is_whole(&self) -> bool {
+        matches!(self.sub.as_deref(), Some(Sub { sink: Sink::Value { whole: true, .. }, .. }))
+    }
 }
 
 /// An answer in memory.

@@ -41,6 +41,8 @@ pub struct Identity {
     pub pid: u32,
     /// The worker's index, from 0.
     pub worker: u32,
+    /// How many workers there are.
+    pub workers: u32,
     /// `$loop`: the loop's index in its worker, from 0.
     pub index: u32,
 }

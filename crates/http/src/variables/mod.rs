@@ -83,6 +83,15 @@ impl Values {
         Values { own: Vec::new(), shared: Some(shared) }
     }
 
+    /// The same values as they are now.
+    pub fn copy(&self) -> Values {
+        let own = match &self.shared {
+            None => self.own.clone(),
+            Some(shared) => shared.borrow().clone(),
+        };
+        Values { own, shared: None }
+    }
+
     /// Appends a kept value; `None` where nothing is known of it yet.
     fn read(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         match &self.shared {

@@ -226,6 +226,7 @@ impl Shared {
             Identity {
                 pid: std::process::id(),
                 worker: place.worker as u32,
+                workers: self.config().processes as u32,
                 index: place.index as u32,
             },
             self.row(index)?,

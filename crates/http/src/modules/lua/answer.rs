@@ -1,9 +1,12 @@
 //! What scripts write to the client: gathered, and sent when they wait or end.
 
+use std::rc::Weak;
+
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::http1::Version;
 
+use super::socket::Socket;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -20,8 +23,19 @@ pub struct Context {
     eof: bool,
     /// The head was refused by a filter: this is what the request comes to.
     refused: Option<Step>,
+    /// Connections that close with the request, unless they are kept.
+    pub sockets: Vec<Weak<Socket>>,
     /// A header filter's script has ended the request once: it is not asked for the page of that.
     pub filter_exited: bool,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Whoever may still hold them: scripts forget to close what they have opened.
+        self.sockets.iter().filter_map(Weak::upgrade).for_each(|socket| {
+            socket.close();
+        });
+    }
 }
 
 impl Context {

@@ -7,7 +7,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_zone::Use;
 
 use super::script::{ScriptId, read, read_known};
-use super::{Conf, Script, dict, phases};
+use super::{Conf, Script, dict, phases, tls};
 use crate::phases::Handler;
 use crate::scope::{Directive, Scope, Set, setting};
 
@@ -99,6 +99,51 @@ const SETTINGS: &[Directive] = &[
             s.setup.lua.running_timers = Some(Line::number(d)?);
             Ok(())
         }),
+    },
+    Directive {
+        name: "lua_ssl_trusted_certificate",
+        help: "Authorities that vouch for servers to whom a script's socket speaks TLS.",
+        set: Set::Simple(tls::trusted),
+    },
+    Directive {
+        name: "lua_ssl_verify_depth",
+        help: "How many authorities may stand between such a server's certificate and the root.",
+        set: Set::Simple(tls::depth),
+    },
+    Directive {
+        name: "lua_load_resty_core",
+        help: "Accepted: what that library adds is built in.",
+        set: Set::Simple(accepted_flag),
+    },
+    Directive {
+        name: "lua_sa_restart",
+        help: "Accepted: signals interrupt no system call of weir.",
+        set: Set::Simple(accepted_flag),
+    },
+    Directive {
+        name: "lua_malloc_trim",
+        help: "Accepted: the allocator gives memory back by itself.",
+        set: Set::Simple(accepted_number),
+    },
+    Directive {
+        name: "lua_thread_cache_max_entries",
+        help: "Accepted: coroutines are not kept.",
+        set: Set::Simple(accepted_number),
+    },
+    Directive {
+        name: "lua_regex_cache_max_entries",
+        help: "Accepted: each loop keeps up to 1,024 patterns.",
+        set: Set::Simple(accepted_number),
+    },
+    Directive {
+        name: "lua_socket_buffer_size",
+        help: "Accepted: what is read of a socket is kept until a script takes it.",
+        set: Set::Simple(accepted_size),
+    },
+    Directive {
+        name: "lua_socket_send_lowat",
+        help: "Accepted: the kernel says when a socket can be written to.",
+        set: Set::Simple(accepted_size),
     },
     Directive {
         name: "lua_code_cache",
@@ -254,6 +299,21 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
     s.setup.lua.dicts.push(zone.map_err(|text| d.error(text))?);
     Ok(())
+}
+
+fn accepted_flag(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    d.flag().map(drop)
+}
+
+fn accepted_number(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    d.number().map(drop)
+}
+
+fn accepted_size(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    d.size().map(drop)
 }
 
 fn code_cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -20,7 +20,9 @@ mod filters;
 mod phases;
 mod run;
 mod script;
+mod socket;
 mod timers;
+mod tls;
 mod vm;
 
 pub use answer::Context;
@@ -51,6 +53,7 @@ pub struct Conf {
     read_timeout: Duration,
     keepalive_timeout: Duration,
     pool_size: u64,
+    tls: tls::Tls,
 }
 
 impl Default for Conf {
@@ -74,6 +77,7 @@ impl Default for Conf {
             read_timeout: minute,
             keepalive_timeout: minute,
             pool_size: 30,
+            tls: tls::Tls::default(),
         }
     }
 }
@@ -111,6 +115,7 @@ pub fn start(worker: &Rc<Worker>) {
 pub fn retire(worker: &Worker) {
     if let Some(vm) = worker.lua.get() {
         vm.timers.hurry();
+        vm.pools.clear();
     }
 }
 

@@ -300,10 +300,9 @@ impl Run<'_> {
             ready.await;
             return None;
         };
-        let conn = r.conn.clone();
-        match either(ready, conn.stream.socket().closed()).await {
+        match either(ready, r.client_left()).await {
             Either::Left(()) => None,
-            Either::Right(_) => {
+            Either::Right(()) => {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
                 Some(Outcome::Abandoned)
             }

@@ -11,7 +11,7 @@ use weir_log::Level;
 use super::current::{self, Phase};
 use super::run;
 use super::script::{Script, ScriptId, without_shebang};
-use super::{api, timers};
+use super::{api, socket, timers};
 use crate::request::Request;
 use crate::site::Site;
 use crate::worker::Worker;
@@ -28,6 +28,8 @@ pub struct Vm {
     files: RefCell<HashMap<PathBuf, Function>>,
     /// `init_by_lua` failed: no script can rely on what it did not do.
     broken: Cell<bool>,
+    /// Connections that scripts have left for others.
+    pub pools: socket::Pools,
     /// What waits for its time.
     pub timers: timers::Timers,
 }
@@ -43,6 +45,7 @@ pub fn start(worker: &Rc<Worker>) -> Option<Rc<Vm>> {
         scripts: RefCell::new(vec![None; site.lua.len()]),
         files: RefCell::default(),
         broken: Cell::new(false),
+        pools: socket::Pools::default(),
         timers: timers::Timers::new(&site.lua),
         lua,
         site,

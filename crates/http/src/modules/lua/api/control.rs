@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mlua::{Function, MultiValue, Thread, Value};
 
-use super::{Natives, done};
+use super::{Done, Natives, done};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
 use crate::modules::lua::run::{Exit, Wish, reply};
@@ -120,7 +120,7 @@ fn seconds_of(seconds: f64) -> Result<Duration, Refusal> {
 }
 
 /// `delay, every, function, ...`
-fn set_timer(mut arguments: MultiValue) -> Result<(Option<u8>, Option<String>), Refusal> {
+fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
     let delay = match arguments.pop_front() {
         Some(Value::Integer(n)) => n as f64,
         Some(Value::Number(n)) => n,

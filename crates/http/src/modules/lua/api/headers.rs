@@ -163,29 +163,29 @@ fn set_answer_header(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result
 }
 
 /// All lines of the answer as far as they are known.
-fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
-    /// Lines with a field of their own, by the name of their variable.
+pub fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// Lines with a field of their own.
     const SPECIAL: &[&str] = &[
-        "content_type",
-        "content_length",
-        "location",
-        "etag",
-        "content_encoding",
-        "last_modified",
-        "server",
-        "date",
-        "transfer_encoding",
+        "Content-Type",
+        "Content-Length",
+        "Location",
+        "ETag",
+        "Content-Encoding",
+        "Last-Modified",
+        "Server",
+        "Date",
+        "Transfer-Encoding",
     ];
     let mut all = Vec::new();
     for name in SPECIAL {
         let mut value = Vec::new();
-        if r.response.special_header(name.as_bytes(), &mut value) {
-            all.push((name.replace('_', "-").into_bytes(), value));
+        if r.response.special_header(&lower(name.as_bytes(), b'_'), &mut value) {
+            all.push((name.as_bytes().to_vec(), value));
         }
     }
     if r.response.sent {
         let how: &[u8] = if r.keepalive { b"keep-alive" } else { b"close" };
-        all.push((b"connection".to_vec(), how.to_vec()));
+        all.push((b"Connection".to_vec(), how.to_vec()));
     }
     all.extend(r.response.headers.iter().map(|(n, v)| (n.to_vec(), v.to_vec())));
     all

@@ -8,14 +8,17 @@ use super::current::{self, Refusal};
 use super::run::Wish;
 use crate::worker::Worker;
 
+mod capture;
 mod control;
 mod digest;
 mod encode;
 mod headers;
 mod log;
 mod output;
+mod re;
 mod request;
 mod shared;
+mod socket;
 mod time;
 mod variables;
 mod workers;
@@ -79,14 +82,17 @@ impl Natives<'_> {
 /// Puts `ngx` into a machine.
 pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
+    capture::install(&natives)?;
     control::install(&natives)?;
     digest::install(&natives)?;
     encode::install(&natives)?;
     headers::install(&natives)?;
     log::install(&natives)?;
     output::install(&natives)?;
+    re::install(&natives)?;
     request::install(&natives)?;
     shared::install(&natives)?;
+    socket::install(&natives)?;
     time::install(&natives)?;
     variables::install(&natives)?;
     workers::install(&natives, worker)?;
@@ -99,15 +105,26 @@ pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
 const PRELUDE: &[(&str, &str)] = &[
     ("=ngx", include_str!("../prelude/ngx.lua")),
     ("=ngx.req", include_str!("../prelude/request.lua")),
+    ("=ngx.location", include_str!("../prelude/capture.lua")),
+    ("=ngx.re", include_str!("../prelude/re.lua")),
     ("=ngx.shared", include_str!("../prelude/shared.lua")),
+    ("=ngx.socket", include_str!("../prelude/socket.lua")),
 ];
 
 /// What functions of OpenResty answer where all is well: 1, or nil and why not.
-fn done(result: Result<(), &str>) -> (Option<u8>, Option<String>) {
-    match result {
-        Ok(()) => (Some(1), None),
-        Err(text) => (None, Some(text.to_owned())),
+struct Done(Result<(), String>);
+
+impl IntoLuaMulti for Done {
+    fn into_lua_multi(self, lua: &Lua) -> mlua::Result<MultiValue> {
+        match self.0 {
+            Ok(()) => 1.into_lua_multi(lua),
+            Err(text) => (Value::Nil, text).into_lua_multi(lua),
+        }
     }
+}
+
+fn done(result: Result<(), &str>) -> Done {
+    Done(result.map_err(str::to_owned))
 }
 
 /// Appends a value as `ngx.print` writes it.

@@ -67,7 +67,8 @@ fn variable(lua: &Lua, r: &mut Request, name: &[u8]) -> Value {
     }
 }
 
-fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Refusal> {
+/// Stores a variable as a script asks for it.
+pub fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Refusal> {
     r.store_named(name, value).map_err(|why| {
         let name = String::from_utf8_lossy(name);
         Refusal::Other(match why {

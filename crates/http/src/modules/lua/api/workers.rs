@@ -12,7 +12,7 @@ pub fn install(natives: &Natives<'_>, worker: &Rc<Worker>) -> mlua::Result<()> {
     natives.constant("null", Value::NULL)?;
     natives.constant("worker_pid", worker.identity.pid)?;
     natives.constant("worker_id", worker.identity.worker)?;
-    natives.constant("worker_count", worker.registry.rows())?;
+    natives.constant("worker_count", worker.identity.workers)?;
     natives.constant("worker_loop", worker.identity.index)?;
     let prefix = natives.lua.create_string(prefix(worker))?;
     natives.constant("prefix", prefix)?;

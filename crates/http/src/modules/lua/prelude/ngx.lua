@@ -282,6 +282,9 @@ setmetatable(ngx, {
 
 package.loaded.ngx = ngx
 
+-- What `lua-resty-core` adds is built in.
+package.preload["resty.core"] = function() return { version = "0.1.31" } end
+
 -- Globals are shared by all requests of a loop.
 setmetatable(_G, {
     __newindex = function(t, name, value)

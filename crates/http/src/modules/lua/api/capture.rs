@@ -1,0 +1,124 @@
+//! `ngx.location.capture`: other locations' answers, as values.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use mlua::{Lua, Table, Value};
+use weir_proto::http1::Method;
+
+use super::{Natives, headers};
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{Refusal, with};
+use crate::modules::lua::run::{Wish, reply};
+use crate::request::Request;
+use crate::subrequest::Capture;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_waiting("capture", |lua, list: Vec<Table>| {
+        let prepared: Result<Vec<Capture>, Refusal> =
+            list.iter().map(|asked| with(|r| prepare(lua, r, asked))?).collect();
+        let captures = prepared?.into_iter().map(|capture| -> Running { Box::pin(capture.run()) });
+        let all = join(captures.collect());
+        Ok(Wish::Wait(Box::pin(async move {
+            let answers = all.await;
+            reply(move |lua| {
+                let tables = answers.iter().map(|answer| table(lua, answer));
+                tables.map(|table| table.map(Value::Table)).collect()
+            })
+        })))
+    })
+}
+
+/// A subrequest at work.
+type Running = Pin<Box<dyn Future<Output = Box<Request>>>>;
+
+/// Waits for all of them.
+async fn join(mut running: Vec<Running>) -> Vec<Box<Request>> {
+    let mut answers: Vec<Option<Box<Request>>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|cx| {
+        for (future, answer) in running.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(done) = future.as_mut().poll(cx)
+            {
+                *answer = Some(done);
+            }
+        }
+        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
+/// A subrequest as the table of the prelude asks for it.
+fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal> {
+    let text = |key: &str| asked.raw_get::<Option<mlua::String>>(key).ok().flatten();
+    let flag = |key: &str| asked.raw_get::<Option<bool>>(key).ok().flatten() == Some(true);
+    let uri = text("uri").ok_or("no uri is given")?;
+    let args = text("args").map(|args| args.as_bytes().to_vec()).unwrap_or_default();
+    let uri = uri.as_bytes();
+    let safe = weir_proto::uri::is_unsafe(&uri).map_err(|_| "unsafe uri in argument #1")?;
+    let mut query = safe.args.unwrap_or_default();
+    if !query.is_empty() && !args.is_empty() {
+        query.push(b'&');
+    }
+    query.extend_from_slice(&args);
+    let mut capture = r.capture(&safe.path, &query).ok_or("too many subrequests")?;
+    let values = match () {
+        () if flag("share_all_vars") => None,
+        () if flag("copy_all_vars") => Some(r.values.copy()),
+        () => Some(Default::default()),
+    };
+    let sr = capture.request();
+    if let Some(values) = values {
+        sr.values = values;
+    }
+    sr.method = text("method").map_or(Method::Get, |name| Method::from_name(&name.as_bytes()));
+    match text("body") {
+        Some(body) => {
+            let body = body.as_bytes().to_vec();
+            let length = body.len().to_string().into_bytes();
+            sr.body.replace(body.into());
+            headers::set_request_header(sr, b"Content-Length", &[length]);
+        }
+        None if flag("always_forward_body") || matches!(sr.method, Method::Post | Method::Put) => {}
+        None => {
+            sr.body = crate::body::Body::none();
+            headers::set_request_header(sr, b"Content-Length", &[]);
+        }
+    }
+    if let Ok(Some(ctx)) = asked.raw_get::<Option<Table>>("ctx") {
+        answer::context(sr).ctx = Some(ctx);
+    }
+    if let Ok(Some(vars)) = asked.raw_get::<Option<Table>>("vars") {
+        for (name, value) in vars.pairs::<mlua::String, Value>().flatten() {
+            let value = super::bytes(lua, &value).ok_or("attempt to use bad variable value")?;
+            super::variables::store(sr, &name.as_bytes(), value)?;
+        }
+    }
+    Ok(capture)
+}
+
+/// What the script sees of an answer.
+fn table(lua: &Lua, sr: &Request) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    let headers = lua.create_table()?;
+    table.raw_set("truncated", !sr.capture_is_whole())?;
+    table.raw_set("status", sr.response.status)?;
+    table.raw_set("body", lua.create_string(sr.captured_body())?)?;
+    for (name, value) in headers::answer_headers(sr) {
+        let (name, value) = (lua.create_string(name)?, lua.create_string(value)?);
+        let known: Value = headers.raw_get(&name)?;
+        match known {
+            Value::Nil => headers.raw_set(name, value)?,
+            Value::Table(list) => list.raw_push(value)?,
+            first => {
+                let list = lua.create_sequence_from([first, Value::String(value)])?;
+                headers.raw_set(name, list)?;
+            }
+        }
+    }
+    table.raw_set("header", headers)?;
+    Ok(table)
+}

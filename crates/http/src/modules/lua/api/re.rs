@@ -1,0 +1,148 @@
+//! `ngx.re`: regular expressions of PCRE.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use mlua::{Lua, Table, Value};
+use pcre2::bytes::{CaptureLocations, Regex};
+
+use super::Natives;
+use crate::regex::compile_with;
+
+/// Compiled patterns that a loop keeps.
+const KEPT: usize = 1024;
+
+thread_local! {
+    /// By options and pattern.
+    static COMPILED: RefCell<HashMap<(Vec<u8>, Vec<u8>), Rc<Regex>>> = RefCell::default();
+}
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add("re_match", |lua, (subject, pattern, options, start): Asked| {
+        let subject = subject.as_bytes();
+        match search(&subject, &pattern, options.as_ref(), start) {
+            Ok(Some((regex, groups))) => match table(lua, &subject, &regex, &groups) {
+                Ok(found) => {
+                    let (from, to) = groups.get(0).unwrap_or_default();
+                    (None, Some(found), Some(from + 1), Some(to))
+                }
+                Err(error) => (Some(error.to_string()), None, None, None),
+            },
+            Ok(None) => (None, None, None, None),
+            Err(text) => (Some(text), None, None, None),
+        }
+    })?;
+    natives.add(
+        "re_span",
+        |_,
+         (subject, pattern, options, start, nth): (
+            mlua::String,
+            mlua::String,
+            Option<mlua::String>,
+            usize,
+            Option<usize>,
+        )| {
+            match search(&subject.as_bytes(), &pattern, options.as_ref(), start) {
+                Ok(Some((_, groups))) => {
+                    let whole = groups.get(0).map(|(_, to)| to);
+                    let span = groups.get(nth.unwrap_or(0));
+                    (None, span.map(|(from, _)| from + 1), span.map(|(_, to)| to), whole)
+                }
+                Ok(None) => (None, None, None, None),
+                Err(text) => (Some(text), None, None, None),
+            }
+        },
+    )
+}
+
+/// Subject, pattern, options, and where to begin, from 1.
+type Asked = (mlua::String, mlua::String, Option<mlua::String>, usize);
+
+/// A match: the pattern, and where its groups are.
+type Found = Option<(Rc<Regex>, CaptureLocations)>;
+
+fn search(
+    subject: &[u8],
+    pattern: &mlua::String,
+    options: Option<&mlua::String>,
+    start: usize,
+) -> Result<Found, String> {
+    let regex = compiled(pattern, options)?;
+    let start = start.saturating_sub(1);
+    if start > subject.len() {
+        return Ok(None);
+    }
+    let mut groups = regex.capture_locations();
+    match regex.captures_read_at(&mut groups, subject, start) {
+        Ok(Some(_)) => Ok(Some((regex, groups))),
+        Ok(None) => Ok(None),
+        Err(error) => Err(format!("pcre2_match() failed: {}", error.code())),
+    }
+}
+
+fn compiled(pattern: &mlua::String, options: Option<&mlua::String>) -> Result<Rc<Regex>, String> {
+    let options = options.map(|options| options.as_bytes().to_vec()).unwrap_or_default();
+    let key = (options, pattern.as_bytes().to_vec());
+    if let Some(known) = COMPILED.with_borrow(|all| all.get(&key).cloned()) {
+        return Ok(known);
+    }
+    let regex = Rc::new(compile(&key.1, &key.0)?);
+    COMPILED.with_borrow_mut(|all| {
+        if all.len() >= KEPT {
+            all.clear();
+        }
+        all.insert(key, regex.clone());
+    });
+    Ok(regex)
+}
+
+/// Options: i, m, s, x, u, a; j, o, d and J ask for what is done anyway or what changes no result.
+fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
+    let has = |option: u8| options.contains(&option);
+    if let Some(odd) = options.iter().find(|option| !b"imsxuUajodJD".contains(option)) {
+        return Err(format!("unknown flag \"{}\"", char::from(*odd)));
+    }
+    let mut text = Vec::new();
+    if has(b'D') || has(b'J') {
+        text.extend_from_slice(b"(?J)");
+    }
+    if has(b'a') {
+        // Only where the search begins.
+        text.extend_from_slice(b"\\G");
+    }
+    match text.is_empty() {
+        true => text.extend_from_slice(pattern),
+        false => text.extend_from_slice(&[b"(?:", pattern, b")"].concat()),
+    }
+    let (regex, _) = compile_with(&text, |builder| {
+        builder.caseless(has(b'i')).multi_line(has(b'm')).dotall(has(b's')).extended(has(b'x'));
+        builder.utf(has(b'u') || has(b'U')).ucp(has(b'u') || has(b'U'));
+    })?;
+    Ok(regex)
+}
+
+/// Groups by number and by name; one that took no part is false.
+fn table(
+    lua: &Lua,
+    subject: &[u8],
+    regex: &Regex,
+    groups: &CaptureLocations,
+) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(groups.len(), 1)?;
+    for n in 0..groups.len() {
+        let text = groups.get(n).and_then(|(from, to)| subject.get(from..to));
+        let value = match text {
+            Some(text) => Value::String(lua.create_string(text)?),
+            None => Value::Boolean(false),
+        };
+        if let Some(Some(name)) = regex.capture_names().get(n)
+            && (text.is_some() || !table.contains_key(name.as_str())?)
+        {
+            table.raw_set(name.as_str(), &value)?;
+        }
+        table.raw_set(n, value)?;
+    }
+    Ok(table)
+}

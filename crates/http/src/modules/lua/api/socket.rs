@@ -1,0 +1,178 @@
+//! `ngx.socket.tcp`: connections to other servers, and what a script does with them.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mlua::{Lua, MultiValue, UserDataRef, Value};
+use weir_engine::Handle;
+
+use super::{Natives, done};
+use crate::modules::LocationConf;
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{Refusal, with};
+use crate::modules::lua::run::{Reply, Wish, failure, reply};
+use crate::modules::lua::socket::{Failed, Pattern, Server, Socket};
+use crate::worker::Worker;
+
+/// A socket as scripts hold it.
+struct Handed(Rc<Socket>);
+
+impl mlua::UserData for Handed {}
+
+type Held = UserDataRef<Handed>;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("socket_new", |lua, ()| {
+        let conf = &settings()?.lua;
+        let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
+        let socket = Rc::new(Socket::new(limits));
+        // A timer's has no such end; it closes when nobody holds it.
+        let _ = with(|r| answer::context(r).sockets.push(Rc::downgrade(&socket)));
+        lua.create_userdata(Handed(socket)).map_err(|error| error.to_string().into())
+    })?;
+    natives.add("socket_timeouts", |_, (socket, times): (Held, (f64, f64, f64))| {
+        let time = |ms: f64| (ms > 0.0).then(|| Duration::from_millis(ms as u64));
+        let (connect, send, receive) = times;
+        socket.0.set_timeouts([time(connect), time(send), time(receive)]);
+    })?;
+    natives.add_waiting("socket_connect", |_, (socket, host, port, pool): Connecting| {
+        let server = Server::new(&host.as_bytes(), port)?;
+        let pool = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
+        let worker = Worker::current().ok_or(Refusal::NoRequest)?;
+        let LocationConf { core, lua: conf, .. } = settings()?;
+        let (socket, name) = (socket.0.clone(), server.clone());
+        Ok(waiting(async move {
+            let connected = socket.connect(&worker, core, server, pool).await;
+            if let Err(failed) = &connected
+                && conf.socket_log_errors
+            {
+                let name = String::from_utf8_lossy(&name.name()).into_owned();
+                let text = format_args!("lua tcp socket connect to {name} failed: {failed}");
+                core.error_log.write(weir_log::Level::Error, None, text);
+            }
+            connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
+        }))
+    })?;
+    natives.add_waiting("socket_secure", |_, (socket, name, verify): Securing| {
+        let conf = &settings()?.lua;
+        let client = conf.tls.client(name.as_ref().map(|name| name.as_bytes().to_vec()), verify)?;
+        let (socket, handle) = (socket.0.clone(), handle()?);
+        Ok(waiting(async move {
+            let secured = socket.secure(&handle, &client).await;
+            secured.map(|()| Value::Boolean(true)).map_err(|failed| (failed, None))
+        }))
+    })?;
+    moving(natives)?;
+    natives.add("socket_close", |_, socket: Held| {
+        done(if socket.0.close() { Ok(()) } else { Err("closed") })
+    })?;
+    natives.add("socket_reused", |_, socket: Held| socket.0.reused())?;
+    natives.add_refusing(
+        "socket_keep",
+        |_, (socket, ms, most): (Held, Option<f64>, Option<usize>)| {
+            let conf = &settings()?.lua;
+            let time =
+                ms.map_or(conf.keepalive_timeout, |ms| Duration::from_millis(ms.max(0.0) as u64));
+            let most = most.unwrap_or(usize::try_from(conf.pool_size).unwrap_or(usize::MAX));
+            let worker = Worker::current().ok_or(Refusal::NoRequest)?;
+            Ok(done(socket.0.keep(&worker, time, most)))
+        },
+    )
+}
+
+/// Socket, host, port, name of the pool.
+type Connecting = (Held, mlua::String, Option<u16>, Option<mlua::String>);
+
+/// Socket, the server's name, and whether its certificate must be good.
+type Securing = (Held, Option<mlua::String>, bool);
+
+/// Sending and receiving.
+fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_waiting("socket_send", |lua, (socket, data): (Held, Value)| {
+        let mut bytes = Vec::new();
+        super::write(lua, &data, &mut bytes)?;
+        let (socket, handle) = (socket.0.clone(), handle()?);
+        Ok(waiting(async move {
+            let sent = bytes.len() as i64;
+            let done = socket.send(&handle, bytes).await;
+            done.map(|()| Value::Integer(sent)).map_err(|failed| (failed, None))
+        }))
+    })?;
+    natives.add_waiting("socket_receive", |_, (socket, pattern): (Held, Value)| {
+        let pattern = match &pattern {
+            Value::Nil => Pattern::Line,
+            Value::Integer(n) => {
+                Pattern::Bytes(usize::try_from(*n).map_err(|_| "bad number argument")?)
+            }
+            Value::String(text) => match &*text.as_bytes() {
+                b"*l" => Pattern::Line,
+                b"*a" => Pattern::All,
+                _ => return Err("bad pattern argument".into()),
+            },
+            _ => return Err("bad pattern argument".into()),
+        };
+        receive(&socket, pattern)
+    })?;
+    natives.add_waiting("socket_receive_any", |_, (socket, most): (Held, usize)| {
+        if most == 0 {
+            return Err("bad argument #2 to 'receiveany' (bad max argument)".into());
+        }
+        receive(&socket, Pattern::Any(most))
+    })?;
+    natives.add_waiting(
+        "socket_until",
+        |_, (socket, mark, inclusive, most): (Held, mlua::String, bool, Option<usize>)| {
+            let mark = mark.as_bytes().to_vec();
+            if mark.is_empty() {
+                return Err("pattern is empty".into());
+            }
+            receive(&socket, Pattern::Until { mark, inclusive, most })
+        },
+    )
+}
+
+fn receive(socket: &Held, pattern: Pattern) -> Result<Wish, Refusal> {
+    let (socket, handle) = (socket.0.clone(), handle()?);
+    Ok(Wish::Wait(Box::pin(async move {
+        let received = socket.receive(&handle, &pattern).await;
+        reply(move |lua| match received {
+            Ok((bytes, over)) => {
+                let text = Value::String(lua.create_string(bytes)?);
+                Ok(MultiValue::from_vec(vec![text, Value::Nil, Value::Nil, Value::Boolean(over)]))
+            }
+            Err((failed, part)) => fail(lua, &failed, Some(&part)),
+        })
+    })))
+}
+
+/// A wait whose end is one value, or nil, the error, and what there was.
+fn waiting(work: impl Future<Output = Result<Value, (Failed, Option<Vec<u8>>)>> + 'static) -> Wish {
+    Wish::Wait(Box::pin(async move {
+        let done = work.await;
+        let told: Reply = reply(move |lua| match done {
+            Ok(value) => Ok(MultiValue::from_vec(vec![value])),
+            Err((failed, part)) => fail(lua, &failed, part.as_deref()),
+        });
+        told
+    }))
+}
+
+fn fail(lua: &Lua, failed: &Failed, part: Option<&[u8]>) -> mlua::Result<MultiValue> {
+    let mut values = failure(lua, &failed.to_string());
+    if let Some(part) = part {
+        values.push_back(Value::String(lua.create_string(part)?));
+    }
+    Ok(values)
+}
+
+fn handle() -> Result<Handle, Refusal> {
+    Worker::current().map(|worker| worker.handle.clone()).ok_or(Refusal::NoRequest)
+}
+
+/// Settings of the request's location, or of the site for those who have no request.
+fn settings() -> Result<&'static LocationConf, Refusal> {
+    let site = || Worker::current().map(|worker| &worker.site.main).ok_or(Refusal::NoRequest);
+    with(|r| r.conf()).or_else(|_| site())
+}

@@ -1,0 +1,483 @@
+//! Connections that scripts open, and the pools in which they leave them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use weir_engine::{Chain, ConnectOptions, Either, Handle, SocketAddrAny, either};
+use weir_tls::{Client, Secured, Wire};
+
+use crate::modules::core;
+use crate::worker::Worker;
+
+/// Room for one read.
+const READ: usize = 4096;
+
+/// Why something did not succeed, in the words that scripts look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failed {
+    /// It took too long.
+    Timeout,
+    /// There is no connection, or the other side has ended it.
+    Closed,
+    /// Another coroutine is at it.
+    Busy(&'static str),
+    /// Something else.
+    Other(String),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Timeout => f.write_str("timeout"),
+            Failed::Closed => f.write_str("closed"),
+            Failed::Busy(doing) => write!(f, "socket busy {doing}"),
+            Failed::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Failed {
+        match error.kind() {
+            ErrorKind::TimedOut => Failed::Timeout,
+            ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => Failed::Closed,
+            ErrorKind::ConnectionRefused => Failed::Other("connection refused".to_owned()),
+            ErrorKind::ConnectionReset => Failed::Other("connection reset by peer".to_owned()),
+            ErrorKind::NotFound => Failed::Other("no such file or directory".to_owned()),
+            _ => Failed::Other(error.to_string()),
+        }
+    }
+}
+
+/// Whom to connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Server {
+    /// `unix:/path`
+    Unix(String),
+    /// A host and a port.
+    Host(String, u16),
+}
+
+impl Server {
+    /// As scripts name it.
+    pub fn new(host: &[u8], port: Option<u16>) -> Result<Server, String> {
+        let host = std::str::from_utf8(host).map_err(|_| "bad host".to_owned())?;
+        if let Some(path) = host.strip_prefix("unix:") {
+            return Ok(Server::Unix(path.to_owned()));
+        }
+        let port = port.ok_or_else(|| "missing the port number".to_owned())?;
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        Ok(Server::Host(host.to_owned(), port))
+    }
+
+    /// The name of its pool.
+    pub fn name(&self) -> Vec<u8> {
+        match self {
+            Server::Unix(path) => format!("unix:{path}").into_bytes(),
+            Server::Host(host, port) => format!("{host}:{port}").into_bytes(),
+        }
+    }
+}
+
+/// How much to receive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// `*l`: up to the end of a line, which is left out.
+    Line,
+    /// `*a`: all until the other side closes.
+    All,
+    /// So many bytes.
+    Bytes(usize),
+    /// What comes first, so much at the most.
+    Any(usize),
+    /// Up to a mark.
+    Until {
+        /// The mark.
+        mark: Vec<u8>,
+        /// It belongs to what is received.
+        inclusive: bool,
+        /// A piece is no longer than this.
+        most: Option<usize>,
+    },
+}
+
+impl Pattern {
+    /// Of what has come: how much is received, how much is taken, and whether a mark was reached.
+    fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
+        match self {
+            Pattern::Line => {
+                let at = memchr::memchr(b'\n', unread)?;
+                Some((at, at + 1, true))
+            }
+            Pattern::All => None,
+            Pattern::Bytes(n) => (unread.len() >= *n).then_some((*n, *n, true)),
+            Pattern::Any(most) => {
+                let n = unread.len().min(*most);
+                (n > 0).then_some((n, n, true))
+            }
+            Pattern::Until { mark, inclusive, most } => {
+                let most = most.unwrap_or(usize::MAX);
+                let at = memchr::memmem::find(unread, mark);
+                if let Some(at) = at.filter(|at| *at <= most) {
+                    let end = at + mark.len();
+                    return Some((if *inclusive { end } else { at }, end, true));
+                }
+                // A mark may begin in the last bytes.
+                let sure = (unread.len() + 1).saturating_sub(mark.len());
+                (at.is_some() || sure >= most).then_some((most, most, false))
+            }
+        }
+    }
+}
+
+/// A script's socket.
+pub struct Socket {
+    wire: RefCell<Option<Rc<Wire>>>,
+    unread: RefCell<Vec<u8>>,
+    /// For connecting, sending, receiving.
+    timeouts: Cell<[Duration; 3]>,
+    pool: RefCell<Vec<u8>>,
+    reused: Cell<u64>,
+    receiving: Cell<bool>,
+    sending: Cell<bool>,
+}
+
+impl Socket {
+    /// One without a connection.
+    pub fn new((connect, send, receive): (Duration, Duration, Duration)) -> Socket {
+        Socket {
+            wire: RefCell::default(),
+            unread: RefCell::default(),
+            timeouts: Cell::new([connect, send, receive]),
+            pool: RefCell::default(),
+            reused: Cell::new(0),
+            receiving: Cell::new(false),
+            sending: Cell::new(false),
+        }
+    }
+
+    /// Other times than the configuration's; `None` keeps what is there.
+    pub fn set_timeouts(&self, times: [Option<Duration>; 3]) {
+        let mut all = self.timeouts.get();
+        for (place, time) in all.iter_mut().zip(times) {
+            *place = time.unwrap_or(*place);
+        }
+        self.timeouts.set(all);
+    }
+
+    /// How often the connection was used before.
+    pub fn reused(&self) -> u64 {
+        self.reused.get()
+    }
+
+    /// Connects, or takes a connection that was left in the pool.
+    pub async fn connect(
+        &self,
+        worker: &Rc<Worker>,
+        core: &'static core::Conf,
+        server: Server,
+        pool: Vec<u8>,
+    ) -> Result<(), Failed> {
+        self.close();
+        let kept = worker.lua.get().and_then(|vm| vm.pools.take(&pool, worker.handle.now()));
+        *self.pool.borrow_mut() = pool;
+        if let Some((wire, reused)) = kept {
+            self.reused.set(reused + 1);
+            *self.wire.borrow_mut() = Some(wire);
+            return Ok(());
+        }
+        self.reused.set(0);
+        let limit = self.timeouts.get()[0];
+        let connecting = async {
+            let to = address(worker, core, &server).await?;
+            let stream = worker.handle.connect(&to, &ConnectOptions::default()).await?;
+            Ok(Wire::join(stream, None))
+        };
+        let wire = within(&worker.handle, limit, connecting).await?;
+        *self.wire.borrow_mut() = Some(Rc::new(wire));
+        Ok(())
+    }
+
+    /// Goes on in TLS.
+    pub async fn secure(&self, handle: &Handle, client: &Client) -> Result<(), Failed> {
+        let wire = self.wire.take().ok_or(Failed::Closed)?;
+        if wire.is_tls() {
+            *self.wire.borrow_mut() = Some(wire);
+            return Ok(());
+        }
+        // Somebody who sends or receives holds it, too.
+        let wire = Rc::try_unwrap(wire).map_err(|_| Failed::Busy("writing"))?;
+        let (stream, _) = wire.part();
+        let limit = self.timeouts.get()[0];
+        let shaking = async {
+            let secured = Secured::connect(&stream, client).await;
+            secured.map_err(|error| Failed::Other(error.to_string()))
+        };
+        let secured = within(handle, limit, shaking).await?;
+        *self.wire.borrow_mut() = Some(Rc::new(Wire::join(stream, Some(secured))));
+        Ok(())
+    }
+
+    /// Sends all of it.
+    pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), Failed> {
+        let wire = self.wire.borrow().clone().ok_or(Failed::Closed)?;
+        let _alone = Alone::new(&self.sending, "writing")?;
+        let mut chain = Chain::new();
+        chain.push(Bytes::from(bytes));
+        let limit = self.timeouts.get()[1];
+        let sending = async { wire.send(&mut chain).await.map_err(Failed::from) };
+        let sent = within(handle, limit, sending).await;
+        if sent.is_err() {
+            self.close();
+        }
+        sent.map(drop)
+    }
+
+    /// Receives what the pattern wants, and whether its mark was reached; or why not, with what came.
+    pub async fn receive(
+        &self,
+        handle: &Handle,
+        pattern: &Pattern,
+    ) -> Result<(Vec<u8>, bool), (Failed, Vec<u8>)> {
+        let without = |failed| (failed, Vec::new());
+        let wire = self.wire.borrow().clone().ok_or_else(|| without(Failed::Closed))?;
+        let _alone = Alone::new(&self.receiving, "reading").map_err(without)?;
+        loop {
+            let found = pattern.found(&self.unread.borrow());
+            if let Some((keep, taken, over)) = found {
+                return Ok((self.cut(pattern, keep, taken), over));
+            }
+            let limit = self.timeouts.get()[2];
+            let reading = async {
+                let (read, buf) = wire.recv(Vec::with_capacity(READ)).await;
+                read.map(|_| buf).map_err(Failed::from)
+            };
+            match within(handle, limit, reading).await {
+                Ok(bytes) if bytes.is_empty() => {
+                    self.close();
+                    let rest = self.unread.take();
+                    return match pattern {
+                        Pattern::All => Ok((rest, true)),
+                        _ => Err((Failed::Closed, rest)),
+                    };
+                }
+                Ok(bytes) => self.unread.borrow_mut().extend_from_slice(&bytes),
+                Err(failed) => {
+                    if failed != Failed::Timeout {
+                        self.close();
+                    }
+                    return Err((failed, self.unread.take()));
+                }
+            }
+        }
+    }
+
+    fn cut(&self, pattern: &Pattern, keep: usize, taken: usize) -> Vec<u8> {
+        let mut unread = self.unread.borrow_mut();
+        let taken = taken.min(unread.len());
+        let rest = unread.split_off(taken);
+        let mut found = std::mem::replace(&mut *unread, rest);
+        found.truncate(keep);
+        if *pattern == Pattern::Line {
+            found.retain(|byte| *byte != b'\r');
+        }
+        found
+    }
+
+    /// Ends the connection; false if there was none. What came stays, for a receiver that is at it.
+    pub fn close(&self) -> bool {
+        match self.wire.take() {
+            Some(wire) => {
+                wire.close_notify();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Leaves the connection in its pool.
+    pub fn keep(
+        &self,
+        worker: &Rc<Worker>,
+        time: Duration,
+        most: usize,
+    ) -> Result<(), &'static str> {
+        let Some(vm) = worker.lua.get() else { return Err("no Lua VM") };
+        if self.wire.borrow().is_none() {
+            return Err("closed");
+        }
+        if self.receiving.get() || self.sending.get() {
+            return Err("socket busy");
+        }
+        if !self.unread.borrow().is_empty() {
+            return Err("unread data in buffer");
+        }
+        let Some(wire) = self.wire.take() else { return Err("closed") };
+        if wire.socket().peek_closed() {
+            return Err("connection in dubious state");
+        }
+        let now = worker.handle.now();
+        // No time at all is no limit.
+        let until = (!time.is_zero()).then(|| now + time);
+        let idle = Idle { wire, reused: self.reused.get(), until };
+        vm.pools.put(self.pool.take(), idle, most, now);
+        if !time.is_zero() {
+            let (vm, handle) = (vm.clone(), worker.handle.clone());
+            worker.handle.spawn(async move {
+                handle.sleep(time).await;
+                vm.pools.purge(handle.now());
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Marks that a coroutine is at one direction of a socket.
+struct Alone<'a>(&'a Cell<bool>);
+
+impl<'a> Alone<'a> {
+    fn new(busy: &'a Cell<bool>, doing: &'static str) -> Result<Alone<'a>, Failed> {
+        if busy.replace(true) {
+            return Err(Failed::Busy(doing));
+        }
+        Ok(Alone(busy))
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// A connection that nobody uses.
+struct Idle {
+    wire: Rc<Wire>,
+    reused: u64,
+    until: Option<Instant>,
+}
+
+impl Idle {
+    fn is_good(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until > now) && !self.wire.socket().peek_closed()
+    }
+}
+
+/// A loop's idle connections, by the names of their pools.
+#[derive(Default)]
+pub struct Pools(RefCell<HashMap<Vec<u8>, Vec<Idle>>>);
+
+impl Pools {
+    /// The connection that was left last.
+    fn take(&self, name: &[u8], now: Instant) -> Option<(Rc<Wire>, u64)> {
+        let mut pools = self.0.borrow_mut();
+        let pool = pools.get_mut(name)?;
+        while let Some(idle) = pool.pop() {
+            if idle.is_good(now) {
+                return Some((idle.wire, idle.reused));
+            }
+        }
+        pools.remove(name);
+        None
+    }
+
+    /// Leaves one; the one that has waited longest makes room.
+    fn put(&self, name: Vec<u8>, idle: Idle, most: usize, now: Instant) {
+        let mut pools = self.0.borrow_mut();
+        let pool = pools.entry(name).or_default();
+        pool.retain(|idle| idle.is_good(now));
+        if pool.len() >= most.max(1) {
+            pool.remove(0);
+        }
+        pool.push(idle);
+    }
+
+    fn purge(&self, now: Instant) {
+        self.0.borrow_mut().retain(|_, pool| {
+            pool.retain(|idle| idle.is_good(now));
+            !pool.is_empty()
+        });
+    }
+
+    /// Closes all.
+    pub fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+async fn address(
+    worker: &Rc<Worker>,
+    core: &'static core::Conf,
+    server: &Server,
+) -> Result<SocketAddrAny, Failed> {
+    let (host, port) = match server {
+        Server::Unix(path) => {
+            let path = rustix::net::SocketAddrUnix::new(path.as_str());
+            return path.map(Into::into).map_err(|error| Failed::from(io::Error::from(error)));
+        }
+        Server::Host(host, port) => (host, *port),
+    };
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port).into());
+    }
+    let Some(conf) = &core.resolver else {
+        return Err(Failed::Other(format!("no resolver defined to resolve \"{host}\"")));
+    };
+    let resolver = worker.resolvers.of(conf);
+    let found = resolver.resolve(&worker.handle, host, core.resolver_timeout).await;
+    let found =
+        found.map_err(|why| Failed::Other(format!("{host} could not be resolved ({why})")))?;
+    let first = found.addresses.first();
+    let first = first.ok_or_else(|| Failed::Other(format!("{host} has no address")))?;
+    Ok(SocketAddr::new(*first, port).into())
+}
+
+/// A future with a limit of time.
+async fn within<T>(
+    handle: &Handle,
+    limit: Duration,
+    work: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
+    match either(work, handle.sleep(limit)).await {
+        Either::Left(done) => done,
+        Either::Right(()) => Err(Failed::Timeout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until(mark: &str, most: Option<usize>) -> Pattern {
+        Pattern::Until { mark: mark.into(), inclusive: false, most }
+    }
+
+    #[test]
+    fn patterns_find_what_they_want() {
+        assert_eq!(Pattern::Line.found(b"ab\r\nc"), Some((3, 4, true)));
+        assert_eq!(Pattern::Line.found(b"ab"), None);
+        assert_eq!(Pattern::Bytes(0).found(b""), Some((0, 0, true)));
+        assert_eq!(Pattern::Bytes(3).found(b"ab"), None);
+        assert_eq!(Pattern::Any(2).found(b"abc"), Some((2, 2, true)));
+        assert_eq!(Pattern::Any(2).found(b""), None);
+        assert_eq!(until("--", None).found(b"ab--c"), Some((2, 4, true)));
+        assert_eq!(until("--", None).found(b"ab-"), None);
+    }
+
+    #[test]
+    fn a_piece_never_holds_a_part_of_the_mark() {
+        // The last byte may be the mark's first.
+        assert_eq!(until("--", Some(3)).found(b"ab-"), None);
+        assert_eq!(until("--", Some(3)).found(b"abcd"), Some((3, 3, false)));
+        assert_eq!(until("--", Some(3)).found(b"abcdef--"), Some((3, 3, false)));
+        assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 5, true)));
+        assert_eq!(until("--", Some(3)).found(b"--abc"), Some((0, 2, true)));
+    }
+}
