@@ -360,6 +360,16 @@ fn errors_are_told_to_the_log_and_cost_one_request() {
 }
 
 #[test]
+fn a_wait_that_fails_is_forgotten() {
+    let script = r#"
+        local ok, err = pcall(string.gsub, "x", "x", function() ngx.exit(400) end)
+        ngx.say(ok, " ", err:match("attempt.*"))
+        coroutine.yield()
+        ngx.say("goes on")"#;
+    assert_eq!(said(script), "false attempt to yield across C-call boundary\ngoes on\n");
+}
+
+#[test]
 fn wrong_scripts_are_refused_at_the_start() {
     let server = server("location / { return 200; }");
     let refused = |line: &str| {

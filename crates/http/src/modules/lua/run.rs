@@ -125,8 +125,9 @@ pub fn at_once(
 ) -> Result<Result<MultiValue, Exit>, String> {
     let thread = vm.lua.create_thread(function).map_err(|error| text_of(&error))?;
     let values = current::enter(Some(r), phase, || thread.resume::<MultiValue>(args));
+    let wish = current::take_wish();
     let values = values.map_err(|error| text_of(&error))?;
-    match current::take_wish() {
+    match wish {
         Some(Wish::Exit(exit)) => Ok(Err(exit)),
         None if thread.status() != ThreadStatus::Resumable => Ok(Ok(values)),
         _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
@@ -158,18 +159,17 @@ impl Run<'_> {
         let thread = routine.thread.clone();
         let request = self.request.as_deref_mut();
         let result = current::enter(request, self.phase, || thread.resume::<MultiValue>(args));
+        // One whose yield failed is of no matter.
+        let wish = current::take_wish();
         let values = match result {
             Ok(values) => values,
-            Err(error) => {
-                current::take_wish();
-                return self.broke(i, &error);
-            }
+            Err(error) => return self.broke(i, &error),
         };
         if thread.status() != ThreadStatus::Resumable {
             self.ended(i, true, values);
             return None;
         }
-        match current::take_wish() {
+        match wish {
             // A plain `coroutine.yield`: it goes on when others had their turn.
             None => self.set(i, State::Waiting(Box::pin(turn()))),
             Some(Wish::Exit(exit)) => return Some(Outcome::Exit(exit)),

@@ -61,19 +61,21 @@ fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
 
 fn exit(status: i64) -> Result<(), Refusal> {
     let status = i32::try_from(status).map_err(|_| "bad status")?;
-    let sent = with(|r| r.response.sent)?;
-    if sent && status >= 300 && !matches!(status, 408 | 444 | 499) && phase().may_answer() {
-        let was = with(|r| i32::from(r.response.status))?;
-        if was != status {
+    let late = |r: &mut Request| r.response.sent && phase().may_answer();
+    if status < 300 || matches!(status, 408 | 444 | 499) || !with(late)? {
+        return current::wish(Wish::Exit(Exit::Status(status)));
+    }
+    // The client has a status: the answer ends where it is.
+    with(|r| {
+        let was = r.response.status;
+        if i32::from(was) != status {
             let text = format_args!(
                 "attempt to set status {status} via ngx.exit after sending out the response status {was}"
             );
-            with(|r| r.log(weir_log::Level::Error, text))?;
-            return current::wish(Wish::Exit(Exit::Status(0)));
+            r.log(weir_log::Level::Error, text);
         }
-        return current::wish(Wish::Exit(Exit::Status(0)));
-    }
-    current::wish(Wish::Exit(Exit::Status(status)))
+    })?;
+    current::wish(Wish::Exit(Exit::Status(0)))
 }
 
 fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {

@@ -58,7 +58,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
         let text = text.ok_or("invalid header value")?;
         if text.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
             // Such a byte would end the line, and begin another one.
-            return Ok(weir_escaped(&text));
+            return Ok(escaped(&text));
         }
         Ok(text)
     };
@@ -73,7 +73,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
 }
 
 /// Bytes that would break a header line, escaped as in a URL.
-fn weir_escaped(text: &[u8]) -> Vec<u8> {
+fn escaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
         match byte {

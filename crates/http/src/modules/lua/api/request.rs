@@ -4,7 +4,7 @@ use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
 use super::{Natives, headers};
-use crate::modules::lua::current::{self, Phase, Refusal, phase, with};
+use crate::modules::lua::current::{Phase, Refusal, phase, with};
 use crate::modules::lua::run::{Exit, Wish};
 use crate::request::Request;
 
@@ -69,8 +69,7 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
             headers::set_request_header(r, b"Content-Length", &[length]);
             Ok(())
         })?
-    })?;
-    natives.add_refusing("wants_body", |_, ()| current::with(|r| r.body.is_whole()))
+    })
 }
 
 fn version(r: &Request) -> Value {
