@@ -13,9 +13,11 @@ use crate::regex::compile_with;
 /// Compiled patterns that a loop keeps.
 const KEPT: usize = 1024;
 
+/// Patterns by options and text.
+type Compiled = HashMap<(Vec<u8>, Vec<u8>), Rc<Regex>>;
+
 thread_local! {
-    /// By options and pattern.
-    static COMPILED: RefCell<HashMap<(Vec<u8>, Vec<u8>), Rc<Regex>>> = RefCell::default();
+    static COMPILED: RefCell<Compiled> = RefCell::default();
 }
 
 /// Adds the functions of this part.
