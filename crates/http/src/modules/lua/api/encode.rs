@@ -2,7 +2,7 @@
 
 use mlua::{Lua, Value};
 use weir_proto::base64::{self, Alphabet};
-use weir_proto::uri::{self, Escape, Unescape};
+use weir_proto::uri::{self, Escape};
 
 use super::Natives;
 
@@ -41,11 +41,29 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
+/// What is no escape stays as it is.
 fn unescape(text: &[u8]) -> Vec<u8> {
-    let spaces: Vec<u8> = text.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
-    let mut out = Vec::new();
-    uri::unescape(Unescape::All, &spaces, &mut out);
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match (byte, after) {
+            (b'%', [high, low, ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    out.push(high << 4 | low);
+                    rest = &after[2..];
+                }
+                _ => out.push(byte),
+            },
+            (b'+', _) => out.push(b' '),
+            _ => out.push(byte),
+        }
+    }
     out
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
 /// Names and values in turn, a value `true` where there was none, and whether there were too many.
@@ -99,6 +117,6 @@ mod tests {
 
     #[test]
     fn a_plus_is_a_space() {
-        assert_eq!(unescape(b"a+b%2Bc%zz"), b"a b+c%zz".as_slice());
+        assert_eq!(unescape(b"a+b%2Bc%zz%4"), b"a b+c%zz%4".as_slice());
     }
 }
