@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
-use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Versions};
+use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
 
 use crate::modules::ssl::{load, read};
 use crate::scope::Scope;
@@ -37,6 +37,7 @@ impl Tls {
         let settings = ClientSettings {
             versions: Versions::default(),
             ciphers: Ciphers::default(),
+            curves: Curves::default(),
             identity: None,
             authorities,
             send_name: name.is_some(),
