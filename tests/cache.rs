@@ -107,7 +107,8 @@ fn an_answer_is_kept_and_survives_a_reload() {
 #[test]
 fn a_damaged_file_is_never_served() {
     // Another worker might store the answer, too, and so mend what is damaged here.
-    let server = start_in(Dir::new(), 1, "memory=0", "", "location / { root %%DIR%%/site; }");
+    let server =
+        start_in(Dir::new(), 1, "", "proxy_cache_memory 0;", "location / { root %%DIR%%/site; }");
     let dir = server.dir();
     let body = "x".repeat(30_000);
     for (i, damage) in ["cut", "head", "empty", "nonsense"].into_iter().enumerate() {
@@ -206,7 +207,11 @@ fn without_revalidation_nobody_is_asked_whether_something_old_stands() {
 #[test]
 fn large_answers_are_stored_while_they_are_sent() {
     // Its length and the sizes of buffers are such that memory is full to the byte.
-    let server = start("memory=0", "proxy_buffer_size 4k;", "location / { root %%DIR%%/site; }");
+    let server = start(
+        "",
+        "proxy_cache_memory 0; proxy_buffer_size 4k;",
+        "location / { root %%DIR%%/site; }",
+    );
     let body: Vec<u8> = (0..4u32 << 20).map(|n| (n % 251) as u8).collect();
     server.dir().write("site/large", &body);
     for _ in 0..3 {
@@ -241,6 +246,72 @@ fn answers_are_purged_by_key_and_by_prefix() {
     assert_eq!(server.get("/a/2").header("X-Cache"), Some("MISS"));
 }
 
+#[test]
+fn what_is_on_its_way_can_be_purged() {
+    let server = start_in(
+        Dir::new(),
+        1,
+        "",
+        "proxy_cache_key $uri; proxy_cache_purge $http_x_purge; proxy_temp_path %%DIR%%/spool;
+         proxy_buffers 4 4k;",
+        "location / { limit_rate 300k; root %%DIR%%/site; }",
+    );
+    let body = body(1, 1_000_000);
+    server.dir().write("site/large", &body);
+    let port = server.port();
+    let reader = std::thread::spawn(move || Client::connect(port).get("/large").bytes);
+    // It grows where temporary files are, and has no name in the cache.
+    assert!(eventually(|| files(&server.dir().file("spool")).len() == 1));
+    assert_eq!(files(&server.dir().file("cache")).len(), 0);
+    let mut client = server.connect();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n\r\n");
+    assert_eq!(client.response().status, 204);
+    assert!(!reader.is_finished());
+    assert!(reader.join().unwrap() == body);
+    assert!(eventually(|| files(&server.dir().file("spool")).is_empty()));
+    assert_eq!(files(&server.dir().file("cache")).len(), 0);
+}
+
+#[test]
+fn a_hit_needs_no_name_resolved() {
+    let server = start(
+        "",
+        "proxy_cache_key $uri; if ($arg_host) { proxy_pass http://$arg_host; }",
+        "location / { return 200 answer; }",
+    );
+    assert_eq!(server.get("/a?host=nowhere.test").status, 502);
+    assert_eq!(server.get("/a").body(), "answer");
+    wait_stored(&server, 1);
+    let r = get_until(&server, "/a?host=nowhere.test", "HIT");
+    assert_eq!((r.status, r.body().as_str()), (200, "answer"));
+}
+
+#[test]
+fn slices_are_kept_one_by_one() {
+    let server = start(
+        "",
+        "slice 100k; proxy_cache_key $uri$slice_range; proxy_set_header Range $slice_range;",
+        "location / { root %%DIR%%/site; access_log %%DIR%%/origin.log; }",
+    );
+    let body = body(1, 450_000);
+    server.dir().write("site/large", &body);
+    let range = |from: usize, to: usize| {
+        let mut client = server.connect();
+        client.send(format!("GET /large HTTP/1.1\r\nHost: a\r\nRange: bytes={from}-{to}\r\n\r\n"));
+        let r = client.response();
+        assert_eq!(r.status, 206);
+        assert!(r.bytes == body[from..=to], "{from}-{to}");
+    };
+    range(150_000, 250_000);
+    wait_stored(&server, 2);
+    range(110_000, 200_000);
+    assert!(server.get("/large").bytes == body);
+    wait_stored(&server, 5);
+    for _ in 0..3 {
+        assert!(server.get("/large").bytes == body);
+    }
+}
+
 /// Body of an object: every byte follows from its name.
 fn body(name: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| ((i * 31 + name * 7) % 251) as u8).collect()
@@ -259,8 +330,8 @@ fn workers_that_are_killed_leave_nothing_half_written() {
     let server = start_in(
         dir,
         2,
-        "memory=0",
-        "proxy_cache_lock on; proxy_buffer_size 4k;",
+        "",
+        "proxy_cache_memory 0; proxy_cache_lock on; proxy_buffer_size 4k;",
         "location / { root %%DIR%%/site; }",
     );
     let port = server.port();

@@ -144,7 +144,7 @@ impl Known {
                 let of_path = !call.args.contains("\"\"") && name != "fstat";
                 let fresh = self.has(&self.opened, call, 0);
                 let unasking = call.args.contains("AT_STATX_DONT_SYNC");
-                (of_path || on_file(0)) && !(fresh && !of_path) && !(unasking && !of_path)
+                of_path || (on_file(0) && !fresh && !unasking)
             }
             "preadv2" => on_file(0) && !call.args.contains("RWF_NOWAIT"),
             "sendfile" => on_file(1) && !self.has(&self.resident, call, 1),

@@ -46,9 +46,10 @@ pub fn conf(more: &str) -> String {
              keepalive_requests 1000000;
              log_format short '$uri $status $realpath_root';
              access_log %%DIR%%/access.log short;
+             proxy_cache_memory 0;
              client_body_temp_path %%DIR%%/bodies 1 2;
              proxy_temp_path %%DIR%%/spool;
-             proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m memory=0 inactive=1s
+             proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m inactive=1s
                               manager_sleep=10ms;
              proxy_cache_path %%DIR%%/beside levels=2 keys_zone=two:1m use_temp_path=off
                               max_size=100k min_free=1k;

@@ -48,6 +48,8 @@ struct State {
     file: Option<(Arc<OpenFile>, u64)>,
     /// There is no file, or no more room in it.
     storeless: bool,
+    /// It is not to be stored: a newer one is, or somebody wanted it gone.
+    superseded: bool,
     end: Option<End>,
     /// Where each reader is.
     readers: Vec<Option<u64>>,
@@ -216,9 +218,23 @@ impl Fill {
         .await
     }
 
-    /// Whether it still can be stored.
+    /// Whether it still can be stored, and shall be.
     pub fn is_storable(&self) -> bool {
-        !self.lock().storeless
+        let state = self.lock();
+        !state.storeless && !state.superseded
+    }
+
+    /// It is not to be stored any more. Who reads it may go on.
+    pub fn supersede(&self) {
+        self.lock().superseded = true;
+    }
+
+    /// What is known of it so far.
+    pub(crate) fn known(&self) -> Option<Arc<Entry>> {
+        match &self.lock().head {
+            Head::Known(entry, _) => Some(entry.clone()),
+            _ => None,
+        }
     }
 
     /// Whether all of it is there.

@@ -13,6 +13,7 @@ mod key;
 pub mod loader;
 pub mod manager;
 mod memory;
+pub mod purge;
 mod store;
 pub mod writer;
 
@@ -21,10 +22,9 @@ pub use fill::{End, Fill, Piece, Reader};
 pub use index::{Found, Index, Ticket};
 pub use key::{Key, Variant};
 pub use memory::{Memory, Object};
-pub use store::{Opened, Place, purge_prefix};
+pub use store::{Opened, Place};
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Where its files are, and how they are spread over directories.
     pub place: Place,
-    /// Where new files grow, if not in the cache's own directory.
-    pub temporary: Option<PathBuf>,
+    /// New files grow where temporary files are, not in the cache's own directory.
+    pub use_temp_path: bool,
     /// What was not used for so long is removed.
     pub inactive: Duration,
     /// Bytes that all files may take; `None`: any number.
@@ -45,8 +45,6 @@ pub struct Settings {
     pub loader: Pace,
     /// How the manager paces itself.
     pub manager: Pace,
-    /// Bytes of memory for small answers that are asked for often.
-    pub memory: u64,
 }
 
 /// How work on many files is cut up.
@@ -78,13 +76,17 @@ pub struct Cache {
     pub memory: Memory,
     /// Answers that are coming in, by key.
     fills: Mutex<HashMap<Key, Arc<Fill>>>,
+    /// Held by who gives a file its name, so that of two answers of one key the newer one stays.
+    turns: [Mutex<()>; TURNS],
 }
+
+const TURNS: usize = 16;
 
 impl Cache {
     /// A cache whose index lies in a zone.
     pub fn new(settings: Settings, zone: weir_zone::ZoneRef) -> Cache {
-        let memory = Memory::new(settings.memory);
-        Cache { settings, index: Index::new(zone), memory, fills: Mutex::default() }
+        let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
+        Cache { settings, index: Index::new(zone), memory, fills, turns }
     }
 
     /// Its zone's name.
@@ -97,9 +99,41 @@ impl Cache {
         self.fills().get(key).cloned()
     }
 
-    /// From now on this is the one that comes in.
+    /// From now on this is the one that comes in. One that is whole takes the place of an older one, which need not
+    /// be stored any more.
     pub fn begin(&self, key: Key, fill: Arc<Fill>) {
-        self.fills().insert(key, fill);
+        if !fill.is_storable() {
+            return;
+        }
+        let whole = fill.is_whole();
+        let before = self.fills().insert(key, fill.clone());
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &fill))
+            && whole
+            && before.is_whole()
+        {
+            before.supersede();
+        }
+    }
+
+    /// Takes answers that are coming in out, and sees to it that they are not stored: all whose key's text is
+    /// `wanted`. Their keys. Answers whose heads are not known yet stay.
+    pub fn purge_fills(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Key> {
+        let mut purged = Vec::new();
+        self.fills().retain(|key, fill| {
+            let taken = fill.known().is_some_and(|entry| wanted(&entry.key));
+            if taken {
+                fill.supersede();
+                purged.push(*key);
+            }
+            !taken
+        });
+        purged
+    }
+
+    /// The turn to give a key's file its name.
+    pub(crate) fn turn(&self, key: &Key) -> Option<std::sync::MutexGuard<'_, ()>> {
+        let turn = self.turns.get(usize::from(key.0[0]) % TURNS)?;
+        Some(turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// It is over, or will not come.
@@ -114,3 +148,6 @@ impl Cache {
         self.fills.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,10 +14,10 @@ const SHARE: u64 = 16;
 /// What an answer costs beside its bytes, about.
 const OVERHEAD: u64 = 256;
 
-/// The memory of a cache.
-#[derive(Debug)]
+/// The memory of a cache. It has none until somebody asks for some.
+#[derive(Debug, Default)]
 pub struct Memory {
-    limit: u64,
+    limit: AtomicU64,
     kept: Mutex<Kept>,
 }
 
@@ -69,9 +69,15 @@ impl Object {
 }
 
 impl Memory {
-    /// Room for so many bytes.
-    pub fn new(limit: u64) -> Memory {
-        Memory { limit, kept: Mutex::default() }
+    /// Room for at least so many bytes.
+    pub fn provide(&self, bytes: u64) {
+        if self.limit() < bytes {
+            self.limit.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -80,12 +86,12 @@ impl Memory {
 
     /// Whether an answer of this length may be kept.
     pub fn fits(&self, length: u64) -> bool {
-        length.saturating_add(OVERHEAD) <= self.limit / SHARE
+        length.saturating_add(OVERHEAD) <= self.limit() / SHARE
     }
 
     /// The answer of a key, in this version.
     pub fn get(&self, key: &Key, generation: u32) -> Option<Arc<Object>> {
-        if self.limit == 0 {
+        if self.limit() == 0 {
             return None;
         }
         let object = self.lock().by_key.get(key).cloned()?;
@@ -95,7 +101,7 @@ impl Memory {
 
     /// Keeps an answer.
     pub fn put(&self, key: Key, object: Object) {
-        if object.size() > self.limit / SHARE {
+        if object.size() > self.limit() / SHARE {
             return self.remove(&key);
         }
         let mut kept = self.lock();
@@ -104,7 +110,7 @@ impl Memory {
             Some(old) => kept.size -= old.size(),
             None => kept.order.push_back(key),
         }
-        kept.shrink(self.limit);
+        kept.shrink(self.limit());
     }
 
     /// Forgets an answer.
@@ -136,13 +142,19 @@ impl Kept {
 mod tests {
     use super::*;
 
+    fn memory(bytes: u64) -> Memory {
+        let memory = Memory::default();
+        memory.provide(bytes);
+        memory
+    }
+
     fn object(len: usize, generation: u32) -> Object {
         Object::new(Arc::default(), Bytes::from(vec![0; len]), generation, 0, 1000)
     }
 
     #[test]
     fn a_version_is_found_and_another_is_not() {
-        let memory = Memory::new(1 << 20);
+        let memory = memory(1 << 20);
         let key = Key::of(b"a");
         memory.put(key, object(10, 1));
         assert!(memory.get(&key, 1).is_some());
@@ -156,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays() {
-        let memory = Memory::new(16 * 1000);
+        let memory = memory(16 * 1000);
         let key = |n: u32| Key::of(&n.to_le_bytes());
         memory.put(key(0), object(600, 0));
         for n in 1..100 {
@@ -167,7 +179,7 @@ mod tests {
         assert!(memory.lock().size <= 16_000);
         memory.put(key(0), object(1000, 0));
         assert!(memory.get(&key(0), 0).is_none());
-        let off = Memory::new(0);
+        let off = Memory::default();
         off.put(key(0), object(0, 0));
         assert!(off.get(&key(0), 0).is_none());
     }

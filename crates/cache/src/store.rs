@@ -228,26 +228,8 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io
     Ok(true)
 }
 
-/// Removes all files whose key's text begins with `prefix`. Their keys. Waits for the disk.
-///
-/// # Errors
-///
-/// Where the directory cannot be read.
-pub fn purge_prefix(place: &Place, prefix: &[u8]) -> io::Result<Vec<Key>> {
-    let mut purged = Vec::new();
-    walk(&place.directory, &mut |named| {
-        let Some(key) = named.key else { return true };
-        if key_text(&named.path).is_some_and(|text| text.starts_with(prefix))
-            && std::fs::remove_file(&named.path).is_ok()
-        {
-            purged.push(key);
-        }
-        true
-    })?;
-    Ok(purged)
-}
-
-fn key_text(path: &Path) -> Option<Vec<u8>> {
+/// The text of a file's key.
+pub(crate) fn key_text(path: &Path) -> Option<Vec<u8>> {
     let file = File::open(path).ok()?;
     let mut bytes = vec![0; FIRST];
     loop {

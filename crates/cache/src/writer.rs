@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -35,6 +36,10 @@ pub struct Job {
     pub ticket: Option<Ticket>,
     /// Who waits for the disk.
     pub waiter: Waiter,
+    /// Where files grow that are to become files of a cache, if not there.
+    pub temporary: Option<PathBuf>,
+    /// A small answer may stay in memory.
+    pub memory: bool,
     /// Hears of failures.
     pub complain: Complain,
 }
@@ -51,7 +56,7 @@ impl Job {
                 None
             }
         };
-        if let Some(inode) = stored {
+        if let Some(inode) = stored.filter(|_| self.fill.is_storable()) {
             self.announce(&handle, inode);
         }
         if let Some(ticket) = self.ticket.take() {
@@ -74,6 +79,8 @@ impl Job {
             let step = Step {
                 key: self.key,
                 cache: self.cache.clone(),
+                fill: self.fill.clone(),
+                temporary: self.temporary.clone(),
                 growing: growing.take(),
                 pool: handle.files().default_pool().clone(),
                 pieces,
@@ -82,6 +89,7 @@ impl Job {
             };
             match handle.files().run_by(&self.waiter, move || step.run()).await?? {
                 Done::Published(inode) => return Ok(Some(inode)),
+                Done::Superseded => return Ok(None),
                 Done::Grown(grown) => {
                     self.fill.written(&grown.file, body, written);
                     growing = Some(grown);
@@ -97,7 +105,8 @@ impl Job {
         let size = self.entry.size() as u64 + self.fill.received();
         let mut gone = Vec::new();
         let generation = cache.index.stored(&self.key, size, now, &mut gone);
-        match self.fill.in_memory().filter(|body| cache.memory.fits(body.len() as u64)) {
+        let fits = |body: &Bytes| self.memory && cache.memory.fits(body.len() as u64);
+        match self.fill.in_memory().filter(fits) {
             Some(body) => {
                 // The pieces may be parts of much larger buffers.
                 let body = Bytes::copy_from_slice(&body);
@@ -151,6 +160,8 @@ pub async fn renew(
 struct Step {
     key: Key,
     cache: Arc<Cache>,
+    fill: Arc<Fill>,
+    temporary: Option<PathBuf>,
     growing: Option<Growing>,
     pool: FilePool,
     pieces: Vec<Bytes>,
@@ -162,6 +173,8 @@ struct Step {
 enum Done {
     Grown(Growing),
     Published(u64),
+    /// Another one is newer, or it is wanted no more.
+    Superseded,
 }
 
 impl Step {
@@ -172,7 +185,7 @@ impl Step {
             Some(growing) => growing,
             None => {
                 let beside = path.parent().unwrap_or(&settings.place.directory);
-                let directory = settings.temporary.as_deref().unwrap_or(beside);
+                let directory = self.temporary.as_deref().unwrap_or(beside);
                 Growing::create(directory, &self.key, &self.pool)?
             }
         };
@@ -183,7 +196,13 @@ impl Step {
         }
         match self.head {
             None => Ok(Done::Grown(growing)),
-            Some(head) => growing.publish(&head, &path).map(Done::Published),
+            Some(head) => {
+                let _turn = self.cache.turn(&self.key);
+                match self.fill.is_storable() {
+                    true => growing.publish(&head, &path).map(Done::Published),
+                    false => Ok(Done::Superseded),
+                }
+            }
         }
     }
 }

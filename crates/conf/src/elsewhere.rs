@@ -40,8 +40,6 @@ const MODULES: &[(&str, &str)] = &[
     ("set_unescape_uri", "set-misc"),
     ("set_escape_uri", "set-misc"),
     ("subs_filter", "substitutions"),
-    ("proxy_cache_purge", "cache purge"),
-    ("fastcgi_cache_purge", "cache purge"),
     ("dav_ext_", "dav-ext"),
     ("auth_pam", "auth-pam"),
     ("auth_ldap", "auth-ldap"),

@@ -75,18 +75,3 @@ fn a_head_is_changed_in_place_only_if_it_is_the_same_answer_s() {
     entry.head = b"PTTH".to_vec();
     assert!(rewrite(&path, &entry, size, 4).is_err());
 }
-
-#[test]
-fn a_prefix_is_purged() {
-    let dir = Dir::new("purge");
-    let place = dir.place();
-    let (one, _) = store(&place, b"/a/1", b"x");
-    let (two, _) = store(&place, b"/a/2", b"x");
-    let (other, _) = store(&place, b"/b", b"x");
-    let mut purged = purge_prefix(&place, b"/a/").unwrap();
-    purged.sort();
-    let mut expected = vec![one, two];
-    expected.sort();
-    assert_eq!(purged, expected);
-    assert_eq!(files(&place), [Some(other)]);
-}

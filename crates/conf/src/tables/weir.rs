@@ -8,6 +8,13 @@ modules! {
         "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
         "blocked_threshold", HSL, MSEC,          ONCE, Warn;
         "proxy_cache_purge", HSL, args(1, MORE), MANY, Warn;
+        "proxy_cache_memory", HSL, SIZE, ONCE, Warn;
+        "fastcgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
+        "fastcgi_cache_memory", HSL, SIZE, ONCE, Warn;
+        "uwsgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
+        "uwsgi_cache_memory", HSL, SIZE, ONCE, Warn;
+        "scgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
+        "scgi_cache_memory", HSL, SIZE, ONCE, Warn;
         "work",           HSL,    TWO,           ONCE, Emerg;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }

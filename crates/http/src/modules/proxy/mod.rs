@@ -8,7 +8,6 @@ use crate::configure::Setup;
 use crate::modules::Module;
 use crate::modules::upstream::driver::{self, Target};
 use crate::modules::upstream::url::Url;
-use crate::modules::upstream::{Passing, lookup};
 use crate::phases::{Later, Step};
 use crate::request::Request;
 
@@ -61,7 +60,7 @@ pub fn handler(r: &mut Request) -> Later<'_> {
         let Some(pass) = &conf.pass else { return Step::Next };
         let found = match &pass.to {
             conf::To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
-            conf::To::Computed(url) => Box::pin(compute(r, &conf.passing, url)).await,
+            conf::To::Computed(url) => compute(r, url),
         };
         let (wanted, vars) = match found {
             Ok(found) => found,
@@ -76,10 +75,9 @@ pub fn handler(r: &mut Request) -> Later<'_> {
     })
 }
 
-/// Where a URL leads that is known only now.
-async fn compute(
+/// A URL that is known only now.
+fn compute(
     r: &mut Request,
-    passing: &Passing,
     url: &crate::template::Template,
 ) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
@@ -98,6 +96,5 @@ async fn compute(
     if vars.uri.first() == Some(&b'?') {
         vars.uri.insert(0, b'/');
     }
-    let target = lookup::target(r, passing, &url, port).await?;
-    Ok((target, Cow::Owned(vars)))
+    Ok((Target::Url(Box::new(url), port), Cow::Owned(vars)))
 }

@@ -15,7 +15,8 @@ use super::groups::{GroupId, Key};
 use super::passing::Passing;
 use super::protocol::{Answer, Outgoing, Protocol};
 use super::tls::Secure;
-use super::{body, cache, connect, head, relay, response, tunnel};
+use super::url::Url;
+use super::{body, cache, connect, head, lookup, relay, response, tunnel};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -25,6 +26,8 @@ pub enum Target {
     Configured(GroupId),
     /// Addresses that were found out for this request.
     Found(Arc<Group>),
+    /// Where a URL leads, and the port if it names none: looked up when the cache does not have the answer.
+    Url(Box<Url>, u16),
 }
 
 /// Passes a request on, and its answer to the client.
@@ -44,6 +47,13 @@ pub async fn serve<P: Protocol>(
     } else {
         r.contexts.upstream.cache = None;
     }
+    let target = match target {
+        Target::Url(url, port) => match Box::pin(lookup::target(r, passing, &url, port)).await {
+            Ok(target) => target,
+            Err(step) => return step,
+        },
+        known => known,
+    };
     let streams = protocol.streams(r);
     let outgoing = match protocol.request(r) {
         Ok(outgoing) => outgoing,
@@ -115,6 +125,8 @@ impl Run {
     ) -> Result<Run, Step> {
         let (group, pool, key) = match target {
             Target::Found(group) => (group, None, Vec::new()),
+            // It was looked up before.
+            Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
                 let Some(upstream) = r.site.upstreams.get(id) else {
                     r.log(Level::Alert, format_args!("no upstream configuration"));

@@ -50,7 +50,12 @@ pub struct Caching {
     pub convert_head: bool,
     /// `..._cache_background_update`
     pub background_update: bool,
+    /// `..._cache_memory`
+    pub memory: u64,
 }
+
+/// Memory for what is asked for often, where the configuration does not say.
+const MEMORY: u64 = 16 << 20;
 
 /// Which cache.
 #[derive(Debug, Clone, Default)]
@@ -86,6 +91,7 @@ impl Default for Caching {
             revalidate: false,
             convert_head: true,
             background_update: false,
+            memory: MEMORY,
         }
     }
 }
@@ -328,6 +334,12 @@ macro_rules! cache_directives {
                 convert_head,
                 Line::flag,
                 "Whether HEAD is passed as GET."
+            ),
+            value!(
+                "cache_memory",
+                memory,
+                Line::size,
+                "How much memory each worker spends on small answers that are asked for often; 0: none."
             ),
             value!(
                 "cache_background_update",

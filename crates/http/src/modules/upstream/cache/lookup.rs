@@ -114,7 +114,8 @@ fn scarce(state: &mut State) -> Looked {
 
 /// From memory, or from the file.
 async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
-    let Some(object) = state.cache.memory.get(&state.key, generation) else {
+    let object = state.memory.then(|| state.cache.memory.get(&state.key, generation)).flatten();
+    let Some(object) = object else {
         return open(r, state, Some(generation), now).await;
     };
     if !object.is_due(now, CHECK) {
@@ -167,7 +168,8 @@ async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> O
 fn remember(state: &State, opened: &Opened, generation: u32, now: u64) {
     let stored = &opened.stored;
     let body = opened.read.get(stored.body as usize..).unwrap_or_default();
-    if (body.len() as u64) < stored.length || !state.cache.memory.fits(stored.length) {
+    let fits = state.memory && state.cache.memory.fits(stored.length);
+    if (body.len() as u64) < stored.length || !fits {
         return;
     }
     let body = body.get(..stored.length as usize).unwrap_or_default();

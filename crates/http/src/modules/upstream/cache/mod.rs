@@ -89,6 +89,8 @@ pub struct State {
     fill: Option<Arc<Fill>>,
     /// What is there, too old.
     old: Option<Kept>,
+    /// What is asked for often may be in memory.
+    memory: bool,
     /// The server is asked whether what is too old still stands.
     revalidate: bool,
     /// It may be used although it cannot be updated.
@@ -194,6 +196,7 @@ fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut
     }
     let text = key_text(r, caching, protocol);
     let key = Key::of(&text);
+    cache.memory.provide(caching.memory);
     let bypass = Template::any_is_true(&caching.bypass, r);
     r.contexts.upstream.cache = Some(Box::new(State {
         cache,
@@ -205,6 +208,7 @@ fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut
         ticket: None,
         fill: None,
         old: None,
+        memory: caching.memory > 0,
         revalidate: caching.revalidate,
         stale_error: false,
         background: false,
@@ -336,7 +340,7 @@ pub fn keep(
     let now = r.worker.handle.wall().secs;
     let times = verdict.times(caching, answer.status, now);
     let kept = times.filter(|_| !refused && verdict.cacheable);
-    let kept = kept.map(|times| prepare(r, &mut state, verdict, times, answer));
+    let kept = kept.map(|times| prepare(r, passing, &mut state, verdict, times, answer));
     if kept.is_none() {
         state.give_up();
     }
@@ -346,6 +350,7 @@ pub fn keep(
 
 fn prepare(
     r: &mut Request,
+    passing: &Passing,
     state: &mut State,
     verdict: judge::Verdict,
     times: Times,
@@ -376,6 +381,7 @@ fn prepare(
     let fill = state.fill.take().unwrap_or_else(|| Fill::new(relay::IN_MEMORY));
     fill.set_head(entry.clone(), answer.length);
     state.cache.begin(state.key, fill.clone());
+    let temporary = state.cache.settings.use_temp_path.then_some(&passing.temp_path);
     let job = weir_cache::writer::Job {
         cache: state.cache.clone(),
         key: state.key,
@@ -383,6 +389,8 @@ fn prepare(
         entry,
         ticket: state.ticket.take(),
         waiter: crate::files::waiter(r),
+        temporary: temporary.map(|path| path.directory.clone()),
+        memory: state.memory,
         complain: complain(r, state),
     };
     let handle = r.worker.handle.clone();

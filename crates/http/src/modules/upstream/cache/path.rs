@@ -11,8 +11,6 @@ use weir_zone::Use;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
 
-/// Memory for what is asked for often, where the configuration does not say.
-const MEMORY: u64 = 16 << 20;
 /// Words of value of each key.
 const VALUES: usize = 5;
 /// The smallest zone: two pages.
@@ -21,7 +19,6 @@ const SMALLEST: u64 = 2 * 4096;
 struct Draft {
     settings: Settings,
     zone: Option<(String, u64)>,
-    temporary: bool,
 }
 
 /// Reads the directive.
@@ -45,12 +42,6 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     let zones = s.setup.inputs.zones;
     let zone = zones.declare(&zone, size, purpose).map_err(|text| d.error(text))?;
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
-    if draft.temporary {
-        // Those of the `..._temp_path` in force are not known here; the default's serves as well.
-        let kind = tag.strip_suffix("_cache").unwrap_or(tag);
-        let path = TempPath::default_in(s.setup, &format!("{kind}_temp"));
-        draft.settings.temporary = Some(path.directory.clone());
-    }
     s.setup.caches.push(Arc::new(Cache::new(draft.settings, zone)));
     Ok(())
 }
@@ -59,15 +50,14 @@ impl Draft {
     fn new(directory: PathBuf) -> Draft {
         let settings = Settings {
             place: Place { directory, levels: Vec::new() },
-            temporary: None,
+            use_temp_path: true,
             inactive: Duration::from_secs(600),
             max_size: None,
             min_free: 0,
             loader: Pace::default(),
             manager: Pace::default(),
-            memory: MEMORY,
         };
-        Draft { settings, zone: None, temporary: true }
+        Draft { settings, zone: None }
     }
 
     fn parameter(&mut self, d: &Directive, word: &Word) -> Result<(), Error> {
@@ -88,7 +78,7 @@ impl Draft {
                     let rest = "it must be \"on\" or \"off\"";
                     d.error_at(word, format!("invalid {text} \"{shown}\", {rest}"))
                 };
-                self.temporary = values::flag(value).ok_or_else(bad)?;
+                settings.use_temp_path = values::flag(value).ok_or_else(bad)?;
             }
             b"keys_zone" => self.zone = Some(zone(d, word, value)?),
             b"inactive" => {
@@ -100,9 +90,6 @@ impl Draft {
             }
             b"min_free" => {
                 settings.min_free = values::offset(value).ok_or_else(|| invalid("min_free"))?;
-            }
-            b"memory" => {
-                settings.memory = values::size(value).ok_or_else(|| invalid("memory"))?;
             }
             _ => {
                 let name = String::from_utf8_lossy(name).into_owned();

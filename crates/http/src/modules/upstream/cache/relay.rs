@@ -40,7 +40,7 @@ pub async fn relay<P: Protocol>(
     let place = r.contexts.upstream.cache.as_ref().map(|s| (s.cache.clone(), s.key));
     let filling = async {
         fill_from(&mut source, fill).await;
-        if let Some((cache, key)) = place.filter(|_| fill.is_whole() && fill.is_storable()) {
+        if let Some((cache, key)) = place.filter(|_| fill.is_whole()) {
             // Another one may have been quicker, but this is the newest.
             cache.begin(key, fill.clone());
         }

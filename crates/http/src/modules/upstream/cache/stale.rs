@@ -25,6 +25,7 @@ pub fn update_in_background(r: &mut Request) {
         ticket: state.ticket.take(),
         fill: None,
         old: None,
+        memory: state.memory,
         revalidate: state.revalidate,
         stale_error: false,
         background: true,

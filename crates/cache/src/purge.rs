@@ -1,0 +1,102 @@
+//! Takes answers out that somebody wants gone: stored ones, and those that are coming in.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_engine::Files;
+
+use crate::store::{key_text, walk};
+use crate::{Cache, Key};
+
+/// Which answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The one whose key has this text.
+    Key(Vec<u8>),
+    /// All whose keys' texts begin so.
+    Prefix(Vec<u8>),
+}
+
+impl Which {
+    fn takes(&self, text: &[u8]) -> bool {
+        match self {
+            Which::Key(key) => key == text,
+            Which::Prefix(prefix) => text.starts_with(prefix),
+        }
+    }
+}
+
+/// Removes answers, and says how many. One that is coming in still reaches those who wait for it, but nobody else;
+/// another process's is stored when it is whole.
+///
+/// # Errors
+///
+/// Where the directory cannot be read.
+pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Result<usize> {
+    let mut purged = cache.purge_fills(|text| which.takes(text));
+    let this = cache.clone();
+    purged.extend(files.run(move || remove(&this, &which)).await??);
+    purged.sort_unstable();
+    purged.dedup();
+    for key in &purged {
+        cache.index.forget(key);
+        cache.memory.remove(key);
+    }
+    Ok(purged.len())
+}
+
+/// Removes files. Their keys.
+fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
+    let place = &cache.settings.place;
+    if let Which::Key(text) = which {
+        let key = Key::of(text);
+        return Ok(remove_file(cache, key, &place.path(&key)).into_iter().collect());
+    }
+    let mut purged = Vec::new();
+    walk(&place.directory, &mut |named| {
+        if let Some(key) = named.key
+            && key_text(&named.path).is_some_and(|text| which.takes(&text))
+        {
+            purged.extend(remove_file(cache, key, &named.path));
+        }
+        true
+    })?;
+    Ok(purged)
+}
+
+/// Removes a file, but not between a look whether it is wanted and its getting a name.
+fn remove_file(cache: &Cache, key: Key, path: &Path) -> Option<Key> {
+    let _turn = cache.turn(&key);
+    std::fs::remove_file(path).is_ok().then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_takes_more_than_a_key() {
+        let (key, prefix) = (Which::Key(b"/a".to_vec()), Which::Prefix(b"/a".to_vec()));
+        for (text, by_key, by_prefix) in
+            [("/a", true, true), ("/ab", false, true), ("/", false, false)]
+        {
+            assert_eq!(key.takes(text.as_bytes()), by_key, "{text}");
+            assert_eq!(prefix.takes(text.as_bytes()), by_prefix, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_removed() {
+        let trial = crate::tests::Trial::new("prefix");
+        let [one, two, other] = [b"/a/1".as_slice(), b"/a/2", b"/b"].map(|text| trial.store(text));
+        let mut purged = remove(&trial.cache, &Which::Prefix(b"/a/".to_vec())).unwrap();
+        purged.sort();
+        let mut expected = vec![one, two];
+        expected.sort();
+        assert_eq!(purged, expected);
+        let place = &trial.cache.settings.place;
+        assert!(place.path(&other).exists() && !place.path(&one).exists());
+        assert_eq!(remove(&trial.cache, &Which::Key(b"/b".to_vec())).unwrap(), [other]);
+    }
+}

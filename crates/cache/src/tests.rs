@@ -1,0 +1,94 @@
+//! The cache as a whole: which of several answers of a key stays.
+
+use bytes::Bytes;
+use weir_engine::FilePool;
+use weir_zone::{Declarations, Use, Zones};
+
+use super::*;
+
+/// A cache with a directory of its own, which goes with it.
+pub(crate) struct Trial {
+    pub(crate) cache: Arc<Cache>,
+    _zones: Zones,
+}
+
+impl Trial {
+    pub(crate) fn new(name: &str) -> Trial {
+        let all = Declarations::default();
+        let purpose = Use { tag: "cache", values: index::VALUES, key: String::new() };
+        let zone = all.declare("one", 65536, purpose).unwrap();
+        let zones = all.open(&Zones::default()).unwrap();
+        let name = format!("weir-cache-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let settings = Settings {
+            place: Place { directory, levels: Vec::new() },
+            use_temp_path: false,
+            inactive: Duration::from_secs(600),
+            max_size: None,
+            min_free: 0,
+            loader: Pace::default(),
+            manager: Pace::default(),
+        };
+        Trial { cache: Arc::new(Cache::new(settings, zone)), _zones: zones }
+    }
+
+    /// Puts a file there.
+    pub(crate) fn store(&self, text: &[u8]) -> Key {
+        let place = &self.cache.settings.place;
+        let (key, entry) = (Key::of(text), entry(text));
+        let pool = FilePool::new(1, 1);
+        let growing = store::Growing::create(&place.directory, &key, &pool).unwrap();
+        growing.publish(&entry.encode(0), &place.path(&key)).unwrap();
+        key
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.cache.settings.place.directory);
+    }
+}
+
+fn entry(text: &[u8]) -> Arc<Entry> {
+    Arc::new(Entry { status: 200, key: text.to_vec(), ..Entry::default() })
+}
+
+fn fill(text: &[u8]) -> Arc<Fill> {
+    let fill = Fill::new(1000);
+    fill.set_head(entry(text), None);
+    fill.push(Bytes::from_static(b"body"));
+    fill
+}
+
+#[test]
+fn of_two_whole_answers_the_later_one_stays() {
+    let trial = Trial::new("two");
+    let (cache, key) = (&trial.cache, Key::of(b"a"));
+    let (slow, quick) = (fill(b"a"), fill(b"a"));
+    cache.begin(key, slow.clone());
+    cache.begin(key, quick.clone());
+    quick.finish(End::Whole);
+    cache.begin(key, quick.clone());
+    assert!(slow.is_storable() && quick.is_storable());
+    slow.finish(End::Whole);
+    cache.begin(key, slow.clone());
+    assert!(slow.is_storable() && !quick.is_storable());
+    assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
+    // It does not come back.
+    cache.begin(key, quick);
+    assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
+}
+
+#[test]
+fn what_comes_in_is_purged_too() {
+    let trial = Trial::new("coming");
+    let cache = &trial.cache;
+    let (one, other) = (fill(b"/a/1"), fill(b"/b"));
+    cache.begin(Key::of(b"/a/1"), one.clone());
+    cache.begin(Key::of(b"/b"), other.clone());
+    assert_eq!(cache.purge_fills(|text| text.starts_with(b"/a")), [Key::of(b"/a/1")]);
+    assert!(!one.is_storable() && other.is_storable());
+    assert!(cache.fill(&Key::of(b"/a/1")).is_none());
+    assert!(one.reader().is_some());
+}
