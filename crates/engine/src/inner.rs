@@ -19,7 +19,7 @@ use crate::park::Parked;
 use crate::remote::{Mailbox, Post};
 use crate::run::Options;
 use crate::slots::{Key, Slots};
-use crate::source::{Ready, Registered, Source};
+use crate::source::{Fd, Ready, Registered, Source};
 use crate::timers::Wheel;
 use crate::waiter::{Waiter, Waiters};
 use crate::{Arm, Files, Handle, Wake};
@@ -94,10 +94,10 @@ impl Inner {
     pub(crate) fn register(
         &self,
         h: &Handle,
-        fd: std::os::fd::OwnedFd,
+        fd: impl Into<Fd>,
         ready: Ready,
     ) -> io::Result<Registered> {
-        let mut made = None;
+        let (fd, mut made) = (fd.into(), None);
         self.sources.borrow_mut().insert_with(|key| {
             let source = Rc::new(Source::new(fd, Token::new(Kind::Stream, key), ready));
             made = Some(Rc::clone(&source));

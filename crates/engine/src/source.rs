@@ -1,8 +1,9 @@
 //! The loop's side of a socket: its descriptor, what is known ready, who waits for it.
 
 use std::cell::Cell;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -65,8 +66,46 @@ pub(crate) enum Rest {
     Over(Wake),
 }
 
+/// A socket's descriptor.
+pub(crate) enum Fd {
+    /// This loop's alone.
+    Own(OwnedFd),
+    /// Another loop of the process may take the socket over: see [`crate::Stream::shared`].
+    Shared(Arc<OwnedFd>),
+}
+
+impl AsFd for Fd {
+    #[inline]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Fd::Own(fd) => fd.as_fd(),
+            Fd::Shared(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl From<OwnedFd> for Fd {
+    fn from(fd: OwnedFd) -> Fd {
+        Fd::Own(fd)
+    }
+}
+
+impl Fd {
+    /// The socket lives on when this one is dropped.
+    fn has_others(&self) -> bool {
+        matches!(self, Fd::Shared(fd) if Arc::strong_count(fd) > 1)
+    }
+
+    fn into_inner(self) -> Option<OwnedFd> {
+        match self {
+            Fd::Own(fd) => Some(fd),
+            Fd::Shared(fd) => Arc::into_inner(fd),
+        }
+    }
+}
+
 pub(crate) struct Source {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Fd,
     pub(crate) token: Token,
     pub(crate) ready: Cell<Ready>,
     pub(crate) parked: Cell<bool>,
@@ -90,7 +129,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn new(fd: OwnedFd, token: Token, ready: Ready) -> Self {
+    pub(crate) fn new(fd: Fd, token: Token, ready: Ready) -> Self {
         Source {
             fd,
             token,
@@ -150,7 +189,7 @@ impl Registered {
         let source = Rc::clone(&self.source);
         self.h.0.backend.borrow_mut().detach(&source);
         drop(self);
-        Rc::into_inner(source).map(|source| source.fd)
+        Rc::into_inner(source).and_then(|source| source.fd.into_inner())
     }
 
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {
@@ -213,7 +252,12 @@ impl Drop for Registered {
         for place in [&source.reader, &source.writer, &source.closer] {
             inner.waiters.forget(place.replace(Waiter::NOBODY));
         }
-        inner.backend.borrow_mut().remove(source);
+        let mut backend = inner.backend.borrow_mut();
+        match source.fd.has_others() {
+            true => backend.detach(source),
+            false => backend.remove(source),
+        }
+        drop(backend);
         let removed = inner.sources.borrow_mut().remove(source.token.key());
         drop(removed);
     }

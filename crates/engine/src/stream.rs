@@ -2,12 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketAddrAny, sockopt};
 
 use crate::Handle;
-use crate::source::{Ready, Registered};
+use crate::source::{Fd, Ready, Registered};
 
 /// A connected, non-blocking stream socket of a loop; dropped, it leaves the loop and closes.
 ///
@@ -19,6 +20,12 @@ impl Handle {
     /// is readable.
     pub fn stream(&self, fd: OwnedFd) -> io::Result<Stream> {
         Ok(Stream(self.0.register(self, fd, Ready::WRITE)?))
+    }
+
+    /// The same for a socket that may still be in another loop of the process, which must forget it: see
+    /// [`Stream::shared`].
+    pub fn stream_shared(&self, fd: Arc<OwnedFd>) -> io::Result<Stream> {
+        Ok(Stream(self.0.register(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 }
 
@@ -37,6 +44,16 @@ impl Stream {
     /// The loop that the stream is in.
     pub fn handle(&self) -> &Handle {
         &self.0.h
+    }
+
+    /// The descriptor, where the stream was made to be shared ([`crate::ConnectOptions::shared`]): another loop
+    /// may take the socket over at once, and this one drops its stream when it hears of it. Until then both are
+    /// told what comes, and only the new one may read it.
+    pub fn shared(&self) -> Option<Arc<OwnedFd>> {
+        match &self.0.source.fd {
+            Fd::Own(_) => None,
+            Fd::Shared(fd) => Some(Arc::clone(fd)),
+        }
     }
 
     /// Takes the socket out of the loop, for another loop: see [`Handle::stream`].

@@ -1,7 +1,7 @@
 //! `poll(2)`: every descriptor is handed over at each wait, asked for what somebody waits for.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Poll {
         for source in self.table.sources.iter().flatten() {
             let interest = interest(source);
             if let Some(interest) = interest {
-                self.set.push(source.fd.as_raw_fd(), interest);
+                self.set.push(source.fd.as_fd().as_raw_fd(), interest);
                 self.tokens.push(source.token);
             }
         }

@@ -1,12 +1,13 @@
 //! Connecting to a peer.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-use crate::source::Ready;
+use crate::source::{Fd, Ready};
 use crate::{Handle, Stream};
 
 /// How to connect.
@@ -20,8 +21,12 @@ pub struct ConnectOptions {
     pub freebind: bool,
     /// The kernel's receive buffer, in bytes.
     pub rcvbuf: Option<usize>,
+    /// The kernel's send buffer, in bytes.
+    pub sndbuf: Option<usize>,
     /// Keep-alive probes; nginx: `proxy_socket_keepalive`.
     pub keepalive: bool,
+    /// Another loop of the process may take the socket over: see [`Stream::shared`].
+    pub shared: bool,
 }
 
 impl Handle {
@@ -48,6 +53,9 @@ impl Handle {
         if let Some(bytes) = how.rcvbuf {
             sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
         }
+        if let Some(bytes) = how.sndbuf {
+            sockopt::set_socket_send_buffer_size(&fd, bytes)?;
+        }
         if how.keepalive {
             sockopt::set_socket_keepalive(&fd, true)?;
         }
@@ -65,6 +73,7 @@ impl Handle {
             Err(e) => return Err(e.into()),
         };
         let ready = if connected { Ready::WRITE } else { Ready::NONE };
+        let fd = if how.shared { Fd::Shared(Arc::new(fd)) } else { Fd::Own(fd) };
         Ok((Stream(self.0.register(self, fd, ready)?), connected))
     }
 }
