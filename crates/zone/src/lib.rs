@@ -3,18 +3,21 @@
 //!
 //! A configuration [declares](Declarations::declare) what it wants; the master [opens](Declarations::open) the
 //! zones before it forks, taking over those of the configuration before. A zone holds one `table`: keys of
-//! any length, a few words of value each, in the order of their last use. Who works on it [locks](Zone::lock)
-//! it. A holder that is killed leaves the lock to the next one, who first undoes what was half done.
+//! any length, a few words of value each, in the order of their last use; or [rows](Zone::rows): a few wide
+//! records. Who works on it [locks](Zone::lock) it. A holder that is killed leaves the lock to the next one, who first undoes what was half done.
 
 mod declare;
 mod journal;
 mod lock;
 mod owner;
+mod rows;
 mod table;
 
 pub use declare::{Declarations, Use, ZoneRef, Zones};
+pub use rows::{Claimed, Row, Rows, capacity};
 pub use table::{Entry, Locked, RecordName};
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_sys::shared::SharedWords;
@@ -31,6 +34,8 @@ pub struct Zone {
     shape: table::Shape,
     words: SharedWords,
     made: Instant,
+    /// The process that has used its rows, as this process remembers it: a fork has not yet.
+    entered: AtomicU64,
 }
 
 impl Zone {
@@ -44,7 +49,15 @@ impl Zone {
         let shape = table::Shape::new(words, purpose.values);
         let shape = shape.ok_or(std::io::ErrorKind::InvalidInput)?;
         let words = SharedWords::new(words)?;
-        Ok(Zone { name: name.to_owned(), size, purpose, shape, words, made: Instant::now() })
+        Ok(Zone {
+            name: name.to_owned(),
+            size,
+            purpose,
+            shape,
+            words,
+            made: Instant::now(),
+            entered: AtomicU64::new(0),
+        })
     }
 
     /// Its name in the configuration.
@@ -55,6 +68,22 @@ impl Zone {
     /// An instant in milliseconds, the same for all who share the zone. It begins with a day.
     pub fn msec(&self, at: Instant) -> u64 {
         (at.saturating_duration_since(self.made) + BEGIN).as_millis() as u64
+    }
+
+    /// The instant of [`Zone::msec`].
+    pub fn instant(&self, msec: u64) -> Instant {
+        self.made + Duration::from_millis(msec).saturating_sub(BEGIN)
+    }
+
+    /// The zone as rows of `values` words each, for this thread alone until the guard is dropped. A zone is used
+    /// as rows or as a table, never as both: its [`Use::tag`] says which.
+    pub fn rows(&self, values: usize) -> Rows<'_> {
+        let mut rows = Rows::new(&self.words, values);
+        let this = owner::this();
+        if self.entered.swap(this, Ordering::Relaxed) != this {
+            rows.enter();
+        }
+        rows
     }
 
     /// The table, for this thread alone until the guard is dropped. Waits where another has it.

@@ -1,0 +1,276 @@
+//! Rows of words: a zone's other shape, for records that are few, wide, and always at hand.
+//!
+//! A row is found by a name of 128 bits, then stays where it is, so that its user may remember its place. When all
+//! are taken, the one that nobody holds and that was used least recently goes to the next name; who remembers a
+//! place asks whether it is still theirs ([`Rows::is`]).
+//!
+//! A row's values are independent words: a writer that is killed leaves some new and some old, and its reader
+//! must bear that. What it *held* of a row is another matter: each process has its own count, and those of one
+//! that ended are taken back.
+//!
+//! ```text
+//! lock | rows in use | owners...    rows: name (2) | last use | held by all | held by each owner... | values...
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::{lock, owner};
+
+/// Processes whose holdings are told apart; those beyond share the last count, which nobody takes back.
+const OWNERS: usize = 32;
+const LOCK: usize = 0;
+const USED: usize = 1;
+const OWNER: usize = 2;
+const FIRST: usize = 40;
+
+const NAME: usize = 0;
+const LAST_USE: usize = 2;
+const HELD: usize = 3;
+const SHARE: usize = 4;
+const VALUES: usize = SHARE + OWNERS;
+
+/// A zone's rows, held by this thread until dropped.
+#[derive(Debug)]
+pub struct Rows<'z> {
+    words: &'z [AtomicU64],
+    values: usize,
+}
+
+/// The place of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row(usize);
+
+/// How a row was come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claimed {
+    /// Another process, or another configuration, has used it under this name.
+    Known(Row),
+    /// It is new: all its values are 0.
+    New(Row),
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        if let Some(lock) = self.words.get(LOCK) {
+            lock::release(lock);
+        }
+    }
+}
+
+/// How many rows fit in a zone of this many bytes.
+pub fn capacity(bytes: u64, values: usize) -> usize {
+    let words = usize::try_from(bytes / 8).unwrap_or(usize::MAX);
+    words.saturating_sub(FIRST) / (VALUES + values)
+}
+
+impl<'z> Rows<'z> {
+    pub(crate) fn new(words: &'z [AtomicU64], values: usize) -> Rows<'z> {
+        if let Some(lock) = words.get(LOCK) {
+            // Words are whole in any case: there is nothing to undo after one that was killed.
+            lock::acquire(lock);
+        }
+        Rows { words, values }
+    }
+
+    /// The row of a name; `now` only orders the last uses. `None`: all rows are in use.
+    pub fn claim(&mut self, name: u128, now: u64) -> Option<Claimed> {
+        let used = self.get(USED) as usize;
+        let known = (0..used).map(|i| self.row(i)).find(|row| self.is(*row, name));
+        if let Some(row) = known {
+            self.set(row.0 + LAST_USE, now);
+            return Some(Claimed::Known(row));
+        }
+        let row = match used < self.words.len().saturating_sub(FIRST) / self.width() {
+            true => {
+                self.set(USED, used as u64 + 1);
+                self.row(used)
+            }
+            false => self.idlest(used)?,
+        };
+        self.set(row.0 + NAME, name as u64);
+        self.set(row.0 + NAME + 1, (name >> 64) as u64);
+        for at in row.0 + LAST_USE..row.0 + self.width() {
+            self.set(at, 0);
+        }
+        self.set(row.0 + LAST_USE, now);
+        Some(Claimed::New(row))
+    }
+
+    /// Whether a row still bears this name.
+    pub fn is(&self, row: Row, name: u128) -> bool {
+        self.get(row.0 + NAME) == name as u64 && self.get(row.0 + NAME + 1) == (name >> 64) as u64
+    }
+
+    /// The row was used.
+    pub fn touch(&mut self, row: Row, now: u64) {
+        self.set(row.0 + LAST_USE, now);
+    }
+
+    /// A value.
+    pub fn value(&self, row: Row, i: usize) -> u64 {
+        debug_assert!(i < self.values);
+        self.get(row.0 + VALUES + i)
+    }
+
+    /// Changes a value.
+    pub fn set_value(&mut self, row: Row, i: usize, value: u64) {
+        debug_assert!(i < self.values);
+        let at = row.0 + VALUES + i;
+        // A line of the cache that stays as it is stays with all processors.
+        if self.get(at) != value {
+            self.set(at, value);
+        }
+    }
+
+    /// How much of a row all processes hold.
+    pub fn held(&self, row: Row) -> u64 {
+        self.get(row.0 + HELD)
+    }
+
+    /// This process holds one more of a row.
+    pub fn hold(&mut self, row: Row) {
+        let share = row.0 + SHARE + self.owner();
+        self.set(share, self.get(share) + 1);
+        self.set(row.0 + HELD, self.held(row) + 1);
+    }
+
+    /// This process gives one back.
+    pub fn release(&mut self, row: Row) {
+        let share = row.0 + SHARE + self.owner();
+        if self.get(share) > 0 {
+            self.set(share, self.get(share) - 1);
+            self.set(row.0 + HELD, self.held(row).saturating_sub(1));
+        }
+    }
+
+    /// This process begins to use the rows: takes back what the dead have held.
+    pub(crate) fn enter(&mut self) {
+        self.owner();
+    }
+
+    /// This process's place among the owners. A newcomer takes back what the dead have held.
+    fn owner(&mut self) -> usize {
+        let this = owner::this();
+        if let Some(at) = (0..OWNERS).find(|at| self.get(OWNER + at) == this) {
+            return at;
+        }
+        for at in 0..OWNERS {
+            let known = self.get(OWNER + at);
+            if known != 0 && !owner::is_alive(known) {
+                self.bury(at);
+            }
+        }
+        let free = (0..OWNERS - 1).find(|at| self.get(OWNER + at) == 0);
+        if let Some(at) = free {
+            self.set(OWNER + at, this);
+        }
+        free.unwrap_or(OWNERS - 1)
+    }
+
+    fn bury(&mut self, owner: usize) {
+        for i in 0..self.get(USED) as usize {
+            let row = self.row(i);
+            let share = row.0 + SHARE + owner;
+            self.set(row.0 + HELD, self.held(row).saturating_sub(self.get(share)));
+            self.set(share, 0);
+        }
+        self.set(OWNER + owner, 0);
+    }
+
+    fn idlest(&self, used: usize) -> Option<Row> {
+        let free = (0..used).map(|i| self.row(i)).filter(|row| self.held(*row) == 0);
+        free.min_by_key(|row| self.get(row.0 + LAST_USE))
+    }
+
+    fn row(&self, i: usize) -> Row {
+        Row(FIRST + i * self.width())
+    }
+
+    fn width(&self) -> usize {
+        VALUES + self.values
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        self.words.get(at).map_or(0, |word| word.load(Relaxed))
+    }
+
+    fn set(&mut self, at: usize, value: u64) {
+        if let Some(word) = self.words.get(at) {
+            word.store(value, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(n: usize) -> Vec<AtomicU64> {
+        (0..n).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    /// Room for three rows of two values.
+    fn three() -> Vec<AtomicU64> {
+        let words = words(FIRST + 3 * (VALUES + 2) + 5);
+        assert_eq!(capacity(words.len() as u64 * 8, 2), 3);
+        words
+    }
+
+    fn new(rows: &mut Rows<'_>, name: u128, now: u64) -> Row {
+        match rows.claim(name, now) {
+            Some(Claimed::New(row)) => row,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_row_is_found_again_by_its_name() {
+        let words = three();
+        let row = {
+            let mut rows = Rows::new(&words, 2);
+            let row = new(&mut rows, 1 << 90, 1);
+            rows.set_value(row, 1, 7);
+            row
+        };
+        let mut rows = Rows::new(&words, 2);
+        assert_eq!(rows.claim(1 << 90, 2), Some(Claimed::Known(row)));
+        assert_eq!(rows.value(row, 1), 7);
+        assert!(!rows.is(row, 1));
+    }
+
+    #[test]
+    fn the_idlest_row_that_nobody_holds_makes_room() {
+        let words = three();
+        let mut rows = Rows::new(&words, 2);
+        let [a, b, c] = [1, 2, 3].map(|name| new(&mut rows, name, name as u64));
+        rows.hold(a);
+        rows.touch(b, 9);
+        rows.set_value(c, 0, 5);
+        let d = new(&mut rows, 4, 10);
+        assert_eq!((d, rows.value(d, 0)), (c, 0));
+        assert!(!rows.is(c, 3) && rows.is(a, 1) && rows.is(b, 2));
+        for row in [b, d] {
+            rows.hold(row);
+        }
+        assert_eq!(rows.claim(5, 11), None);
+        rows.release(b);
+        assert_eq!(rows.claim(5, 11), Some(Claimed::New(b)));
+    }
+
+    #[test]
+    fn what_the_dead_held_is_taken_back() {
+        let words = three();
+        let mut rows = Rows::new(&words, 2);
+        let row = new(&mut rows, 1, 1);
+        // A pid above the kernel's limit cannot live.
+        let dead = u64::from(u32::MAX >> 1) << 32 | 7;
+        rows.set(OWNER, dead);
+        rows.set(row.0 + SHARE, 3);
+        rows.set(row.0 + HELD, 3);
+        rows.hold(row);
+        assert_eq!(rows.held(row), 1);
+        rows.release(row);
+        rows.release(row);
+        assert_eq!(rows.held(row), 0);
+    }
+}
