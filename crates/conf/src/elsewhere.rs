@@ -15,7 +15,6 @@ const REMOVED: &[(&str, &str)] = &[
 /// Prefixes of the directives of modules that are built separately.
 const MODULES: &[(&str, &str)] = &[
     ("auth_jwt", "NGINX Plus"),
-    ("health_check", "NGINX Plus"),
     ("status_zone", "NGINX Plus"),
     ("zone_sync", "NGINX Plus"),
     ("keyval", "NGINX Plus"),

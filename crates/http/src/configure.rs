@@ -9,7 +9,7 @@ use weir_log::{Log, OpenLogs};
 use crate::listen::ListenLine;
 use crate::location::{Kind, Location, LocationId, Place};
 use crate::modules::core::{Root, ServerConf};
-use crate::modules::upstream::{Block, Drafts};
+use crate::modules::upstream::{Block, Drafts, Match};
 use crate::modules::{LocationConf, MODULES};
 use crate::scope::Scope;
 use crate::site::{Parts, Server, Site};
@@ -55,6 +55,8 @@ pub struct Setup<'a> {
     pub upstreams: Drafts,
     /// The `upstream { }` that is being read.
     pub upstream: Option<Block>,
+    /// `match` blocks.
+    pub matches: Vec<Arc<Match>>,
     /// Certificates and keys, each read once.
     pub pem_files: crate::modules::ssl::Files,
     /// Responses that are fetched to be sent along with certificates.
@@ -81,6 +83,7 @@ impl<'a> Setup<'a> {
             locations: Vec::new(),
             upstreams: Drafts::default(),
             upstream: None,
+            matches: Vec::new(),
             pem_files: Default::default(),
             staplings: Vec::new(),
             caches: Vec::new(),
@@ -169,7 +172,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         servers: setup.servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
         variables: setup.variables,
-        upstreams: setup.upstreams.finish(&main.core)?,
+        upstreams: setup.upstreams.finish(&main.core, inputs.zones, &mut warnings)?,
         main,
         staplings: setup.staplings,
         caches: setup.caches,

@@ -123,7 +123,7 @@ impl Request {
 
     /// Decides how the body's end is told: by length, in chunks, or by closing.
     fn frame(&mut self) {
-        if self.worker.retiring() {
+        if self.worker.retiring() || self.method == Method::Connect {
             self.keepalive = false;
         }
         let response = &mut self.response;
@@ -139,8 +139,9 @@ impl Request {
             response.last_modified = None;
         }
         let unknown = response.content_length.is_none() || response.expects_trailers;
-        // Frames of HTTP/2 tell where a body ends.
-        if unknown && self.h2.is_none() && !bodiless && self.method != Method::Head {
+        // Nothing but a tunnel follows; frames of HTTP/2 tell themselves where a body ends.
+        let framed = self.h2.is_some() || self.method == Method::Connect && response.status < 300;
+        if unknown && !framed && !bodiless && self.method != Method::Head {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {
                 response.content_length = None;
                 response.chunked = true;

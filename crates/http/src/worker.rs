@@ -134,7 +134,7 @@ impl Worker {
             metrics,
             registry,
             logs: Writers::new(site),
-            upstreams: Pools::default(),
+            upstreams: Pools::new(&site.upstreams),
             resolvers: Resolvers::default(),
             lua: OnceCell::new(),
             connections: Cell::new(0),
@@ -157,6 +157,7 @@ impl Worker {
             crate::modules::ssl::ocsp::staple::start(&worker);
             if identity.worker == 0 {
                 crate::modules::upstream::cache::start(&worker);
+                crate::modules::upstream::start_checks(&worker);
             }
         }
         worker.handle.keep_time(Keeper::new(&worker));

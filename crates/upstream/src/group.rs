@@ -1,10 +1,17 @@
-//! A group of peers that serve the same requests (`upstream { }`), shared by the loops of a process.
+//! A group of peers that serve the same requests (`upstream { }`), shared by the loops of a process, and with a
+//! zone by all workers.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use weir_zone::ZoneRef;
+
 use crate::Peer;
 use crate::balance::Balance;
+use crate::board::{Board, Place, Places};
+use crate::health::{Health, Thresholds};
+use crate::queue::Queue;
+use crate::seat::Seat;
 use crate::seats::{Seats, Tried};
 
 /// Peers, the backups that step in for them, and how one is chosen.
@@ -12,14 +19,25 @@ use crate::seats::{Seats, Tried};
 pub struct Group {
     /// Its name in the configuration, or the host that it stands for.
     pub name: String,
+    /// Requests that wait for a peer.
+    pub queue: Queue,
+    zone: Option<ZoneRef>,
+    /// The method wants to know when a head has come.
+    hears_heads: bool,
     tables: Mutex<Tables>,
 }
 
 #[derive(Debug)]
 struct Tables {
-    usual: Seats,
-    backup: Seats,
+    usual: Tier,
+    backup: Tier,
     balance: Box<dyn Balance>,
+}
+
+#[derive(Debug)]
+struct Tier {
+    seats: Seats,
+    places: Places,
 }
 
 /// What a request remembers of its choices.
@@ -27,6 +45,8 @@ struct Tables {
 pub struct Choice {
     /// What the method hashes: the client's address or a key of the configuration.
     pub key: Vec<u8>,
+    /// The [name](Peer::sid) of the peer that it is bound to; empty: to none.
+    pub bound: Vec<u8>,
     /// Seats that were tried.
     pub tried: Tried,
     /// Where a hash has come to.
@@ -46,6 +66,10 @@ pub struct Picked {
     at: usize,
     backup: bool,
     generation: u64,
+    place: Option<Place>,
+    /// The method counts it among the requests in flight.
+    counted: bool,
+    since: Instant,
 }
 
 /// How it went with a peer.
@@ -71,6 +95,7 @@ impl Choice {
     }
 }
 
+/// Making one.
 impl Group {
     /// A group of the given peers; `seed` starts what is random.
     pub fn new(
@@ -80,83 +105,204 @@ impl Group {
         seed: u64,
     ) -> Group {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
-        let (usual, backup) = (Seats::new(usual, seed), Seats::new(backup, seed));
-        Group { name: name.into(), tables: Mutex::new(Tables { usual, backup, balance }) }
+        let tier = |peers| Tier { seats: Seats::new(peers, seed), places: Places::default() };
+        Group {
+            name: name.into(),
+            queue: Queue::default(),
+            zone: None,
+            hears_heads: balance.hears_heads(),
+            tables: Mutex::new(Tables { usual: tier(usual), backup: tier(backup), balance }),
+        }
     }
 
-    /// Takes a new list of peers: names were resolved again.
-    pub fn replace(&self, peers: Vec<Arc<Peer>>) {
-        let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
+    /// Its peers' state stands in a zone, once that is open.
+    #[must_use]
+    pub fn shared_in(mut self, zone: Option<ZoneRef>) -> Group {
+        self.zone = zone;
+        self
+    }
+
+    /// Requests may be bound to a peer: see [`Choice::bound`].
+    #[must_use]
+    pub fn binding(self) -> Group {
         let mut tables = self.lock();
-        tables.usual.replace(usual);
-        tables.backup.replace(backup);
+        tables.usual.seats.bind();
+        tables.backup.seats.bind();
+        drop(tables);
+        self
     }
+}
 
+/// Choosing.
+impl Group {
     /// How many peers a request may try.
     pub fn tries(&self) -> u32 {
         let tables = self.lock();
-        tables.usual.tries() + tables.backup.tries()
+        tables.usual.seats.tries() + tables.backup.seats.tries()
     }
 
     /// Nobody is in it.
     pub fn is_empty(&self) -> bool {
         let tables = self.lock();
-        tables.usual.list.is_empty() && tables.backup.list.is_empty()
+        tables.usual.seats.list.is_empty() && tables.backup.seats.list.is_empty()
     }
 
     /// Chooses a peer that this request has not tried. `None`: nobody is available.
     pub fn pick(&self, choice: &mut Choice, now: Instant) -> Option<Picked> {
         let mut tables = self.lock();
-        let generation = tables.usual.generation;
+        let generation = tables.usual.seats.generation;
         if choice.generation != generation {
             // Names were resolved again: indices mean other peers now.
             choice.tried.clear();
             choice.generation = generation;
         }
-        let single = tables.is_single();
-        if !choice.backup {
-            let Tables { usual, balance, .. } = &mut *tables;
-            let at = match single {
-                true => lonely(usual),
-                false => balance.pick(usual, choice, now),
-            };
-            if let Some(at) = at {
-                return tables.usual.sit(at, false, choice, single, now);
-            }
-            if tables.backup.list.is_empty() {
-                return None;
-            }
-            choice.backup = true;
-            choice.tried.clear();
+        let mut board = self.board();
+        tables.read(&mut board, &self.name, now);
+        let chosen = tables.choose(choice, now);
+        let picked = chosen.and_then(|(at, backup)| tables.sit(at, backup, choice, now));
+        tables.write(&mut board, picked.as_ref(), now);
+        picked
+    }
+
+    /// The head of the answer has come.
+    pub fn answered(&self, picked: &mut Picked, header: Duration, now: Instant) {
+        if !self.hears_heads {
+            return;
         }
-        let at = tables.backup.smooth(&choice.tried, now, |_| true)?;
-        tables.backup.sit(at, true, choice, false, now)
+        self.with_seat(picked, Done(false), now, |seat, _| {
+            seat.timed(Some(header), None);
+            seat.inflight.end(header, now);
+        });
+        picked.counted = false;
     }
 
     /// The request is done with a peer. True if a failure made it unavailable.
     pub fn ended(&self, picked: &Picked, how: Ended, now: Instant) -> bool {
+        let failed = self.with_seat(picked, Done(true), now, |seat, single| {
+            seat.conns = seat.conns.saturating_sub(1);
+            if picked.counted {
+                seat.inflight.end(now.saturating_duration_since(picked.since), now);
+            }
+            if single {
+                seat.fails = 0;
+            }
+            match how {
+                Ended::Failed if !single => return seat.failed(now),
+                Ended::Failed | Ended::Next => {}
+                Ended::Well { header, response } => {
+                    seat.served(now);
+                    seat.timed(header.filter(|_| !self.hears_heads), response);
+                }
+            }
+            false
+        });
+        self.queue.call();
+        failed.unwrap_or(false)
+    }
+
+    /// Changes the seat of a peer that was chosen, if it still has one.
+    fn with_seat<T>(
+        &self,
+        picked: &Picked,
+        Done(done): Done,
+        now: Instant,
+        change: impl FnOnce(&mut Seat, bool) -> T,
+    ) -> Option<T> {
         let mut tables = self.lock();
         let single = tables.is_single();
-        let seats = if picked.backup { &mut tables.backup } else { &mut tables.usual };
-        let same = seats.generation == picked.generation;
-        let at = match same {
+        let tier = if picked.backup { &mut tables.backup } else { &mut tables.usual };
+        let at = match tier.seats.generation == picked.generation {
             true => Some(picked.at),
-            false => seats.list.iter().position(|s| *s.peer == *picked.peer),
+            false => tier.seats.list.iter().position(|s| *s.peer == *picked.peer),
         };
-        let Some(seat) = at.and_then(|at| seats.list.get_mut(at)) else { return false };
-        seat.conns = seat.conns.saturating_sub(1);
-        if single {
-            seat.fails = 0;
+        let mut board = self.board();
+        let changed = at.and_then(|at| {
+            tier.read(&mut board, &self.name, Some(at), now);
+            let changed = change(tier.seats.list.get_mut(at)?, single);
+            tier.write(&mut board, Some(at));
+            Some(changed)
+        });
+        if let (true, Some(board), Some(place)) = (done, &mut board, picked.place) {
+            board.release(place);
         }
-        match how {
-            Ended::Failed if !single => return seat.failed(now),
-            Ended::Failed | Ended::Next => {}
-            Ended::Well { header, response } => {
-                seat.served();
-                seat.timed(header, response);
-            }
+        changed
+    }
+}
+
+/// The connection is given back.
+struct Done(bool);
+
+/// Peers that come and go, and their health.
+impl Group {
+    /// Takes a new list of peers: names were resolved again.
+    pub fn replace(&self, peers: Vec<Arc<Peer>>) {
+        let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
+        let mut tables = self.lock();
+        tables.usual.seats.replace(usual);
+        tables.backup.seats.replace(backup);
+        drop(tables);
+        self.queue.call();
+    }
+
+    /// All peers that are not down, with what is known of their health.
+    pub fn peers(&self, now: Instant) -> Vec<(Arc<Peer>, Health)> {
+        let mut tables = self.lock();
+        tables.read(&mut self.board(), &self.name, now);
+        let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
+        let up = all.filter(|s| !s.peer.options.down);
+        up.map(|s| (s.peer.clone(), s.health.health)).collect()
+    }
+
+    /// A peer was checked. Its new state, if it changed.
+    pub fn checked(
+        &self,
+        peer: &Peer,
+        passed: bool,
+        by: Thresholds,
+        now: Instant,
+    ) -> Option<Health> {
+        let changed = {
+            let mut tables = self.lock();
+            let mut board = self.board();
+            let tier = if peer.options.backup { &mut tables.backup } else { &mut tables.usual };
+            let at = tier.seats.list.iter().position(|s| *s.peer == *peer)?;
+            tier.read(&mut board, &self.name, Some(at), now);
+            let seat = tier.seats.list.get_mut(at)?;
+            let changed = seat.checked(passed, by, now).then_some(seat.health.health);
+            tier.write(&mut board, Some(at));
+            changed
+        };
+        self.queue.call();
+        changed
+    }
+
+    /// Forgets what checks have found: peers must pass one before they are used again.
+    pub fn check_anew(&self, now: Instant) {
+        self.guard();
+        let mut tables = self.lock();
+        let mut board = self.board();
+        tables.read(&mut board, &self.name, now);
+        let Tables { usual, backup, .. } = &mut *tables;
+        for tier in [usual, backup] {
+            tier.seats.list.iter_mut().for_each(Seat::guard);
         }
-        false
+        tables.write(&mut board, None, now);
+    }
+
+    /// Peers must pass a check before they are used, as far as no zone knows better.
+    pub fn guard(&self) {
+        let mut tables = self.lock();
+        tables.usual.seats.guard();
+        tables.backup.seats.guard();
+    }
+
+    /// Its peers' state stands in a zone.
+    pub fn is_shared(&self) -> bool {
+        self.zone.is_some()
+    }
+
+    fn board(&self) -> Option<Board<'_>> {
+        self.zone.as_ref().and_then(ZoneRef::get).map(Board::new)
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -168,29 +314,103 @@ impl Group {
 impl Tables {
     /// A sole peer is never unavailable: there is no other to spare it for.
     fn is_single(&self) -> bool {
-        self.usual.list.len() == 1 && self.backup.list.is_empty()
+        self.usual.seats.list.len() == 1 && self.backup.seats.list.is_empty()
     }
-}
 
-fn lonely(seats: &Seats) -> Option<usize> {
-    seats.list.first().filter(|s| !s.peer.options.down && !s.is_full()).map(|_| 0)
-}
+    /// The index of a seat, and whether it is a backup's.
+    fn choose(&mut self, choice: &mut Choice, now: Instant) -> Option<(usize, bool)> {
+        let single = self.is_single();
+        let Tables { usual, backup, balance } = self;
+        if !choice.backup {
+            let at = match usual.bound(choice, now) {
+                Some(at) => {
+                    balance.out_of_turn(&mut usual.seats, at, choice, now);
+                    Some(at)
+                }
+                None if single => lonely(&usual.seats),
+                None => balance.pick(&mut usual.seats, choice, now),
+            };
+            if let Some(at) = at {
+                return Some((at, false));
+            }
+            if backup.seats.list.is_empty() {
+                return None;
+            }
+            choice.backup = true;
+            choice.tried.clear();
+        }
+        let at = match backup.bound(choice, now) {
+            Some(at) => at,
+            None => backup.seats.smooth(&choice.tried, now, |_| true)?,
+        };
+        Some((at, true))
+    }
 
-impl Seats {
     fn sit(
         &mut self,
         at: usize,
         backup: bool,
         choice: &mut Choice,
-        single: bool,
         now: Instant,
     ) -> Option<Picked> {
-        let generation = self.generation;
-        let seat = self.list.get_mut(at)?;
+        let single = self.is_single();
+        let tier = if backup { &mut self.backup } else { &mut self.usual };
+        let seat = tier.seats.list.get_mut(at)?;
         seat.chosen(now);
+        let counted = !single && self.balance.chosen(seat, now);
         if !single {
             choice.tried.insert(at);
         }
-        Some(Picked { peer: seat.peer.clone(), at, backup, generation })
+        let (generation, place) = (tier.seats.generation, tier.places.get(at));
+        Some(Picked { peer: seat.peer.clone(), at, backup, generation, place, counted, since: now })
     }
+
+    fn read(&mut self, board: &mut Option<Board<'_>>, group: &str, now: Instant) {
+        self.usual.read(board, group, None, now);
+        self.backup.read(board, group, None, now);
+    }
+
+    fn write(&mut self, board: &mut Option<Board<'_>>, picked: Option<&Picked>, now: Instant) {
+        self.usual.write(board, None);
+        self.backup.write(board, None);
+        if let (Some(board), Some(place)) = (board, picked.and_then(|p| p.place)) {
+            board.hold(place, now);
+        }
+    }
+}
+
+impl Tier {
+    fn bound(&self, choice: &Choice, now: Instant) -> Option<usize> {
+        match choice.bound.is_empty() {
+            true => None,
+            false => self.seats.bound_to(&choice.bound, &choice.tried, now),
+        }
+    }
+
+    /// Reads the state of one seat, or of all.
+    fn read(
+        &mut self,
+        board: &mut Option<Board<'_>>,
+        group: &str,
+        only: Option<usize>,
+        now: Instant,
+    ) {
+        if let Some(board) = board {
+            board.read(group, &mut self.seats, &mut self.places, only, now);
+        }
+    }
+
+    fn write(&self, board: &mut Option<Board<'_>>, only: Option<usize>) {
+        if let Some(board) = board {
+            board.write(&self.seats, &self.places, only);
+        }
+    }
+}
+
+fn lonely(seats: &Seats) -> Option<usize> {
+    let usable = |s: &&Seat| {
+        let o = &s.peer.options;
+        !(o.down || o.drain || s.is_full()) && s.health.health.allows()
+    };
+    seats.list.first().filter(usable).map(|_| 0)
 }

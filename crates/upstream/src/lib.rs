@@ -4,17 +4,29 @@
 //! Everything but [`Pool`] is pure: it makes no system call and asks no clock; `now` is passed in.
 
 pub mod balance;
+mod board;
 mod group;
+mod health;
 mod peer;
 mod pool;
+mod queue;
 mod retry;
+mod seat;
 mod seats;
 
 #[cfg(test)]
 mod tests;
 
 pub use group::{Choice, Ended, Group, Picked};
+pub use health::{Health, Record, Thresholds};
 pub use peer::{Endpoint, Options, Peer};
-pub use pool::{Connection, Limits, Pool};
+pub use pool::{Connection, Limits, Pool, Shelf};
+pub use queue::Queue;
 pub use retry::{Failure, Failures, Retry, Sent};
+pub use seat::{Inflight, Seat};
 pub use seats::{Seats, Tried};
+
+/// How many peers have room in a zone of so many bytes.
+pub fn room(bytes: u64) -> usize {
+    weir_zone::capacity(bytes, board::VALUES)
+}

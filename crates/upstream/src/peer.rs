@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use md5::{Digest, Md5};
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
 /// Where a peer listens.
@@ -51,6 +52,12 @@ pub struct Options {
     pub backup: bool,
     /// Never used.
     pub down: bool,
+    /// Used only by requests that are bound to it.
+    pub drain: bool,
+    /// How long it takes until it has its whole weight again after a failure; zero: at once.
+    pub slow_start: Duration,
+    /// What requests that are bound to it know it by; empty: see [`Peer::sid`].
+    pub route: String,
 }
 
 impl Default for Options {
@@ -62,6 +69,9 @@ impl Default for Options {
             fail_timeout: Duration::from_secs(10),
             backup: false,
             down: false,
+            drain: false,
+            slow_start: Duration::ZERO,
+            route: String::new(),
         }
     }
 }
@@ -83,5 +93,13 @@ impl Peer {
     /// A peer for an address of a server.
     pub fn new(endpoint: Endpoint, server: impl Into<String>, options: Options) -> Peer {
         Peer { name: endpoint.to_string(), endpoint, server: server.into(), options }
+    }
+
+    /// What requests that are bound to it know it by: its route, or the MD5 of its address.
+    pub fn sid(&self) -> String {
+        match self.options.route.is_empty() {
+            true => Md5::digest(&self.name).iter().map(|b| format!("{b:02x}")).collect(),
+            false => self.options.route.clone(),
+        }
     }
 }

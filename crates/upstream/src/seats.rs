@@ -1,32 +1,10 @@
-//! The peers of one tier (the usual ones, or the backups) with what changes while they serve.
+//! The peers of one tier: the usual ones, or the backups.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::Peer;
-
-/// A peer at work.
-#[derive(Debug, Clone)]
-pub struct Seat {
-    /// Who sits here.
-    pub peer: Arc<Peer>,
-    /// Connections in use.
-    pub conns: u32,
-    /// Failures that count.
-    pub fails: u32,
-    /// Smooth weighted round robin: what it is owed.
-    pub current: i64,
-    /// Its weight, lowered by failures and recovering step by step.
-    pub effective: i64,
-    /// When it failed last.
-    pub accessed: Option<Instant>,
-    /// When its failures began to count.
-    pub checked: Option<Instant>,
-    /// Moving average of the time to the head of an answer.
-    pub header_time: Duration,
-    /// Moving average of the time to an answer's last byte.
-    pub response_time: Duration,
-}
+use crate::seat::{Seat, UNIT};
 
 /// Which seats a request has tried: a set of indices.
 #[derive(Debug, Clone, Default)]
@@ -75,6 +53,10 @@ pub struct Seats {
     pub total_weight: u64,
     /// Counts changes of the list.
     pub generation: u64,
+    /// Requests may be bound to a peer, so that each needs a name for that.
+    bound: bool,
+    /// Peers must pass a check before they are used.
+    guarded: bool,
     random: u64,
 }
 
@@ -93,11 +75,37 @@ impl Seats {
             let at = old.iter().position(|s| *s.peer == *peer);
             self.list.push(match at {
                 Some(at) => old.swap_remove(at),
-                None => Seat::new(peer),
+                None => Seat::new(peer, self.guarded),
             });
         }
         self.total_weight = self.list.iter().map(|s| u64::from(s.peer.options.weight)).sum();
         self.generation += 1;
+        if self.bound {
+            self.bind();
+        }
+    }
+
+    /// Requests may be bound to a peer from now on.
+    pub fn bind(&mut self) {
+        self.bound = true;
+        for seat in &mut self.list {
+            seat.sid.get_or_insert_with(|| seat.peer.sid().into());
+        }
+    }
+
+    /// Peers must pass a check before they are used: those who are here and have not been checked, and those who
+    /// will come.
+    pub fn guard(&mut self) {
+        self.guarded = true;
+        self.list.iter_mut().for_each(Seat::guard);
+    }
+
+    /// The seat that requests know by this name, if it may serve one that has not tried it.
+    pub fn bound_to(&self, sid: &[u8], tried: &Tried, now: Instant) -> Option<usize> {
+        let fits = |s: &Seat| s.sid.as_ref().is_some_and(|own| own.as_bytes() == sid);
+        let at = self.list.iter().position(fits)?;
+        let free = !tried.contains(at) && self.list.get(at)?.takes_bound(now);
+        free.then_some(at)
     }
 
     /// Whether a request that has not tried this seat may have it now.
@@ -107,7 +115,8 @@ impl Seats {
 
     /// How many may be tried at all.
     pub fn tries(&self) -> u32 {
-        self.list.iter().filter(|s| !s.peer.options.down).count() as u32
+        let wanted = |s: &&Seat| !s.peer.options.down && !s.peer.options.drain;
+        self.list.iter().filter(wanted).count() as u32
     }
 
     /// The seat that owns this point of the sum of weights.
@@ -129,14 +138,44 @@ impl Seats {
         now: Instant,
         among: impl Fn(&Seat) -> bool,
     ) -> Option<usize> {
+        let (best, total) = self.weigh(tried, now, among);
+        let i = best?;
+        if let Some(seat) = self.list.get_mut(i) {
+            seat.current -= total;
+        }
+        Some(i)
+    }
+
+    /// A bound request takes a seat out of its turn, which counts, but no more than one turn ahead: the others
+    /// shall not have to make up for all that bound requests bring.
+    pub fn out_of_turn(&mut self, i: usize, tried: &Tried, now: Instant) {
+        let Some(seat) = self.list.get(i) else { return };
+        let others = self.total_weight.saturating_sub(seat.peer.options.weight.into());
+        if seat.current <= -(others as i64 * UNIT) {
+            return;
+        }
+        let (_, total) = self.weigh(tried, now, |_| true);
+        if let Some(seat) = self.list.get_mut(i) {
+            seat.current -= total;
+        }
+    }
+
+    /// Gives each free seat what it is owed; the one that is owed most, and how much was given.
+    fn weigh(
+        &mut self,
+        tried: &Tried,
+        now: Instant,
+        among: impl Fn(&Seat) -> bool,
+    ) -> (Option<usize>, i64) {
         let (mut best, mut total) = (None::<(usize, i64)>, 0);
         for i in 0..self.list.len() {
             if !self.is_free(i, tried, now) {
                 continue;
             }
             let Some(seat) = self.list.get_mut(i).filter(|seat| among(seat)) else { continue };
-            seat.current += seat.effective;
-            total += seat.effective;
+            let pull = seat.pull(now);
+            seat.current += pull;
+            total += pull;
             if seat.effective < i64::from(seat.peer.options.weight) {
                 seat.effective += 1;
             }
@@ -144,11 +183,7 @@ impl Seats {
                 best = Some((i, seat.current));
             }
         }
-        let (i, _) = best?;
-        if let Some(seat) = self.list.get_mut(i) {
-            seat.current -= total;
-        }
-        Some(i)
+        (best.map(|(i, _)| i), total)
     }
 
     /// The next number of the tier's own sequence (xorshift64).
@@ -160,81 +195,4 @@ impl Seats {
         self.random = x;
         x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
-}
-
-impl Seat {
-    fn new(peer: Arc<Peer>) -> Seat {
-        let effective = i64::from(peer.options.weight);
-        Seat {
-            peer,
-            conns: 0,
-            fails: 0,
-            current: 0,
-            effective,
-            accessed: None,
-            checked: None,
-            header_time: Duration::ZERO,
-            response_time: Duration::ZERO,
-        }
-    }
-
-    fn is_usable(&self, now: Instant) -> bool {
-        let o = &self.peer.options;
-        !(o.down || self.has_failed(now) || self.is_full())
-    }
-
-    /// All the connections that it may have are in use.
-    pub fn is_full(&self) -> bool {
-        let most = self.peer.options.max_conns;
-        most > 0 && self.conns >= most
-    }
-
-    fn has_failed(&self, now: Instant) -> bool {
-        let o = &self.peer.options;
-        let recent = self.checked.is_some_and(|at| since(at, now) <= o.fail_timeout);
-        o.max_fails > 0 && self.fails >= o.max_fails && recent
-    }
-
-    /// It was chosen: its connection counts, and an old failure is about to be forgiven.
-    pub fn chosen(&mut self, now: Instant) {
-        self.conns += 1;
-        if self.checked.is_none_or(|at| since(at, now) > self.peer.options.fail_timeout) {
-            self.checked = Some(now);
-        }
-    }
-
-    /// A failure; true if it made the peer unavailable.
-    pub fn failed(&mut self, now: Instant) -> bool {
-        let o = &self.peer.options;
-        self.fails += 1;
-        (self.accessed, self.checked) = (Some(now), Some(now));
-        if o.max_fails == 0 {
-            return false;
-        }
-        let step = i64::from(o.weight) / i64::from(o.max_fails);
-        self.effective = (self.effective - step).max(0);
-        self.fails >= o.max_fails
-    }
-
-    /// It served: failures before the last check are forgotten.
-    pub fn served(&mut self) {
-        if self.accessed < self.checked {
-            self.fails = 0;
-        }
-    }
-
-    /// Notes how long an answer took.
-    pub fn timed(&mut self, header: Option<Duration>, response: Option<Duration>) {
-        let average = |old: Duration, new: Option<Duration>| match new {
-            Some(new) if old.is_zero() => new,
-            Some(new) => (old * 19 + new) / 20,
-            None => old,
-        };
-        self.header_time = average(self.header_time, header);
-        self.response_time = average(self.response_time, response);
-    }
-}
-
-fn since(at: Instant, now: Instant) -> Duration {
-    now.saturating_duration_since(at)
 }

@@ -16,6 +16,9 @@ modules! {
         "scgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "scgi_cache_memory", HSL, SIZE, ONCE, Warn;
         "work",           HSL,    TWO,           ONCE, Emerg;
+        "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
+        "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
+        "match",          HTTP,     lines(1, 1), MANY, Emerg;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }
 }

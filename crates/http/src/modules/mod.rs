@@ -49,6 +49,7 @@ pub mod ssl;
 pub mod static_;
 pub mod stub_status;
 pub mod sub_filter;
+pub mod tunnel;
 pub mod upstream;
 pub mod userid_filter;
 pub mod v2;
@@ -146,6 +147,7 @@ modules! {
     ssl,
     stub_status,
     sub_filter,
+    tunnel,
     upstream,
     userid_filter,
     v2,

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seats::{Seat, Seats};
+use crate::seat::Seat;
+use crate::seats::Seats;
 
 /// Fewest connections first.
 #[derive(Debug, Default)]
@@ -18,22 +19,21 @@ impl Balance for LeastConn {
                 continue;
             }
             let seat = seats.list.get(i)?;
-            if best.is_none_or(|b| less(seat, b)) {
+            if best.is_none_or(|b| less(seat, b, now)) {
                 best = Some(seat);
             }
         }
-        let (conns, weight) = best.map(|b| (b.conns, b.peer.options.weight))?;
-        let equal =
-            move |s: &Seat| product(s.conns, weight) == product(conns, s.peer.options.weight);
+        let (conns, share) = best.map(|b| (b.conns, b.share(now)))?;
+        let equal = move |s: &Seat| product(s.conns, share) == product(conns, s.share(now));
         seats.smooth(&choice.tried, now, equal)
     }
 }
 
 /// Compares loads without dividing.
-pub fn less(a: &Seat, b: &Seat) -> bool {
-    product(a.conns, b.peer.options.weight) < product(b.conns, a.peer.options.weight)
+pub fn less(a: &Seat, b: &Seat, now: Instant) -> bool {
+    product(a.conns, b.share(now)) < product(b.conns, a.share(now))
 }
 
-fn product(a: u32, b: u32) -> u64 {
-    u64::from(a) * u64::from(b)
+fn product(conns: u32, share: u64) -> u128 {
+    u128::from(conns) * u128::from(share)
 }

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seats::{Seat, Seats};
+use crate::seat::{Seat, UNIT};
+use crate::seats::Seats;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +17,12 @@ pub enum Measure {
 }
 
 /// Soonest answer first.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeastTime {
     /// What is measured.
     pub measure: Measure,
+    /// Requests that have no answer yet count, too: a peer that keeps them waiting is slow.
+    pub inflight: bool,
 }
 
 impl LeastTime {
@@ -29,8 +32,21 @@ impl LeastTime {
             Measure::Header => seat.header_time,
             Measure::LastByte => seat.response_time,
         };
-        let weight = u128::from(seat.peer.options.weight.max(1));
-        clustered(faded(time.as_millis(), seat, now)) * u128::from(seat.conns + 1) * 1000 / weight
+        let mut time = faded(time.as_millis(), seat, now);
+        if self.inflight && seat.inflight.count > 0 {
+            time = time.max(seat.inflight.average.as_millis());
+        }
+        clustered(time) * u128::from(seat.conns + 1)
+    }
+
+    /// Whether `a` is expected to answer before `b`.
+    pub fn sooner(&self, a: &Seat, b: &Seat, now: Instant) -> bool {
+        let cost = |seat, of: &Seat| self.cost(seat, now) * u128::from(of.share(now));
+        cost(a, b) < cost(b, a)
+    }
+
+    fn per_share(&self, seat: &Seat, now: Instant) -> u128 {
+        self.cost(seat, now) * 1000 * UNIT as u128 / u128::from(seat.share(now))
     }
 }
 
@@ -56,10 +72,25 @@ impl Balance for LeastTime {
             if !seats.is_free(i, &choice.tried, now) {
                 continue;
             }
-            let cost = seats.list.get(i).map(|s| self.cost(s, now))?;
+            let seat = seats.list.get_mut(i)?;
+            if self.inflight {
+                seat.inflight.look(now);
+            }
+            let cost = self.per_share(seat, now);
             least = Some(least.map_or(cost, |l: u128| l.min(cost)));
         }
         let least = least?;
-        seats.smooth(&choice.tried, now, |s| self.cost(s, now) == least)
+        seats.smooth(&choice.tried, now, |s| self.per_share(s, now) == least)
+    }
+
+    fn chosen(&mut self, seat: &mut Seat, now: Instant) -> bool {
+        if self.inflight {
+            seat.inflight.begin(now);
+        }
+        self.inflight
+    }
+
+    fn hears_heads(&self) -> bool {
+        self.inflight && self.measure == Measure::Header
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Instant;
 
 use crate::group::Choice;
+use crate::seat::Seat;
 use crate::seats::Seats;
 
 mod consistent;
@@ -27,6 +28,19 @@ pub use round_robin::RoundRobin;
 pub trait Balance: Debug + Send {
     /// The index of a seat that is free ([`Seats::is_free`]) for this request. `None`: there is none.
     fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize>;
+
+    /// A request took this seat because it is bound to it.
+    fn out_of_turn(&mut self, _: &mut Seats, _: usize, _: &Choice, _now: Instant) {}
+
+    /// The seat was chosen. True if its request is counted as in flight.
+    fn chosen(&mut self, _: &mut Seat, _now: Instant) -> bool {
+        false
+    }
+
+    /// A request counts as in flight until the head of its answer, and no longer.
+    fn hears_heads(&self) -> bool {
+        false
+    }
 }
 
 /// How often a hash is tried before any free peer is taken.

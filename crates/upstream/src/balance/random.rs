@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Balance, HASH_TRIES, least_conn};
+use super::{Balance, HASH_TRIES, LeastTime, least_conn};
 use crate::group::Choice;
 use crate::seats::Seats;
 
@@ -11,10 +11,8 @@ use crate::seats::Seats;
 pub enum Two {
     /// The one with fewer connections.
     LeastConn,
-    /// The one whose answers begin sooner.
-    LeastTimeHeader,
-    /// The one whose answers end sooner.
-    LeastTimeLastByte,
+    /// The one that answers sooner.
+    LeastTime(LeastTime),
 }
 
 /// `random [two [METHOD]]`
@@ -33,9 +31,8 @@ impl Balance for Random {
         let Some(second) = draw(seats, choice, now, Some(first)) else { return Some(first) };
         let (a, b) = (seats.list.get(first)?, seats.list.get(second)?);
         let second_wins = match two {
-            Two::LeastConn => least_conn::less(b, a),
-            Two::LeastTimeHeader => b.header_time < a.header_time,
-            Two::LeastTimeLastByte => b.response_time < a.response_time,
+            Two::LeastConn => least_conn::less(b, a, now),
+            Two::LeastTime(how) => how.sooner(b, a, now),
         };
         Some(if second_wins { second } else { first })
     }

@@ -14,4 +14,8 @@ impl Balance for RoundRobin {
     fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
         seats.smooth(&choice.tried, now, |_| true)
     }
+
+    fn out_of_turn(&mut self, seats: &mut Seats, at: usize, choice: &Choice, now: Instant) {
+        seats.out_of_turn(at, &choice.tried, now);
+    }
 }

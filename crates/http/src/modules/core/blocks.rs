@@ -74,9 +74,11 @@ pub fn open_reserved(
     }
     let mut inner = Scope::new(s.setup, context, conf, location, place);
     inner.read(d.block())?;
-    let Scope { setup, location, place, .. } = inner;
+    let Scope { setup, server, location, place, .. } = inner;
     let built = place.build(location, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
+    // A tunnel in a location is known before the request's path is.
+    s.server.head_limits.allow_connect |= server.head_limits.allow_connect;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use weir_proto::http1::Method;
 use weir_proto::uri;
 
 use super::disk::{self, Transfer};
-use super::{Depth, depth_header, has_body, map_path, refuse, run, status};
+use super::{Depth, depth_header, has_body, map_path, on_disk, refuse, status};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -15,7 +15,7 @@ pub async fn handler(r: &mut Request) -> Step {
         Ok(plan) => plan,
         Err(step) => return step,
     };
-    status(run(r, move |disk| disk.transfer(&transfer, to_collection)).await)
+    status(on_disk(r, move |disk| disk.transfer(&transfer, to_collection)).await)
 }
 
 fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {

@@ -16,7 +16,8 @@ use crate::scope::{Directive, Scope, Set, setting};
 mod copy;
 mod disk;
 
-use disk::{Disk, Outcome, Put};
+use disk::{Disk, Outcome};
+pub(crate) use disk::{Put, path as disk_path};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -103,7 +104,7 @@ async fn put(r: &mut Request) -> Step {
         create_path: conf.create_full_put_path,
         date,
     };
-    let (status, kept) = match run(r, move |disk| disk.put(&put)).await {
+    let (status, kept) = match on_disk(r, move |disk| disk.put(&put)).await {
         Ok(created) => (if created { 201 } else { 204 }, true),
         Err(status) => (status, false),
     };
@@ -129,7 +130,7 @@ async fn delete(r: &mut Request) -> Step {
     }
     let Some(path) = map_path(r) else { return Step::Status(500) };
     let (collection, level) = (r.path.ends_with(b"/"), depth_header(r));
-    status(run(r, move |disk| disk.delete(&path, collection, level)).await.map(|()| 204))
+    status(on_disk(r, move |disk| disk.delete(&path, collection, level)).await.map(|()| 204))
 }
 
 /// Elements of a path; a slash at the end begins none.
@@ -148,7 +149,7 @@ async fn make_collection(r: &mut Request) -> Step {
     let Some(mut path) = map_path(r) else { return Step::Status(500) };
     path.pop();
     let mode = disk::directory_access(r.conf().dav.access);
-    let made = run(r, move |disk| disk.make_directory(&disk::path(&path), mode, 409)).await;
+    let made = on_disk(r, move |disk| disk.make_directory(&disk::path(&path), mode, 409)).await;
     if made.is_ok() {
         set_location(r);
     }
@@ -156,7 +157,7 @@ async fn make_collection(r: &mut Request) -> Step {
 }
 
 /// Does something to the disk on a thread of the pool, and logs what it says.
-async fn run<T: Send + 'static>(
+pub(crate) async fn on_disk<T: Send + 'static>(
     r: &mut Request,
     work: impl FnOnce(&mut Disk) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
@@ -199,7 +200,7 @@ fn set_location(r: &mut Request) {
 
 /// `Depth`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
+pub(crate) enum Depth {
     Zero,
     One,
     Infinity,
@@ -239,7 +240,7 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 /// `user:rw`, `group:r`, `all:r`; together, permission bits of a file. nginx: ngx_conf_set_access_slot.
-fn access(d: &Line) -> Result<u32, Error> {
+pub fn access(d: &Line) -> Result<u32, Error> {
     let (mut mode, mut user) = (0, 0o600);
     for word in &d.args {
         let invalid = || d.error_at(word, format!("invalid value \"{}\"", word.lossy()));

@@ -11,6 +11,7 @@ use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::modules::upstream::cache::cache_directives;
 use crate::modules::upstream::passing::{passing_directives, together};
+use crate::modules::upstream::store::store_directives;
 use crate::modules::upstream::tls::tls_directives;
 use crate::regex::Regex;
 use crate::scope::{Directive, Scope, Set};
@@ -19,7 +20,9 @@ use crate::template::Template;
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
 const TLS: &[Directive] = tls_directives!(proxy, "proxy_");
 const CACHE: &[Directive] = cache_directives!(proxy, "proxy_");
-const PASSING_TLS: [Directive; PASSING.len() + TLS.len()] = together(PASSING, TLS);
+const STORE: &[Directive] = store_directives!(proxy, "proxy_");
+const PASSING_STORE: [Directive; PASSING.len() + STORE.len()] = together(PASSING, STORE);
+const PASSING_TLS: [Directive; PASSING_STORE.len() + TLS.len()] = together(&PASSING_STORE, TLS);
 const SHARED: [Directive; PASSING_TLS.len() + CACHE.len()] = together(&PASSING_TLS, CACHE);
 
 /// All of them.

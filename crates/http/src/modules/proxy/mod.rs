@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use weir_log::Level;
 
 use crate::configure::Setup;
 use crate::modules::Module;
+use crate::modules::upstream::GroupId;
 use crate::modules::upstream::driver::{self, Target};
 use crate::modules::upstream::url::Url;
 use crate::phases::{Later, Step};
 use crate::request::Request;
+use crate::template::Template;
 
 mod conf;
 mod directives;
@@ -52,6 +55,21 @@ fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> boo
     }
 }
 
+/// The group that a location passes all its requests to, and the scheme.
+pub fn group(conf: &Conf) -> Option<(GroupId, &'static str)> {
+    match &conf.pass.as_ref()?.to {
+        conf::To::Group(id, vars) => Some((*id, vars.scheme)),
+        conf::To::Computed(_) => None,
+    }
+}
+
+/// `proxy_set_header`, as far as requests have no part in the values.
+pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
+    let constant = |value: &Template| value.constant().map(Bytes::copy_from_slice);
+    let lines = conf.set_headers.iter();
+    lines.filter_map(|(name, value)| Some((name.clone(), constant(value)?))).collect()
+}
+
 /// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
 /// need stands in boxes of its own, here and in the driver.
 pub fn handler(r: &mut Request) -> Later<'_> {
@@ -76,10 +94,7 @@ pub fn handler(r: &mut Request) -> Later<'_> {
 }
 
 /// A URL that is known only now.
-fn compute(
-    r: &mut Request,
-    url: &crate::template::Template,
-) -> Result<(Target, Cow<'static, Vars>), Step> {
+fn compute(r: &mut Request, url: &Template) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
     let Some((scheme, port)) = pass::scheme(&text) else {
         let text = String::from_utf8_lossy(&text);

@@ -7,11 +7,9 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_upstream::balance::{
     Balance, Consistent, Hash, IpHash, LeastConn, LeastTime, Measure, Random, Two,
 };
-use weir_upstream::{Options, Peer};
 
-use super::dynamic::Named;
-use super::groups::{Block, Key};
-use super::url::Url;
+use super::groups::{Block, Key, Queued, Zoned};
+use super::server;
 use crate::modules::core::Resolver;
 use crate::scope::{Scope, Set};
 use crate::template::Template;
@@ -22,7 +20,8 @@ pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if s.setup.upstreams.is_defined(&name.bytes) {
         return Err(d.error_at(name, format!("duplicate upstream \"{}\"", name.lossy())));
     }
-    let outer = s.setup.upstream.replace(Block::default());
+    let new = Block { name: name.lossy().into_owned(), ..Block::default() };
+    let outer = s.setup.upstream.replace(new);
     for line in d.block() {
         read(s, line)?;
     }
@@ -37,7 +36,7 @@ fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {
     let name = line.name.lossy();
     match &*name {
         // These names mean something else outside.
-        "server" => server(s, line),
+        "server" => server::server(s, line),
         "keepalive_requests" => {
             block(s, line)?.keepalive.requests = line.number()?;
             Ok(())
@@ -66,75 +65,8 @@ fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {
 }
 
 /// The block that is being read. Directives that call this stand nowhere else, which the check has seen to.
-fn block<'s>(s: &'s mut Scope<'_, '_>, d: &Directive) -> Result<&'s mut Block, Error> {
+pub fn block<'s>(s: &'s mut Scope<'_, '_>, d: &Directive) -> Result<&'s mut Block, Error> {
     s.setup.upstream.as_mut().ok_or_else(|| d.problem("is not allowed here"))
-}
-
-/// `server ADDRESS [parameter]...`
-fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    let Some(address) = d.args.first() else { return Ok(()) };
-    let (mut options, mut resolve, mut service) = (Options::default(), false, None);
-    for word in d.args.iter().skip(1) {
-        match word.bytes.strip_prefix(b"service=") {
-            Some(b"") => return Err(d.error_at(word, "service is empty")),
-            Some(name) => service = Some(String::from_utf8_lossy(name).into_owned()),
-            None if word.is("resolve") => resolve = true,
-            None => parameter(&mut options, word).ok_or_else(|| {
-                d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))
-            })?,
-        }
-    }
-    let name = address.lossy().into_owned();
-    if service.is_some() && !resolve {
-        let text = format!("service upstream \"{name}\" requires \"resolve\" parameter");
-        return Err(d.error_at(address, text));
-    }
-    let wrong = |e| d.error_at(address, format!("{e} in upstream \"{name}\""));
-    let url = Url::parse(&address.bytes, false).map_err(wrong)?;
-    if service.is_some() && url.port.is_some() {
-        let text = format!("service upstream \"{name}\" may not have port");
-        return Err(d.error_at(address, text));
-    }
-    if service.is_some() && url.address.is_some() {
-        let text = format!("service upstream \"{name}\" requires domain name");
-        return Err(d.error_at(address, text));
-    }
-    if resolve && url.address.is_none() {
-        let host = String::from_utf8_lossy(&url.host).into_owned();
-        let port = url.port.unwrap_or(80);
-        let named = Named { host, port, service, server: name, options };
-        block(s, d)?.named.push(named);
-        return Ok(());
-    }
-    let endpoints = url.endpoints(80).map_err(wrong)?;
-    let block = block(s, d)?;
-    for endpoint in endpoints {
-        block.peers.push(Arc::new(Peer::new(endpoint, name.clone(), options.clone())));
-    }
-    Ok(())
-}
-
-fn parameter(options: &mut Options, word: &Word) -> Option<()> {
-    let text = word.bytes.as_slice();
-    let number = |value: &[u8]| values::number(value).and_then(|n| u32::try_from(n).ok());
-    match text {
-        b"backup" => options.backup = true,
-        b"down" => options.down = true,
-        _ => {
-            let at = memchr::memchr(b'=', text)?;
-            let (name, value) = (&text[..at], &text[at + 1..]);
-            match name {
-                b"weight" => options.weight = number(value).filter(|n| *n > 0)?,
-                b"max_conns" => options.max_conns = number(value)?,
-                b"max_fails" => options.max_fails = number(value)?,
-                b"fail_timeout" => {
-                    options.fail_timeout = Duration::from_secs(values::sec(value)?);
-                }
-                _ => return None,
-            }
-        }
-    }
-    Some(())
 }
 
 /// A method; a second one is warned of, as nginx does.
@@ -149,7 +81,19 @@ fn method(
         s.setup.warnings.push(d.warning("load balancing method redefined"));
     }
     let block = block(s, d)?;
-    (block.balance, block.key) = (Some(balance), key);
+    (block.balance, block.key, block.plain) = (Some(balance), key, false);
+    Ok(())
+}
+
+/// A method that has no use for backups and slow starts: servers of lines below may not ask for them.
+fn plain_method(
+    s: &mut Scope<'_, '_>,
+    d: &Directive,
+    balance: Box<dyn Balance>,
+    key: Key,
+) -> Result<(), Error> {
+    method(s, d, balance, key)?;
+    block(s, d)?.plain = true;
     Ok(())
 }
 
@@ -165,12 +109,12 @@ pub fn hash(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
             return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
         }
     };
-    method(s, d, balance, Key::Value(key))
+    plain_method(s, d, balance, Key::Value(key))
 }
 
 /// `ip_hash`
 pub fn ip_hash(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    method(s, d, Box::new(IpHash), Key::Address)
+    plain_method(s, d, Box::new(IpHash), Key::Address)
 }
 
 /// `least_conn`
@@ -187,27 +131,29 @@ pub fn least_time(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         Some(w) => return Err(invalid(w)),
         None => return Ok(()),
     };
-    if let Some(w) = d.args.get(1).filter(|w| !w.is("inflight")) {
-        return Err(invalid(w));
-    }
-    method(s, d, Box::new(LeastTime { measure }), Key::Nothing)
+    let inflight = match d.args.get(1) {
+        Some(w) if !w.is("inflight") => return Err(invalid(w)),
+        word => word.is_some(),
+    };
+    method(s, d, Box::new(LeastTime { measure, inflight }), Key::Nothing)
 }
 
 /// `random [two [METHOD]]`
 pub fn random(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let invalid = |w: &Word| d.error_at(w, format!("invalid parameter \"{}\"", w.lossy()));
+    let by = |measure| LeastTime { measure, inflight: false };
     let two = match d.args.as_slice() {
         [] => None,
         [two] if two.is("two") => Some(Two::LeastConn),
         [two, which] if two.is("two") => Some(match which.bytes.as_slice() {
             b"least_conn" => Two::LeastConn,
-            b"least_time=header" => Two::LeastTimeHeader,
-            b"least_time=last_byte" => Two::LeastTimeLastByte,
+            b"least_time=header" => Two::LeastTime(by(Measure::Header)),
+            b"least_time=last_byte" => Two::LeastTime(by(Measure::LastByte)),
             _ => return Err(invalid(which)),
         }),
         [word, ..] => return Err(invalid(word)),
     };
-    method(s, d, Box::new(Random { two }), Key::Nothing)
+    plain_method(s, d, Box::new(Random { two }), Key::Nothing)
 }
 
 /// `keepalive CONNECTIONS [local]`
@@ -224,21 +170,58 @@ pub fn keepalive(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// `zone NAME [SIZE]`: the loops of a worker share the peers' state in any case.
+/// nginx's slab allocator takes no less: eight pages.
+const SMALLEST_ZONE: u64 = 8 * 4096;
+
+/// `zone NAME [SIZE]`
 pub fn zone(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    let Some(name) = d.args.first() else { return Ok(()) };
-    if name.bytes.is_empty() {
-        return Err(d.error_at(name, format!("invalid zone name \"{}\"", name.lossy())));
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let name = word.lossy().into_owned();
+    if name.is_empty() {
+        return Err(d.error_at(word, format!("invalid zone name \"{name}\"")));
     }
-    if let Some(size) = d.args.get(1) {
-        let text = size.lossy();
-        let bytes = values::size(&size.bytes);
-        let bytes =
-            bytes.ok_or_else(|| d.error_at(size, format!("invalid zone size \"{text}\"")))?;
-        if bytes < 8 * 4096 {
-            return Err(d.error_at(size, format!("zone \"{}\" is too small", name.lossy())));
+    let zone = match d.args.get(1) {
+        // Another upstream says how large it is, above or below.
+        None => Zoned::Named(name),
+        Some(size) => {
+            let text = size.lossy();
+            let bytes = values::size(&size.bytes);
+            let bytes =
+                bytes.ok_or_else(|| d.error_at(size, format!("invalid zone size \"{text}\"")))?;
+            if bytes < SMALLEST_ZONE {
+                return Err(d.error_at(size, format!("zone \"{name}\" is too small")));
+            }
+            Zoned::declare(s.setup.inputs.zones, &name, bytes).map_err(|e| d.error(e))?
         }
+    };
+    block(s, d)?.zone = Some(zone);
+    Ok(())
+}
+
+/// `sticky cookie | route | learn ...`
+pub fn sticky(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    if block(s, d)?.sticky.is_some() {
+        return Err(d.problem("is duplicate"));
     }
-    block(s, d)?.zone = true;
+    let name = block(s, d)?.name.clone();
+    let sticky = super::sticky::read(s, d, &name)?;
+    block(s, d)?.sticky = Some(sticky);
+    Ok(())
+}
+
+/// `queue NUMBER [timeout=TIME]`
+pub fn queue(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let invalid = |w: &Word| d.error_at(w, format!("invalid parameter \"{}\"", w.lossy()));
+    let most = values::number(&word.bytes).and_then(|n| usize::try_from(n).ok());
+    let mut queue = Queued::new(most.filter(|n| *n > 0).ok_or_else(|| invalid(word))?);
+    if let Some(word) = d.args.get(1) {
+        let time = word.bytes.strip_prefix(b"timeout=").and_then(values::msec);
+        queue.timeout = Duration::from_millis(time.ok_or_else(|| invalid(word))?);
+    }
+    let block = block(s, d)?;
+    if block.queue.replace(queue).is_some() {
+        return Err(d.problem("is duplicate"));
+    }
     Ok(())
 }

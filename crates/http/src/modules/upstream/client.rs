@@ -23,7 +23,7 @@ pub async fn wait<T>(
     what: impl Future<Output = T>,
     connected: bool,
 ) -> Waited<T> {
-    if passing.ignore_client_abort || r.is_cacheable() {
+    if passing.ignore_client_abort || passing.store.is_some() || r.is_cacheable() {
         return Waited::For(what.await);
     }
     match either(what, r.client_left()).await {

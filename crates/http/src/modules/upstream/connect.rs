@@ -20,15 +20,17 @@ use crate::request::Request;
 /// ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, and EAGAIN of a Unix socket whose queue is full.
 const USUAL: [i32; 9] = [104, 107, 110, 111, 100, 101, 112, 113, 11];
 
-/// Connects to a peer.
+/// Connects to a peer; `shared`: the connection may serve another loop of the process afterwards.
 pub async fn connect(
     r: &mut Request,
     passing: &Passing,
     peer: &Arc<Peer>,
     secure: Option<&Secure>,
+    shared: bool,
 ) -> Result<Connection, Fault> {
     let now = r.worker.handle.now();
-    let options = options(r, passing, now);
+    let mut options = options(r, passing, now);
+    options.shared = shared && secure.is_none();
     let handle = r.worker.handle.clone();
     let connecting = async {
         let to = peer.endpoint.to_any()?;
@@ -54,6 +56,7 @@ fn options(r: &mut Request, passing: &Passing, now: Instant) -> ConnectOptions {
         deadline: Some(now + passing.connect_timeout),
         keepalive: passing.socket_keepalive,
         rcvbuf: passing.socket_rcvbuf.and_then(|n| usize::try_from(n).ok()),
+        sndbuf: passing.socket_sndbuf.and_then(|n| usize::try_from(n).ok()),
         ..ConnectOptions::default()
     };
     if let Some((address, transparent)) = &passing.bind {

@@ -11,12 +11,13 @@ use weir_upstream::{Choice, Connection, Ended, Failure, Group, Limits, Picked, P
 
 use super::attempt::{Attempt, Current, Who};
 use super::fault::{Doing, Fault};
-use super::groups::{GroupId, Key};
+use super::groups::{GroupId, Key, Upstream};
 use super::passing::Passing;
 use super::protocol::{Answer, Outgoing, Protocol};
+use super::sticky::{Bound, Sticky};
 use super::tls::Secure;
 use super::url::Url;
-use super::{body, cache, connect, head, lookup, relay, response, tunnel};
+use super::{body, cache, connect, head, lookup, relay, response, store, tunnel, waiting};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -79,6 +80,7 @@ pub async fn serve<P: Protocol>(
         };
         let failure = fault.failure();
         if let Some(step) = run.settle(r, fault) {
+            run.bind(r);
             break Box::pin(cache::instead(r, passing, protocol, failure, step)).await;
         }
         protocol.restart();
@@ -96,9 +98,20 @@ struct Talk {
     complete: bool,
 }
 
+/// What binds a request to a server.
+struct Binding {
+    sticky: &'static Sticky,
+    bound: Bound,
+    /// The cookie for who came to the server that is being asked.
+    cookie: Option<Vec<u8>>,
+}
+
 struct Run {
     passing: &'static Passing,
     group: Arc<Group>,
+    /// What the configuration says of the group.
+    upstream: Option<&'static Upstream>,
+    binding: Option<Box<Binding>>,
     pool: Option<(std::rc::Rc<Pool>, Limits)>,
     choice: Choice,
     outgoing: Outgoing,
@@ -123,8 +136,8 @@ impl Run {
         secure: Option<Secure>,
         streams: bool,
     ) -> Result<Run, Step> {
-        let (group, pool, key) = match target {
-            Target::Found(group) => (group, None, Vec::new()),
+        let (group, upstream, pool) = match target {
+            Target::Found(group) => (group, None, None),
             // It was looked up before.
             Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
@@ -132,10 +145,16 @@ impl Run {
                     r.log(Level::Alert, format_args!("no upstream configuration"));
                     return Err(Step::Status(500));
                 };
-                let pool = upstream.keepalive.clone().map(|l| (r.worker.upstreams.of(id), l));
-                (upstream.group.clone(), pool, key(r, &upstream.key))
+                let pool = r.worker.upstreams.of(id).zip(upstream.keepalive.clone());
+                (upstream.group.clone(), Some(upstream), pool)
             }
         };
+        let mut choice = Choice::new(upstream.map_or_else(Vec::new, |u| key(r, &u.key)));
+        let binding = upstream.and_then(|u| u.sticky.as_ref()).map(|sticky| {
+            let (bound, sid) = sticky.bound(r);
+            choice.bound = sid;
+            Box::new(Binding { sticky, bound, cookie: None })
+        });
         let left = passing.retry.attempts(group.tries());
         if !r.contexts.upstream.attempts.is_empty() {
             // Another location passed the request on before.
@@ -145,8 +164,10 @@ impl Run {
         Ok(Run {
             passing,
             group,
+            upstream,
+            binding,
             pool,
-            choice: Choice::new(key),
+            choice,
             outgoing,
             secure,
             streams,
@@ -169,6 +190,9 @@ impl Run {
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.connect = Some(now.saturating_duration_since(attempt.started));
         }
+        if protocol.is_tunnel() {
+            return Ok(opened(r, connection));
+        }
         let complete = self.send(r, protocol, &mut connection).await?;
         let mut buf = std::mem::take(&mut r.contexts.upstream.head);
         if buf.capacity() > 0 {
@@ -189,7 +213,7 @@ impl Run {
     async fn open(&mut self, r: &mut Request) -> Result<Connection, Fault> {
         let now = r.worker.handle.now();
         (self.started, self.pooled) = (false, false);
-        let Some(picked) = self.group.pick(&mut self.choice, now) else {
+        let Some(picked) = self.pick(r).await? else {
             let who = Who::Group(self.group.clone());
             let mut attempt = Attempt::new(Some(who), now);
             attempt.status = 502;
@@ -197,16 +221,45 @@ impl Run {
             super::fault::complain(r, "no live upstreams", Doing::Connecting);
             return Err(Fault::Nobody);
         };
-        let peer = picked.peer.clone();
+        let (now, peer) = (r.worker.handle.now(), picked.peer.clone());
         self.picked = Some(picked);
+        if let Some(binding) = &mut self.binding {
+            binding.cookie = binding.sticky.cookie(r, &peer);
+        }
         self.left = self.left.saturating_sub(1);
         let tag = self.secure.as_ref().map_or(0, |secure| secure.tag);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
-        if let Some(connection) = self.pool.as_ref().and_then(|(pool, _)| pool.take(&peer, tag)) {
+        let handle = &r.worker.handle;
+        let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
+        if let Some(connection) = kept {
             self.pooled = true;
             return Ok(connection);
         }
-        Box::pin(connect::connect(r, self.passing, &peer, self.secure.as_ref())).await
+        Box::pin(connect::connect(
+            r,
+            self.passing,
+            &peer,
+            self.secure.as_ref(),
+            self.pool.is_some(),
+        ))
+        .await
+    }
+
+    /// Chooses a server; where none is free, waits for one if the configuration says so.
+    async fn pick(&mut self, r: &mut Request) -> Result<Option<Picked>, Fault> {
+        let now = r.worker.handle.now();
+        let Some(conf) = self.upstream.and_then(|u| u.queue.as_ref()) else {
+            return Ok(self.group.pick(&mut self.choice, now));
+        };
+        let before = self.choice.clone();
+        // Nobody overtakes those who wait.
+        if self.group.queue.is_empty()
+            && let Some(picked) = self.group.pick(&mut self.choice, now)
+        {
+            return Ok(Some(picked));
+        }
+        self.choice = before;
+        Box::pin(waiting::wait(r, self.passing, &self.group, &mut self.choice, conf)).await
     }
 
     /// Sends the request. True if all of it went out.
@@ -282,7 +335,9 @@ impl Run {
     fn end(&mut self, r: &mut Request, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
         if self.group.ended(&picked, how, r.worker.handle.now()) {
-            r.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+            let doing = if self.started { Doing::ReadingHead } else { Doing::Connecting };
+            let text = doing.text();
+            r.log(Level::Warn, format_args!("upstream server temporarily disabled {text}"));
         }
     }
 
@@ -312,6 +367,7 @@ impl Run {
         answer: Answer,
     ) -> Step {
         let passing = self.passing;
+        self.bind(r);
         if cache::stands_in(r, passing, answer.status) {
             self.leave(r, talk, &answer, protocol);
             let step = Box::pin(cache::send_old(r, passing, protocol, answer.status)).await;
@@ -326,6 +382,7 @@ impl Run {
             self.leave(r, talk, &answer, protocol);
             return self.over(r, Step::Status(answer.status));
         }
+        self.answered(r);
         let wishes = response::wishes(r, passing);
         if let Some(target) = wishes.redirect {
             self.leave(r, talk, &answer, protocol);
@@ -342,9 +399,19 @@ impl Run {
                 return Box::pin(self.tunnel(r, talk, &answer)).await;
             }
         }
+        if protocol.is_tunnel() {
+            return Box::pin(self.tunnel(r, talk, &answer)).await;
+        }
+        let store = passing
+            .store
+            .as_ref()
+            .filter(|_| answer.status == 200 && r.method != Method::Head && kept.is_none());
         if !protocol.has_body(r, &answer) {
             if let Some(fill) = kept {
                 fill.finish(weir_cache::End::Whole);
+            }
+            if let Some(to) = store {
+                Box::pin(store::empty(r, passing, to)).await;
             }
             return self.bodiless(r, talk, &answer).await;
         }
@@ -352,11 +419,14 @@ impl Run {
         let begun = head.get(answer.end..).unwrap_or_default();
         let complete = talk.complete;
         let connection = talk.connection;
-        let relayed = match &kept {
-            Some(fill) => {
+        let relayed = match (&kept, store) {
+            (Some(fill), _) => {
                 Box::pin(cache::relay(r, passing, connection, protocol, begun, fill)).await
             }
-            None => relay::relay(r, passing, buffering, connection, protocol, begun).await,
+            (None, Some(to)) => {
+                Box::pin(store::relay(r, passing, to, connection, protocol, begun)).await
+            }
+            (None, None) => relay::relay(r, passing, buffering, connection, protocol, begun).await,
         };
         r.contexts.upstream.head = head;
         if let Some(connection) = relayed.connection
@@ -366,6 +436,24 @@ impl Run {
             self.keep(r, connection);
         }
         self.over(r, relayed.step)
+    }
+
+    /// The client hears whose it is.
+    fn bind(&mut self, r: &mut Request) {
+        if let Some(cookie) = self.binding.as_mut().and_then(|binding| binding.cookie.take()) {
+            r.response.headers.add(b"Set-Cookie", &cookie);
+        }
+    }
+
+    /// The head that the client is to see has come.
+    fn answered(&mut self, r: &mut Request) {
+        let Some(picked) = &mut self.picked else { return };
+        if let Some(header) = r.contexts.upstream.attempt().and_then(|attempt| attempt.header) {
+            self.group.answered(picked, header, r.worker.handle.now());
+        }
+        if let Some(binding) = &self.binding {
+            binding.sticky.answered(r, &binding.bound, &picked.peer);
+        }
     }
 
     /// An answer without a body: the connection is free before the client has its head.
@@ -435,6 +523,9 @@ impl Run {
 
     /// The last attempt is over.
     fn over(&mut self, r: &mut Request, step: Step) -> Step {
+        if let (Some(binding), Some(picked)) = (&self.binding, &self.picked) {
+            binding.sticky.served(r, &binding.bound, &picked.peer);
+        }
         let now = r.worker.handle.now();
         let mut how = Ended::Well { header: None, response: None };
         if let Some(attempt) = r.contexts.upstream.attempt() {
@@ -453,6 +544,17 @@ impl Drop for Run {
             self.group.ended(&picked, Ended::Next, self.began);
         }
     }
+}
+
+/// A tunnel's connection is all the answer that there is.
+fn opened(r: &mut Request, connection: Connection) -> (Talk, Answer) {
+    let context = &mut r.contexts.upstream;
+    context.head.clear();
+    context.headers.clear();
+    if let Some(attempt) = context.attempt() {
+        (attempt.header, attempt.status) = (attempt.connect, 200);
+    }
+    (Talk { connection, complete: true }, Answer { status: 200, ..Answer::default() })
 }
 
 /// What the method hashes of this request.

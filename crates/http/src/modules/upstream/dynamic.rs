@@ -2,6 +2,7 @@
 //! One loop of each worker looks; the group is what all loops share.
 
 use std::cell::RefCell;
+use std::net::ToSocketAddrs;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +28,36 @@ pub struct Named {
     pub server: String,
     /// What else is said of it.
     pub options: Options,
+    /// It was not found at the start: it is looked up as then, until it is found, and not again.
+    late: bool,
+}
+
+impl Named {
+    /// `server NAME resolve`
+    pub fn again(
+        host: String,
+        port: u16,
+        service: Option<String>,
+        server: String,
+        options: Options,
+    ) -> Named {
+        Named { host, port, service, server, options, late: false }
+    }
+
+    /// A server whose name was not found at the start.
+    pub fn late(host: String, port: u16, server: String, options: Options) -> Named {
+        Named { host, port, service: None, server, options, late: true }
+    }
+
+    /// Its name is asked for again and again.
+    pub fn is_looked_up_again(&self) -> bool {
+        !self.late
+    }
+}
+
+/// What the start says of a name that is not found.
+pub fn not_found(name: &str) -> String {
+    format!("host not found in upstream \"{name}\", which has no server until it is")
 }
 
 /// The servers of a group that are looked up.
@@ -36,12 +67,20 @@ pub struct Dynamic {
     pub named: Vec<Named>,
     /// Who is not.
     pub fixed: Vec<Arc<Peer>>,
-    /// Where.
-    pub resolver: Arc<Conf>,
+    /// Where; nobody needs it for names that were not found at the start.
+    pub resolver: Option<Arc<Conf>>,
     /// How long an answer is waited for.
     pub timeout: Duration,
     /// The group.
     pub group: Arc<Group>,
+}
+
+impl Dynamic {
+    /// A group of one server, which was not found at the start.
+    pub fn late(named: Named, group: Arc<Group>) -> Dynamic {
+        let timeout = Duration::from_secs(30);
+        Dynamic { named: vec![named], fixed: Vec::new(), resolver: None, timeout, group }
+    }
 }
 
 /// The peers that each name stands for now.
@@ -61,6 +100,9 @@ pub fn start(worker: &Rc<Worker>) {
 /// Looks one name up, and again when the answer's time is over, until the worker retires.
 async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: usize) {
     let Some(named) = dynamic.named.get(i) else { return };
+    if named.late {
+        return look_once(&worker, dynamic, &known, i, named).await;
+    }
     while !worker.retiring() {
         let now = worker.handle.now();
         let pause = match peers(&worker, dynamic, named).await {
@@ -82,13 +124,41 @@ async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: us
     }
 }
 
+/// Asks the system, as the start has done, until the name is found. It may wait, so not on the loop.
+async fn look_once(
+    worker: &Worker,
+    dynamic: &'static Dynamic,
+    known: &Known,
+    i: usize,
+    named: &'static Named,
+) {
+    let mut pause = LEAST;
+    while !worker.retiring() {
+        let found =
+            worker.handle.files().run(|| (named.host.as_str(), named.port).to_socket_addrs());
+        if let Ok(Ok(found)) = found.await {
+            let mut peers: Vec<_> =
+                found.map(|to| peer(named, to.ip(), named.port, None)).collect();
+            peers.dedup();
+            if !peers.is_empty() {
+                return publish(dynamic, known, i, peers);
+            }
+        }
+        worker.handle.sleep(pause).await;
+        pause = (pause * 2).min(MOST);
+    }
+}
+
+/// Nor is one that was not found at the start asked for less often.
+const MOST: Duration = Duration::from_secs(30);
 /// No name is asked for more often.
 const LEAST: Duration = Duration::from_secs(1);
 
 type Answer = Result<(Vec<Arc<Peer>>, Instant), Unresolved>;
 
 async fn peers(worker: &Worker, dynamic: &Dynamic, named: &Named) -> Answer {
-    let resolver = worker.resolvers.of(&dynamic.resolver);
+    let resolver = dynamic.resolver.as_ref().ok_or(Unresolved::TimedOut)?;
+    let resolver = worker.resolvers.of(resolver);
     let (handle, timeout) = (&worker.handle, dynamic.timeout);
     let Some(service) = &named.service else {
         let found = resolver.resolve(handle, &named.host, timeout).await?;

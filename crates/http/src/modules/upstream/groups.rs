@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use weir_conf::{Directive, Error, Word};
 use weir_upstream::balance::{Balance, RoundRobin};
-use weir_upstream::{Group, Limits, Options, Peer};
+use weir_upstream::{Group, Limits, Options, Peer, Shelf};
+use weir_zone::{Declarations, Use, ZoneRef};
 
-use super::dynamic::{Dynamic, Named};
+use super::dynamic::{self, Dynamic, Named};
+use super::health::{self, Check};
+use super::sticky::Sticky;
 use super::url::Url;
 use crate::modules::core::{self, Resolver};
 use crate::scope::Spot;
@@ -36,13 +39,65 @@ pub struct Upstream {
     pub group: Arc<Group>,
     /// What is kept of their connections; `None`: nothing.
     pub keepalive: Option<Limits>,
+    /// Where the loops of the process show one another what they keep.
+    pub shelf: Arc<Shelf>,
     /// What the method hashes.
     pub key: Key,
     /// Servers whose names are looked up again and again.
     pub dynamic: Option<Dynamic>,
+    /// How clients are bound to servers.
+    pub sticky: Option<Sticky>,
+    /// Who finds no server waits for one.
+    pub queue: Option<Queued>,
     host: Vec<u8>,
     /// 0 for a block, whose servers have their own.
     port: u16,
+}
+
+/// `queue`
+#[derive(Debug, Clone)]
+pub struct Queued {
+    /// How many may wait in each worker.
+    pub most: usize,
+    /// For how long.
+    pub timeout: Duration,
+}
+
+impl Queued {
+    /// With the time that nginx's manual names.
+    pub fn new(most: usize) -> Queued {
+        Queued { most, timeout: Duration::from_secs(60) }
+    }
+}
+
+/// `zone` of an upstream.
+#[derive(Debug)]
+pub enum Zoned {
+    /// With its size.
+    Declared(ZoneRef, u64),
+    /// Another upstream tells the size.
+    Named(String),
+}
+
+impl Zoned {
+    const TAG: &'static str = "upstream";
+
+    /// A zone for the state of peers.
+    pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Zoned, String> {
+        let purpose = Use { tag: Self::TAG, values: 0, key: String::new() };
+        zones.declare(name, size, purpose).map(|zone| Zoned::Declared(zone, size))
+    }
+
+    /// The zone, when all are declared, which must have room for so many peers.
+    fn finish(self, zones: &Declarations, peers: usize) -> Result<ZoneRef, String> {
+        match self {
+            Zoned::Named(name) => zones.find(&name, Self::TAG),
+            Zoned::Declared(zone, size) if weir_upstream::room(size) < peers => {
+                Err(format!("zone \"{}\" is too small", zone.name()))
+            }
+            Zoned::Declared(zone, _) => Ok(zone),
+        }
+    }
 }
 
 /// A group as far as it was read.
@@ -58,6 +113,8 @@ pub struct Draft {
 /// What stands in an `upstream { }`.
 #[derive(Default)]
 pub struct Block {
+    /// Its name.
+    pub name: String,
     /// Its peers so far.
     pub peers: Vec<Arc<Peer>>,
     /// The method, where one is named.
@@ -69,7 +126,13 @@ pub struct Block {
     /// Servers with `resolve`.
     pub named: Vec<Named>,
     /// `zone`
-    pub zone: bool,
+    pub zone: Option<Zoned>,
+    /// The method knows neither backups nor slow starts.
+    pub plain: bool,
+    /// `sticky`
+    pub sticky: Option<Sticky>,
+    /// `queue`
+    pub queue: Option<Queued>,
     /// `resolver`
     pub resolver: Option<Arc<Resolver>>,
     /// `resolver_timeout`
@@ -78,11 +141,18 @@ pub struct Block {
 
 /// All groups while the configuration is read.
 #[derive(Default)]
-pub struct Drafts(Vec<Draft>);
+pub struct Drafts {
+    list: Vec<Draft>,
+    /// `health_check`s so far.
+    pub checks: Vec<Check>,
+}
 
 /// All groups.
 #[derive(Debug, Default)]
-pub struct Upstreams(Vec<Upstream>);
+pub struct Upstreams {
+    list: Vec<Upstream>,
+    checks: Vec<Check>,
+}
 
 impl Drafts {
     /// The group that a directive such as `proxy_pass` names.
@@ -94,7 +164,7 @@ impl Drafts {
         default_port: u16,
     ) -> Result<GroupId, Error> {
         let name = String::from_utf8_lossy(&url.host).into_owned();
-        for (i, draft) in self.0.iter().enumerate() {
+        for (i, draft) in self.list.iter().enumerate() {
             if !draft.host.eq_ignore_ascii_case(&url.host) {
                 continue;
             }
@@ -106,7 +176,7 @@ impl Drafts {
                 return Ok(GroupId(i as u32));
             }
         }
-        self.0.push(Draft {
+        self.list.push(Draft {
             host: url.host.clone(),
             port: url.port,
             default_port,
@@ -114,13 +184,13 @@ impl Drafts {
             at: Spot::new(d, word),
             block: None,
         });
-        Ok(GroupId(self.0.len() as u32 - 1))
+        Ok(GroupId(self.list.len() as u32 - 1))
     }
 
     /// An `upstream { }` was read.
     pub fn define(&mut self, d: &Directive, word: &Word, block: Block) -> Result<(), Error> {
         let name = word.lossy();
-        for draft in &mut self.0 {
+        for draft in &mut self.list {
             if !draft.host.eq_ignore_ascii_case(&word.bytes) {
                 continue;
             }
@@ -135,7 +205,7 @@ impl Drafts {
             draft.block = Some(block);
             return Ok(());
         }
-        self.0.push(Draft {
+        self.list.push(Draft {
             host: word.bytes.clone(),
             port: None,
             default_port: 80,
@@ -148,14 +218,21 @@ impl Drafts {
 
     /// Whether a block of this name was read.
     pub fn is_defined(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|d| d.block.is_some() && d.host.eq_ignore_ascii_case(name))
+        self.list.iter().any(|d| d.block.is_some() && d.host.eq_ignore_ascii_case(name))
     }
 
     /// All groups; names that stand for no block are looked up now.
-    pub fn finish(self, core: &core::Conf) -> Result<Upstreams, Error> {
-        let built: Result<Vec<Upstream>, Error> =
-            self.0.into_iter().map(|draft| draft.finish(core)).collect();
-        Ok(Upstreams(built?))
+    pub fn finish(
+        self,
+        core: &core::Conf,
+        zones: &Declarations,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Upstreams, Error> {
+        let built = self.list.into_iter().map(|draft| draft.finish(core, zones, warnings));
+        let list = built.collect::<Result<_, _>>()?;
+        let mut upstreams = Upstreams { list, checks: Vec::new() };
+        upstreams.checks = health::finish(self.checks, &upstreams)?;
+        Ok(upstreams)
     }
 }
 
@@ -165,25 +242,39 @@ impl Draft {
         mine == port.unwrap_or(default_port)
     }
 
-    fn finish(self, core: &core::Conf) -> Result<Upstream, Error> {
+    fn finish(
+        self,
+        core: &core::Conf,
+        zones: &Declarations,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Upstream, Error> {
         let name = String::from_utf8_lossy(&self.host).into_owned();
         let seed = seed(&self.host);
         if let Some(block) = self.block {
-            return block.finish(core, self.at, self.host);
+            return block.finish(core, zones, self.at, self.host);
         }
-        let found = self
-            .url
-            .endpoints(self.default_port)
-            .map_err(|e| self.at.error(format!("{e} in upstream \"{name}\"")))?;
-        let each = |e| Arc::new(Peer::new(e, name.clone(), Options::default()));
-        let peers = found.into_iter().map(each).collect();
-        let group = Arc::new(Group::new(name.clone(), peers, Box::new(RoundRobin), seed));
+        if self.port.is_none() && self.default_port == 0 && self.url.address.is_none() {
+            return Err(self.at.error(format!("no port in upstream \"{name}\"")));
+        }
         let port = self.port.unwrap_or(self.default_port);
+        let found = self.url.endpoints(self.default_port);
+        let late = found.is_err();
+        let each = |e| Arc::new(Peer::new(e, name.clone(), Options::default()));
+        let peers = found.into_iter().flatten().map(each).collect();
+        let group = Arc::new(Group::new(name.clone(), peers, Box::new(RoundRobin), seed));
+        let dynamic = late.then(|| {
+            warnings.push(self.at.warning(dynamic::not_found(&name)));
+            let named = Named::late(name.clone(), port, name.clone(), Options::default());
+            Dynamic::late(named, group.clone())
+        });
         Ok(Upstream {
             group,
             keepalive: None,
+            shelf: Arc::default(),
             key: Key::Nothing,
-            dynamic: None,
+            dynamic,
+            sticky: None,
+            queue: None,
             host: self.host,
             port,
         })
@@ -191,37 +282,50 @@ impl Draft {
 }
 
 impl Block {
-    fn finish(self, core: &core::Conf, at: Spot, host: Vec<u8>) -> Result<Upstream, Error> {
-        let name = String::from_utf8_lossy(&host).into_owned();
+    fn finish(
+        self,
+        core: &core::Conf,
+        zones: &Declarations,
+        at: Spot,
+        host: Vec<u8>,
+    ) -> Result<Upstream, Error> {
+        let name = self.name;
         let usual = self.peers.iter().any(|p| !p.options.backup);
         if !usual && !self.named.iter().any(|n| !n.options.backup) {
             return Err(at.error(format!("no servers in upstream \"{name}\"")));
         }
-        let resolver = self.resolver.or_else(|| core.resolver.clone());
-        let timeout = self.resolver_timeout.unwrap_or(core.resolver_timeout);
-        let seed = seed(&host);
+        let peers = self.peers.len();
+        let zone = self.zone.map(|zone| zone.finish(zones, peers)).transpose();
+        let zone = zone.map_err(|text| at.error(text))?;
+        let zoned = zone.is_some();
         let balance = self.balance.unwrap_or_else(|| Box::new(RoundRobin));
-        let group = Arc::new(Group::new(name.clone(), self.peers.clone(), balance, seed));
-        let dynamic = match (self.named.is_empty(), resolver) {
-            (true, _) => None,
-            (false, None) => {
-                let text = "no resolver defined to resolve names at run time in upstream";
-                return Err(at.error(format!("{text} \"{name}\"")));
-            }
-            (false, Some(_)) if !self.zone => {
-                let text = "resolving names at run time requires upstream";
-                return Err(at.error(format!("{text} \"{name}\" to be in shared memory")));
-            }
-            (false, Some(resolver)) => Some(Dynamic {
-                named: self.named,
-                fixed: self.peers,
-                resolver,
-                timeout,
-                group: group.clone(),
-            }),
-        };
+        let mut group = Group::new(&name, self.peers.clone(), balance, seed(&host)).shared_in(zone);
+        if self.sticky.is_some() {
+            group = group.binding();
+        }
+        let group = Arc::new(group);
+        let resolver = self.resolver.or_else(|| core.resolver.clone());
+        let again = self.named.iter().any(Named::is_looked_up_again);
+        let complain = |text| Err(at.error(format!("{text}")));
+        if again && resolver.is_none() {
+            let text = "no resolver defined to resolve names at run time in upstream";
+            return complain(format_args!("{text} \"{name}\""));
+        }
+        if again && !zoned {
+            let text = "resolving names at run time requires upstream";
+            return complain(format_args!("{text} \"{name}\" to be in shared memory"));
+        }
+        let dynamic = (!self.named.is_empty()).then(|| Dynamic {
+            named: self.named,
+            fixed: self.peers,
+            resolver,
+            timeout: self.resolver_timeout.unwrap_or(core.resolver_timeout),
+            group: group.clone(),
+        });
         let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
-        Ok(Upstream { group, keepalive, key: self.key, dynamic, host, port: 0 })
+        let (key, sticky, queue) = (self.key, self.sticky, self.queue);
+        let shelf = Arc::default();
+        Ok(Upstream { group, keepalive, shelf, key, dynamic, sticky, queue, host, port: 0 })
     }
 }
 
@@ -235,12 +339,17 @@ fn seed(name: &[u8]) -> u64 {
 impl Upstreams {
     /// All of them.
     pub fn all(&self) -> &[Upstream] {
-        &self.0
+        &self.list
+    }
+
+    /// The checks of their servers.
+    pub fn checks(&self) -> &[Check] {
+        &self.checks
     }
 
     /// A group by its place.
     pub fn get(&self, id: GroupId) -> Option<&Upstream> {
-        self.0.get(id.0 as usize)
+        self.list.get(id.0 as usize)
     }
 
     /// The group for a host that is known only now, if the configuration has one.
@@ -252,7 +361,7 @@ impl Upstreams {
             };
             same_port && u.host.eq_ignore_ascii_case(host)
         };
-        self.0.iter().position(fits).map(|i| GroupId(i as u32))
+        self.list.iter().position(fits).map(|i| GroupId(i as u32))
     }
 }
 

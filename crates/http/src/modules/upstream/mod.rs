@@ -3,8 +3,10 @@
 //!
 //! A protocol implements [`Protocol`] and calls [`driver::serve`].
 
+use std::sync::Arc;
+
 use crate::modules::{Module, Settings};
-use crate::scope::{Directive, Set};
+use crate::scope::{Directive, Scope, Set};
 
 mod attempt;
 mod block;
@@ -17,31 +19,57 @@ pub mod dynamic;
 mod fault;
 mod groups;
 mod head;
+mod health;
 pub mod lookup;
 pub mod passing;
 mod pools;
 mod protocol;
 mod relay;
 mod response;
+mod server;
 mod source;
+mod sticky;
+pub mod store;
 pub mod tls;
 mod tunnel;
 pub mod url;
 mod variables;
+mod waiting;
 
 pub use attempt::{Attempt, Context, Who};
 pub use groups::{Block, Drafts, GroupId, Upstreams};
+pub use health::{Match, start as start_checks};
 pub use passing::Passing;
 pub use pools::Pools;
 pub use protocol::{Answer, Found, Outgoing, Protocol, Taken};
 pub use response::content_type as set_content_type;
 pub use variables::prefixed;
 
-/// Nothing of a location belongs to this module: its settings are those of the modules that pass.
+/// What a location says of its servers; the rest is said by the modules that pass.
 #[derive(Debug, Clone, Default)]
-pub struct Conf {}
+pub struct Conf {
+    /// `health_check`, until all of the location is known.
+    checks: Vec<health::Line>,
+}
 
-impl Settings for Conf {}
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.checks.is_empty() {
+            Arc::make_mut(conf).checks.clear();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
+        if s.location.upstream.checks.is_empty() {
+            return Ok(());
+        }
+        for line in std::mem::take(&mut Scope::change(&mut s.location.upstream).checks) {
+            let check = line.finish(s)?;
+            s.setup.upstreams.checks.push(check);
+        }
+        Ok(())
+    }
+}
 
 const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -81,8 +109,32 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "zone",
-        help: "Accepted: the loops of a worker share the state of a group without it; workers do not.",
+        help: "Shared memory where all workers, and the next configuration, find the servers' state.",
         set: Set::Simple(block::zone),
+    },
+    Directive {
+        name: "sticky",
+        help: "Requests of one client go to one server.",
+        set: Set::Simple(block::sticky),
+    },
+    Directive {
+        name: "health_check",
+        help: "The servers are asked regularly; one that does not answer well gets no requests.",
+        set: Set::Simple(|s, d| {
+            let line = health::Line::read(d)?;
+            Scope::change(&mut s.location.upstream).checks.push(line);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "match",
+        help: "What an answer to a health check must be like.",
+        set: Set::Simple(health::rules),
+    },
+    Directive {
+        name: "queue",
+        help: "How many requests of each worker may wait until a server is free.",
+        set: Set::Simple(block::queue),
     },
 ];
 
@@ -97,6 +149,7 @@ pub const ALSO: &[&str] = &[
     "http_upstream_least_conn",
     "http_upstream_least_time",
     "http_upstream_random",
+    "http_upstream_sticky",
     "http_upstream_zone",
     "http_cache",
 ];

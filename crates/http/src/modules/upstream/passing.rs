@@ -56,6 +56,12 @@ pub struct Passing {
     pub socket_keepalive: bool,
     /// `..._socket_rcvbuf`
     pub socket_rcvbuf: Option<u64>,
+    /// `..._socket_sndbuf`
+    pub socket_sndbuf: Option<u64>,
+    /// `..._store`
+    pub store: Option<super::store::Store>,
+    /// `..._store_access`
+    pub store_access: u32,
     /// `..._cache` and kin.
     pub caching: Arc<super::cache::Caching>,
     /// `..._ssl_...`
@@ -149,6 +155,9 @@ impl Default for Passing {
             bind: None,
             socket_keepalive: false,
             socket_rcvbuf: None,
+            socket_sndbuf: None,
+            store: None,
+            store_access: 0o600,
             caching: Arc::default(),
             tls: Arc::default(),
             limit_rate: None,
@@ -233,6 +242,30 @@ pub const fn together<const N: usize>(a: &[Directive], b: &[Directive]) -> [Dire
         i += 1;
     }
     all
+}
+
+/// Those of a table that have these names.
+pub const fn selected<const N: usize>(all: &[Directive], names: [&str; N]) -> [Directive; N] {
+    let mut some = [all[0]; N];
+    let mut i = 0;
+    while i < N {
+        let mut at = 0;
+        while !is_same(all[at].name, names[i]) {
+            at += 1;
+        }
+        some[i] = all[at];
+        i += 1;
+    }
+    some
+}
+
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while a.len() == b.len() && i < a.len() && a[i] == b[i] {
+        i += 1;
+    }
+    a.len() == b.len() && i == a.len()
 }
 
 /// The directives that set a module's [`Passing`]: `passing_directives!(proxy, "proxy_")` for a module whose
@@ -416,6 +449,21 @@ macro_rules! passing_directives {
                 p.socket_rcvbuf = Some(d.size()?);
                 Ok(())
             }),
+            one!("socket_sndbuf", "The kernel's send buffer for requests.", |p, d| {
+                p.socket_sndbuf = Some(d.size()?);
+                Ok(())
+            }),
+            Directive {
+                name: concat!($prefix, "send_lowat"),
+                help: "Accepted: Linux has no such limit.",
+                set: Set::Simple(|s, d| {
+                    s.once(d)?;
+                    d.size()?;
+                    let text = concat!("\"", $prefix, "send_lowat\" is not supported, ignored");
+                    s.setup.warnings.push(d.warning(text));
+                    Ok(())
+                }),
+            },
             Directive {
                 name: concat!($prefix, "limit_rate"),
                 help: "How fast answers are read ahead, in bytes a second.",

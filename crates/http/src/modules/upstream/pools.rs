@@ -1,32 +1,32 @@
 //! A loop's idle connections to upstream servers.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_upstream::Pool;
 
-use super::groups::GroupId;
+use super::groups::{GroupId, Upstreams};
 
-/// A pool for each group, made when it is first needed.
+/// A pool for each group that keeps connections.
 #[derive(Default)]
-pub struct Pools(RefCell<Vec<Option<Rc<Pool>>>>);
+pub struct Pools(Vec<Option<Rc<Pool>>>);
 
 impl Pools {
-    /// The pool of a group.
-    pub fn of(&self, id: GroupId) -> Rc<Pool> {
-        let mut pools = self.0.borrow_mut();
-        if pools.len() <= id.index() {
-            pools.resize(id.index() + 1, None);
-        }
-        match pools.get_mut(id.index()) {
-            Some(place) => place.get_or_insert_with(Rc::default).clone(),
-            None => Rc::default(),
-        }
+    /// A loop's pools. All loops make theirs before the first request, so that what one keeps the others see.
+    pub fn new(upstreams: &Upstreams) -> Pools {
+        let each = upstreams.all().iter().map(|upstream| {
+            upstream.keepalive.as_ref().map(|_| Rc::new(Pool::new(upstream.shelf.clone())))
+        });
+        Pools(each.collect())
+    }
+
+    /// The pool of a group; none where it keeps nothing.
+    pub fn of(&self, id: GroupId) -> Option<Rc<Pool>> {
+        self.0.get(id.index()).cloned().flatten()
     }
 
     /// Closes all connections: the loop is about to end.
     pub fn clear(&self) {
-        for pool in self.0.borrow().iter().flatten() {
+        for pool in self.0.iter().flatten() {
             pool.clear();
         }
     }

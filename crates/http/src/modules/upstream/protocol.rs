@@ -73,6 +73,11 @@ pub trait Protocol {
         false
     }
 
+    /// There is no request and no answer: once the connection is there, all bytes go through.
+    fn is_tunnel(&self) -> bool {
+        false
+    }
+
     /// The client's body goes out behind the request.
     fn sends_body(&self) -> bool {
         true

@@ -99,7 +99,7 @@ fn gone(r: &mut Request) -> Step {
 
 /// The server failed behind the head: what came of the body is sent, and the connection closed, which is all
 /// that tells the client.
-async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
+pub async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
     complain(r, broken);
     r.keepalive = false;
     if r.send_body(chain, false).await.is_ok() {

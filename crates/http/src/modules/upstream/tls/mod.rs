@@ -168,6 +168,12 @@ impl Settings {
         Ok(Some(Authorities { anchors, lists, depth }))
     }
 
+    /// The same apart from requests, whose variables it cannot know.
+    pub fn client(&self, host: &[u8]) -> Option<Client> {
+        let name = self.name.as_ref().and_then(Template::constant).unwrap_or(host);
+        self.built.as_ref().map(|built| built.named(without_port(name)))
+    }
+
     /// How a request to a server is secured that the URL calls `host`.
     pub fn secure(&'static self, r: &mut Request, host: &[u8]) -> Option<Secure> {
         let built = self.built.as_ref()?;

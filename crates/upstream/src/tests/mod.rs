@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use crate::balance::*;
 use crate::{Choice, Ended, Endpoint, Failure, Failures, Group, Options, Peer, Retry, Sent};
 
+mod sharing;
+
 fn peer(port: u16, options: Options) -> Arc<Peer> {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     Arc::new(Peer::new(Endpoint::Inet(address), address.to_string(), options))
@@ -97,7 +99,8 @@ macro_rules! laws {
 laws! {
     round_robin => RoundRobin;
     least_conn => LeastConn;
-    least_time => LeastTime { measure: Measure::Header };
+    least_time => LeastTime { measure: Measure::Header, inflight: false };
+    least_inflight => LeastTime { measure: Measure::Header, inflight: true };
     ip_hash => IpHash;
     hash => Hash;
     consistent => Consistent::default();

@@ -1,18 +1,25 @@
-//! Connections to peers that wait for their next request. A loop keeps its own; an idle connection is a socket
-//! and a few words, so that loops of a process may share them one day.
+//! Connections to peers that wait for their next request. A loop keeps its own and watches them; where it has none
+//! that fits, it takes one from another loop of the process ([`Shelf`]). Secured ones stay with their loop.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use weir_engine::{Handle, Sleep};
 use weir_tls::Wire;
 
 use crate::Peer;
+
+mod shelf;
+
+pub use shelf::Shelf;
+use shelf::{Drawer, Offer};
 
 /// How many connections are kept, and how long. nginx: `keepalive` and kin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,27 +66,49 @@ impl Drop for Connection {
 }
 
 struct Idle {
+    id: u64,
     connection: Connection,
     until: Instant,
+    /// It stands in the drawer, too.
+    offered: bool,
 }
 
 /// The idle connections of one loop to the peers of a group.
-#[derive(Default)]
 pub struct Pool {
     /// The newest last.
     idle: RefCell<Vec<Idle>>,
     /// Somebody watches them.
     tended: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    last: Cell<u64>,
+    shelf: Arc<Shelf>,
+    drawer: Arc<Drawer>,
 }
 
 impl Pool {
-    /// Takes the newest connection to a peer that still seems good.
-    pub fn take(&self, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
+    /// A loop's part of a shelf.
+    pub fn new(shelf: Arc<Shelf>) -> Pool {
+        let drawer = shelf.open();
+        let (idle, tended, last) = Default::default();
+        Pool { idle, tended, last, shelf, drawer }
+    }
+
+    /// Takes the newest connection to a peer that still seems good: an own one, or another loop's.
+    pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
+        let own = self.take_own(peer, tag);
+        if own.is_none() && tag == 0 && self.shelf.is_shared() {
+            return self.take_others(handle, peer);
+        }
+        own
+    }
+
+    fn take_own(&self, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         let fits = |i: &Idle| i.connection.tag == tag && same(&i.connection.peer, peer);
         while let Some(at) = idle.iter().rposition(fits) {
-            let mut connection = idle.remove(at).connection;
+            let Idle { id, mut connection, offered, .. } = idle.remove(at);
+            if offered && !self.drawer.withdraw(id) {
+                continue;
+            }
             connection.stream.set_deadline(None);
             if is_silent(&connection.stream) {
                 connection.requests += 1;
@@ -87,6 +116,21 @@ impl Pool {
             }
         }
         None
+    }
+
+    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>) -> Option<Connection> {
+        loop {
+            let offer = self.shelf.take(&self.drawer, |other| other.endpoint == peer.endpoint)?;
+            // Its own loop may not have heard yet that it was closed.
+            let mut byte = [0u8; 1];
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            if !matches!(rustix::net::recv(&offer.fd, &mut byte[..], flags), Err(Errno::AGAIN)) {
+                continue;
+            }
+            let Offer { fd, peer, requests, started, .. } = offer;
+            let stream = Wire::Plain(handle.stream_shared(fd).ok()?);
+            return Some(Connection { stream, peer, tag: 0, requests: requests + 1, started });
+        }
     }
 
     /// Keeps a connection for later, if the limits allow it and nothing came on it unasked.
@@ -103,23 +147,41 @@ impl Pool {
         let new = connection.requests <= 1;
         let mut idle = self.idle.borrow_mut();
         if idle.len() >= limits.idle {
-            idle.remove(0);
+            let oldest = idle.remove(0);
+            if oldest.offered {
+                self.drawer.withdraw(oldest.id);
+            }
         }
-        idle.push(Idle { connection, until: now + limits.timeout });
+        let id = self.last.get() + 1;
+        self.last.set(id);
+        let offered = self.shelf.is_shared() && self.offer(id, &connection);
+        idle.push(Idle { id, connection, until: now + limits.timeout, offered });
         drop(idle);
         if !self.tended.replace(true) {
             handle.spawn(Tending { pool: self.clone(), handle: handle.clone(), sleep: None });
-        } else if new && let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
+        } else if new {
+            self.drawer.wake();
         }
     }
 
-    /// Closes all.
-    pub fn clear(&self) {
-        self.idle.borrow_mut().clear();
-        if let Some(waker) = self.waker.borrow_mut().take() {
-            waker.wake();
+    /// Shows the connection to the other loops, if it can go there.
+    fn offer(&self, id: u64, connection: &Connection) -> bool {
+        if connection.stream.is_tls() {
+            return false;
         }
+        let Some(fd) = connection.stream.socket().shared() else { return false };
+        let (peer, requests, started) =
+            (connection.peer.clone(), connection.requests, connection.started);
+        self.drawer.offer(Offer { id, fd, peer, requests, started });
+        true
+    }
+
+    /// Closes all: the loop is about to end.
+    pub fn clear(&self) {
+        self.shelf.close(&self.drawer);
+        self.drawer.clear();
+        self.idle.borrow_mut().clear();
+        self.drawer.wake();
     }
 
     /// Idle connections.
@@ -164,18 +226,28 @@ impl Future for Tending {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let now = this.handle.now();
+        let drawer = &this.pool.drawer;
         let mut idle = this.pool.idle.borrow_mut();
         idle.retain(|i| {
             let mut closed = i.connection.stream.socket().closed();
-            i.until > now && Pin::new(&mut closed).poll(cx).is_pending()
+            let good = i.until > now && Pin::new(&mut closed).poll(cx).is_pending();
+            // Another loop may have taken it, or takes it now.
+            match (i.offered, good) {
+                (true, true) => drawer.has(i.id),
+                (true, false) => {
+                    drawer.withdraw(i.id);
+                    false
+                }
+                (false, good) => good,
+            }
         });
         let Some(next) = idle.iter().map(|i| i.until).min() else {
             this.pool.tended.set(false);
-            *this.pool.waker.borrow_mut() = None;
+            drawer.set_waker(None);
             return Poll::Ready(());
         };
         drop(idle);
-        *this.pool.waker.borrow_mut() = Some(cx.waker().clone());
+        drawer.set_waker(Some(cx.waker().clone()));
         let mut sleep = this.handle.sleep_until(next);
         if Pin::new(&mut sleep).poll(cx).is_ready() {
             cx.waker().wake_by_ref();

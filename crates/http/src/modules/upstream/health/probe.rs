@@ -1,0 +1,220 @@
+//! One check of one server.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use weir_engine::{Chain, ConnectOptions, Handle};
+use weir_log::Cause;
+use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
+use weir_tls::{Secured, Wire};
+use weir_upstream::{Endpoint, Peer};
+
+use super::Check;
+use super::matching::Seen;
+
+/// No more of a body is looked at.
+const BODY: usize = 256 * 1024;
+/// The longest head.
+const HEAD: usize = 64 * 1024;
+
+/// A connection that is good for the next check.
+pub struct Kept {
+    wire: Wire,
+    started: Instant,
+}
+
+/// Why a server did not pass.
+pub struct Failed {
+    /// What was being done, in the words of the log.
+    pub doing: &'static str,
+    /// What went wrong, where that says more.
+    pub cause: Option<String>,
+}
+
+impl Failed {
+    fn new(doing: &'static str) -> Failed {
+        Failed { doing, cause: None }
+    }
+
+    fn io(doing: &'static str, call: &str, error: &io::Error) -> Failed {
+        let cause = match error.kind() {
+            io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&TIMED_OUT.into())),
+            _ => format!("{call} failed {}", Cause(error)),
+        };
+        Failed { doing, cause: Some(cause) }
+    }
+}
+
+const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;
+
+/// Asks a server once. A connection that may serve again comes back.
+pub async fn probe(
+    handle: &Handle,
+    check: &Check,
+    peer: &Peer,
+    kept: Option<Kept>,
+) -> Result<Option<Kept>, Failed> {
+    let kept = kept.filter(|kept| {
+        let age = handle.now().saturating_duration_since(kept.started);
+        age < check.kept && !kept.wire.socket().peek_closed()
+    });
+    let mut connection = match kept {
+        Some(kept) => kept,
+        None => Kept { wire: open(handle, check, peer).await?, started: handle.now() },
+    };
+    let reusable = ask(handle, check, &mut connection.wire).await?;
+    Ok(Some(connection).filter(|_| reusable && !check.kept.is_zero()))
+}
+
+async fn open(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
+    const CONNECTING: &str = "connecting to upstream";
+    let endpoint = match (&peer.endpoint, check.port) {
+        (Endpoint::Inet(address), Some(port)) => {
+            let mut address = *address;
+            address.set_port(port);
+            Endpoint::Inet(address)
+        }
+        (endpoint, _) => endpoint.clone(),
+    };
+    let deadline = Some(handle.now() + check.connect_timeout);
+    let how = ConnectOptions { deadline, ..ConnectOptions::default() };
+    let connected = async { handle.connect(&endpoint.to_any()?, &how).await };
+    let stream = connected.await.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
+    let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
+    let name = peer.server.as_bytes();
+    let Some(client) = tls.client(name) else { return Err(Failed::new("SSL handshaking")) };
+    match Secured::connect(&stream, &client).await {
+        Ok(secured) => Ok(Wire::join(stream, Some(secured))),
+        Err(error) => {
+            let cause = Some(error.to_string());
+            Err(Failed { doing: "SSL handshaking to upstream", cause })
+        }
+    }
+}
+
+/// Sends the request and judges the answer. True if the connection may serve another one.
+async fn ask(handle: &Handle, check: &Check, wire: &mut Wire) -> Result<bool, Failed> {
+    const READING: &str = "reading response header from upstream";
+    wire.set_deadline(Some(handle.now() + check.read_timeout));
+    let mut chain = Chain::new();
+    chain.push(check.request.clone());
+    wire.send(&mut chain)
+        .await
+        .map_err(|e| Failed::io("sending request to upstream", "send()", &e))?;
+    let mut parser = ResponseParser::new();
+    let mut buf = Vec::new();
+    loop {
+        match parser.parse(&buf) {
+            Ok(Progress::Done) if parser.head().status >= 200 => break,
+            Ok(Progress::Done) => {
+                buf.drain(..(parser.head().end as usize).min(buf.len()));
+                parser.reset();
+                continue;
+            }
+            Ok(_) if buf.len() > HEAD => {
+                let cause = Some("upstream sent too big header".to_owned());
+                return Err(Failed { doing: READING, cause });
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let cause = Some(error.reason(&buf).into_owned());
+                return Err(Failed { doing: READING, cause });
+            }
+        }
+        if !more(wire, &mut buf).await.map_err(|e| Failed::io(READING, "recv()", &e))? {
+            let cause = Some("upstream prematurely closed connection".to_owned());
+            return Err(Failed { doing: READING, cause });
+        }
+    }
+    let head = parser.take_head();
+    let rest = buf.split_off((head.end as usize).min(buf.len()));
+    let value = |id| head.header(id).map(|h| h.value.of(&buf));
+    let close = value(HeaderId::Connection).is_some_and(|v| v.eq_ignore_ascii_case(b"close"));
+    let decoder = match value(HeaderId::TransferEncoding) {
+        Some(v) if v.eq_ignore_ascii_case(b"chunked") => Some(BodyDecoder::chunked()),
+        _ if matches!(head.status, 204 | 304) => Some(BodyDecoder::length(0)),
+        _ => head.content_length(&buf).flatten().map(BodyDecoder::length),
+    };
+    let framed = decoder.is_some();
+    let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());
+    let (mut body, mut whole) = (Vec::new(), false);
+    if wants_body || framed && !check.kept.is_zero() {
+        let decoder = decoder.unwrap_or_else(BodyDecoder::until_close);
+        whole = read_body(wire, decoder, rest, &mut body)
+            .await
+            .map_err(|e| Failed::io("reading upstream", "recv()", &e))?;
+    }
+    let headers: Vec<_> =
+        head.headers.iter().map(|h| (h.name.of(&buf), h.value.of(&buf))).collect();
+    judge(check, &Seen { status: head.status, headers: &headers, body: &body })?;
+    Ok(whole && framed && !close)
+}
+
+fn judge(check: &Check, seen: &Seen<'_>) -> Result<(), Failed> {
+    let judged = match &check.rules {
+        Some(rules) => rules.judge(seen),
+        None if (200..400).contains(&seen.status) => Ok(()),
+        None => Err("checking status code"),
+    };
+    judged.map_err(Failed::new)
+}
+
+/// Reads as much of a body as is looked at; true if that is all of it.
+async fn read_body(
+    wire: &Wire,
+    mut decoder: BodyDecoder,
+    mut buf: Vec<u8>,
+    body: &mut Vec<u8>,
+) -> io::Result<bool> {
+    loop {
+        let mut at = 0;
+        loop {
+            let input = buf.get(at..).unwrap_or_default();
+            let step = decoder.decode(input).map_err(|_| io::ErrorKind::InvalidData)?;
+            body.extend_from_slice(input.get(step.data.clone()).unwrap_or_default());
+            at += step.consumed;
+            if step.done {
+                return Ok(at == buf.len());
+            }
+            if step.consumed == 0 || at >= buf.len() {
+                break;
+            }
+        }
+        buf.drain(..at.min(buf.len()));
+        if body.len() > BODY || !more(wire, &mut buf).await? {
+            return Ok(false);
+        }
+    }
+}
+
+/// Waits for bytes; false at the end.
+async fn more(wire: &Wire, buf: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        wire.readable().await?;
+        buf.reserve(4096);
+        if let Some(n) = wire.try_recv(buf)? {
+            return Ok(n > 0);
+        }
+    }
+}
+
+/// A wait of `interval` and up to `jitter` more.
+pub fn pause(interval: Duration, jitter: Duration, random: u64) -> Duration {
+    let millis = jitter.as_millis() as u64;
+    interval + Duration::from_millis(random % (millis + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_only_adds() {
+        let (second, tenth) = (Duration::from_secs(1), Duration::from_millis(100));
+        for random in [0, 1, 99, 100, 101, u64::MAX] {
+            let pause = pause(second, tenth, random);
+            assert!(pause >= second && pause <= second + tenth, "{pause:?}");
+        }
+        assert_eq!(pause(second, Duration::ZERO, 7), second);
+    }
+}

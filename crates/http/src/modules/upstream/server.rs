@@ -1,0 +1,133 @@
+//! `server` of an `upstream { }`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive, Error, Word, values};
+use weir_upstream::{Options, Peer};
+
+use super::block::block;
+use super::dynamic::{self, Named};
+use super::url::Url;
+use crate::scope::{Scope, Spot};
+
+/// The longest route, as nginx has it.
+const LONGEST_ROUTE: usize = 32;
+
+/// What a line says besides its address.
+#[derive(Default)]
+struct Parameters {
+    options: Options,
+    resolve: bool,
+    service: Option<String>,
+}
+
+/// `server ADDRESS [parameter]...`
+pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    let Some(address) = d.args.first() else { return Ok(()) };
+    let plain = block(s, d)?.plain;
+    let mut parameters = Parameters::default();
+    for word in d.args.iter().skip(1) {
+        if plain && (word.is("backup") || word.bytes.starts_with(b"slow_start=")) {
+            let text = "balancing method does not support parameter";
+            return Err(d.error_at(word, format!("{text} \"{}\"", word.lossy())));
+        }
+        parameters.read(d, word)?;
+    }
+    let Parameters { options, resolve, service } = parameters;
+    let url = url(d, address, resolve, service.is_some())?;
+    let name = address.lossy().into_owned();
+    if resolve && url.address.is_none() {
+        let host = String::from_utf8_lossy(&url.host).into_owned();
+        let port = url.port.unwrap_or(80);
+        let named = Named::again(host, port, service, name, options);
+        block(s, d)?.named.push(named);
+        return Ok(());
+    }
+    let Ok(endpoints) = url.endpoints(80) else {
+        s.setup.warnings.push(Spot::new(d, address).warning(dynamic::not_found(&name)));
+        let host = String::from_utf8_lossy(&url.host).into_owned();
+        let named = Named::late(host, url.port.unwrap_or(80), name, options);
+        block(s, d)?.named.push(named);
+        return Ok(());
+    };
+    let block = block(s, d)?;
+    for endpoint in endpoints {
+        block.peers.push(Arc::new(Peer::new(endpoint, name.clone(), options.clone())));
+    }
+    Ok(())
+}
+
+/// The address, which must fit what the parameters say of it.
+fn url(d: &Directive, address: &Word, resolve: bool, service: bool) -> Result<Url, Error> {
+    let name = address.lossy();
+    let wrong = |text: String| Err(d.error_at(address, text));
+    if service && !resolve {
+        return wrong(format!("service upstream \"{name}\" requires \"resolve\" parameter"));
+    }
+    let url = Url::parse(&address.bytes, false)
+        .map_err(|e| d.error_at(address, format!("{e} in upstream \"{name}\"")))?;
+    if service && url.port.is_some() {
+        return wrong(format!("service upstream \"{name}\" may not have port"));
+    }
+    if service && url.address.is_some() {
+        return wrong(format!("service upstream \"{name}\" requires domain name"));
+    }
+    Ok(url)
+}
+
+impl Parameters {
+    fn read(&mut self, d: &Directive, word: &Word) -> Result<(), Error> {
+        let text = word.bytes.as_slice();
+        if let Some(name) = text.strip_prefix(b"service=") {
+            if name.is_empty() {
+                return Err(d.error_at(word, "service is empty"));
+            }
+            self.service = Some(String::from_utf8_lossy(name).into_owned());
+            return Ok(());
+        }
+        if let Some(route) = text.strip_prefix(b"route=") {
+            if route.is_empty() {
+                return Err(d.error_at(word, "route is empty"));
+            }
+            if route.len() > LONGEST_ROUTE {
+                return Err(d.error_at(word, format!("route is longer than {LONGEST_ROUTE}")));
+            }
+            self.options.route = String::from_utf8_lossy(route).into_owned();
+            return Ok(());
+        }
+        let invalid = || d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()));
+        self.option(text).ok_or_else(invalid)
+    }
+
+    fn option(&mut self, text: &[u8]) -> Option<()> {
+        let options = &mut self.options;
+        match text {
+            b"backup" => options.backup = true,
+            b"down" => (options.down, options.drain) = (true, false),
+            b"drain" => (options.down, options.drain) = (false, true),
+            b"resolve" => self.resolve = true,
+            _ => {
+                let at = memchr::memchr(b'=', text)?;
+                let (name, value) = (&text[..at], &text[at + 1..]);
+                match name {
+                    b"weight" => options.weight = number(value).filter(|n| *n > 0)?,
+                    b"max_conns" => options.max_conns = number(value)?,
+                    b"max_fails" => options.max_fails = number(value)?,
+                    b"fail_timeout" => {
+                        options.fail_timeout = Duration::from_secs(values::sec(value)?);
+                    }
+                    b"slow_start" => {
+                        options.slow_start = Duration::from_millis(values::msec(value)?);
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    values::number(value).and_then(|n| u32::try_from(n).ok())
+}

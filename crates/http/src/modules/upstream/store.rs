@@ -1,0 +1,213 @@
+//! `proxy_store`: answers that become files of this server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_engine::{Chain, OpenFile};
+use weir_log::{Cause, Level};
+use weir_upstream::Connection;
+
+use super::passing::Passing;
+use super::protocol::Protocol;
+use super::relay::{self, Relayed};
+use super::source::{Ahead, Source};
+use crate::filters::into_bytes;
+use crate::modules::dav::{self, Put, disk_path};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::temp_file::{Keep, TempFile};
+use crate::template::Template;
+
+/// Where answers go.
+#[derive(Debug, Clone)]
+pub enum Store {
+    /// To the file that the request's path stands for.
+    AsRequested,
+    /// To the file that this says.
+    To(Template),
+}
+
+/// Sends the head, which is filled in, and the body behind it, and makes a file of the body. It is read to its end,
+/// whether the client stays or not; a client that has all of it finds the file in its place. `begun` is what came
+/// with the head.
+pub async fn relay<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    store: &'static Store,
+    connection: Connection,
+    protocol: &mut P,
+    begun: &[u8],
+) -> Relayed {
+    let handle = r.worker.handle.clone();
+    let ahead = Ahead { file: false, rate: None };
+    let mut source = Source::new(connection, protocol, handle, passing, ahead);
+    source.begin(begun);
+    let mut target = Target::open(r, passing, store).await;
+    let mut step = r.send_head().err();
+    loop {
+        source.read_now();
+        let mut chain = source.take();
+        if let Some(target) = &mut target {
+            chain = target.write(r, chain).await;
+        }
+        if source.done {
+            break last(r, source, target, chain, step).await;
+        }
+        if step.is_none() && !chain.is_empty() {
+            let sent = source.ahead_of(r.send_body(chain, false)).await;
+            step = sent.err().map(|_| Step::Abort);
+        }
+        if source.is_empty() {
+            source.wait().await;
+        }
+    }
+}
+
+/// The body is over: its file is put in its place, then the client gets the rest.
+async fn last<P: Protocol>(
+    r: &mut Request,
+    mut source: Source<'_, P>,
+    target: Option<Target>,
+    chain: Chain,
+    step: Option<Step>,
+) -> Relayed {
+    if let Some(broken) = source.broken.take() {
+        let broke = relay::broke(r, chain, &broken).await;
+        source.broken = Some(broken);
+        return relay::finish(r, source, step.unwrap_or(broke));
+    }
+    if let Some(target) = target {
+        target.finish(r).await;
+    }
+    source.protocol().trailers(&mut r.contexts.upstream.trailers);
+    let step = match step {
+        Some(step) => step,
+        None => match r.send_body(chain, true).await {
+            Ok(()) => Step::Sent,
+            Err(_) => Step::Abort,
+        },
+    };
+    relay::finish(r, source, step)
+}
+
+/// Makes an empty file of an answer without a body.
+pub async fn empty(r: &mut Request, passing: &'static Passing, store: &'static Store) {
+    if let Some(target) = Target::open(r, passing, store).await {
+        target.finish(r).await;
+    }
+}
+
+/// The file while the body comes in.
+struct Target {
+    temp: TempFile,
+    put: Put,
+    end: u64,
+    good: bool,
+}
+
+impl Target {
+    /// `None`, which is logged, where there can be no file.
+    async fn open(r: &mut Request, passing: &Passing, store: &'static Store) -> Option<Target> {
+        let to = match store {
+            Store::To(template) => template.eval(r).into_owned(),
+            Store::AsRequested => {
+                let mut path = Vec::new();
+                let conf = r.conf();
+                conf.core.map_path_into(r, &mut path).then_some(path)?
+            }
+        };
+        let date = r.response.last_modified;
+        let temp = match passing.temp_path.create(&r.worker.handle, Keep::WhileUsed).await {
+            Ok(temp) => temp,
+            Err(failed) => {
+                let (path, cause) = (failed.path.display(), Cause(&failed.error));
+                r.log(Level::Crit, format_args!("open() \"{path}\" failed {cause}"));
+                return None;
+            }
+        };
+        let put = Put {
+            from: temp.path.clone(),
+            to: disk_path(&to),
+            access: passing.store_access,
+            create_path: true,
+            date,
+        };
+        Some(Target { temp, put, end: 0, good: true })
+    }
+
+    /// Writes what came; the same comes back for the client.
+    async fn write(&mut self, r: &Request, mut chain: Chain) -> Chain {
+        let mut out = Chain::new();
+        while let Some(segment) = chain.pop() {
+            let bytes = into_bytes(segment);
+            if self.good {
+                self.good = write(r, &self.temp.file, &bytes, self.end).await;
+                self.end += bytes.len() as u64;
+            }
+            out.push(bytes);
+        }
+        out
+    }
+
+    async fn finish(self, r: &mut Request) {
+        let Target { temp, put, good, .. } = self;
+        if good && dav::on_disk(r, move |disk| disk.put(&put)).await.is_ok() {
+            temp.keep();
+        }
+    }
+}
+
+async fn write(r: &Request, file: &Arc<OpenFile>, bytes: &Bytes, at: u64) -> bool {
+    let handle = &r.worker.handle;
+    let mut buf = handle.take_buf(bytes.len());
+    buf.extend_from_slice(bytes);
+    let (written, buf) = handle.files().write_at(file, buf, at).await;
+    handle.give_buf(buf);
+    if let Err(error) = &written {
+        let text = format_args!("temporary file failed {} while reading upstream", Cause(error));
+        r.log(Level::Crit, text);
+    }
+    written.is_ok()
+}
+
+/// The directives of a module whose answers may be stored: `store_directives!(proxy, "proxy_")`.
+macro_rules! store_directives {
+    ($module:ident, $prefix:literal) => {{
+        use $crate::modules::upstream::store::Store;
+        use $crate::scope::{Directive, Scope, Set};
+        use $crate::template::Template;
+
+        &[
+            Directive {
+                name: concat!($prefix, "store"),
+                help: "Answers become files of this server.",
+                set: Set::Simple(|s, d| {
+                    s.once(d)?;
+                    let Some(word) = d.args.first() else { return Ok(()) };
+                    let store = match word.bytes.as_slice() {
+                        b"" => return Err(d.error_at(word, "empty path")),
+                        b"off" => None,
+                        b"on" => Some(Store::AsRequested),
+                        text => {
+                            let path = Template::new(&mut s.setup.variables, text);
+                            Some(Store::To(path.map_err(|e| d.error_at(word, e))?))
+                        }
+                    };
+                    Scope::change(&mut s.location.$module).passing.store = store;
+                    Ok(())
+                }),
+            },
+            Directive {
+                name: concat!($prefix, "store_access"),
+                help: "Permissions of files that answers become.",
+                set: Set::Simple(|s, d| {
+                    s.once(d)?;
+                    let access = $crate::modules::dav::access(d)?;
+                    Scope::change(&mut s.location.$module).passing.store_access = access;
+                    Ok(())
+                }),
+            },
+        ]
+    }};
+}
+pub(crate) use store_directives;

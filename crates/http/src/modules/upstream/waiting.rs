@@ -1,0 +1,83 @@
+//! Requests that wait until a server of their group is free: `queue`.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use weir_engine::{Either, either};
+use weir_upstream::{Choice, Group, Picked, Queue};
+
+use super::client::{self, Waited};
+use super::fault::{CLIENT_GONE, Fault};
+use super::groups::Queued;
+use super::passing::Passing;
+use crate::request::Request;
+
+/// How often who is first looks by itself: nobody tells when another worker gives a server back, or when the time
+/// of a failed one is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A place in the queue, left when dropped.
+struct Place<'q> {
+    queue: &'q Queue,
+    ticket: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.queue.leave(self.ticket);
+    }
+}
+
+/// Waits for a server. `None`: too many wait already, or it took too long.
+pub async fn wait(
+    r: &Request,
+    passing: &Passing,
+    group: &Group,
+    choice: &mut Choice,
+    conf: &Queued,
+) -> Result<Option<Picked>, Fault> {
+    let queue = &group.queue;
+    let Some(ticket) = queue.enter(conf.most) else { return Ok(None) };
+    let place = Place { queue, ticket };
+    let turn = turn(r, group, choice, &place, conf.timeout);
+    match client::wait(r, passing, turn, false).await {
+        Waited::Gone => Err(CLIENT_GONE),
+        Waited::For(picked) => Ok(picked),
+    }
+}
+
+async fn turn(
+    r: &Request,
+    group: &Group,
+    choice: &mut Choice,
+    place: &Place<'_>,
+    timeout: Duration,
+) -> Option<Picked> {
+    let handle = &r.worker.handle;
+    let until = handle.now() + timeout;
+    loop {
+        let picked = poll_fn(|cx| {
+            // First the waker, then the look: what is given back in between is not missed.
+            if !place.queue.is_first(place.ticket, cx.waker()) {
+                return Poll::Pending;
+            }
+            let mut now = choice.clone();
+            match group.pick(&mut now, handle.now()) {
+                Some(picked) => {
+                    *choice = now;
+                    Poll::Ready(picked)
+                }
+                None => Poll::Pending,
+            }
+        });
+        let left = until.saturating_duration_since(handle.now());
+        if left.is_zero() {
+            return None;
+        }
+        match either(picked, handle.sleep(left.min(LOOK))).await {
+            Either::Left(picked) => return Some(picked),
+            Either::Right(()) => {}
+        }
+    }
+}

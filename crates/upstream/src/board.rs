@@ -1,0 +1,182 @@
+//! Seats whose state stands in a zone: read from it before a choice, written to it after.
+//!
+//! The methods of balancing work on plain values, in a zone or not. A look at ten peers reads some 150 words.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::{Duration, Instant};
+
+use weir_zone::{Claimed, Row, Rows, Zone};
+
+use crate::health::{Health, Record};
+use crate::seat::{Inflight, Seat};
+use crate::seats::Seats;
+
+/// Values of a row.
+pub const VALUES: usize = 14;
+
+/// Where a group's peers stand in a zone.
+#[derive(Debug, Default)]
+pub struct Places {
+    of: Vec<Place>,
+    /// The list of peers that they belong to.
+    generation: u64,
+}
+
+/// Where one peer stands.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    name: u128,
+    row: Option<Row>,
+}
+
+impl Places {
+    /// Where the peer of a seat stands.
+    pub fn get(&self, at: usize) -> Option<Place> {
+        self.of.get(at).copied()
+    }
+
+    /// Finds out the names of the peers in the zone, if their list has changed.
+    fn name(&mut self, group: &str, seats: &Seats) {
+        if self.generation == seats.generation && self.of.len() == seats.list.len() {
+            return;
+        }
+        self.generation = seats.generation;
+        self.of.clear();
+        let mut seen = HashMap::new();
+        for seat in &seats.list {
+            let name = name(group, seat);
+            // The same server may be listed twice.
+            let nth = seen.entry(name).or_insert(0u128);
+            self.of.push(Place { name: name.wrapping_add(*nth), row: None });
+            *nth += 1;
+        }
+    }
+}
+
+/// A zone, held by this thread.
+pub struct Board<'z> {
+    zone: &'z Zone,
+    rows: Rows<'z>,
+}
+
+impl<'z> Board<'z> {
+    /// Takes the zone.
+    pub fn new(zone: &'z Zone) -> Board<'z> {
+        Board { zone, rows: zone.rows(VALUES) }
+    }
+
+    /// Reads what others have made of one peer of a tier, or of all.
+    pub fn read(
+        &mut self,
+        group: &str,
+        seats: &mut Seats,
+        places: &mut Places,
+        only: Option<usize>,
+        now: Instant,
+    ) {
+        places.name(group, seats);
+        for (i, (seat, place)) in seats.list.iter_mut().zip(&mut places.of).enumerate() {
+            if only.is_none_or(|only| only == i) {
+                self.read_one(seat, place, now);
+            }
+        }
+    }
+
+    fn read_one(&mut self, seat: &mut Seat, place: &mut Place, now: Instant) {
+        if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
+            return self.load(seat, row);
+        }
+        let claimed = self.rows.claim(place.name, self.zone.msec(now));
+        place.row = claimed.map(|claimed| match claimed {
+            Claimed::Known(row) => {
+                self.load(seat, row);
+                row
+            }
+            Claimed::New(row) => {
+                seat.conns = 0;
+                self.store(seat, row);
+                row
+            }
+        });
+    }
+
+    /// Writes what was changed of one peer, or of any.
+    pub fn write(&mut self, seats: &Seats, places: &Places, only: Option<usize>) {
+        for (i, (seat, place)) in seats.list.iter().zip(&places.of).enumerate() {
+            if let Some(row) = place.row.filter(|_| only.is_none_or(|only| only == i)) {
+                self.store(seat, row);
+            }
+        }
+    }
+
+    /// A peer was chosen: its connection counts for this process.
+    pub fn hold(&mut self, place: Place, now: Instant) {
+        if let Some(row) = place.row {
+            self.rows.hold(row);
+            self.rows.touch(row, self.zone.msec(now));
+        }
+    }
+
+    /// The connection is given back.
+    pub fn release(&mut self, place: Place) {
+        if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
+            self.rows.release(row);
+        }
+    }
+
+    fn load(&self, seat: &mut Seat, row: Row) {
+        let word = |i| self.rows.value(row, i);
+        let instant = |i| Some(word(i)).filter(|w| *w > 0).map(|w| self.zone.instant(w));
+        let duration = |i| Duration::from_micros(word(i));
+        seat.conns = self.rows.held(row) as u32;
+        seat.fails = word(0) as u32;
+        seat.current = word(1) as i64;
+        // Another configuration may have given it another weight.
+        seat.effective = (word(2) as i64).min(seat.peer.options.weight.into());
+        seat.accessed = instant(3);
+        seat.checked = instant(4);
+        seat.risen = instant(5);
+        seat.header_time = duration(6);
+        seat.response_time = duration(7);
+        let against = word(9) as u32;
+        seat.health = Record { health: Health::from_word(word(8)), against };
+        // Of a process that was killed nobody tells the method.
+        let count = (word(10) as u32).min(seat.conns);
+        let (sum, since, average) = (duration(11), instant(12), duration(13));
+        seat.inflight = Inflight { count, sum, since, average };
+    }
+
+    fn store(&mut self, seat: &Seat, row: Row) {
+        let msec = |at: Option<Instant>| at.map_or(0, |at| self.zone.msec(at));
+        let micros = |d: Duration| d.as_micros() as u64;
+        let values: [u64; VALUES] = [
+            seat.fails.into(),
+            seat.current as u64,
+            seat.effective as u64,
+            msec(seat.accessed),
+            msec(seat.checked),
+            msec(seat.risen),
+            micros(seat.header_time),
+            micros(seat.response_time),
+            seat.health.health.to_word(),
+            seat.health.against.into(),
+            seat.inflight.count.into(),
+            micros(seat.inflight.sum),
+            msec(seat.inflight.since),
+            micros(seat.inflight.average),
+        ];
+        for (i, value) in values.into_iter().enumerate() {
+            self.rows.set_value(row, i, value);
+        }
+    }
+}
+
+/// A peer's name in the zone.
+fn name(group: &str, seat: &Seat) -> u128 {
+    // The same in every process: no random keys.
+    let hash = BuildHasherDefault::<DefaultHasher>::default();
+    let peer = &seat.peer;
+    let all = (group, &peer.server, &peer.name, peer.options.backup);
+    u128::from(hash.hash_one((0u8, &all))) << 64 | u128::from(hash.hash_one((1u8, &all)))
+}

@@ -1,0 +1,123 @@
+//! What active checks have found out about a peer, apart from how they are made. nginx: `health_check`.
+
+/// A peer's state of health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Health {
+    /// Nothing speaks against it.
+    #[default]
+    Healthy,
+    /// It must pass its checks before it is used for the first time.
+    Checking,
+    /// It has failed its checks.
+    Unhealthy,
+}
+
+/// Checks in a row that came out otherwise than the state says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record {
+    /// The state.
+    pub health: Health,
+    /// How many in a row speak against it.
+    pub against: u32,
+}
+
+/// How many checks in a row change the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// So many failures make a peer unhealthy.
+    pub fails: u32,
+    /// So many successes make it healthy.
+    pub passes: u32,
+}
+
+impl Health {
+    /// It may be used.
+    pub fn allows(self) -> bool {
+        self == Health::Healthy
+    }
+
+    /// As a word of shared memory.
+    pub fn to_word(self) -> u64 {
+        match self {
+            Health::Healthy => 0,
+            Health::Checking => 1,
+            Health::Unhealthy => 2,
+        }
+    }
+
+    /// From such a word.
+    pub fn from_word(word: u64) -> Health {
+        match word {
+            1 => Health::Checking,
+            2 => Health::Unhealthy,
+            _ => Health::Healthy,
+        }
+    }
+}
+
+impl Record {
+    /// A check was made; true if it changed the state.
+    pub fn checked(&mut self, passed: bool, thresholds: Thresholds) -> bool {
+        let (agrees, needed, other) = match self.health {
+            Health::Healthy => (passed, thresholds.fails, Health::Unhealthy),
+            // One failure answers the question; as many passes as it takes.
+            Health::Checking if !passed => (false, 1, Health::Unhealthy),
+            Health::Checking => (false, thresholds.passes, Health::Healthy),
+            Health::Unhealthy => (!passed, thresholds.passes, Health::Healthy),
+        };
+        if agrees {
+            self.against = 0;
+            return false;
+        }
+        self.against += 1;
+        let changes = self.against >= needed;
+        if changes {
+            *self = Record { health: other, against: 0 };
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_mandatory_check_decides_at_once_against_and_in_time_for() {
+        let thresholds = Thresholds { fails: 3, passes: 2 };
+        let new = Record { health: Health::Checking, against: 0 };
+        let mut bad = new;
+        assert!(bad.checked(false, thresholds));
+        assert_eq!(bad.health, Health::Unhealthy);
+        let mut good = new;
+        assert!(!good.checked(true, thresholds));
+        assert!(good.checked(true, thresholds));
+        assert_eq!(good.health, Health::Healthy);
+    }
+
+    proptest! {
+        /// The state is what the last long enough run of equal outcomes said.
+        #[test]
+        fn runs_decide(
+            outcomes in prop::collection::vec(any::<bool>(), 0..60),
+            fails in 1u32..4,
+            passes in 1u32..4,
+        ) {
+            let mut record = Record::default();
+            let (mut expected, mut run, mut last) = (true, 0, true);
+            for passed in outcomes {
+                run = if passed == last { run + 1 } else { 1 };
+                last = passed;
+                if run >= if passed { passes } else { fails } {
+                    expected = passed;
+                }
+                let before = record.health;
+                let changed = record.checked(passed, Thresholds { fails, passes });
+                prop_assert_eq!(changed, before != record.health);
+                prop_assert_eq!(record.health.allows(), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the loops of a process show one another of their idle connections.
+//!
+//! Each loop has a drawer of its own under a lock of its own, so that a loop that finds what it needs among its own
+//! connections meets nobody. One that does not looks into the drawers of the others and takes the socket out; the
+//! loop that it was in hears of it by its waker and forgets it.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::Peer;
+
+/// The drawers of all loops of a process, for one group.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    drawers: RwLock<Vec<Arc<Drawer>>>,
+    count: AtomicUsize,
+}
+
+/// One loop's idle connections, as others see them.
+#[derive(Debug, Default)]
+pub struct Drawer {
+    state: Mutex<State>,
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The newest last.
+    offers: Vec<Offer>,
+    /// Wakes the loop's watch over its connections.
+    waker: Option<Waker>,
+}
+
+/// An idle connection that others may take.
+#[derive(Debug)]
+pub struct Offer {
+    /// The number that its loop knows it by.
+    pub id: u64,
+    /// The socket.
+    pub fd: Arc<OwnedFd>,
+    /// Whom it leads to.
+    pub peer: Arc<Peer>,
+    /// Requests so far.
+    pub requests: u64,
+    /// When it was opened.
+    pub started: Instant,
+}
+
+impl Shelf {
+    /// A drawer for one more loop.
+    pub fn open(&self) -> Arc<Drawer> {
+        let drawer = Arc::new(Drawer::default());
+        let mut drawers = self.drawers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        drawers.push(drawer.clone());
+        self.count.store(drawers.len(), Relaxed);
+        drawer
+    }
+
+    /// The loop ends.
+    pub fn close(&self, drawer: &Arc<Drawer>) {
+        let mut drawers = self.drawers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        drawers.retain(|other| !Arc::ptr_eq(other, drawer));
+        self.count.store(drawers.len(), Relaxed);
+    }
+
+    /// There is another loop that might take something.
+    pub fn is_shared(&self) -> bool {
+        self.count.load(Relaxed) > 1
+    }
+
+    /// Takes the newest connection to a peer out of another loop's drawer.
+    pub fn take(&self, mine: &Arc<Drawer>, fits: impl Fn(&Peer) -> bool) -> Option<Offer> {
+        let drawers = self.drawers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let own = drawers.iter().position(|drawer| Arc::ptr_eq(drawer, mine)).unwrap_or(0);
+        // Each begins with its neighbour, so that not all go to the first.
+        let (before, after) = drawers.split_at(own);
+        let others = after.iter().chain(before).filter(|drawer| !Arc::ptr_eq(drawer, mine));
+        others.filter(|drawer| drawer.count.load(Relaxed) > 0).find_map(|d| d.take(&fits))
+    }
+}
+
+impl Drawer {
+    /// Others may have this one.
+    pub fn offer(&self, offer: Offer) {
+        let mut state = self.lock();
+        state.offers.push(offer);
+        self.count.store(state.offers.len(), Relaxed);
+    }
+
+    /// Takes an offer back; false if somebody has taken it.
+    pub fn withdraw(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        let Some(at) = state.offers.iter().rposition(|offer| offer.id == id) else { return false };
+        let offer = state.offers.remove(at);
+        self.count.store(state.offers.len(), Relaxed);
+        drop(state);
+        drop(offer);
+        true
+    }
+
+    /// Nobody has taken it.
+    pub fn has(&self, id: u64) -> bool {
+        self.lock().offers.iter().any(|offer| offer.id == id)
+    }
+
+    /// Takes all back.
+    pub fn clear(&self) {
+        let offers = std::mem::take(&mut self.lock().offers);
+        self.count.store(0, Relaxed);
+        drop(offers);
+    }
+
+    /// Whom to wake when one was taken, or a new one is to be watched.
+    pub fn set_waker(&self, waker: Option<Waker>) {
+        self.lock().waker = waker;
+    }
+
+    /// Wakes the watch.
+    pub fn wake(&self) {
+        let waker = self.lock().waker.clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn take(&self, fits: &impl Fn(&Peer) -> bool) -> Option<Offer> {
+        let mut state = self.lock();
+        let at = state.offers.iter().rposition(|offer| fits(&offer.peer))?;
+        let offer = state.offers.remove(at);
+        self.count.store(state.offers.len(), Relaxed);
+        let waker = state.waker.clone();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Some(offer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is one step: what a panic leaves behind is whole.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Endpoint, Options};
+
+    fn peer(port: u16) -> Arc<Peer> {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        Arc::new(Peer::new(Endpoint::Inet(address), "server", Options::default()))
+    }
+
+    fn offer(id: u64, peer: &Arc<Peer>) -> Offer {
+        let (fd, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (fd, peer) = (Arc::new(OwnedFd::from(fd)), peer.clone());
+        Offer { id, fd, peer, requests: 1, started: Instant::now() }
+    }
+
+    #[test]
+    fn what_one_takes_the_other_does_not_have() {
+        let shelf = Shelf::default();
+        let (a, b) = (shelf.open(), shelf.open());
+        let (here, there) = (peer(1), peer(2));
+        a.offer(offer(1, &here));
+        a.offer(offer(2, &there));
+        a.offer(offer(3, &here));
+        assert!(shelf.take(&a, |_| true).is_none(), "its own are not another's");
+        assert_eq!(shelf.take(&b, |p| *p == *here).map(|o| o.id), Some(3));
+        assert!(!a.has(3) && !a.withdraw(3) && a.withdraw(1));
+        assert!(shelf.take(&b, |p| *p == *here).is_none());
+        shelf.close(&a);
+        assert!(shelf.take(&b, |_| true).is_none() && !shelf.is_shared());
+    }
+
+    #[test]
+    fn each_offer_has_one_taker() {
+        let shelf = Shelf::default();
+        let peer = peer(1);
+        let owner = shelf.open();
+        (0..300).for_each(|id| owner.offer(offer(id, &peer)));
+        let thieves = [shelf.open(), shelf.open()];
+        let taken: Vec<u64> = std::thread::scope(|s| {
+            let each = |thief: &Arc<Drawer>| -> Vec<u64> {
+                std::iter::from_fn(|| shelf.take(thief, |_| true)).map(|o| o.id).collect()
+            };
+            let runs = thieves.each_ref().map(|thief| s.spawn(move || each(thief)));
+            let own: Vec<u64> = (0..300).filter(|id| owner.withdraw(*id)).collect();
+            runs.into_iter().flat_map(|run| run.join().unwrap()).chain(own).collect()
+        });
+        let mut sorted = taken.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..300).collect::<Vec<_>>());
+    }
+}

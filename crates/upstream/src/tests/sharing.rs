@@ -1,0 +1,202 @@
+//! State that stands in a zone, requests that are bound to a peer, and slow starts.
+
+use weir_zone::{Declarations, Use, ZoneRef, Zones};
+
+use super::*;
+use crate::{Health, Thresholds};
+
+fn zone() -> ZoneRef {
+    let all = Declarations::default();
+    let purpose = Use { tag: "upstream", values: 0, key: String::new() };
+    let zone = all.declare("one", 32 * 1024, purpose).unwrap();
+    all.open(&Zones::default()).unwrap();
+    zone
+}
+
+fn limited(most: u32) -> Vec<Arc<Peer>> {
+    let options = Options { max_conns: most, ..Options::default() };
+    (0..3).map(|i| peer(8000 + i, options.clone())).collect()
+}
+
+/// What two workers, or two configurations, make of the same peers.
+fn two(peers: &[Arc<Peer>], zone: &ZoneRef) -> [Group; 2] {
+    [1, 2].map(|seed| {
+        let balance = Box::new(LeastConn);
+        Group::new("g", peers.to_vec(), balance, seed).shared_in(Some(zone.clone()))
+    })
+}
+
+proptest! {
+    /// `max_conns` holds over all who share the zone, in any order of requests.
+    #[test]
+    fn one_limit_for_all(steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..80)) {
+        let zone = zone();
+        let groups = two(&limited(2), &zone);
+        let now = Instant::now();
+        let mut open: Vec<(usize, crate::Picked)> = Vec::new();
+        for (which, opens) in steps {
+            let which = usize::from(which);
+            if opens {
+                let picked = groups[which].pick(&mut Choice::default(), now);
+                prop_assert_eq!(picked.is_some(), open.len() < 6);
+                open.extend(picked.map(|p| (which, p)));
+            } else if let Some((by, picked)) = open.pop() {
+                groups[by].ended(&picked, well(), now);
+            }
+            for picked in &open {
+                let same = open.iter().filter(|o| o.1.peer == picked.1.peer).count();
+                prop_assert!(same <= 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fewest_connections_of_all_workers() {
+    let zone = zone();
+    let [a, b] = two(&peers(&[1, 1]), &zone);
+    let now = Instant::now();
+    let first = a.pick(&mut Choice::default(), now).unwrap();
+    let second = b.pick(&mut Choice::default(), now).unwrap();
+    assert_ne!(first.peer, second.peer);
+    a.ended(&first, well(), now);
+    assert_eq!(b.pick(&mut Choice::default(), now).unwrap().peer, first.peer);
+}
+
+#[test]
+fn a_failure_is_known_to_all_and_to_the_next_configuration() {
+    let zone = zone();
+    let list = peers(&[1, 1]);
+    let now = Instant::now();
+    let failed = {
+        let [a, _] = two(&list, &zone);
+        let failed = a.pick(&mut Choice::default(), now).unwrap();
+        assert!(a.ended(&failed, Ended::Failed, now));
+        failed.peer
+    };
+    let [c, _] = two(&[list[1].clone(), list[0].clone(), peer(9000, Options::default())], &zone);
+    let mut choice = Choice::default();
+    let others = [c.pick(&mut choice, now), c.pick(&mut choice, now), c.pick(&mut choice, now)];
+    assert!(others[2].is_none());
+    assert!(others.iter().flatten().all(|p| p.peer != failed));
+}
+
+#[test]
+fn a_peer_that_left_gives_its_connections_back() {
+    let zone = zone();
+    let [a, b] = two(&limited(1), &zone);
+    let now = Instant::now();
+    let picked = a.pick(&mut Choice::default(), now).unwrap();
+    a.replace(peers(&[1]));
+    a.ended(&picked, well(), now);
+    let mut choice = Choice::default();
+    assert_eq!((0..9).filter_map(|_| b.pick(&mut choice, now)).count(), 3);
+}
+
+#[test]
+fn the_same_server_twice_is_two_peers() {
+    let zone = zone();
+    let same = peer(8000, Options { max_conns: 1, ..Options::default() });
+    let [a, _] = two(&[same.clone(), same], &zone);
+    let now = Instant::now();
+    let picked: Vec<_> = (0..3).filter_map(|_| a.pick(&mut Choice::default(), now)).collect();
+    assert_eq!(picked.len(), 2);
+}
+
+fn bound_to(sid: &str) -> Choice {
+    let mut choice = Choice::new(b"k".to_vec());
+    choice.bound = sid.into();
+    choice
+}
+
+macro_rules! bound {
+    ($($name:ident => $balance:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let mut list = peers(&[1, 3]);
+            let options = Options { drain: true, route: "leaving".into(), ..Options::default() };
+            list.push(peer(9000, options));
+            let group = Group::new("g", list.clone(), Box::new($balance), 7).binding();
+            let now = Instant::now();
+            for wanted in &list {
+                for _ in 0..5 {
+                    let picked = group.pick(&mut bound_to(&wanted.sid()), now).unwrap();
+                    assert_eq!(picked.peer, *wanted);
+                    group.ended(&picked, well(), now);
+                }
+            }
+            // Who is bound to nobody does not come to one that drains, nor who has tried it.
+            let mut choice = bound_to("leaving");
+            let picked: Vec<_> = (0..9).filter_map(|_| group.pick(&mut choice, now)).collect();
+            assert_eq!(picked.len(), 3);
+            assert_eq!(picked[0].peer, list[2]);
+            let mut choice = bound_to("nobody");
+            assert!((0..9).filter_map(|_| group.pick(&mut choice, now)).count() == 2);
+        }
+    )*};
+}
+
+bound! {
+    bound_by_round_robin => RoundRobin;
+    bound_by_least_conn => LeastConn;
+    bound_by_hash => Hash;
+    bound_by_ring => Consistent::default();
+    bound_by_chance => Random { two: None };
+}
+
+#[test]
+fn a_sid_is_the_md5_of_the_address() {
+    assert_eq!(peer(8080, Options::default()).sid(), "5958c386bf5e9109ac10d2a628645aea");
+}
+
+#[test]
+fn a_slow_start_is_slow() {
+    let slow = Options { slow_start: Duration::from_secs(100), ..Options::default() };
+    let list = vec![peer(8000, slow), peer(8001, Options::default())];
+    let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1);
+    let start = Instant::now();
+    let serve = |now, n| {
+        let one = |_| {
+            let picked = group.pick(&mut Choice::default(), now).unwrap();
+            group.ended(&picked, well(), now);
+            usize::from(picked.peer == list[0])
+        };
+        (0..n).map(one).sum::<usize>()
+    };
+    let mut choice = Choice::default();
+    let first = group.pick(&mut choice, start).unwrap();
+    assert!(first.peer == list[0] && group.ended(&first, Ended::Failed, start));
+    let back = start + Duration::from_secs(11);
+    // One request finds out that it is back.
+    assert!(serve(back, 4) >= 1);
+    assert!(serve(back + Duration::from_secs(10), 110) <= 12);
+    let half = serve(back + Duration::from_secs(50), 300);
+    assert!((95..=105).contains(&half), "{half}");
+    assert_eq!(serve(back + Duration::from_secs(100), 100), 50);
+}
+
+#[test]
+fn checks_decide_who_serves() {
+    let zone = zone();
+    let list = peers(&[1, 1]);
+    let now = Instant::now();
+    let by = Thresholds { fails: 2, passes: 1 };
+    let make = || {
+        let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1);
+        group.guard();
+        group.shared_in(Some(zone.clone()))
+    };
+    let (a, b) = (make(), make());
+    assert!(a.pick(&mut Choice::default(), now).is_none());
+    assert_eq!(b.checked(&list[0], true, by, now), Some(Health::Healthy));
+    assert_eq!(b.checked(&list[1], false, by, now), Some(Health::Unhealthy));
+    assert_eq!(a.pick(&mut Choice::default(), now).unwrap().peer, list[0]);
+    assert_eq!(b.checked(&list[0], false, by, now), None);
+    assert_eq!(b.checked(&list[0], false, by, now), Some(Health::Unhealthy));
+    assert!(a.pick(&mut Choice::default(), now).is_none());
+    let all: Vec<_> = make().peers(now).into_iter().map(|(_, health)| health).collect();
+    assert_eq!(all, [Health::Unhealthy, Health::Unhealthy]);
+    a.check_anew(now);
+    let all: Vec<_> = b.peers(now).into_iter().map(|(_, health)| health).collect();
+    assert_eq!(all, [Health::Checking, Health::Checking]);
+}

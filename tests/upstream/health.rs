@@ -1,0 +1,124 @@
+//! `health_check` and `match`: servers that fail their checks get no requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use weir_testkit::{Dir, Server};
+
+use super::WEIR;
+use super::origin::{named, serve};
+
+/// An origin that is ill when it is told to be; it counts its checks.
+struct Patient {
+    port: u16,
+    ill: Arc<AtomicBool>,
+    checks: Arc<AtomicUsize>,
+}
+
+impl Patient {
+    fn new(name: &'static str) -> Patient {
+        let (ill, checks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (is_ill, counted) = (ill.clone(), checks.clone());
+        let port = serve(move |head| {
+            if head.starts_with("GET /check") {
+                assert!(head.contains("Host: u\r\n"), "{head}");
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+            let state = if is_ill.load(Ordering::SeqCst) { "ill" } else { "well" };
+            Some(format!("X-Origin: {name}\r\nX-State: {state}\r\n"))
+        });
+        Patient { port, ill, checks }
+    }
+}
+
+fn start(peers: [u16; 2], check: &str) -> Server {
+    let [a, b] = peers;
+    let conf = format!(
+        "worker_processes 2; events {{ }}
+         http {{
+             match well {{ status 200-299; header X-State ~ ^we; header ! X-Absent; }}
+             upstream u {{ zone u 64k; server 127.0.0.1:{a}; server 127.0.0.1:{b}; }}
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 location / {{
+                     proxy_pass http://u;
+                     health_check uri=/check match=well interval=20ms {check};
+                 }}
+             }}
+         }}"
+    );
+    Server::start_in(Dir::new(), WEIR, &conf)
+}
+
+fn origins(server: &Server) -> Vec<String> {
+    let one = |_| server.get("/").header("X-Origin").unwrap_or("-").to_owned();
+    let mut all: Vec<String> = (0..8).map(one).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[test]
+fn the_ill_get_no_requests_until_they_are_well() {
+    let (a, b) = (Patient::new("a"), Patient::new("b"));
+    let server = start([a.port, b.port], "fails=2 passes=2 keepalive_time=1h");
+    assert_eq!(origins(&server), ["a", "b"]);
+    a.ill.store(true, Ordering::SeqCst);
+    let about = format!("health check \"well\" of peer 127.0.0.1:{} in upstream \"u\"", a.port);
+    server.wait_log(&format!("peer is unhealthy while checking header, {about}"), 1);
+    assert_eq!(origins(&server), ["b"]);
+    a.ill.store(false, Ordering::SeqCst);
+    server.wait_log(&format!("peer is healthy, {about}"), 1);
+    assert_eq!(origins(&server), ["a", "b"]);
+    assert!(a.checks.load(Ordering::SeqCst) > 4);
+}
+
+#[test]
+fn a_mandatory_check_comes_first() {
+    let a = Patient::new("a");
+    a.ill.store(true, Ordering::SeqCst);
+    let server = start([a.port, named("b", "X-State: well\r\n")], "mandatory");
+    server.wait_log("peer is healthy", 1);
+    assert_eq!(origins(&server), ["b"]);
+    assert_eq!(server.logged("peer is unhealthy"), 1);
+}
+
+#[test]
+fn who_does_not_answer_is_not_well() {
+    let dead = weir_testkit::free_port();
+    let server = start([dead, named("b", "X-State: well\r\n")], "");
+    server.wait_log("peer is unhealthy while connecting to upstream", 1);
+    let text = "connect() failed (111: Connection refused) while connecting to upstream";
+    assert!(server.logged(text) > 0);
+    assert_eq!(origins(&server), ["b"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let ok = Server::start(WEIR, "events { } http { server { listen 127.0.0.1:%%PORT%%; } }");
+    let complaint = |http: &str, location: &str| {
+        ok.configure(&format!(
+            "events {{ }} http {{ {http} server {{ listen 127.0.0.1:%%PORT%%;
+             location / {{ {location} }} }} }}"
+        ));
+        let out = ok.command(&["-t"]);
+        String::from_utf8_lossy(&out.stderr).lines().next().unwrap_or_default().to_owned()
+    };
+    let zoned = "upstream u { zone u 64k; server 127.0.0.1:1; }";
+    for (http, location, text) in [
+        (zoned, "health_check;", "\"health_check\" requires \"proxy_pass\" to an upstream"),
+        ("", "proxy_pass http://127.0.0.1; health_check;", "to have a \"zone\""),
+        (zoned, "proxy_pass http://u; health_check match=m;", "unknown match \"m\""),
+        (
+            zoned,
+            "proxy_pass http://u; health_check interval=0;",
+            "invalid parameter \"interval=0\"",
+        ),
+        (zoned, "proxy_pass http://u; health_check persistent;", "requires \"mandatory\""),
+        ("match m { status 99; }", "", "invalid parameter \"99\""),
+        ("match m { require $a; }", "", "unknown directive \"require\""),
+    ] {
+        let found = complaint(http, location);
+        assert!(found.contains(text), "{found}");
+    }
+}

@@ -1,0 +1,76 @@
+//! `sticky`: requests of one client go to one server.
+
+use super::origin::named;
+use super::start;
+
+/// Two servers, and what binds clients to them.
+fn two(sticky: &str) -> weir_testkit::Server {
+    let a = named("a", "Set-Cookie: session=one\r\n");
+    let b = named("b", "Set-Cookie: session=two\r\n");
+    let http = format!(
+        "upstream u {{
+             zone u 64k;
+             server 127.0.0.1:{a} route=a;
+             server 127.0.0.1:{b} route=b;
+             {sticky}
+         }}"
+    );
+    start("worker_processes 2;", &http)
+}
+
+fn origin(server: &weir_testkit::Server, path: &str, cookie: &str) -> (String, Vec<String>) {
+    let mut client = server.connect();
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\nCookie: {cookie}\r\n\r\n"));
+    let response = client.response();
+    let cookies = response.headers.iter().filter(|(name, _)| name == "Set-Cookie");
+    let cookies = cookies.map(|(_, value)| value.clone()).collect();
+    (response.header("X-Origin").unwrap_or("-").to_owned(), cookies)
+}
+
+#[test]
+fn a_cookie_names_the_server() {
+    let server =
+        two("sticky cookie srv expires=1h domain=.$host path=/ httponly secure samesite=lax;");
+    for name in ["a", "b"] {
+        for _ in 0..6 {
+            let (origin, cookies) = origin(&server, "/", &format!("x=y; srv={name}"));
+            assert_eq!(origin, name);
+            let start = format!("srv={name}; expires=");
+            let end = "; max-age=3600; domain=.h; httponly; secure; samesite=lax; path=/";
+            let own = cookies.first().cloned().unwrap_or_default();
+            assert!(own.starts_with(&start) && own.ends_with(end), "{cookies:?}");
+        }
+    }
+    let (first, cookies) = origin(&server, "/", "srv=nobody");
+    assert!(cookies[0].starts_with(&format!("srv={first};")), "{cookies:?}");
+}
+
+#[test]
+fn a_route_comes_from_the_first_variable_that_has_one() {
+    let server = two("sticky route $arg_first $cookie_second;");
+    for _ in 0..4 {
+        assert_eq!(origin(&server, "/?first=b", "second=a").0, "b");
+        assert_eq!(origin(&server, "/", "second=a").0, "a");
+    }
+}
+
+#[test]
+fn sessions_are_learned_once_for_all_workers() {
+    let learn = "sticky learn create=$upstream_cookie_session lookup=$cookie_session zone=s:64k;";
+    let server = two(learn);
+    let mut seen = [false; 2];
+    for _ in 0..20 {
+        let (origin, cookies) = origin(&server, "/", "");
+        assert_eq!(cookies, [if origin == "a" { "session=one" } else { "session=two" }]);
+        seen[usize::from(origin == "b")] = true;
+    }
+    assert_eq!(seen, [true, true]);
+    for _ in 0..10 {
+        assert_eq!(origin(&server, "/", "session=one").0, "a");
+        assert_eq!(origin(&server, "/", "session=two").0, "b");
+    }
+    server.reload();
+    for _ in 0..10 {
+        assert_eq!(origin(&server, "/", "session=two").0, "b");
+    }
+}

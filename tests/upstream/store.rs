@@ -1,0 +1,80 @@
+//! `proxy_store`: answers become files.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+use weir_testkit::{Dir, Server};
+
+use super::WEIR;
+
+fn start() -> Server {
+    let conf = "
+        events { }
+        http {
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                root %%DIR%%/files;
+                location / {
+                    error_page 404 = @origin;
+                }
+                location @origin {
+                    proxy_pass http://127.0.0.1:%%PORT1%%;
+                    proxy_store on;
+                    proxy_store_access group:r all:r;
+                }
+                location /elsewhere {
+                    proxy_pass http://127.0.0.1:%%PORT1%%;
+                    proxy_store %%DIR%%/files/by-arg/$arg_name;
+                }
+            }
+            server {
+                listen 127.0.0.1:%%PORT1%%;
+                location / { root %%DIR%%/origin; }
+                location /empty { return 200; }
+            }
+        }";
+    let dir = Dir::new();
+    std::fs::create_dir_all(dir.file("origin/deep")).unwrap();
+    std::fs::create_dir_all(dir.file("files")).unwrap();
+    // Workers may be somebody else.
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(dir.file("files"), all).unwrap();
+    dir.write("origin/deep/a", "0123456789".repeat(100_000));
+    dir.write("origin/elsewhere", "there");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let file = std::fs::File::options().write(true).open(dir.file("origin/deep/a")).unwrap();
+    file.set_modified(time).unwrap();
+    let conf = conf.replace("%%DIR%%", &dir.path().display().to_string());
+    Server::start_in(dir, WEIR, &conf)
+}
+
+#[test]
+fn an_answer_becomes_a_file() {
+    let server = start();
+    let first = server.get("/deep/a");
+    assert_eq!((first.status, first.bytes.len()), (200, 1_000_000));
+    let path = server.dir().file("files/deep/a");
+    let info = std::fs::metadata(&path).unwrap();
+    assert_eq!((info.len(), info.permissions().mode() & 0o777), (1_000_000, 0o644));
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    assert_eq!(info.modified().unwrap(), time);
+    // The file is the server's own now.
+    std::fs::remove_file(server.dir().file("origin/deep/a")).unwrap();
+    assert_eq!(server.get("/deep/a").bytes, first.bytes);
+}
+
+#[test]
+fn the_place_may_be_computed() {
+    let server = start();
+    assert_eq!(server.get("/elsewhere?name=x").body(), "there");
+    assert_eq!(server.dir().read("files/by-arg/x"), "there");
+}
+
+#[test]
+fn an_empty_answer_is_an_empty_file_and_an_error_is_none() {
+    let server = start();
+    assert_eq!(server.get("/empty").status, 200);
+    assert_eq!(std::fs::metadata(server.dir().file("files/empty")).unwrap().len(), 0);
+    assert_eq!(server.get("/missing").status, 404);
+    assert!(!server.dir().file("files/missing").exists());
+}

@@ -1,0 +1,68 @@
+//! CONNECT: tunnels to the servers that clients name.
+
+use weir_testkit::{Client, Server, free_port};
+
+use super::WEIR;
+
+fn start(locations: &str) -> Server {
+    Server::start(
+        WEIR,
+        &format!(
+            "events {{ }}
+             http {{
+                 log_format l \"$status $bytes_sent $upstream_addr $upstream_bytes_sent\";
+                 access_log tunnels l;
+                 upstream known {{ server 127.0.0.1:%%PORT1%%; }}
+                 server {{ listen 127.0.0.1:%%PORT%%; {locations} }}
+                 server {{ listen 127.0.0.1:%%PORT1%%; access_log off; return 200 through; }}
+             }}"
+        ),
+    )
+}
+
+fn connect(server: &Server, to: &str) -> Client {
+    let mut client = server.connect();
+    client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n"));
+    client
+}
+
+/// The head of an answer that has no body.
+fn head(client: &mut Client) -> String {
+    let response = client.response();
+    assert!(response.header("Transfer-Encoding").is_none());
+    format!("{} {:?}", response.status, response.header("Connection"))
+}
+
+#[test]
+fn bytes_go_through() {
+    let server = start("tunnel_pass;");
+    let to = format!("127.0.0.1:{}", server.port_at(1));
+    let mut raw = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    use std::io::{Read, Write};
+    // What is sent behind the head, without waiting, goes through, too.
+    let ask = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    write!(raw, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n{ask}").unwrap();
+    let mut all = String::new();
+    raw.read_to_string(&mut all).unwrap();
+    let (head, inside) = all.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.ends_with("Connection: close") && !head.contains("chunked"), "{head}");
+    assert!(inside.starts_with("HTTP/1.1 200 OK\r\n") && inside.ends_with("through"), "{inside}");
+}
+
+#[test]
+fn only_connect_and_only_where_it_is_allowed() {
+    let server = start("location / { tunnel_pass known; }");
+    assert_eq!(server.get("/").status, 405);
+    let other = Server::start(WEIR, "events { } http { server { listen 127.0.0.1:%%PORT%%; } }");
+    assert_eq!(connect(&other, "a:1").response().status, 405);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_502() {
+    let server = start("tunnel_pass;");
+    let mut client = connect(&server, &format!("127.0.0.1:{}", free_port()));
+    assert_eq!(head(&mut client), "502 Some(\"close\")");
+    let text = "connect() failed (111: Connection refused) while connecting to upstream";
+    assert_eq!(server.logged(text), 1);
+}
