@@ -83,16 +83,18 @@ fn compare(finding: &mut Finding, cpu: &[(String, Vec<f64>)]) {
         let (most, least) = (all.first().unwrap_or(&0.0), all.last().unwrap_or(&0.0));
         format!("{most:.1} % and {least:.1} %")
     };
-    for (what, published, models) in [
+    for (what, published, model) in [
         (
-            "one queue: busiest and least busy worker's CPU",
+            "one queue, EPOLLEXCLUSIVE: busiest and least busy worker's CPU",
             "30 % and 0 %",
-            [", one queue", "EPOLLEXCLUSIVE"],
+            "EPOLLEXCLUSIVE",
         ),
-        ("SO_REUSEPORT: the same", "13.2 % and 9.3 %", [", reuseport", "reuseport"]),
+        ("SO_REUSEPORT: the same", "13.2 % and 9.3 %", "reuseport"),
+        ("one queue in an nginx of today", "-", ", one queue"),
+        ("SO_REUSEPORT in an nginx of today", "-", ", reuseport"),
     ] {
-        if let Some((label, all)) = nearest(cpu, &models) {
-            finding.beside(what, published, format!("{} ({label})", ends(all)));
+        if let Some((_, all)) = nearest(cpu, &[model]) {
+            finding.beside(what, published, ends(all));
         }
     }
     if let Some((_, all)) = nearest(cpu, &["fair"]) {
