@@ -19,6 +19,8 @@ const APART: Duration = Duration::from_millis(10);
 /// Clients for each loop under overload, and connections that stay.
 const CROWD: usize = 16;
 const KEPT: usize = 3;
+/// Each way is measured so often.
+const ROUNDS: usize = 2;
 /// More loops than this would need more clients than a small machine can play.
 const MOST: usize = 32;
 
@@ -44,6 +46,19 @@ struct Measured {
     most: u64,
 }
 
+impl Measured {
+    /// The better of both in each situation: what a machine does beside makes things only worse.
+    fn better(self, other: Measured) -> Measured {
+        Measured {
+            overload: self.overload.min(other.overload),
+            deviation: self.deviation.min(other.deviation),
+            kept: self.kept.min(other.kept),
+            most: self.most.min(other.most),
+            ..self
+        }
+    }
+}
+
 /// Measures, and says what to use and why.
 pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     let path = conf.canonicalize().map_err(|e| format!("{}: {e}", conf.display()))?;
@@ -62,13 +77,17 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     }
     let mut measured = Vec::new();
     for (label, policy) in ways {
-        measured.push(measure(lab, &shape, label, policy)?);
+        let mut way = measure(lab, &shape, label, policy)?;
+        for _ in 1..lab.size(ROUNDS, 1) {
+            way = way.better(measure(lab, &shape, label, policy)?);
+        }
+        measured.push(way);
     }
     let loops = played(&shape);
     let mut finding = Finding::default();
     finding.table("doctor", &table(&shape, &measured));
     finding.remark(&format!(
-        "Overload: {} clients, each request holds its loop for 2 ms, a connection for each request; the deviation says how far \
+        "The better of {ROUNDS} runs each. Overload: {} clients, each request holds its loop for 2 ms, a connection for each request; the deviation says how far \
          clients are from waiting alike. Kept: {} connections that stay, {KEPT} for each loop if they are spread evenly. \
          * is what the configuration comes to{}.",
         loops.0 * loops.1 * CROWD,
