@@ -73,7 +73,7 @@ pub(super) fn queues(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
     }
     finding.table("queues", &table);
     finding.remark(
-        "Measured: the least and the most of five runs. What a request costs a worker was measured before each of them, with twelve kept connections on twelve workers, where nobody waits; the model draws from those times, and its middle figure of five stands here. What it does not \
+        "Measured: the least and the most of five runs. What a request costs a worker was measured before each of them, with two kept connections on each of twelve workers; the model draws from those times, and its middle figure of five stands here. What it does not \
          know is the rest of the machine: that workers and client share the CPUs.",
     );
     Ok(())
@@ -85,15 +85,17 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// How long a request holds a worker while all work and none has a queue.
+/// How long a request holds a worker while the next one waits already: half of what two clients of one
+/// worker see. With one client the worker would also wait for that.
 fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
     let server = Running::start(&lab.weir()?.policy("fair", "fair"), setup)?;
     let time = lab.size(MS * 700, MS * 300);
-    let load = Load { connect_first: Some(APART), ..Load::closed(WORKERS, Closing::Never, time) };
+    let load =
+        Load { connect_first: Some(APART), ..Load::closed(WORKERS * 2, Closing::Never, time) };
     let seen: Outcome = lab.load(&server, &load, &mut |_| {})?;
     let at = |n: u32| (f64::from(n) + 0.5) / f64::from(TIMES);
-    let time = |n| Duration::from_nanos(seen.tally.latency.value_at_quantile(at(n)));
+    let time = |n| Duration::from_nanos(seen.tally.latency.value_at_quantile(at(n)) / 2);
     Ok((0..TIMES).map(time).collect())
 }
 
