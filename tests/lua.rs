@@ -210,6 +210,18 @@ fn large_bodies_are_files() {
 }
 
 #[test]
+fn a_body_that_cannot_be_read_ends_the_script() {
+    let server = server(
+        "location / { client_max_body_size 1; content_by_lua_block {
+             ngx.req.read_body()
+             ngx.say('goes on without it')
+         } }",
+    );
+    let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked";
+    assert_eq!(ask(&server, head, "3\r\nabc\r\n0\r\n\r\n").status, 413);
+}
+
+#[test]
 fn headers_of_the_answer_are_seen_and_changed() {
     let server = server(
         r#"location = /t { content_by_lua_block {
@@ -564,13 +576,27 @@ fn a_script_ends_with_its_client_where_it_is_asked_to() {
            location = /t { content_by_lua_block {
                ngx.log(ngx.ERR, "waiting")
                ngx.sleep(1000)
-           } log_by_lua 'ngx.log(ngx.ERR, "ended with ", ngx.status)'; }"#,
+           } log_by_lua 'ngx.log(ngx.ERR, "ended with ", ngx.status)'; }
+           location = /own { content_by_lua_block {
+               ngx.on_abort(function()
+                   ngx.sleep(0.001)
+                   ngx.log(ngx.ERR, "said good-bye")
+                   ngx.exit(499)
+               end)
+               ngx.log(ngx.ERR, "waiting with a word")
+               ngx.sleep(1000)
+           } }"#,
     );
     let mut client = server.connect();
     client.send("GET /t HTTP/1.1\r\nHost: a\r\n\r\n");
     server.wait_log("waiting", 1);
     drop(client);
     server.wait_log("ended with 499", 1);
+    let mut client = server.connect();
+    client.send("GET /own HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("waiting with a word", 1);
+    drop(client);
+    server.wait_log("said good-bye", 1);
 }
 
 #[test]
@@ -583,4 +609,32 @@ fn the_example_of_the_page_runs() {
     assert_eq!(server.get("/hello?name=you").body(), "hello, you\n");
     assert_eq!(server.get("/hello").body(), "hello, world\n");
     assert_eq!(server.get("/hello?name=nobody").status, 403);
+}
+
+#[test]
+fn modules_in_c_find_lua_in_the_program() {
+    let dir = weir_testkit::Dir::new();
+    let source = dir.write(
+        "answer.c",
+        "typedef struct lua_State lua_State;
+         void lua_pushnumber(lua_State *L, double n);
+         void luaL_checkstack(lua_State *L, int n, const char *what);
+         int luaopen_answer(lua_State *L) { luaL_checkstack(L, 1, \"\"); lua_pushnumber(L, 42); return 1; }",
+    );
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(dir.file("answer.so"))
+        .arg(source)
+        .status();
+    assert!(built.unwrap().success());
+    let conf = "events {}
+        http {
+            lua_package_cpath '%%DIR%%/?.so';
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                location / { content_by_lua 'ngx.say(require \"answer\")'; }
+            }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/").body(), "42\n");
 }

@@ -15,6 +15,8 @@ use crate::request::Request;
 pub struct Context {
     /// `ngx.ctx`
     pub ctx: Option<mlua::Table>,
+    /// `ngx.on_abort`
+    pub on_abort: Option<mlua::Function>,
     /// Written and not sent yet.
     pending: Vec<u8>,
     /// All of the answer is kept back, so that its length can be told to a client of HTTP/1.0.

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
+use mlua::{Error, Function, LightUserData, Lua, MultiValue, Thread, ThreadStatus, Value};
 use weir_engine::{Either, either};
 use weir_log::Level;
 
@@ -88,6 +88,8 @@ struct Run<'r> {
     request: Option<&'r mut Request>,
     phase: Phase,
     routines: Vec<Routine>,
+    /// The client's leaving would end it.
+    watching: bool,
 }
 
 /// Runs a script that may wait, with a request or (a timer) without one.
@@ -103,7 +105,8 @@ pub async fn drive(
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
     let entry = Routine { thread, state: State::Ready(args), joined: false };
-    let mut run = Run { vm, request, phase, routines: Vec::new() };
+    let watching = request.as_ref().is_some_and(|r| r.conf().lua.check_client_abort);
+    let mut run = Run { vm, request, phase, routines: Vec::new(), watching };
     run.routines.push(entry);
     loop {
         if let Some(outcome) = run.step_all().await {
@@ -127,7 +130,7 @@ pub fn at_once(
     let values = current::enter(Some(r), phase, || thread.resume::<MultiValue>(args));
     let wish = current::take_wish();
     let values = values.map_err(|error| text_of(&error))?;
-    match wish {
+    match wish.filter(|_| is_wait(&values)) {
         Some(Wish::Exit(exit)) => Ok(Err(exit)),
         None if thread.status() != ThreadStatus::Resumable => Ok(Ok(values)),
         _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
@@ -159,7 +162,6 @@ impl Run<'_> {
         let thread = routine.thread.clone();
         let request = self.request.as_deref_mut();
         let result = current::enter(request, self.phase, || thread.resume::<MultiValue>(args));
-        // One whose yield failed is of no matter.
         let wish = current::take_wish();
         let values = match result {
             Ok(values) => values,
@@ -169,7 +171,7 @@ impl Run<'_> {
             self.ended(i, true, values);
             return None;
         }
-        match wish {
+        match wish.filter(|_| is_wait(&values)) {
             // A plain `coroutine.yield`: it goes on when others had their turn.
             None => self.set(i, State::Waiting(Box::pin(turn()))),
             Some(Wish::Exit(exit)) => return Some(Outcome::Exit(exit)),
@@ -185,8 +187,20 @@ impl Run<'_> {
                 let values = self.kill(&thread);
                 self.set(i, State::Ready(values));
             }
-            Some(wish) => {
-                let values = self.with_request(wish).await;
+            Some(Wish::ReadBody) => {
+                let r = self.request.as_deref_mut()?;
+                if let Err(status) = r.read_body().await {
+                    // Too large, broken, too slow: no script can make good for that.
+                    return Some(Outcome::Exit(Exit::Status(i32::from(status))));
+                }
+                self.set(i, State::Ready(MultiValue::new()));
+            }
+            Some(Wish::Flush) => {
+                let values = self.send(false).await;
+                self.set(i, State::Ready(values));
+            }
+            Some(Wish::Eof) => {
+                let values = self.send(true).await;
                 self.set(i, State::Ready(values));
             }
         }
@@ -199,16 +213,11 @@ impl Run<'_> {
         }
     }
 
-    /// Wishes that need the request.
-    async fn with_request(&mut self, wish: Wish) -> MultiValue {
+    /// Sends what was written, and with `last` the end of the answer.
+    async fn send(&mut self, last: bool) -> MultiValue {
         let Some(r) = self.request.as_deref_mut() else { return MultiValue::new() };
-        let done = match wish {
-            Wish::ReadBody => r.read_body().await.map_err(|_| "failed to read the request body"),
-            Wish::Flush => answer::flush(r).await,
-            Wish::Eof => answer::eof(r).await,
-            _ => Ok(()),
-        };
-        match done {
+        let sent = if last { answer::eof(r).await } else { answer::flush(r).await };
+        match sent {
             Ok(()) => MultiValue::from_vec(vec![Value::Integer(1)]),
             Err(text) => failure(&self.vm.lua, text),
         }
@@ -275,12 +284,12 @@ impl Run<'_> {
     /// Waits until some coroutine can go on.
     async fn wait(&mut self) -> Option<Outcome> {
         let vm = self.vm;
-        let Run { request, routines, .. } = self;
+        let Run { request, routines, watching, .. } = self;
         if let Some(r) = request.as_deref_mut()
             && answer::push(r).await.is_err()
-            && r.conf().lua.check_client_abort
+            && *watching
         {
-            return Some(Outcome::Abandoned);
+            return self.abandoned();
         }
         let ready = std::future::poll_fn(|cx| {
             let mut any = false;
@@ -295,7 +304,7 @@ impl Run<'_> {
             }
             if any { Poll::Ready(()) } else { Poll::Pending }
         });
-        let watched = request.as_deref().filter(|r| r.conf().lua.check_client_abort);
+        let watched = request.as_deref().filter(|_| *watching);
         let Some(r) = watched else {
             ready.await;
             return None;
@@ -304,8 +313,25 @@ impl Run<'_> {
             Either::Left(()) => None,
             Either::Right(()) => {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
-                Some(Outcome::Abandoned)
+                self.abandoned()
             }
+        }
+    }
+
+    /// The client has gone: the script ends, or its `ngx.on_abort` has the word.
+    fn abandoned(&mut self) -> Option<Outcome> {
+        let r = self.request.as_deref_mut()?;
+        let Some(function) = answer::context(r).on_abort.take() else {
+            return Some(Outcome::Abandoned);
+        };
+        self.watching = false;
+        match self.vm.lua.create_thread(function) {
+            Ok(thread) => {
+                let state = State::Ready(MultiValue::new());
+                self.routines.push(Routine { thread, state, joined: true });
+                None
+            }
+            Err(error) => Some(failed(self.request.as_deref(), self.vm, &error)),
         }
     }
 }
@@ -323,6 +349,20 @@ async fn turn() -> Reply {
     .await;
     Box::new(|_| Ok(MultiValue::new()))
 }
+
+/// What the prelude yields to tell that it waits, and that no script can make.
+pub fn mark() -> Value {
+    Value::LightUserData(LightUserData(std::ptr::without_provenance_mut(MARK)))
+}
+
+/// Whether this was yielded by the prelude. A wish may have been told before a yield that failed, since C code
+/// was between; it is not the next yield's.
+fn is_wait(values: &MultiValue) -> bool {
+    matches!(values.front(), Some(Value::LightUserData(mark)) if mark.0.addr() == MARK)
+}
+
+/// An address at which nothing is.
+const MARK: usize = 16;
 
 /// `nil, "what failed"`
 pub fn failure(lua: &Lua, text: &str) -> MultiValue {

@@ -7,7 +7,7 @@ use std::task::Poll;
 use mlua::{Lua, Table, Value};
 use weir_proto::http1::Method;
 
-use super::{Natives, headers};
+use super::{Natives, encode, headers};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::modules::lua::run::{Wish, reply};
@@ -59,11 +59,11 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
     let args = text("args").map(|args| args.as_bytes().to_vec()).unwrap_or_default();
     let uri = uri.as_bytes();
     let safe = weir_proto::uri::is_unsafe(&uri).map_err(|_| "unsafe uri in argument #1")?;
-    let mut query = safe.args.unwrap_or_default();
+    let mut query = encode::query(&safe.args.unwrap_or_default());
     if !query.is_empty() && !args.is_empty() {
         query.push(b'&');
     }
-    query.extend_from_slice(&args);
+    query.extend_from_slice(&encode::query(&args));
     let mut capture = r.capture(&safe.path, &query).ok_or("too many subrequests")?;
     let values = match () {
         () if flag("share_all_vars") => None,

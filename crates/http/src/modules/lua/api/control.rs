@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mlua::{Function, MultiValue, Thread, Value};
 
-use super::{Done, Natives, done};
+use super::{Done, Natives, done, encode};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
 use crate::modules::lua::run::{Exit, Wish, reply};
@@ -29,6 +29,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             sleep.await;
             reply(|_| Ok(MultiValue::new()))
         })))
+    })?;
+    natives.add_refusing("on_abort", |_, function: Function| {
+        with_answer(|r| {
+            if !r.conf().lua.check_client_abort {
+                return done(Err("lua_check_client_abort is off"));
+            }
+            match answer::context(r).on_abort.replace(function) {
+                None => done(Ok(())),
+                Some(_) => done(Err("duplicate call")),
+            }
+        })
     })?;
     natives.add("get_phase", |_, ()| phase().name())?;
     natives.add_refusing("set_timer", |_, arguments: MultiValue| set_timer(arguments))?;
@@ -90,13 +101,13 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {
         return Ok(Wish::Exit(Exit::Exec(uri.to_vec(), Vec::new())));
     }
     let (path, mut query) = match memchr::memchr(b'?', uri) {
-        Some(at) => (&uri[..at], uri[at + 1..].to_vec()),
+        Some(at) => (&uri[..at], encode::query(&uri[at + 1..])),
         None => (uri, Vec::new()),
     };
     if !query.is_empty() && !args.is_empty() {
         query.push(b'&');
     }
-    query.extend_from_slice(args);
+    query.extend_from_slice(&encode::query(args));
     Ok(Wish::Exit(Exit::Exec(path.to_vec(), query)))
 }
 

@@ -19,7 +19,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("set_header", |lua, (name, value): (mlua::String, Value)| {
         let values = values(lua, &value)?;
         with(|r| {
-            let name = dashed(r, &name.as_bytes());
+            let name = dashed(r, &escaped(&name.as_bytes()));
             if !r.response.sent {
                 return set_answer_header(r, &name, &values);
             }
@@ -35,7 +35,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("request_headers", |lua, ()| with(|r| list(lua, r.headers())))?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
         let values = values(lua, &value)?;
-        with(|r| set_request_header(r, &name.as_bytes(), &values))
+        with(|r| set_request_header(r, &escaped(&name.as_bytes()), &values))
     })
 }
 
@@ -55,12 +55,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
             Value::Boolean(value) => Some(value.to_string().into_bytes()),
             value => super::bytes(lua, value),
         };
-        let text = text.ok_or("invalid header value")?;
-        if text.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
-            // Such a byte would end the line, and begin another one.
-            return Ok(escaped(&text));
-        }
-        Ok(text)
+        text.map(|text| escaped(&text)).ok_or_else(|| "invalid header value".into())
     };
     match value {
         Value::Nil => Ok(Vec::new()),
@@ -72,7 +67,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
     }
 }
 
-/// Bytes that would break a header line, escaped as in a URL.
+/// Bytes that would end a header line, and begin another one, escaped as in a URL.
 fn escaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {

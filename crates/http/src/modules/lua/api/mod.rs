@@ -5,7 +5,7 @@ use std::rc::Rc;
 use mlua::{FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 
 use super::current::{self, Refusal};
-use super::run::Wish;
+use super::run::{self, Wish};
 use crate::worker::Worker;
 
 mod capture;
@@ -82,6 +82,7 @@ impl Natives<'_> {
 /// Puts `ngx` into a machine.
 pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
+    natives.constant("WAIT", run::mark())?;
     capture::install(&natives)?;
     control::install(&natives)?;
     digest::install(&natives)?;

@@ -3,7 +3,7 @@
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
-use super::{Natives, headers};
+use super::{Natives, encode, headers};
 use crate::modules::lua::current::{Phase, Refusal, phase, with};
 use crate::modules::lua::run::{Exit, Wish};
 use crate::request::Request;
@@ -25,7 +25,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("is_internal", |_, ()| with(|r| r.internal))?;
     natives.add_refusing("args", |lua, ()| with(|r| lua.create_string(&r.args)))?;
     natives.add_refusing("set_args", |_, text: mlua::String| {
-        with(|r| r.args = text.as_bytes().to_vec())
+        with(|r| r.args = encode::query(&text.as_bytes()))
     })?;
     natives.add_refusing("set_uri", |_, uri: mlua::String| {
         if uri.as_bytes().is_empty() {

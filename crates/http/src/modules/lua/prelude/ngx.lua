@@ -9,8 +9,7 @@ local concat, insert = table.concat, table.insert
 local yield, resume, create = coroutine.yield, coroutine.resume, coroutine.create
 
 -- What a coroutine of a script yields to whoever runs the script, not to the script's own resume.
-local WAIT = {}
-native.WAIT = WAIT
+local WAIT = native.WAIT
 
 local function check(refusal, ...)
     if refusal then error(refusal, 2) end
@@ -89,6 +88,7 @@ function ngx.flush() return wait(native.flush()) end
 function ngx.eof() return wait(native.eof()) end
 function ngx.exit(status) return wait(native.exit(status)) end
 function ngx.redirect(uri, status) return wait(native.redirect(uri, status)) end
+function ngx.on_abort(f) return check(native.on_abort(f)) end
 function ngx.sleep(seconds) return wait(native.sleep(seconds)) end
 
 function ngx.exec(uri, args)
