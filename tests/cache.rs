@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -147,6 +148,80 @@ fn without_a_disk_requests_are_served_all_the_same() {
     }
     server.wait_log("cannot be stored", 1);
     assert!(server.get("/status").body().contains("weir_cache_faults_files_total"));
+}
+
+/// A small file system, unmounted at the end.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `None`, with a word about it, where this user may not mount.
+    fn new(path: PathBuf, size: &str) -> Option<Mounted> {
+        std::fs::create_dir_all(&path).unwrap();
+        let options = format!("size={size},mode=1777");
+        if mount(&["-t", "tmpfs", "-o", &options, "tmpfs"], &path) {
+            return Some(Mounted(path));
+        }
+        eprintln!("skipped: cannot mount a file system here");
+        None
+    }
+
+    fn make_read_only(&self) {
+        assert!(mount(&["-o", "remount,ro"], &self.0));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn mount(options: &[&str], path: &Path) -> bool {
+    let mut command = Command::new("mount");
+    command.args(options).arg(path).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A number of the status page.
+fn counted(server: &Server, name: &str) -> f64 {
+    let status = server.get("/status").body();
+    let line = status.lines().find(|line| line.starts_with(name));
+    let number = line.and_then(|line| line.split(' ').next_back()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no {name} in {status}"))
+}
+
+#[test]
+fn a_full_disk_and_one_that_takes_nothing_hold_no_answer_back() {
+    let dir = Dir::new();
+    let Some(disk) = Mounted::new(dir.file("cache"), "600k") else { return };
+    let len = |name: u64| 60_000 + name as usize * 1000;
+    for name in 0..20 {
+        dir.write(&format!("site/{name}"), body(name, len(name)));
+    }
+    let server = start_in(
+        dir,
+        2,
+        "use_temp_path=off",
+        "proxy_cache_memory 0;",
+        "location / { root %%DIR%%/site; }",
+    );
+    let ask_for_all = || {
+        for name in (0..20).chain(0..20) {
+            assert!(server.get(&format!("/{name}")).bytes == body(name, len(name)), "{name}");
+        }
+    };
+    ask_for_all();
+    server.wait_log("cannot be stored (28: No space left on device)", 1);
+    let before = counted(&server, "weir_cache_faults_files_total");
+    assert!(before > 0.0);
+    disk.make_read_only();
+    ask_for_all();
+    server.wait_log("cannot be stored (30: Read-only file system)", 1);
+    assert!(counted(&server, "weir_cache_faults_files_total") > before);
+    drop(disk);
+    // What was there has vanished; what lies below takes new answers.
+    ask_for_all();
+    get_until(&server, "/0", "HIT");
 }
 
 #[test]
@@ -386,4 +461,22 @@ fn workers_that_are_killed_leave_nothing_half_written() {
         let bytes = std::fs::read(&file).unwrap();
         assert!(bodies.iter().any(|body| bytes.ends_with(body)), "{}", file.display());
     }
+}
+
+#[test]
+fn the_example_of_the_page_works() {
+    let page = include_str!("../docs/cache.md");
+    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let http = example
+        .replace("/var/cache/weir", "%%DIR%%/cache")
+        .replace("listen 80", "listen 127.0.0.1:%%PORT%%")
+        .replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%");
+    let origin = "server { listen 127.0.0.1:%%PORT1%%; return 200 $request_method; }";
+    let server = Server::start(WEIR, &format!("events {{ }} http {{ {http} {origin} }}"));
+    assert_eq!(server.get("/a").header("X-Cache"), Some("MISS"));
+    assert_eq!(get_until(&server, "/a", "HIT").body(), "GET");
+    let mut client = server.connect();
+    client.send("PURGE /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.response().status, 204);
+    assert_eq!(server.get("/a").header("X-Cache"), Some("MISS"));
 }

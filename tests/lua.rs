@@ -560,9 +560,7 @@ fn sockets_speak_to_other_servers() {
            } }
            location = /answer { return 200 "12345rest\n"; }"#,
     );
-    let once = |reused| {
-        format!("1 {reused}\n33\nHTTP/1.1 200 OK\ntrue\n12345 rest\n1\n")
-    };
+    let once = |reused| format!("1 {reused}\n33\nHTTP/1.1 200 OK\ntrue\n12345 rest\n1\n");
     let rest = "nilclosed\ntruenilclosed\nnilconnection refused\n\
         nilno resolver defined to resolve \"some.name\"\nniltimeout\n1nilclosed\n";
     assert_eq!(server.get("/t").body(), format!("{}{}{rest}", once(0), once(1)));
