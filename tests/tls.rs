@@ -12,6 +12,8 @@ use weir_testkit::{Client, Dir, PATIENCE, Server};
 
 #[path = "tls/agreed.rs"]
 mod agreed;
+#[path = "tls/bad_input.rs"]
+mod bad_input;
 #[path = "tls/ocsp.rs"]
 mod ocsp;
 

@@ -289,3 +289,24 @@ fn new_keys_are_asked_for_in_the_midst_of_data() {
         assert_eq!(pair.plain[0], b"answermore".repeat(round));
     }
 }
+
+#[test]
+fn a_connection_at_rest_goes_on_in_another_thread() {
+    let server = server().build().unwrap();
+    let client = client().build().unwrap().named(b"www.example.org");
+    let mut pair = Pair::new(&server, &client);
+    assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+    // Between two messages there is no buffer to take along.
+    assert_eq!(pair.ends[1].incoming.capacity() + pair.ends[1].early.capacity(), 0);
+    let moved = std::thread::spawn(move || {
+        pair.ends[0].encrypt(b"question", &mut pair.wires[1]).unwrap();
+        pair.run().unwrap();
+        pair
+    });
+    let mut pair = moved.join().unwrap();
+    pair.ends[1].encrypt(b"answer", &mut pair.wires[0]).unwrap();
+    pair.run().unwrap();
+    assert_eq!(pair.plain, [b"answer".to_vec(), b"question".to_vec()]);
+    fn can_move(_: impl Send) {}
+    can_move(None::<crate::Secured>);
+}

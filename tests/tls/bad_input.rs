@@ -1,0 +1,132 @@
+//! Clients that mean no good, or know no better: what they get, what they cost, and what the log says.
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use super::{NAME, Tls, config, start};
+use weir_testkit::Server;
+
+/// What `openssl s_client` says, which sends `text` when the handshake is done and reads until the end; none where
+/// OpenSSL is missing.
+fn s_client(server: &Server, args: &[&str], text: &str) -> Option<String> {
+    let mut args = args.to_vec();
+    args.push("-ign_eof");
+    commanded(server, &args, text)
+}
+
+/// The same, but lines are its user's commands, and the end of them is the end.
+fn commanded(server: &Server, args: &[&str], text: &str) -> Option<String> {
+    let at = format!("127.0.0.1:{}", server.port());
+    let mut command = Command::new("timeout");
+    command.args(["20", "openssl", "s_client", "-connect", &at]).args(args);
+    command.current_dir(server.dir().path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().ok()?;
+    // It may have gone away already.
+    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+    let said = child.wait_with_output().unwrap();
+    let all = [said.stdout, said.stderr].concat();
+    Some(String::from_utf8_lossy(&all).into_owned())
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn openssl_comes_with_a_name_and_without_one() {
+    let http = "server { listen 127.0.0.1:%%PORT%% ssl default_server;
+        ssl_certificate self.pem; ssl_certificate_key self.key; return 200 nobody; }";
+    let server = start(http, "return 200 $ssl_server_name:$ssl_alpn_protocol;");
+    let named = ["-servername", NAME, "-alpn", "http/1.1"];
+    let Some(said) = s_client(&server, &named, GET) else { return };
+    assert!(said.contains("www.example.org:http/1.1") && said.contains("CN = www.example.org"));
+    assert!(said.contains("ALPN protocol: http/1.1"), "{said}");
+    let said = s_client(&server, &["-noservername"], GET).unwrap();
+    // The certificate is the default server's; the answer is that of whom the request names.
+    assert!(said.contains("s:CN = self") && said.contains("No ALPN negotiated"), "{said}");
+    assert!(said.contains("\r\n\r\n:"), "{said}");
+}
+
+#[test]
+fn openssl_resumes_and_shows_its_certificate() {
+    let inside = "ssl_verify_client optional; ssl_client_certificate root.pem;
+        return 200 \"<$ssl_session_reused $ssl_client_verify $ssl_client_serial>\";";
+    let server = start("", inside);
+    for version in ["-tls1_2", "-tls1_3"] {
+        let mut args = vec![version, "-cert", "client.pem", "-key", "client.key"];
+        args.extend(["-sess_out", "session"]);
+        let Some(said) = s_client(&server, &args, GET) else { return };
+        assert!(said.contains("<. SUCCESS 04>"), "{version}: {said}");
+        let said = s_client(&server, &[version, "-sess_in", "session"], GET).unwrap();
+        assert!(said.contains("<r SUCCESS 04>"), "{version}: {said}");
+    }
+}
+
+#[test]
+fn renegotiation_is_refused() {
+    let server = start("", "return 200 ok;");
+    // A line that begins with R asks s_client to renegotiate.
+    let Some(said) = commanded(&server, &["-tls1_2"], "R\n") else { return };
+    assert!(said.contains("RENEGOTIATING") && !said.contains("200 OK"), "{said}");
+    assert_eq!(Tls::connect(&server, &config(), NAME).text("/"), "ok");
+}
+
+#[test]
+fn old_protocols_and_ciphers_are_refused_with_a_reason() {
+    let server = start("", "error_log %%DIR%%/error.log info; return 200 ok;");
+    let old = ["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"];
+    let Some(said) = s_client(&server, &old, GET) else { return };
+    assert!(said.contains("SSL alert number"), "{said}");
+    let weak = ["-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0"];
+    let said = s_client(&server, &weak, GET).unwrap();
+    assert!(said.contains("SSL alert number 40"), "{said}");
+    server.wait_log("SSL_do_handshake() failed (SSL: ", 2);
+}
+
+#[test]
+fn a_flood_of_empty_records_costs_a_connection() {
+    let server = start("", "return 200 ok;");
+    let mut flood = Tls::connect(&server, &config(), NAME);
+    assert_eq!(flood.text("/"), "ok");
+    let mut other = Tls::connect(&server, &config(), NAME);
+    let ended = (0..10_000).any(|_| {
+        let stream = flood.0.get_mut();
+        // New keys for each record: work for the server, and nothing for a request.
+        stream.conn.refresh_traffic_keys().is_err() || stream.flush().is_err()
+    });
+    assert_eq!(other.text("/"), "ok");
+    assert!(ended, "ten thousand records that carry nothing");
+}
+
+#[test]
+fn half_a_hello_byte_by_byte_ends_in_time() {
+    let server = start("", "client_header_timeout 1s; return 200;");
+    let mut socket = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+    // The deadline is the handshake's, not each read's.
+    let mut sent = b"\x16\x03\x01\x02\x00".iter().chain(std::iter::repeat(&1u8));
+    let mut buf = [0; 64];
+    let closed = loop {
+        let byte = [*sent.next().unwrap()];
+        if socket.write_all(&byte).is_err() {
+            break true;
+        }
+        match socket.read(&mut buf) {
+            Ok(0) => break true,
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => break true,
+            _ => {}
+        }
+        if server.logged("while SSL handshaking") > 0 {
+            break true;
+        }
+    };
+    assert!(closed);
+    server.wait_log("timed out (110: Connection timed out) while SSL handshaking", 1);
+}
+
+#[test]
+fn an_expired_certificate_warns() {
+    let server = start("", "ssl_certificate expired.pem; ssl_certificate_key leaf.key;");
+    let said = server.command(&["-t"]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("expired.pem\" has expired in "));
+    assert!(said.status.success());
+}
