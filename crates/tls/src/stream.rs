@@ -77,6 +77,10 @@ pub(crate) async fn handshake(
         match result? {
             Progress::Open => {
                 state.connection.early = plain;
+                // Who waits for the first request needs no buffer.
+                if state.connection.incoming.is_empty() {
+                    stream.handle().give_buf(std::mem::take(&mut state.connection.incoming));
+                }
                 return Ok(Secured(state));
             }
             Progress::Closed => return Err(HandshakeError::Closed),
