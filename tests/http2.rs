@@ -475,3 +475,72 @@ fn pings_are_answered_and_bad_greetings_are_not() {
     });
     assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
 }
+
+#[test]
+fn the_example_of_the_page_works() {
+    let page = include_str!("../docs/http2.md");
+    let example = page.split("```").find_map(|part| part.strip_prefix("nginx\n")).unwrap();
+    let server = Server::start(WEIR, &example.replace("8080", "%%PORT%%"));
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    let answer = client.answer(id);
+    assert_eq!(answer.text(), "h2c HTTP/2.0\n");
+    assert_eq!(answer.heads[1], [("x-status".to_owned(), "200".to_owned())]);
+    assert!(client.settings.contains(&Setting::MaxConcurrentStreams(100)));
+}
+
+#[test]
+fn bodies_that_nobody_reads_are_passed_over() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    // Answered, and given up, before the body has come.
+    let id = client.ask("POST", "/", &[("content-length", "4")], false);
+    let answer = client.answer(id);
+    assert_eq!(answer.status(), "200");
+    client.data(id, b"abcd", true);
+    // More than was announced, of a stream that is no more.
+    let id = client.ask("POST", "/", &[("content-length", "4")], false);
+    assert_eq!(client.answer(id).status(), "200");
+    while client.ended.get(&id).and_then(|answer| answer.reset).is_none() {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    client.data(id, b"abcdef", true);
+    let wrong = ErrorCode::Protocol as u32;
+    while client.ended[&id].reset != Some(wrong) {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    let id = client.get("/");
+    assert_eq!(client.answer(id).status(), "200");
+}
+
+#[test]
+fn hints_and_variables_of_an_upstream_come_along() {
+    let server = start(
+        "location / {
+             early_hints 1;
+             add_header X-Cookie $upstream_cookie_a;
+             proxy_pass http://127.0.0.1:%%PORT1%%;
+         }",
+    );
+    let backend = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = backend.accept().unwrap();
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).unwrap();
+        stream
+            .write_all(
+                b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n\
+                  HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok",
+            )
+            .unwrap();
+    });
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    let answer = client.answer(id);
+    answering.join().unwrap();
+    let link = ("link".to_owned(), "</a.css>".to_owned());
+    assert_eq!(answer.heads[0], [(":status".to_owned(), "103".to_owned()), link]);
+    let cookie = ("x-cookie".to_owned(), "b".to_owned());
+    assert!(answer.heads[1].contains(&cookie), "{:?}", answer.heads[1]);
+    assert_eq!(answer.text(), "ok");
+}

@@ -187,9 +187,10 @@ impl Request {
         }
     }
 
-    /// `sendfile off`, TLS and HTTP/2: files are read.
+    /// `sendfile off`, and TLS: files are read. Streams of HTTP/2 read them as far as there is a window.
     fn must_read(&self, chain: &Chain) -> bool {
-        (!self.conf().core.sendfile || self.conn.stream.is_tls() || self.h2.is_some())
+        self.h2.is_none()
+            && (!self.conf().core.sendfile || self.conn.stream.is_tls())
             && chain.segments().any(|s| s.memory().is_none())
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 
 use weir_proto::http2::frame::{self, ErrorCode};
 
-use super::stream::Stream;
+use super::stream::{Stream, WrongLength, still_announced};
 use crate::connection::Conn;
 use crate::modules::v2;
 use crate::site::Server;
@@ -17,6 +17,27 @@ use crate::worker::Worker;
 const FULL: usize = 64 * 1024;
 /// Room for frames at first.
 const ROOM: usize = 4096;
+
+/// Of the streams that this end has given up, so many are remembered.
+const RESETS: usize = 128;
+
+/// A stream that this end has given up.
+struct Past {
+    id: u32,
+    /// What is still to come of its body, if that was announced.
+    announced: Option<u64>,
+}
+
+/// What a frame for a stream that does not live any more is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// It was on its way.
+    Expected,
+    /// It makes the body longer or shorter than it was said to be.
+    WrongLength,
+    /// The client had ended the stream itself.
+    Unexpected,
+}
 
 /// A connection, as its streams see it.
 pub struct Link {
@@ -48,6 +69,8 @@ pub struct Link {
     signalled: Cell<bool>,
     /// No new streams.
     leaving: Cell<bool>,
+    /// Streams that this end has given up: frames for them may still be on their way.
+    resets: RefCell<VecDeque<Past>>,
     /// Answers that were begun.
     pub answers: Cell<u64>,
     /// Requests as large as they are: what flood is measured against.
@@ -72,6 +95,7 @@ impl Link {
             driver: RefCell::default(),
             signalled: Cell::new(false),
             leaving: Cell::new(false),
+            resets: RefCell::default(),
             answers: Cell::new(0),
             payload: Cell::new(0),
             conn,
@@ -254,6 +278,7 @@ impl Link {
         }
         let last = streams.is_empty();
         drop(streams);
+        self.queue.borrow_mut().retain(|stream| stream.id != id);
         // It may have been given a place that it did not use.
         self.admit();
         if last {
@@ -281,6 +306,33 @@ impl Link {
         for _ in 0..room.div_ceil(chunk) {
             let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
             stream.admit();
+        }
+    }
+
+    /// Frames for the stream may come for a while; `announced` is what its body still lacks.
+    pub fn note_reset(&self, id: u32, announced: Option<u64>) {
+        let mut resets = self.resets.borrow_mut();
+        if resets.len() >= RESETS {
+            resets.pop_front();
+        }
+        resets.push_back(Past { id, announced });
+    }
+
+    /// A piece of a body came for a stream that does not live.
+    pub fn late_data(&self, id: u32, len: usize, last: bool) -> Late {
+        let mut resets = self.resets.borrow_mut();
+        let Some(past) = resets.iter_mut().find(|past| past.id == id) else {
+            return Late::Unexpected;
+        };
+        match still_announced(past.announced, len, last) {
+            Ok(left) => {
+                past.announced = left;
+                Late::Expected
+            }
+            Err(WrongLength) => {
+                past.announced = None;
+                Late::WrongLength
+            }
         }
     }
 

@@ -105,7 +105,7 @@ fn end(stream: &Stream, malformed: bool) {
     let code = match (stream.is_closed(), stream.is_ended()) {
         (false, _) if stream.has_timed_out() => ErrorCode::Protocol,
         (false, _) => ErrorCode::Internal,
-        (true, _) if malformed => ErrorCode::Protocol,
+        (true, _) if malformed || stream.is_malformed() => ErrorCode::Protocol,
         (true, false) => ErrorCode::NoError,
         (true, true) => return,
     };

@@ -49,6 +49,8 @@ pub fn greeting(bytes: &[u8]) -> Greeting {
 enum End {
     /// In order: the client is told, and may read what is on its way.
     Done,
+    /// The client was silent, or its place is needed: it is told.
+    Idle,
     /// The client broke the protocol.
     Broken(Broken),
     /// Nobody is there to be told.
@@ -168,32 +170,7 @@ impl Task {
         } else {
             self.buf.drain(..read);
         }
-        self.count_requests();
         Ok(())
-    }
-
-    /// `keepalive_requests`, `keepalive_time`, and the end of the worker: no new streams.
-    fn count_requests(&self) {
-        let (link, conn) = (&self.link, &self.link.conn);
-        if link.is_leaving() {
-            return;
-        }
-        let core = &link.conf().core;
-        let asked = conn.requests.get() + link.streams() as u64;
-        let age = link.worker.handle.now().saturating_duration_since(conn.started);
-        let over = asked > 0
-            && (core.keepalive_timeout.is_zero()
-                || asked >= core.keepalive_requests
-                || age > core.keepalive_time);
-        if over {
-            self.say_goodbye(ErrorCode::NoError);
-        }
-    }
-
-    fn say_goodbye(&self, code: ErrorCode) {
-        let last = self.reader.last();
-        self.link.write(|out| frame::write_goaway(last, code, out));
-        self.link.leave();
     }
 
     /// Hands to the socket what waits, as far as it takes it.
@@ -285,14 +262,14 @@ impl Task {
         match woken {
             None => Ok(true),
             Some(Wake::Ready) => self.receive(),
-            Some(Wake::Deadline | Wake::Evicted | Wake::Shutdown) => Ok(false),
+            Some(Wake::Deadline | Wake::Evicted | Wake::Shutdown) => Err(End::Idle),
         }
     }
 
     /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
         if self.link.worker.retiring() && !self.link.is_leaving() {
-            self.say_goodbye(ErrorCode::NoError);
+            self.reader.say_goodbye(ErrorCode::NoError);
         }
     }
 
@@ -300,7 +277,7 @@ impl Task {
     async fn finish(&mut self, end: End) {
         let link = self.link.clone();
         let code = match &end {
-            End::Done => Some(ErrorCode::NoError),
+            End::Done | End::Idle => Some(ErrorCode::NoError),
             End::Broken(broken) => {
                 if !broken.text.is_empty() {
                     link.log(format_args!("{}", broken.text));
@@ -311,11 +288,13 @@ impl Task {
         };
         if let Some(code) = code {
             if !link.is_leaving() || code != ErrorCode::NoError {
-                self.say_goodbye(code);
+                self.reader.say_goodbye(code);
             }
             link.fail();
             let _ = self.flush(&mut Since::default());
-            self.linger().await;
+            if !matches!(end, End::Idle) {
+                self.linger().await;
+            }
         }
         link.fail();
         poll_fn(|cx| {

@@ -7,13 +7,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, Segment, either};
+use weir_engine::{Chain, Either, Handle, Segment, either};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_proto::http2::hpack;
 
 use super::link::Link;
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
+/// Read of a file at once.
+const READ_AHEAD: usize = 64 * 1024;
 
 /// One stream of a connection.
 pub struct Stream {
@@ -25,6 +28,10 @@ pub struct Stream {
     window: Cell<i64>,
     /// What the client may send of its body.
     credit: Cell<i64>,
+    /// What it has announced, and not sent.
+    announced: Cell<Option<u64>>,
+    /// What it has sent is not what it has announced.
+    malformed: Cell<bool>,
     /// What it has sent, and nobody has read.
     incoming: RefCell<Vec<u8>>,
     /// The client has sent all.
@@ -47,12 +54,20 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A new stream; `credit` is what the client may send.
-    pub fn new(link: Rc<Link>, id: u32, ended: bool, credit: i64) -> Rc<Stream> {
+    /// A new stream; `credit` is what the client may send, `announced` what it has said it will.
+    pub fn new(
+        link: Rc<Link>,
+        id: u32,
+        ended: bool,
+        credit: i64,
+        announced: Option<u64>,
+    ) -> Rc<Stream> {
         Rc::new(Stream {
             id,
             window: Cell::new(link.initial_window()),
             credit: Cell::new(credit),
+            announced: Cell::new(announced),
+            malformed: Cell::new(false),
             incoming: RefCell::default(),
             ended: Cell::new(ended),
             closed: Cell::new(false),
@@ -88,6 +103,11 @@ impl Stream {
         self.gone.get()
     }
 
+    /// This end has given it up.
+    pub fn was_reset(&self) -> bool {
+        self.reset.get()
+    }
+
     /// Waits until the client gives the stream up, or the connection ends.
     pub async fn gone(&self) {
         poll_fn(|cx| {
@@ -117,6 +137,7 @@ impl Stream {
     /// Ends the stream at once, and tells the client why.
     pub fn reset(&self, code: ErrorCode) {
         if !self.gone.get() && !self.reset.replace(true) {
+            self.link.note_reset(self.id, self.announced.get());
             self.link.write(|out| frame::write_reset(self.id, code, out));
         }
         self.fail();
@@ -134,12 +155,20 @@ impl Stream {
     pub fn take(&self, data: &[u8], framed: usize, last: bool) {
         self.credit.set(self.credit.get() - framed as i64);
         self.incoming.borrow_mut().extend_from_slice(data);
+        let left = still_announced(self.announced.get(), data.len(), last);
+        self.announced.set(left.unwrap_or_default());
+        self.malformed.set(self.malformed.get() || left.is_err());
         if last {
             self.ended.set(true);
         }
         if !data.is_empty() || last {
             wake(&self.reader);
         }
+    }
+
+    /// The body is not as long as it was said to be.
+    pub fn is_malformed(&self) -> bool {
+        self.malformed.get()
     }
 
     /// All of the body was read, or it was given up.
@@ -236,8 +265,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends pieces of memory as a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the
-    /// client, or the connection, takes no more. The answer is the number of bytes sent, framing and all.
+    /// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the client, or the
+    /// connection, takes no more. The answer is the number of bytes sent, framing and all.
     pub async fn send(
         self: &Rc<Self>,
         chain: &mut Chain,
@@ -263,8 +292,54 @@ impl Stream {
                 }
                 continue;
             }
+            self.fill(chain, chunk).await?;
             sent += self.send_frame(chain, last, chunk);
         }
+    }
+
+    /// An interim answer.
+    pub fn send_hints<'a>(
+        &self,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> io::Result<u64> {
+        let mut frames = Vec::new();
+        let begin = frame::leave_head(&mut frames);
+        hpack::status(103, &mut frames);
+        fields.for_each(|(name, value)| hpack::field(name, value, &mut frames));
+        frame::finish_headers(&mut frames, begin, self.id, 0, self.link.frame_size());
+        self.send_head(&frames, false)?;
+        Ok(frames.len() as u64)
+    }
+
+    /// Reads files at the head of the chain, if there is not memory enough for a frame before them.
+    async fn fill(&self, chain: &mut Chain, chunk: usize) -> io::Result<()> {
+        let (mut ahead, mut before) = (0, 0);
+        for segment in chain.segments() {
+            let Some(memory) = segment.memory() else { break };
+            (ahead, before) = (ahead + memory.len(), before + 1);
+            if ahead >= chunk {
+                return Ok(());
+            }
+        }
+        if before == chain.segments().count() {
+            return Ok(());
+        }
+        let handle = &self.link.worker.handle;
+        let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
+        if let Some(Segment::File { file, offset, len }) = chain.pop() {
+            let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD);
+            let (read, mut buf) =
+                handle.files().read_at(&file, handle.take_buf(room), offset).await;
+            buf.truncate(read?.min(room));
+            let read = buf.len() as u64;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            chain.push_front(Segment::File { file, offset: offset + read, len: len - read });
+            chain.push_front(buf);
+        }
+        memory.into_iter().rev().for_each(|segment| chain.push_front(segment));
+        Ok(())
     }
 
     fn may_send(&self) -> bool {
@@ -294,7 +369,7 @@ impl Stream {
         link.write(|out| {
             let at = frame::leave_head(out);
             let start = out.len();
-            gather(chain, most, out);
+            gather(&link.worker.handle, chain, most, out);
             len = out.len() - start;
             let end = last && chain.is_empty();
             let flags = if end { frame::END_STREAM } else { 0 };
@@ -308,8 +383,26 @@ impl Stream {
     }
 }
 
+/// What a body of an announced length still lacks after a piece of it.
+pub fn still_announced(
+    announced: Option<u64>,
+    len: usize,
+    last: bool,
+) -> Result<Option<u64>, WrongLength> {
+    let Some(announced) = announced else { return Ok(None) };
+    match announced.checked_sub(len as u64) {
+        None => Err(WrongLength),
+        Some(left) if last && left > 0 => Err(WrongLength),
+        left => Ok(left),
+    }
+}
+
+/// A body is longer or shorter than it was said to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongLength;
+
 /// Moves at most so much memory from the head of a chain.
-fn gather(chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
+fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
     let mut left = most;
     while left > 0 {
         let Some(memory) = chain.front().and_then(Segment::memory) else { return };
@@ -317,7 +410,7 @@ fn gather(chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
         let len = now.len();
         out.extend_from_slice(now);
         left -= len;
-        chain.advance(len as u64);
+        chain.consume(len as u64, |buf| handle.give_buf(buf));
     }
 }
 

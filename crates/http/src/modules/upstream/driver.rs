@@ -415,20 +415,20 @@ impl Run {
             }
             return self.bodiless(r, talk, &answer).await;
         }
-        let head = std::mem::take(&mut r.contexts.upstream.head);
-        let begun = head.get(answer.end..).unwrap_or_default();
+        // The head stays: variables of the answer's own head may ask for it.
+        let head = &mut r.contexts.upstream.head;
+        let begun = head.split_off(answer.end.min(head.len()));
         let complete = talk.complete;
         let connection = talk.connection;
         let relayed = match (&kept, store) {
             (Some(fill), _) => {
-                Box::pin(cache::relay(r, passing, connection, protocol, begun, fill)).await
+                Box::pin(cache::relay(r, passing, connection, protocol, &begun, fill)).await
             }
             (None, Some(to)) => {
-                Box::pin(store::relay(r, passing, to, connection, protocol, begun)).await
+                Box::pin(store::relay(r, passing, to, connection, protocol, &begun)).await
             }
-            (None, None) => relay::relay(r, passing, buffering, connection, protocol, begun).await,
+            (None, None) => relay::relay(r, passing, buffering, connection, protocol, &begun).await,
         };
-        r.contexts.upstream.head = head;
         if let Some(connection) = relayed.connection
             && answer.keepalive
             && complete

@@ -232,16 +232,21 @@ pub async fn hints(
     if !wants_hints(r) {
         return Ok(());
     }
-    let mut text = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
-    let line = text.len();
-    for header in headers {
-        let (name, value) = (header.name.of(buf), header.value.of(buf));
-        if !passing.hidden.contains(header.id, name) && !is_hop_by_hop(header.id) {
-            text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
-        }
-    }
-    if text.len() == line {
+    let passed =
+        |h: &&Header| !passing.hidden.contains(h.id, h.name.of(buf)) && !is_hop_by_hop(h.id);
+    let mut fields = headers.iter().filter(passed).peekable();
+    if fields.peek().is_none() {
         return Ok(());
+    }
+    let fields = fields.map(|h| (h.name.of(buf), h.value.of(buf)));
+    if let Some(stream) = r.h2.clone() {
+        let sent = stream.send_hints(fields).map_err(|_| CLIENT_GONE)?;
+        r.output.sent += sent;
+        return Ok(());
+    }
+    let mut text = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+    for (name, value) in fields {
+        text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
     }
     text.extend_from_slice(b"\r\n");
     r.output.sent += text.len() as u64;

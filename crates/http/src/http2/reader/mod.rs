@@ -1,12 +1,14 @@
 //! Frames from the client, and what each of them does.
 
+mod control;
+
 use std::rc::Rc;
 
 use weir_proto::http1::Composer;
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting, SizeError};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, SizeError};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 
-use super::link::Link;
+use super::link::{Late, Link};
 use super::request::{self, Fields};
 use super::stream::Stream;
 
@@ -14,8 +16,6 @@ use super::stream::Stream;
 const BLOCK_SLACK: usize = 16 * 1024;
 /// Bytes that are no request's, beyond an eighth of what requests are, before a client is taken for a flood.
 const FLOOD: u64 = 1 << 20;
-/// Of the streams that this end has reset: frames for these may still be on their way.
-const RESETS: usize = 64;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -49,14 +49,15 @@ pub struct Reader {
     block: Option<Block>,
     /// What the client may still send of bodies, before it is told that it may send more.
     window: u32,
-    /// Since the last wait.
+    /// Streams since the last wait.
     opened: u64,
+    /// Requests on this connection.
+    requests: u64,
     refused: u64,
     priorities: u64,
     /// Streams that were given up before there was an answer.
     cancelled: u64,
     total: u64,
-    resets: Vec<u32>,
 }
 
 struct Block {
@@ -92,17 +93,18 @@ impl Reader {
             block: None,
             window: frame::MAX_WINDOW,
             opened: 0,
+            requests: 0,
             refused: 0,
             priorities: 0,
             cancelled: 0,
             total: 0,
-            resets: Vec::new(),
         }
     }
 
-    /// The stream that was opened last.
-    pub fn last(&self) -> u32 {
-        self.last
+    /// Takes leave: no new streams from now on.
+    pub fn say_goodbye(&self, code: ErrorCode) {
+        self.link.write(|out| frame::write_goaway(self.last, code, out));
+        self.link.leave();
     }
 
     /// Something is expected that has not come in whole, when `rest` was read behind the last whole frame: the
@@ -126,7 +128,7 @@ impl Reader {
             }
             _ => return false,
         };
-        self.note_reset(id);
+        self.link.note_reset(id, None);
         self.link.write(|out| frame::write_reset(id, ErrorCode::Protocol, out));
         true
     }
@@ -185,10 +187,14 @@ impl Reader {
             Kind::RstStream => self.rst_stream(head, payload),
             Kind::Settings => self.settings(head, payload),
             Kind::Ping => self.ping(head, payload),
-            Kind::Goaway => goaway(head),
+            Kind::Goaway => control::goaway(head),
             Kind::WindowUpdate => self.window_update(head, payload),
             Kind::PushPromise | Kind::Unknown(_) => Ok(()),
         }
+    }
+
+    fn log(&self, text: std::fmt::Arguments<'_>) {
+        self.link.log(text);
     }
 }
 
@@ -200,12 +206,8 @@ impl Reader {
             return broken(ErrorCode::Protocol, "client sent DATA frame with incorrect identifier");
         }
         self.count(head.len)?;
-        let Some(stream) = self.link.stream(head.stream) else {
-            return self.for_no_stream(head.stream, "DATA");
-        };
-        if stream.is_gone() {
-            return Ok(());
-        }
+        let living = self.link.stream(head.stream).filter(|stream| !stream.is_gone());
+        let Some(stream) = living else { return self.late_data(head, data.len()) };
         if head.len as i64 > stream.credit() {
             self.log(format_args!(
                 "client violated flow control for stream {}: received DATA frame length {}, \
@@ -214,12 +216,12 @@ impl Reader {
                 head.len,
                 stream.credit()
             ));
-            self.reset(&stream, ErrorCode::FlowControl);
+            stream.reset(ErrorCode::FlowControl);
             return Ok(());
         }
         if stream.is_ended() {
             self.log(format_args!("client sent DATA frame for half-closed stream {}", head.stream));
-            self.reset(&stream, ErrorCode::StreamClosed);
+            stream.reset(ErrorCode::StreamClosed);
             return Ok(());
         }
         stream.take(data, head.len, head.has(frame::END_STREAM));
@@ -250,30 +252,24 @@ impl Reader {
         Ok(())
     }
 
-    /// A frame for a stream that does not live: it may have been on its way when this end gave the stream up.
-    fn for_no_stream(&mut self, id: u32, what: &str) -> Read {
-        if id > self.last {
-            let text = format!("client sent {what} frame for idle stream {id}");
+    /// A piece of a body for a stream that does not live: it may have been on its way when this end gave up.
+    fn late_data(&self, head: FrameHead, len: usize) -> Read {
+        let id = head.stream;
+        if id > self.last || id.is_multiple_of(2) {
+            let text = format!("client sent DATA frame for idle stream {id}");
             return broken(ErrorCode::Protocol, text);
         }
-        if id % 2 == 1 && !self.resets.contains(&id) {
-            self.note_reset(id);
-            self.link.write(|out| frame::write_reset(id, ErrorCode::StreamClosed, out));
+        let code = match self.link.late_data(id, len, head.has(frame::END_STREAM)) {
+            Late::Expected => return Ok(()),
+            Late::WrongLength => ErrorCode::Protocol,
+            Late::Unexpected => ErrorCode::StreamClosed,
+        };
+        if code == ErrorCode::StreamClosed {
+            // Once is enough.
+            self.link.note_reset(id, None);
         }
+        self.link.write(|out| frame::write_reset(id, code, out));
         Ok(())
-    }
-
-    fn reset(&mut self, stream: &Stream, code: ErrorCode) {
-        self.note_reset(stream.id);
-        stream.reset(code);
-    }
-
-    /// Frames for it may come for a while.
-    pub fn note_reset(&mut self, id: u32) {
-        if self.resets.len() >= RESETS {
-            self.resets.remove(0);
-        }
-        self.resets.push(id);
     }
 }
 
@@ -304,11 +300,12 @@ impl Reader {
 
     /// A second head of a stream.
     fn trailers(&mut self, head: FrameHead, stream: &Stream, ended: bool) -> Read<BlockKind> {
-        if stream.is_gone() {
+        if stream.was_reset() {
             return Ok(BlockKind::Refused);
         }
         if stream.is_ended() || !ended {
-            let code = if ended { ErrorCode::StreamClosed } else { ErrorCode::Protocol };
+            let over = stream.is_ended();
+            let code = if over { ErrorCode::StreamClosed } else { ErrorCode::Protocol };
             let last = self.last;
             return broken(
                 code,
@@ -356,15 +353,30 @@ impl Reader {
             let text = "client sent stream with data before settings were acknowledged";
             self.log(format_args!("{text}"));
         } else {
+            self.count_request();
             return Ok(BlockKind::Request);
         }
         self.refused += 1;
         if self.refused > most.max(100) {
             return broken(ErrorCode::NoError, "client sent too many refused streams");
         }
-        self.note_reset(id);
+        self.link.note_reset(id, None);
         self.link.write(|out| frame::write_reset(id, ErrorCode::RefusedStream, out));
         Ok(BlockKind::Refused)
+    }
+
+    /// `keepalive_requests` and `keepalive_time`: the client is told which request is the last.
+    fn count_request(&mut self) {
+        self.requests += 1;
+        let core = &self.link.conf().core;
+        let started = self.link.conn.started;
+        let age = self.link.worker.handle.now().saturating_duration_since(started);
+        if core.keepalive_timeout.is_zero()
+            || self.requests >= core.keepalive_requests
+            || age > core.keepalive_time
+        {
+            self.say_goodbye(ErrorCode::NoError);
+        }
     }
 
     fn continuation(&mut self, head: FrameHead, payload: &[u8]) -> Read {
@@ -415,179 +427,12 @@ impl Reader {
         // Until the client knows our settings, it goes by the protocol's.
         let credit =
             if self.acknowledged { credit } else { credit.max(i64::from(frame::DEFAULT_WINDOW)) };
-        let stream = Stream::new(link.clone(), id, ended, credit);
+        let announced = parser.head().content_length.filter(|_| verdict.is_ok());
+        let stream = Stream::new(link.clone(), id, ended, credit, announced);
         link.add(stream.clone());
         request::start(stream, Fields { scratch, verdict, len });
         Ok(())
     }
-}
-
-/// The rest.
-impl Reader {
-    fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        let Ok((depends_on, [])) = frame::dependency(payload) else {
-            let text = format!("client sent PRIORITY frame with incorrect length {}", head.len);
-            return broken(ErrorCode::FrameSize, text);
-        };
-        self.priorities += 1;
-        if self.priorities > 2 * self.link.v2().max_concurrent_streams.max(100) + self.total / 1024
-        {
-            return broken(ErrorCode::EnhanceYourCalm, "client sent too many PRIORITY frames");
-        }
-        if head.stream == 0 {
-            let text = "client sent PRIORITY frame with incorrect identifier";
-            return broken(ErrorCode::Protocol, text);
-        }
-        if depends_on == head.stream {
-            let text = format!(
-                "client sent PRIORITY frame for stream {} with incorrect dependency",
-                head.stream
-            );
-            return broken(ErrorCode::Protocol, text);
-        }
-        Ok(())
-    }
-
-    fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        let Some(code) = frame::word(payload) else {
-            let text = format!("client sent RST_STREAM frame with incorrect length {}", head.len);
-            return broken(ErrorCode::FrameSize, text);
-        };
-        if head.stream == 0 || head.stream > self.last {
-            let text = "client sent RST_STREAM frame with incorrect identifier";
-            return broken(ErrorCode::Protocol, text);
-        }
-        let Some(stream) = self.link.stream(head.stream) else { return Ok(()) };
-        self.note_reset(stream.id);
-        let id = stream.id;
-        match code {
-            8 => self.log(format_args!("client canceled stream {id}")),
-            2 => self.log(format_args!("client terminated stream {id} due to internal error")),
-            _ => self.log(format_args!("client terminated stream {id} with status {code}")),
-        }
-        stream.fail();
-        self.cancelled += 1;
-        // Work that is asked for and given up at once costs the client nothing.
-        let most = 2 * self.link.v2().max_concurrent_streams.max(100);
-        if self.cancelled > most + self.link.answers.get() {
-            return broken(ErrorCode::EnhanceYourCalm, "client canceled too many streams");
-        }
-        Ok(())
-    }
-
-    fn settings(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        if head.stream != 0 {
-            let text = "client sent SETTINGS frame with incorrect identifier";
-            return broken(ErrorCode::Protocol, text);
-        }
-        if head.has(frame::ACK) {
-            if head.len != 0 {
-                let text = "client sent SETTINGS frame with the ACK flag and nonzero length";
-                return broken(ErrorCode::FrameSize, text);
-            }
-            self.acknowledged = true;
-            return Ok(());
-        }
-        if !head.len.is_multiple_of(6) {
-            let text = format!("client sent SETTINGS frame with incorrect length {}", head.len);
-            return broken(ErrorCode::FrameSize, text);
-        }
-        let mut window = None;
-        for setting in frame::settings(payload) {
-            let wrong = |name: &str, value: u32| {
-                format!("client sent SETTINGS frame with incorrect {name} value {value}")
-            };
-            match setting {
-                Setting::InitialWindowSize(size) if size > frame::MAX_WINDOW => {
-                    return broken(ErrorCode::FlowControl, wrong("INITIAL_WINDOW_SIZE", size));
-                }
-                Setting::InitialWindowSize(size) => window = Some(size),
-                Setting::MaxFrameSize(size) if !(16_384..1 << 24).contains(&size) => {
-                    return broken(ErrorCode::Protocol, wrong("MAX_FRAME_SIZE", size));
-                }
-                Setting::MaxFrameSize(size) => self.link.set_frame_size(size),
-                Setting::EnablePush(on) if on > 1 => {
-                    return broken(ErrorCode::Protocol, wrong("ENABLE_PUSH", on));
-                }
-                Setting::HeaderTableSize(_) => self.link.change_table(),
-                _ => {}
-            }
-        }
-        self.link.write(frame::write_settings_ack);
-        if let Some(size) = window {
-            self.link.set_initial_window(size);
-        }
-        Ok(())
-    }
-
-    fn ping(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        if head.len != 8 {
-            let text = format!("client sent PING frame with incorrect length {}", head.len);
-            return broken(ErrorCode::FrameSize, text);
-        }
-        if head.stream != 0 {
-            let text = "client sent PING frame with incorrect identifier";
-            return broken(ErrorCode::Protocol, text);
-        }
-        if !head.has(frame::ACK) {
-            self.link.write(|out| frame::write_pong(payload, out));
-        }
-        Ok(())
-    }
-
-    fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        let Some(by) = frame::word(payload).map(|word| word & frame::MAX_WINDOW) else {
-            let text =
-                format!("client sent WINDOW_UPDATE frame with incorrect length {}", head.len);
-            return broken(ErrorCode::FrameSize, text);
-        };
-        if by == 0 {
-            let text = "client sent WINDOW_UPDATE frame with incorrect window increment 0";
-            return broken(ErrorCode::Protocol, text);
-        }
-        if head.stream > self.last {
-            return self.for_no_stream(head.stream, "WINDOW_UPDATE");
-        }
-        if head.stream > 0 {
-            if let Some(stream) = self.link.stream(head.stream)
-                && !stream.extend(i64::from(by))
-            {
-                self.log(format_args!(
-                    "client violated flow control for stream {}: received WINDOW_UPDATE frame \
-                     with window increment {by} not allowed",
-                    head.stream
-                ));
-                self.reset(&stream, ErrorCode::FlowControl);
-            }
-            return Ok(());
-        }
-        if self.link.extend(by) {
-            return Ok(());
-        }
-        broken(
-            ErrorCode::FlowControl,
-            format!(
-                "client violated connection flow control: received WINDOW_UPDATE frame with \
-                 window increment {by} not allowed"
-            ),
-        )
-    }
-
-    fn log(&self, text: std::fmt::Arguments<'_>) {
-        self.link.log(text);
-    }
-}
-
-fn goaway(head: FrameHead) -> Read {
-    if head.len < 8 {
-        let text = format!("client sent GOAWAY frame with incorrect length {}", head.len);
-        return broken(ErrorCode::FrameSize, text);
-    }
-    if head.stream != 0 {
-        let text = "client sent GOAWAY frame with incorrect identifier";
-        return broken(ErrorCode::Protocol, text);
-    }
-    Ok(())
 }
 
 fn unpadded<'a>(head: FrameHead, payload: &'a [u8], name: &str) -> Read<&'a [u8]> {
