@@ -64,5 +64,5 @@ fn a_server_that_is_not_there_is_a_502() {
     let mut client = connect(&server, &format!("127.0.0.1:{}", free_port()));
     assert_eq!(head(&mut client), "502 Some(\"close\")");
     let text = "connect() failed (111: Connection refused) while connecting to upstream";
-    assert_eq!(server.logged(text), 1);
+    server.wait_log(text, 1);
 }
