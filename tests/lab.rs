@@ -60,6 +60,17 @@ fn certificates_are_verified() {
 }
 
 #[test]
+fn http2_has_several_requests_on_a_connection() {
+    let server = Server::start(WEIR, &HELLO.replace("location", "http2 on; location"));
+    let url = format!("http://127.0.0.1:{}/", server.port());
+    let output =
+        run(WEIR, ["bench", "--http2", "-n", "200", "-c", "2", "-m", "10", "--json", &url]);
+    let text = stdout(&output);
+    assert!(text.starts_with("{\"requests\": 200, \"errors\": 0, "), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn raw_lines_make_a_histogram() {
     let server = Server::start(WEIR, HELLO);
     let url = format!("http://127.0.0.1:{}/", server.port());
