@@ -1,0 +1,155 @@
+//! Heads that come as fields.
+
+use proptest::prelude::*;
+
+use crate::http1::{
+    ComposeError, Composer, HeadError, HeadLimits, HeaderId, Method, RequestParser, Version,
+};
+
+const USUAL: [(&str, &str); 4] = [
+    (":method", "GET"),
+    (":scheme", "http"),
+    (":path", "/a?b=c"),
+    (":authority", "Example.org:81"),
+];
+
+struct Composed {
+    parser: RequestParser,
+    buf: Vec<u8>,
+    result: Result<(), ComposeError>,
+}
+
+fn compose<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+    composer: &mut Composer,
+    fields: &[(N, V)],
+    ended: bool,
+) -> Composed {
+    let (mut parser, mut buf) = (RequestParser::new(), Vec::new());
+    let limits = HeadLimits::default();
+    for (name, value) in fields {
+        composer.field(name.as_ref(), value.as_ref(), &limits, &mut parser, &mut buf);
+    }
+    let result = composer.finish(ended, &limits, &mut parser, &mut buf);
+    Composed { parser, buf, result }
+}
+
+fn with(more: &[(&str, &str)], ended: bool) -> Composed {
+    let fields: Vec<_> = USUAL.iter().chain(more).copied().collect();
+    compose(&mut Composer::default(), &fields, ended)
+}
+
+fn error(more: &[(&str, &str)]) -> ComposeError {
+    with(more, true).result.unwrap_err()
+}
+
+fn without(name: &str) -> ComposeError {
+    let fields: Vec<_> = USUAL.iter().filter(|(n, _)| *n != name).copied().collect();
+    compose(&mut Composer::default(), &fields, true).result.unwrap_err()
+}
+
+#[test]
+fn a_head_reads_like_one_of_http1() {
+    let composed = with(&[("accept", "*/*"), ("cookie", "a=1"), ("cookie", "b=2")], true);
+    assert_eq!(composed.result, Ok(()));
+    let head = composed.parser.head();
+    let text = |span: crate::Span| String::from_utf8(span.of(&composed.buf).to_vec()).unwrap();
+    assert_eq!(text(head.line), "GET /a?b=c HTTP/2.0");
+    assert_eq!(text(head.target), "/a?b=c");
+    assert_eq!(head.args.map(text).as_deref(), Some("b=c"));
+    assert_eq!(text(head.protocol), "HTTP/2.0");
+    assert_eq!((head.method, head.version), (Method::Get, Version::Http20));
+    assert_eq!(head.server.map(text).as_deref(), Some("Example.org"));
+    assert_eq!((head.port, head.server_upper), (81, true));
+    let lines: Vec<_> = head.headers.iter().map(|h| (text(h.name), text(h.value))).collect();
+    let expected = [("host", "Example.org:81"), ("accept", "*/*"), ("cookie", "a=1; b=2")];
+    assert_eq!(lines, expected.map(|(n, v)| (n.to_owned(), v.to_owned())));
+    assert!(head.header(HeaderId::Cookie).is_some());
+    assert_eq!(head.end as usize, composed.buf.len());
+    assert!(composed.buf.ends_with(b"\r\n\r\n"));
+}
+
+#[test]
+fn bodies_are_framed_by_their_stream() {
+    let unknown = with(&[], false);
+    assert!(unknown.parser.head().chunked);
+    let known = with(&[("content-length", "5")], false);
+    assert_eq!(known.parser.head().content_length, Some(5));
+    assert!(!known.parser.head().chunked);
+    assert_eq!(error(&[("content-length", "5")]), ComposeError::NoBody);
+    assert!(matches!(
+        error(&[("content-length", "five")]),
+        ComposeError::Head(HeadError::InvalidContentLength)
+    ));
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    assert_eq!(without(":method"), ComposeError::Missing(":method"));
+    assert_eq!(without(":scheme"), ComposeError::Missing(":scheme"));
+    assert_eq!(without(":path"), ComposeError::Missing(":path"));
+    assert_eq!(without(":authority"), ComposeError::NoHost);
+    assert_eq!(error(&[(":path", "/b")]), ComposeError::Duplicate(":path"));
+    assert_eq!(error(&[("a", "b"), (":path", "/b")]), ComposeError::LatePseudo);
+    assert_eq!(error(&[("connection", "close")]), ComposeError::OfHttp1("Connection"));
+    assert_eq!(error(&[("te", "gzip")]), ComposeError::InvalidTe);
+    assert_eq!(error(&[("host", "other")]), ComposeError::HostDiffers);
+    assert!(with(&[("te", "trailers"), ("host", "Example.org:81")], true).result.is_ok());
+    let same_twice = [("host", "Example.org:81"), ("host", "Example.org:81")];
+    assert!(matches!(error(&same_twice), ComposeError::Head(HeadError::DuplicateHost { .. })));
+    assert!(matches!(error(&[("A", "b")]), ComposeError::InvalidName(_)));
+    assert!(matches!(error(&[("a", "b\r\nc: d")]), ComposeError::InvalidValue(..)));
+    for path in ["x", "*", "/a b", "/\u{1}"] {
+        let mut fields = USUAL;
+        fields[2].1 = path;
+        let composed = compose(&mut Composer::default(), &fields, true);
+        assert!(matches!(composed.result, Err(ComposeError::InvalidPath(_))), "{path:?}");
+    }
+}
+
+#[test]
+fn odd_names_are_dropped_and_a_fault_does_not_outlive_its_head() {
+    let composed = with(&[("a_b", "c")], true);
+    assert_eq!(composed.result, Ok(()));
+    assert_eq!(composed.parser.head().dropped.len(), 1);
+    let mut composer = Composer::default();
+    assert!(compose(&mut composer, &[("x", "y")], true).result.is_err());
+    assert!(compose(&mut composer, &USUAL, true).result.is_ok());
+}
+
+proptest! {
+    /// What stands in the text of a head that was accepted is what was sent, and no line more.
+    #[test]
+    fn no_field_becomes_two_lines(
+        path in "/[ -~]{0,12}",
+        fields in prop::collection::vec(("[!-~]{1,8}", prop::collection::vec(any::<u8>(), 0..12)), 0..6),
+        ended: bool,
+    ) {
+        let mut all: Vec<(Vec<u8>, Vec<u8>)> =
+            USUAL.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec())).collect();
+        all[2].1 = path.into_bytes();
+        all.extend(fields.into_iter().map(|(n, v)| (n.into_bytes(), v)));
+        let composed = compose(&mut Composer::default(), &all, ended);
+        if composed.result.is_ok() {
+            let ends = composed.buf.windows(2).filter(|w| *w == b"\r\n").count();
+            let head = composed.parser.head();
+            prop_assert_eq!(ends, head.headers.len() + head.dropped.len() + 2);
+            let bare = composed.buf.iter().filter(|b| matches!(b, b'\r' | b'\n' | 0)).count();
+            prop_assert_eq!(bare, 2 * ends);
+        }
+    }
+
+    #[test]
+    fn any_fields_are_taken_or_refused(
+        fields in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..10), prop::collection::vec(any::<u8>(), 0..10)),
+            0..8,
+        ),
+        ended: bool,
+    ) {
+        let composed = compose(&mut Composer::default(), &fields, ended);
+        if let Err(error) = composed.result {
+            prop_assert!(matches!(error.status(), 400 | 405));
+            prop_assert!(!error.reason(&composed.buf).is_empty());
+        }
+    }
+}
