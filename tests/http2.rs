@@ -435,7 +435,7 @@ fn requests_are_counted_and_the_last_one_is_answered() {
 fn a_reload_says_goodbye_and_answers_what_was_asked() {
     let server = start(
         "location / { return 200 old; }
-         location = /slow { limit_rate 10; return 200 'twenty bytes of text'; }",
+         location = /slow { limit_rate 60; return 200 'twenty bytes of text'; }",
     );
     let mut idle = Client::connect(&server);
     let id = idle.get("/");
