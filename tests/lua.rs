@@ -81,6 +81,7 @@ fn a_script_ends_the_request_where_it_says() {
            location = /444 { content_by_lua 'ngx.exit(444)'; }
            location = /204 { rewrite_by_lua 'ngx.exit(204)'; }
            location = /own { content_by_lua 'ngx.status = 410 ngx.say("own") ngx.exit(410)'; }
+           location = /set { content_by_lua 'ngx.status = 410 ngx.exit(ngx.HTTP_OK)'; }
            location = /pcall { content_by_lua 'pcall(ngx.exit, 409) ngx.say("not reached")'; }"#,
     );
     assert_eq!(server.get("/404").status, 404);
@@ -91,6 +92,7 @@ fn a_script_ends_the_request_where_it_says() {
     assert_eq!(server.get("/204").status, 204);
     let own = server.get("/own");
     assert_eq!((own.status, own.body()), (410, "own\n".to_owned()));
+    assert_eq!(server.get("/set").status, 410);
     assert_eq!(server.get("/pcall").status, 409);
 }
 
@@ -431,8 +433,9 @@ fn the_machine_is_all_of_luajit() {
         local ffi = require "ffi"
         ffi.cdef "int abs(int);"
         ngx.say(ffi.C.abs(-3), " ", require("bit").band(6, 3), " ", jit and "jit", " ", type(debug.traceback))
+        ngx.say(require("table.nkeys")({ 1, a = 2 }), table.isarray({ 1, 2 }), table.isempty({}), #require("table.new")(1, 0))
         ngx.say(ngx.worker.pid() > 0, ngx.worker.id(), ngx.worker.exiting(), ngx.config.subsystem)"#;
-    assert_eq!(said(script), "3 2 jit function\ntrue0falsehttp\n");
+    assert_eq!(said(script), "3 2 jit function\n2truetrue0\ntrue0falsehttp\n");
 }
 
 #[test]

@@ -119,7 +119,10 @@ async fn exit(r: &mut Request, status: i32) -> Step {
             Step::Status(status)
         }
         200..300 => {
-            r.response.status = status;
+            // A status that was set before says more.
+            if r.response.status == 0 {
+                r.response.status = status;
+            }
             answer::finish(r).await
         }
         _ => answer::finish(r).await,

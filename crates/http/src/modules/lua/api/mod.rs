@@ -104,6 +104,7 @@ pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
 }
 
 const PRELUDE: &[(&str, &str)] = &[
+    ("=tables", include_str!("../prelude/tables.lua")),
     ("=ngx", include_str!("../prelude/ngx.lua")),
     ("=ngx.req", include_str!("../prelude/request.lua")),
     ("=ngx.location", include_str!("../prelude/capture.lua")),
