@@ -326,6 +326,19 @@ fn coroutines_and_light_threads_wait() {
 }
 
 #[test]
+fn threads_that_wait_for_each_other_are_ended() {
+    let server = server(
+        "location / { content_by_lua_block {
+             local me = coroutine.running()
+             local t = ngx.thread.spawn(function() ngx.sleep(0.001) ngx.thread.wait(me) end)
+             ngx.thread.wait(t)
+         } }",
+    );
+    assert_eq!(server.get("/").status, 500);
+    server.wait_log("lua light threads wait for each other", 1);
+}
+
+#[test]
 fn timers_run_without_a_request() {
     let server = server_with(
         "init_worker_by_lua_block {

@@ -284,6 +284,11 @@ impl Run<'_> {
     /// Waits until some coroutine can go on.
     async fn wait(&mut self) -> Option<Outcome> {
         let vm = self.vm;
+        if !self.routines.iter().any(|routine| matches!(routine.state, State::Waiting(_))) {
+            let text = format_args!("lua light threads wait for each other");
+            log(self.request.as_deref(), vm, text);
+            return Some(Outcome::Failed);
+        }
         let Run { request, routines, watching, .. } = self;
         if let Some(r) = request.as_deref_mut()
             && answer::push(r).await.is_err()
