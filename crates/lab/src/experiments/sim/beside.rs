@@ -85,8 +85,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// How long a request holds a worker while the next one waits already: half of what two clients of one
-/// worker see. With one client the worker would also wait for that.
+/// How long a request holds a worker while the next one waits already. The mean is what so many workers
+/// that are never idle need for each request, the spread around it that of what clients see.
 fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
     let server = Running::start(&lab.weir()?.policy("fair", "fair"), setup)?;
@@ -94,9 +94,11 @@ fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
     let load =
         Load { connect_first: Some(APART), ..Load::closed(WORKERS * 2, Closing::Never, time) };
     let seen: Outcome = lab.load(&server, &load, &mut |_| {})?;
+    let mean = WORKERS as f64 / seen.requests_per_second().max(1.0);
+    let scale = mean * 1e3 / seen.tally.log2.mean().max(1e-3);
     let at = |n: u32| (f64::from(n) + 0.5) / f64::from(TIMES);
-    let time = |n| Duration::from_nanos(seen.tally.latency.value_at_quantile(at(n)) / 2);
-    Ok((0..TIMES).map(time).collect())
+    let time = |n| Duration::from_nanos(seen.tally.latency.value_at_quantile(at(n)));
+    Ok((0..TIMES).map(|n| time(n).mul_f64(scale)).collect())
 }
 
 fn overloaded(kind: Kind, services: &[Duration], time: Duration) -> [f64; 3] {
