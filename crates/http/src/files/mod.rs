@@ -61,7 +61,12 @@ pub struct FileError {
 
 impl FileError {
     fn new(error: &io::Error, call: &'static str) -> FileError {
-        FileError { errno: Errno::from_io_error(error).unwrap_or(Errno::IO), call }
+        let errno = match error.kind() {
+            // No thread takes the operation: the pool's queue is full.
+            io::ErrorKind::ResourceBusy => Errno::BUSY,
+            _ => Errno::from_io_error(error).unwrap_or(Errno::IO),
+        };
+        FileError { errno, call }
     }
 
     /// There is no such file.

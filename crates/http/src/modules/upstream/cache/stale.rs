@@ -90,9 +90,10 @@ pub async fn renew_and_send<P: Protocol>(
 fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
     let (handle, waiter) = (r.worker.handle.clone(), crate::files::waiter(r));
-    let log = r.conf().core.error_log.clone();
+    let (log, worker) = (r.conf().core.error_log.clone(), r.worker.clone());
     r.worker.handle.spawn(async move {
         if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &waiter, &handle).await {
+            worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
             let path = cache.settings.place.path(&key);
             let (path, cause) = (path.display(), Cause(&error));
             log.write(Level::Crit, None, format_args!("write() \"{path}\" failed {cause}"));
