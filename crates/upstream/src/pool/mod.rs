@@ -24,7 +24,7 @@ use shelf::{Drawer, Offer};
 /// How many connections are kept, and how long. nginx: `keepalive` and kin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// At most so many idle connections.
+    /// At most so many idle connections of each loop; what one does not keep, another may.
     pub idle: usize,
     /// Requests on one connection.
     pub requests: u64,
@@ -146,7 +146,8 @@ impl Pool {
         connection.stream.set_deadline(None);
         let new = connection.requests <= 1;
         let mut idle = self.idle.borrow_mut();
-        if idle.len() >= limits.idle {
+        let shared = self.shelf.is_shared();
+        if idle.len() >= limits.idle && !(shared && self.shelf.has_room(limits.idle)) {
             let oldest = idle.remove(0);
             if oldest.offered {
                 self.drawer.withdraw(oldest.id);
@@ -154,7 +155,7 @@ impl Pool {
         }
         let id = self.last.get() + 1;
         self.last.set(id);
-        let offered = self.shelf.is_shared() && self.offer(id, &connection);
+        let offered = shared && self.offer(id, &connection);
         idle.push(Idle { id, connection, until: now + limits.timeout, offered });
         drop(idle);
         if !self.tended.replace(true) {

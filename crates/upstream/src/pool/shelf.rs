@@ -71,6 +71,14 @@ impl Shelf {
         self.count.load(Relaxed) > 1
     }
 
+    /// Whether all loops together keep fewer than so many each: who has more than its share may keep what others do
+    /// not.
+    pub fn has_room(&self, each: usize) -> bool {
+        let drawers = self.drawers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let kept: usize = drawers.iter().map(|drawer| drawer.count.load(Relaxed)).sum();
+        kept < each.saturating_mul(drawers.len())
+    }
+
     /// Takes the newest connection to a peer out of another loop's drawer.
     pub fn take(&self, mine: &Arc<Drawer>, fits: impl Fn(&Peer) -> bool) -> Option<Offer> {
         let drawers = self.drawers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -170,6 +178,7 @@ mod tests {
         a.offer(offer(2, &there));
         a.offer(offer(3, &here));
         assert!(shelf.take(&a, |_| true).is_none(), "its own are not another's");
+        assert!(shelf.has_room(2) && !shelf.has_room(1), "three of four, or of two");
         assert_eq!(shelf.take(&b, |p| *p == *here).map(|o| o.id), Some(3));
         assert!(!a.has(3) && !a.withdraw(3) && a.withdraw(1));
         assert!(shelf.take(&b, |p| *p == *here).is_none());
