@@ -102,3 +102,55 @@ fn names_may_have_variables() {
     assert_eq!(wait_lines(&s, "v/of-one.log", 2), "/ 1 200\n/ 3 200\n");
     assert_eq!(wait_lines(&s, "v/of-two.log", 1), "/ 2 200\n");
 }
+
+#[test]
+fn the_json_format_is_json_whatever_a_client_sends() {
+    let s = server("", "access_log %%DIR%%/j.log format=json; location / { return 200 ok; }");
+    let mut client = s.connect();
+    client.send("GET /%22%5c?a=\"b\\ HTTP/1.1\r\nHost: a\r\nUser-Agent: \"x\\\t\x7f\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    let line = wait_lines(&s, "j.log", 1);
+    assert!(line.contains(r#""uri":"/%22%5c?a=\"b\\""#), "{line}");
+    assert!(line.contains(r#""user_agent":"\"x\\\t"#), "{line}");
+    // Quotes that are not escaped come in pairs, two for each name and each text.
+    let bare = line.replace("\\\\", "").replace("\\\"", "");
+    assert_eq!(bare.matches('"').count() % 2, 0);
+    assert_eq!(bare.matches("\":").count(), 18, "{line}");
+}
+
+#[test]
+fn the_error_log_in_memory_is_shown_for_all_workers() {
+    let s = server(
+        "worker_processes 2; error_log memory:64k info;",
+        "location /log { weir_status log; } location /own { error_log memory:8k; root /none; }
+         location /own/log { error_log memory:8k; weir_status log; }",
+    );
+    let paths = ["/missing/1", "/missing/2", "/missing/3", "/missing/4"];
+    paths.iter().for_each(|path| assert_eq!(s.get(path).status, 404));
+    assert_eq!(s.get("/own/missing").status, 404);
+    let r = s.get("/log");
+    assert_eq!(r.header("Content-Type"), Some("text/plain"));
+    let text = String::from_utf8(r.bytes).unwrap();
+    for path in paths {
+        assert!(text.lines().any(|line| line.contains("[error]") && line.contains(path)), "{text}");
+    }
+    assert!(!text.contains("/own/missing"), "{text}");
+    // A ring of its own, to which nothing was said.
+    assert_eq!(s.get("/own/log").bytes, b"");
+}
+
+#[test]
+fn messages_that_repeat_are_bounded_and_counted() {
+    let s = server("", "keepalive_requests 5000; location /status { weir_status; } location / { }");
+    let mut client = s.connect();
+    for n in 0..3000 {
+        assert_eq!(client.get(&format!("/missing/{n}")).status, 404);
+    }
+    let status = client.get("/status").body();
+    let counted = status.lines().find_map(|line| line.strip_prefix("weir_log_left_out"));
+    let counted = counted.and_then(|line| line.split_whitespace().last()).unwrap_or("0");
+    let rest = 3000 - counted.parse::<usize>().unwrap();
+    assert!((100..3000).contains(&rest), "{status}");
+    let written = || s.log().lines().filter(|line| line.contains("/missing/")).count();
+    assert!(until(s.dir().path(), || written() == rest), "{} of {rest}", written());
+}

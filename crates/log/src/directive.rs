@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Cause, Level, OpenLogs, Sink, Syslog};
+use crate::{Cause, Level, Memory, OpenLogs, Sink, Syslog};
 
 /// Why an `error_log` line is refused; [`std::fmt::Display`] gives nginx's text.
 #[derive(Debug)]
@@ -44,9 +44,8 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
     if *target == "stderr" {
         return Ok((level, Sink::Stderr));
     }
-    if target.starts_with("memory:") {
-        let text = "\"memory:\" error log is known but not built into weir yet";
-        return Err(Reject::Text(text.to_owned()));
+    if let Some(size) = target.strip_prefix("memory:") {
+        return Ok((level, Sink::Memory(Arc::new(memory(size)?))));
     }
     if let Some(parameters) = target.strip_prefix("syslog:") {
         let server = Syslog::parse(parameters).map_err(Reject::Text)?;
@@ -57,6 +56,20 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
         Ok(file) => Ok((level, Sink::File(file))),
         Err(e) => Err(Reject::Open(path, e)),
     }
+}
+
+/// A ring of this size, with `k` and `m` as everywhere in a configuration.
+fn memory(size: &str) -> Result<Memory, Reject> {
+    let (digits, unit) = match size.as_bytes().last() {
+        Some(b'k' | b'K') => (size.get(..size.len() - 1), 1 << 10),
+        Some(b'm' | b'M') => (size.get(..size.len() - 1), 1 << 20),
+        _ => (Some(size), 1),
+    };
+    let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let bytes = digits.and_then(|text| text.parse::<u64>().ok()).and_then(|n| n.checked_mul(unit));
+    let memory = bytes.and_then(Memory::new);
+    let memory = memory.ok_or_else(|| Reject::Text(format!("invalid buffer size \"{size}\"")))?;
+    memory.map_err(|e| Reject::Text(format!("mmap({size}) failed {}", Cause(&e))))
 }
 
 fn level(names: &[&str]) -> Result<Level, Reject> {

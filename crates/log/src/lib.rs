@@ -1,4 +1,4 @@
-//! Error logs: levels, files that can be reopened, stderr and syslog.
+//! Error logs: levels, files that can be reopened, stderr, memory and syslog.
 //!
 //! A [`Log`] is what one place of the configuration logs to: the sum of its `error_log` lines.
 //! It is shared as `Arc<Log>`; each line is one `write(2)`. Threads that must not wait for a disk have their lines
@@ -6,23 +6,28 @@
 
 mod directive;
 mod file;
+mod flood;
 mod later;
 mod level;
 mod line;
+mod memory;
 mod syslog;
 #[cfg(test)]
 mod tests;
 
 pub use directive::{Reject, sink};
 pub use file::{LogFile, OpenLogs};
+pub use flood::take_left_out;
 pub use later::{HandOver, Job, flush, never_wait};
 pub use level::Level;
 pub use line::{Cause, LINE_MAX};
-pub use syslog::Syslog;
+pub use memory::Memory;
+pub use syslog::{Fault, Syslog};
 
 use std::fmt;
 use std::sync::Arc;
 
+use flood::{Flood, MOST, Verdict};
 use line::Line;
 
 /// Where lines of a log go.
@@ -32,6 +37,8 @@ pub enum Sink {
     File(Arc<LogFile>),
     /// The standard error of the process.
     Stderr,
+    /// A ring in memory. nginx: `error_log memory:SIZE`.
+    Memory(Arc<Memory>),
     /// A syslog server. nginx: `error_log syslog:server=...`.
     Syslog(Arc<Syslog>),
 }
@@ -42,13 +49,20 @@ pub struct Log {
     sinks: Vec<(Level, Sink)>,
     most: Option<Level>,
     echo: Option<&'static str>,
+    flood: Option<Flood>,
 }
 
 impl Log {
     /// A log that writes to every sink whose level includes the message's.
     pub fn new(sinks: Vec<(Level, Sink)>) -> Log {
         let most = sinks.iter().map(|(level, _)| *level).max();
-        Log { sinks, most, echo: None }
+        Log { sinks, most, echo: None, flood: None }
+    }
+
+    /// As [`Log::new`], for what clients can cause: messages of one kind that come too often within a
+    /// second are left out and counted. `emerg`, `alert` and `debug` are not.
+    pub fn bounded(sinks: Vec<(Level, Sink)>) -> Log {
+        Log { flood: Some(Flood::new()), ..Log::new(sinks) }
     }
 
     /// As [`Log::new`], and messages of `warn` and above also go to stderr as
@@ -81,25 +95,43 @@ impl Log {
             return;
         }
         let line = Line::new(level, connection, text);
-        let to_terminal = self.deliver(level, &line);
+        let verdict = self.judge(level, &line);
+        let to_terminal = self.deliver(level, &line, verdict.leave_out);
         if let (false, Some(name), true) = (to_terminal, self.echo, self.echoes(level)) {
             line::console(name, level, text);
         }
     }
 
-    /// Writes the line to each sink that takes it; says whether one was stderr.
-    fn deliver(&self, level: Level, line: &Line) -> bool {
+    /// Whether the line may be written. Tells first how many of an earlier second were not.
+    fn judge(&self, level: Level, line: &Line) -> Verdict {
+        let Some(flood) = &self.flood else { return Verdict::default() };
+        let verdict = flood.judge(level, line.text(), line.second());
+        if verdict.report > 0 {
+            let text = format_args!(
+                "{} messages were left out, more than {MOST} of a kind came within a second",
+                verdict.report
+            );
+            self.deliver(Level::Error, &Line::new(Level::Error, None, text), false);
+        }
+        verdict
+    }
+
+    /// Writes the line to each sink that takes it, if it is one too many only to memory; says
+    /// whether one was stderr.
+    fn deliver(&self, level: Level, line: &Line, left_out: bool) -> bool {
         let mut to_terminal = false;
         for (_, sink) in self.sinks.iter().filter(|(least, _)| level <= *least) {
             match sink {
+                Sink::Memory(memory) => memory.write(line.bytes()),
+                _ if left_out => {}
                 Sink::File(file) => file.write(line.bytes()),
                 Sink::Stderr => {
                     to_terminal = true;
                     line::stderr(line.bytes());
                 }
                 Sink::Syslog(server) => {
-                    if let Err(e) = server.write(level, line.without_newline()) {
-                        self.complain(server, &e);
+                    if let Err(fault) = server.write(level, line.without_newline()) {
+                        self.complain(server, &fault);
                     }
                 }
             }
@@ -108,16 +140,19 @@ impl Log {
     }
 
     /// Tells the sinks that are not syslog that a syslog server cannot be reached.
-    fn complain(&self, server: &Syslog, e: &std::io::Error) {
+    fn complain(&self, server: &Syslog, fault: &Fault) {
         let text = format_args!(
-            "connect() failed {} while logging to syslog, server: {}",
-            Cause(e),
+            "{} failed {} while logging to syslog, server: {}",
+            fault.call,
+            Cause(&fault.error),
             server.name()
         );
-        let line = Line::new(Level::Alert, None, text);
-        for (_, sink) in &self.sinks {
+        let level = fault.level();
+        let line = Line::new(level, None, text);
+        for (_, sink) in self.sinks.iter().filter(|(least, _)| level <= *least) {
             match sink {
                 Sink::File(file) => file.write(line.bytes()),
+                Sink::Memory(memory) => memory.write(line.bytes()),
                 Sink::Stderr => line::stderr(line.bytes()),
                 Sink::Syslog(_) => {}
             }

@@ -22,20 +22,39 @@ const STAMP: usize = 19;
 pub(crate) struct Line {
     bytes: [u8; LINE_MAX],
     len: usize,
+    /// Where the text begins.
+    text: usize,
+    second: i64,
 }
 
 impl Line {
     pub(crate) fn new(level: Level, connection: Option<u64>, text: fmt::Arguments<'_>) -> Line {
-        let mut line = Line { bytes: [0; LINE_MAX], len: 0 };
-        line.push(&stamp());
+        let (second, stamp) = stamp();
+        let mut line = Line { second, ..Line::empty() };
+        line.push(&stamp);
         // The writer below never fails: it cuts.
         let _ = write!(line, " [{level}] {}#{}: ", std::process::id(), gettid().as_raw_nonzero());
         if let Some(number) = connection {
             let _ = write!(line, "*{number} ");
         }
+        line.text = line.len;
         let _ = line.write_fmt(text);
         line.end();
         line
+    }
+
+    fn empty() -> Line {
+        Line { bytes: [0; LINE_MAX], len: 0, text: 0, second: 0 }
+    }
+
+    /// What was said, without what stands before each line.
+    pub(crate) fn text(&self) -> &[u8] {
+        self.without_newline().get(self.text..).unwrap_or_default()
+    }
+
+    /// When, in seconds of Unix time.
+    pub(crate) fn second(&self) -> i64 {
+        self.second
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -77,15 +96,15 @@ thread_local! {
     static LAST: Cell<(i64, [u8; STAMP])> = const { Cell::new((i64::MIN, [0; STAMP])) };
 }
 
-fn stamp() -> [u8; STAMP] {
+fn stamp() -> (i64, [u8; STAMP]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
     let (second, text) = LAST.get();
     if second == now {
-        return text;
+        return (now, text);
     }
     let text = stamp_of(now);
     LAST.set((now, text));
-    text
+    (now, text)
 }
 
 fn stamp_of(unix: i64) -> [u8; STAMP] {
@@ -103,7 +122,7 @@ fn stamp_of(unix: i64) -> [u8; STAMP] {
 
 /// Writes `NAME: [level] text` to stderr.
 pub(crate) fn console(name: &str, level: Level, text: fmt::Arguments<'_>) {
-    let mut line = Line { bytes: [0; LINE_MAX], len: 0 };
+    let mut line = Line::empty();
     let _ = write!(line, "{name}: [{level}] {text}");
     line.end();
     stderr(line.bytes());

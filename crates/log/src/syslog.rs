@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use weir_sys::localtime::local;
 
@@ -37,6 +38,34 @@ pub struct Syslog {
     tag: String,
     hostname: Option<String>,
     socket: Mutex<Option<OwnedFd>>,
+}
+
+/// Why a message could not be sent.
+#[derive(Debug)]
+pub struct Fault {
+    /// The call that failed.
+    pub call: &'static str,
+    /// What it answered.
+    pub error: io::Error,
+}
+
+impl Fault {
+    /// How bad that is: a server that went away is not the fault of this one.
+    pub fn level(&self) -> Level {
+        let gone = [
+            Errno::CONNRESET,
+            Errno::PIPE,
+            Errno::NOTCONN,
+            Errno::TIMEDOUT,
+            Errno::CONNREFUSED,
+            Errno::NETDOWN,
+            Errno::NETUNREACH,
+            Errno::HOSTDOWN,
+            Errno::HOSTUNREACH,
+        ];
+        let is_gone = gone.iter().any(|e| self.error.raw_os_error() == Some(e.raw_os_error()));
+        if self.call == "send()" && is_gone { Level::Error } else { Level::Alert }
+    }
 }
 
 #[derive(Debug)]
@@ -89,22 +118,29 @@ impl Syslog {
         self.severity
     }
 
-    /// Sends one message. A message that the socket cannot take at once is dropped; the error
-    /// is that of a server that cannot be reached.
-    pub fn write(&self, severity: Level, text: &[u8]) -> io::Result<()> {
+    /// Sends one message. A message that the socket cannot take at once is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached; the next message connects anew.
+    pub fn write(&self, severity: Level, text: &[u8]) -> Result<(), Fault> {
         let mut message = self.head(severity).into_bytes();
         message.extend_from_slice(text);
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let fd = match socket.as_ref() {
             Some(fd) => fd,
-            None => socket.insert(self.connect()?),
+            None => {
+                let failed = |error| Fault { call: "connect()", error };
+                socket.insert(self.connect().map_err(failed)?)
+            }
         };
         match rustix::net::send(fd, &message, SendFlags::NOSIGNAL) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            // The next message connects anew.
-            Err(_) => *socket = None,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(errno) => {
+                *socket = None;
+                Err(Fault { call: "send()", error: errno.into() })
+            }
         }
-        Ok(())
     }
 
     fn head(&self, severity: Level) -> String {

@@ -149,7 +149,12 @@ fn wrong_error_log_lines_are_refused_in_nginx_words() {
         refuse(&["no/x"]),
         format!("open() \"{}\" failed (2: No such file or directory)", missing.display())
     );
-    assert!(refuse(&["memory:32m"]).contains("not built"));
+    for size in
+        ["", "x", "1", "2047", "-1", "32g", "99999999999999999999m", "18446744073709551615k"]
+    {
+        let text = format!("invalid buffer size \"{size}\"");
+        assert_eq!(refuse(&[&format!("memory:{size}")]), text);
+    }
 }
 
 #[test]
@@ -254,4 +259,62 @@ fn a_refused_job_is_asked_for_again() {
     file.write(b"2\n");
     jobs.borrow_mut().drain(..).for_each(|job| job());
     assert_eq!(dir.read("log"), "1\n2\n");
+}
+
+#[test]
+fn memory_keeps_the_newest_lines() {
+    let logs = OpenLogs::new();
+    let (level, sink) = sink(&["memory:2k", "info"], "/".as_ref(), &logs).unwrap();
+    let Sink::Memory(memory) = sink.clone() else { panic!("{sink:?}") };
+    let log = Log::bounded(vec![(level, sink)]);
+
+    // More than the bound of other sinks, and than the ring has room for.
+    (0..1000).for_each(|n| log!(log, Info, Some(n), "seen"));
+
+    let text = String::from_utf8(memory.newest(usize::MAX)).unwrap();
+    assert!(text.ends_with("*999 seen\n"), "{text}");
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("[info]") && first.ends_with(" seen"), "{first}");
+    assert!((20..60).contains(&text.lines().count()));
+}
+
+#[test]
+fn repeated_messages_are_bounded_in_files() {
+    let dir = Dir::new();
+    let logs = OpenLogs::new();
+    let log = Log::bounded(vec![sink(&["x.log", "info"], &dir.0, &logs).unwrap()]);
+
+    (0..10_000).for_each(|n| log!(log, Error, Some(n), "open() \"/{n}\" failed"));
+
+    // The seconds of the clock may change meanwhile, each with its own allowance.
+    let written = dir.read("x.log").lines().filter(|line| line.contains("open()")).count();
+    assert!((100..5000).contains(&written), "{written}");
+    // Other tests of this process may have added to it.
+    assert!(take_left_out() >= 10_000 - written as u64);
+}
+
+#[test]
+fn a_syslog_server_that_goes_away_is_told_to_the_file_and_found_again() {
+    let dir = Dir::new();
+    let path = dir.path("s");
+    let server = UnixDatagram::bind(&path).unwrap();
+    let target = format!("syslog:server=unix:{}", path.display());
+    let logs = OpenLogs::new();
+    let file = sink(&["x.log"], &dir.0, &logs).unwrap();
+    let log = Log::new(vec![sink(&[&target], &dir.0, &logs).unwrap(), file]);
+
+    log!(log, Error, None, "one");
+    drop(server);
+    log!(log, Error, None, "two");
+    fs::remove_file(&path).unwrap();
+    let server = UnixDatagram::bind(&path).unwrap();
+    log!(log, Error, None, "three");
+
+    let text = dir.read("x.log");
+    let complaint = "[error] ";
+    let line = text.lines().find(|line| line.contains("send() failed (111: ")).unwrap();
+    assert!(line.contains(complaint) && line.contains("while logging to syslog, server: unix:"));
+    let mut buf = [0; 4096];
+    let n = server.recv(&mut buf).unwrap();
+    assert!(buf[..n].ends_with(b": three"));
 }

@@ -103,8 +103,8 @@ impl Origin {
         Ok(Plan { config, site, log: configured, zones, sources: tree.sources })
     }
 
-    /// Opens the `error_log` lines of `main`; when none of them is a file, the default one is
-    /// there too, so that there is always one.
+    /// Opens the `error_log` lines of `main`; when none of them leads to a file or to stderr, the default
+    /// one is there too, so that there is always one.
     fn error_log(&self, config: &Config) -> Result<Log, Error> {
         let mut sinks = Vec::new();
         for line in &config.error_logs {
@@ -113,10 +113,10 @@ impl Origin {
             let sink = weir_log::sink(&words, &self.paths.prefix, &self.logs);
             sinks.push(sink.map_err(|reject| line.error(reject.to_string()))?);
         }
-        if sinks.iter().all(|(_, sink)| matches!(sink, Sink::Syslog(_))) {
+        if sinks.iter().all(|(_, sink)| matches!(sink, Sink::Syslog(_) | Sink::Memory(_))) {
             sinks.push((Level::Error, self.default_sink()?));
         }
-        Ok(Log::new(sinks))
+        Ok(Log::bounded(sinks))
     }
 
     fn default_sink(&self) -> Result<Sink, Error> {

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use weir_conf::Error;
+use weir_log::Sink;
 use weir_metrics::Metric;
 use weir_proto::http1::Method;
 
@@ -27,7 +28,8 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "weir_status",
-        help: "Answers with all counters: `prometheus` (the default) or `json`.",
+        help: "Answers with all counters: `prometheus` (the default) or `json`; with `log`, with the newest lines of \
+               `error_log memory:`.",
         set: Set::Simple(set_status),
     },
 ];
@@ -77,13 +79,23 @@ fn json(r: &mut Request) -> Step {
     answer(r, b"application/json", text)
 }
 
-fn answer(r: &mut Request, kind: &[u8], text: String) -> Step {
+/// The newest lines of what the location logs to memory.
+fn log(r: &mut Request) -> Step {
+    let memories = r.conf().core.error_log.sinks().iter().filter_map(|(_, sink)| match sink {
+        Sink::Memory(memory) => Some(memory.newest(LOG_SHOWN)),
+        _ => None,
+    });
+    let text = memories.collect::<Vec<_>>().concat();
+    answer(r, b"text/plain", text)
+}
+
+fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
     if !matches!(r.method, Method::Get | Method::Head) {
         return Step::Status(405);
     }
     r.response.status = 200;
     r.response.content_type.extend_from_slice(kind);
-    Step::Respond(Bytes::from(text))
+    Step::Respond(text.into())
 }
 
 fn answer_with(s: &mut Scope<'_, '_>, handler: fn(&mut Request) -> Step) -> Result<(), Error> {
@@ -91,13 +103,17 @@ fn answer_with(s: &mut Scope<'_, '_>, handler: fn(&mut Request) -> Step) -> Resu
     Ok(())
 }
 
-/// `weir_status [prometheus|json]`
+/// `weir_status [prometheus|json|log]`
 fn set_status(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
     let handler = match d.arg(0).map(|word| word.bytes.as_slice()) {
         None | Some(b"prometheus") => prometheus,
         Some(b"json") => json,
-        Some(_) => return Err(d.problem("invalid value").hint("it may be: prometheus, json")),
+        Some(b"log") => log,
+        Some(_) => return Err(d.problem("invalid value").hint("it may be: prometheus, json, log")),
     };
     answer_with(s, handler)
 }
+
+/// Bytes of the log in memory that one answer shows: more would keep the loop busy for milliseconds.
+const LOG_SHOWN: usize = 1 << 20;

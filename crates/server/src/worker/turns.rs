@@ -11,6 +11,7 @@ use weir_engine::{Driver, Handle, ListenerKey, Turn};
 use super::Shared;
 use crate::listen::Listening;
 use weir_http::{Retire, Worker};
+use weir_metrics::Metric;
 
 thread_local! {
     /// How the loop of this thread is to end, once it is to.
@@ -100,6 +101,10 @@ impl Driver for Turns {
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         if let Some(service) = &mut self.service {
             service.listening.end_of_turn(h, turn);
+            match weir_log::take_left_out() {
+                0 => {}
+                n => service.http.metrics.add(Metric::LogLeftOut, n),
+            }
         }
     }
 }

@@ -146,7 +146,7 @@ pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         false => s.location.core.error_log.sinks().to_vec(),
     };
     sinks.push(sink);
-    Scope::change(&mut s.location.core).error_log = Arc::new(Log::new(sinks));
+    Scope::change(&mut s.location.core).error_log = Arc::new(Log::bounded(sinks));
     Ok(())
 }
 
