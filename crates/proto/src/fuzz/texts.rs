@@ -82,7 +82,8 @@ fn hosts_and_arguments() {
 #[test]
 fn dates() {
     bolero::check!().for_each(|input: &[u8]| {
-        if let Some(time) = date::parse(input) {
+        // What is written begins with 1970.
+        if let Some(time) = date::parse(input).filter(|time| *time >= 0) {
             let written = date::imf_fixdate(time);
             assert_eq!(date::parse(&written), Some(time));
         }

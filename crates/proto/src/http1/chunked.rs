@@ -180,7 +180,7 @@ impl ChunkParser {
     /// The least number of bytes that are to come: of this chunk, and of an empty last one.
     pub(super) fn expected(&self) -> u64 {
         const END_AND_LAST: u64 = 7;
-        match self.state {
+        let least = match self.state {
             State::Start => 5,
             State::Size if self.size == 0 => 4,
             State::Size | State::Extension => 2 + self.size + END_AND_LAST,
@@ -193,6 +193,11 @@ impl ChunkParser {
             // The line end may be there in part.
             State::Kept | State::TrailerEnd => 1,
             State::Done => 0,
+        };
+        // Trailers that are kept may end with a bare line feed.
+        match self.trailers.is_some() && !matches!(self.state, State::Kept | State::Done) {
+            true => least - 1,
+            false => least,
         }
     }
 }
