@@ -55,6 +55,28 @@ impl Segment {
         }
     }
 
+    /// Takes the first `n` bytes, which are not all of it. A buffer that is cut becomes shared memory,
+    /// so that nothing is copied.
+    fn split_to(&mut self, n: u64) -> Segment {
+        let at = n as usize;
+        match self {
+            Segment::Bytes(bytes) => Segment::Bytes(bytes.split_to(at.min(bytes.len()))),
+            Segment::Buf { buf, start } => {
+                let mut bytes = Bytes::from(std::mem::take(buf));
+                let used = (*start).min(bytes.len());
+                bytes::Buf::advance(&mut bytes, used);
+                let head = bytes.split_to(at.min(bytes.len()));
+                *self = Segment::Bytes(bytes);
+                Segment::Bytes(head)
+            }
+            Segment::File { file, offset, len } => {
+                let head = Segment::File { file: file.clone(), offset: *offset, len: n.min(*len) };
+                self.advance(n);
+                head
+            }
+        }
+    }
+
     /// Drops the first `n` bytes.
     fn advance(&mut self, n: u64) {
         match self {
@@ -196,6 +218,23 @@ impl Chain {
         self.file_chunk.unwrap_or(2 << 20)
     }
 
+    /// Takes out the first `n` bytes, or all if there are not so many.
+    pub fn split_to(&mut self, mut n: u64) -> Chain {
+        let mut head = Chain { file_chunk: self.file_chunk, ..Chain::default() };
+        while let Some(first) = self.first.as_mut().filter(|_| n > 0) {
+            let len = first.len();
+            if n < len {
+                head.push(first.split_to(n));
+                break;
+            }
+            n -= len;
+            if let Some(first) = self.pop() {
+                head.push(first);
+            }
+        }
+        head
+    }
+
     /// Drops the first `n` bytes.
     pub fn advance(&mut self, n: u64) {
         self.consume(n, drop);
@@ -246,7 +285,33 @@ mod tests {
         assert_eq!(chain.len(), 3);
     }
 
+    fn memory(chain: &Chain) -> Vec<u8> {
+        chain.segments().filter_map(Segment::memory).flatten().copied().collect()
+    }
+
     proptest! {
+        #[test]
+        fn a_chain_is_cut_anywhere(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..8),
+            used in 0u64..20,
+            cuts in prop::collection::vec(0u64..30, 0..8),
+        ) {
+            let mut flat: Vec<u8> = parts.concat();
+            let mut chain = Chain::new();
+            for (i, part) in parts.into_iter().enumerate() {
+                if i % 2 == 0 { chain.push(part) } else { chain.push(Bytes::from(part)) }
+            }
+            chain.advance(used);
+            flat.drain(..(used as usize).min(flat.len()));
+            for n in cuts {
+                let head = chain.split_to(n);
+                let taken: Vec<u8> = flat.drain(..(n as usize).min(flat.len())).collect();
+                prop_assert_eq!(memory(&head), taken);
+                prop_assert_eq!(memory(&chain), flat.clone());
+                prop_assert_eq!(chain.is_empty(), flat.is_empty());
+            }
+        }
+
         #[test]
         fn advancing_drops_exactly_the_first_bytes(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..8),
@@ -260,9 +325,7 @@ mod tests {
             for step in steps {
                 chain.advance(step);
                 flat.drain(..(step as usize).min(flat.len()));
-                let left: Vec<u8> =
-                    chain.segments().filter_map(Segment::memory).flatten().copied().collect();
-                prop_assert_eq!(&left, &flat);
+                prop_assert_eq!(&memory(&chain), &flat);
                 prop_assert_eq!(chain.len(), flat.len() as u64);
                 prop_assert_eq!(chain.is_empty(), flat.is_empty());
             }

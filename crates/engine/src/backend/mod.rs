@@ -5,7 +5,7 @@ pub(crate) mod poll;
 pub(crate) mod select;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,34 @@ pub(crate) struct Table {
     pub(crate) watched: Vec<(Token, Arc<OwnedFd>)>,
 }
 
+/// What a wait is to watch one descriptor for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) token: Token,
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Whether the peer closes its side; not once that is known, since it would be reported at every
+    /// wait.
+    pub(crate) close: bool,
+}
+
 impl Table {
+    /// Everything in it: foreign descriptors are to be read, sockets as somebody waits for them.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
+        let watched = self.watched.iter().map(|(token, fd)| {
+            let (token, fd) = (*token, fd.as_fd());
+            Wanted { token, fd, read: true, write: false, close: false }
+        });
+        let sources = self.sources.iter().flatten().map(|source| Wanted {
+            token: source.token,
+            fd: source.fd.as_fd(),
+            read: source.wants_read(),
+            write: source.wants_write(),
+            close: !source.is(Ready::GONE),
+        });
+        watched.chain(sources)
+    }
+
     pub(crate) fn add(&mut self, source: &Rc<Source>) {
         let index = source.token.key().index as usize;
         if index >= self.sources.len() {

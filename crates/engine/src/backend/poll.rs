@@ -1,7 +1,7 @@
 //! `poll(2)`: every descriptor is handed over at each wait, asked for what somebody waits for.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,34 +27,21 @@ impl Poll {
     fn fill(&mut self) {
         self.set.clear();
         self.tokens.clear();
-        for (token, fd) in &self.table.watched {
-            self.set.push(fd.as_raw_fd(), Polled::READ);
-            self.tokens.push(*token);
-        }
-        for source in self.table.sources.iter().flatten() {
-            let interest = interest(source);
-            if let Some(interest) = interest {
-                self.set.push(source.fd.as_fd().as_raw_fd(), interest);
-                self.tokens.push(source.token);
+        for wanted in self.table.wanted() {
+            let asked = [
+                (wanted.read, Polled::READ),
+                (wanted.write, Polled::WRITE),
+                (wanted.close, Polled::RDHUP),
+            ];
+            let asked = asked.into_iter().filter(|(is, _)| *is);
+            let interest = asked.fold(Polled::NONE, |sum, (_, one)| sum.and(one));
+            // Not even to be told of hang-ups and errors, which come unasked.
+            if interest != Polled::NONE {
+                self.set.push(wanted.fd.as_raw_fd(), interest);
+                self.tokens.push(wanted.token);
             }
         }
     }
-}
-
-/// What to ask about `source`; nothing at all when the answer is known and nobody waits, since
-/// hang-ups and errors are reported unasked, at every wait.
-fn interest(source: &Source) -> Option<Polled> {
-    let mut interest = Polled::NONE;
-    if source.wants_read() {
-        interest = interest.and(Polled::READ);
-    }
-    if source.wants_write() {
-        interest = interest.and(Polled::WRITE);
-    }
-    if !source.is(Ready::GONE) {
-        return Some(interest.and(Polled::RDHUP));
-    }
-    (interest != Polled::NONE).then_some(interest)
 }
 
 impl Backend for Poll {

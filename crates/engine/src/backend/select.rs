@@ -26,15 +26,12 @@ impl Select {
 
     fn fill(&mut self) {
         self.set.clear();
-        for (_, fd) in &self.table.watched {
-            self.set.want_read(fd.as_fd());
-        }
-        for source in self.table.sources.iter().flatten() {
-            if source.wants_read() {
-                self.set.want_read(source.fd.as_fd());
+        for wanted in self.table.wanted() {
+            if wanted.read {
+                self.set.want_read(wanted.fd);
             }
-            if source.wants_write() {
-                self.set.want_write(source.fd.as_fd());
+            if wanted.write {
+                self.set.want_write(wanted.fd);
             }
         }
     }
@@ -75,17 +72,15 @@ impl Backend for Select {
         if self.set.wait(timeout)? == 0 {
             return Ok(());
         }
-        for (token, fd) in &self.table.watched {
-            if self.set.readable(fd.as_fd()) {
-                events.push(*token, Ready::READ);
-            }
-        }
-        for source in self.table.sources.iter().flatten() {
-            let read = if self.set.readable(source.fd.as_fd()) { Ready::READ } else { Ready::NONE };
-            let write =
-                if self.set.writable(source.fd.as_fd()) { Ready::WRITE } else { Ready::NONE };
-            if read != write || read != Ready::NONE {
-                events.push(source.token, read.and(write));
+        for wanted in self.table.wanted() {
+            let found = [
+                (self.set.readable(wanted.fd), Ready::READ),
+                (self.set.writable(wanted.fd), Ready::WRITE),
+            ];
+            let found = found.into_iter().filter(|(is, _)| *is);
+            let ready = found.fold(Ready::NONE, |sum, (_, one)| sum.and(one));
+            if ready != Ready::NONE {
+                events.push(wanted.token, ready);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, Segment, either};
+use weir_engine::{Chain, Either, either};
 
 use crate::request::Request;
 
@@ -42,47 +42,9 @@ pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> i
             }
             continue;
         }
-        let mut part = split(chain, allowed - sent);
+        let mut part = chain.split_to(allowed - sent);
         sent += part.len();
         r.send_part(&mut part).await?;
     }
     Ok(())
-}
-
-/// Takes the first `n` bytes out of a chain.
-fn split(chain: &mut Chain, n: u64) -> Chain {
-    let mut part = Chain::new();
-    let mut left = n;
-    while left > 0 {
-        let Some(segment) = chain.pop() else { break };
-        let len = segment.len();
-        if len <= left {
-            left -= len;
-            part.push(segment);
-            continue;
-        }
-        let (now, later) = cut(segment, left);
-        part.push(now);
-        chain.push_front(later);
-        left = 0;
-    }
-    part
-}
-
-fn cut(segment: Segment, at: u64) -> (Segment, Segment) {
-    match segment {
-        Segment::Bytes(mut bytes) => {
-            let head = bytes.split_to((at as usize).min(bytes.len()));
-            (Segment::Bytes(head), Segment::Bytes(bytes))
-        }
-        Segment::Buf { buf, start } => {
-            let end = (start + at as usize).min(buf.len());
-            let head = buf.get(start..end).unwrap_or_default().to_vec();
-            (Segment::from(head), Segment::Buf { buf, start: end })
-        }
-        Segment::File { file, offset, len } => (
-            Segment::File { file: file.clone(), offset, len: at },
-            Segment::File { file, offset: offset + at, len: len.saturating_sub(at) },
-        ),
-    }
 }
