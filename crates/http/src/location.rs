@@ -7,7 +7,7 @@ use weir_conf::Error;
 
 use crate::modules::LocationConf;
 use crate::plan::Plan;
-use crate::regex::Regex;
+use crate::regex::{Matched, Regex};
 use crate::request::Request;
 
 /// A location's place in [`crate::Site`]'s list.
@@ -233,12 +233,15 @@ pub enum Found {
     At(LocationId),
     /// The request must be sent to this location's name, which is its path and a slash.
     Redirect(LocationId),
+    /// A pattern could not be decided: serving another location might let in whom this one keeps out.
+    Undecided,
 }
 
 /// The location for the request's path, searched inside `start` (a server's own location at first).
 pub fn find(r: &mut Request, start: LocationId) -> Found {
     match search(r, start) {
         (Outcome::Redirect, id) => Found::Redirect(id),
+        (Outcome::Failed, _) => Found::Undecided,
         (_, id) => Found::At(id),
     }
 }
@@ -250,6 +253,8 @@ enum Outcome {
     /// Found by prefix or not at all: regular expressions around it may still win.
     Open,
     Redirect,
+    /// PCRE gave up on a pattern.
+    Failed,
 }
 
 fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
@@ -276,17 +281,20 @@ fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
     if !noregex {
         for &id in &here.children.regexes {
             let Kind::Regex(regex) = &site.location(id).kind else { continue };
-            if regex.matches_path(r) {
-                let inner = site.location(id);
-                if inner.children.is_empty() {
-                    return (Outcome::Final, id);
-                }
-                let (outcome, found) = search(r, id);
-                return match outcome {
-                    Outcome::Redirect => (outcome, found),
-                    _ => (Outcome::Final, found),
-                };
+            match regex.matches_path(r) {
+                Matched::No => continue,
+                Matched::Failed => return (Outcome::Failed, id),
+                Matched::Yes => {}
             }
+            let inner = site.location(id);
+            if inner.children.is_empty() {
+                return (Outcome::Final, id);
+            }
+            let (outcome, found) = search(r, id);
+            return match outcome {
+                Outcome::Redirect | Outcome::Failed => (outcome, found),
+                Outcome::Final | Outcome::Open => (Outcome::Final, found),
+            };
         }
     }
     (Outcome::Open, best)

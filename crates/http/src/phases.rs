@@ -241,6 +241,7 @@ fn find_location(r: &mut Request) -> Option<Step> {
     let (id, redirect) = match location::find(r, r.server.location) {
         Found::At(id) => (id, false),
         Found::Redirect(id) => (id, true),
+        Found::Undecided => return Some(Step::Status(500)),
     };
     r.location = r.site.location(id);
     if let Some(end) = crate::modules::core::enter_location(r) {

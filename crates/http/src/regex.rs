@@ -96,29 +96,32 @@ impl Regex {
         &self.text
     }
 
-    /// Matches without looking at groups.
+    /// Matches without looking at groups. A pattern that exceeds PCRE's match limit does not match.
     pub fn is_match(&self, subject: &[u8]) -> bool {
         self.pcre.is_match(subject).unwrap_or(false)
     }
 
+    /// The same where a match withholds something: then a pattern that exceeds the limit matches.
+    pub fn may_match(&self, subject: &[u8]) -> bool {
+        self.pcre.is_match(subject).unwrap_or(true)
+    }
+
     /// Matches the request's path and keeps the groups for `$1`... and the named variables.
-    pub fn matches_path(&self, r: &mut Request) -> bool {
-        if self.groups() == 0 {
-            let hit = self.is_match(&r.path);
-            if hit {
-                r.captures.clear();
-            }
-            return hit;
-        }
+    pub fn matches_path(&self, r: &mut Request) -> Matched {
         let path = std::mem::take(&mut r.path);
-        let hit = self.matches(r, &path);
+        let matched = self.exec(r, &path);
         r.path = path;
-        hit
+        matched
     }
 
     /// Matches a subject and keeps the groups. A pattern that exceeds PCRE's match limit does not match.
     pub fn matches(&self, r: &mut Request, subject: &[u8]) -> bool {
         self.exec(r, subject) == Matched::Yes
+    }
+
+    /// The same, telling apart what does not match and what could not be decided.
+    pub fn decide(&self, r: &mut Request, subject: &[u8]) -> Matched {
+        self.exec(r, subject)
     }
 
     /// The same for those who forget the groups of earlier matches where this one fails.

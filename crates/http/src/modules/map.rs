@@ -4,7 +4,7 @@ use weir_conf::{Directive as Line, Error};
 
 use crate::modules::{Module, Settings};
 use crate::names::{Names, ServerName};
-use crate::regex::Regex;
+use crate::regex::{Matched, Regex};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
@@ -64,8 +64,15 @@ impl Map {
         if let Some(template) = self.names.find(&source.to_ascii_lowercase()) {
             return Some(template);
         }
-        let hit = self.regexes.iter().find(|(regex, _)| regex.matches(r, source));
-        hit.map(|(_, template)| template).or(self.default.as_ref())
+        for (regex, template) in &self.regexes {
+            match regex.decide(r, source) {
+                Matched::Yes => return Some(template),
+                Matched::No => {}
+                // The default may be what lets a client in.
+                Matched::Failed => return None,
+            }
+        }
+        self.default.as_ref()
     }
 }
 

@@ -1,0 +1,97 @@
+//! What is meant to keep the server busy, by a client or by a configuration, ends soon and is told.
+
+use weir_testkit::{Dir, Server};
+
+const CATASTROPHIC: &str = "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
+
+fn server(http: &str, locations: &str) -> Server {
+    let conf = format!(
+        "events {{ }} http {{ {http} server {{ listen 127.0.0.1:%%PORT%%; {locations}
+         location = /ok {{ return 200 ok; }} }} }}"
+    );
+    Server::start(env!("CARGO_BIN_EXE_weir"), &conf)
+}
+
+#[test]
+fn a_pattern_that_cannot_be_decided_lets_nobody_in() {
+    for pattern in ["^/(a+)+$", "^/(?:a+)+$"] {
+        let s = server(
+            "",
+            &format!("location ~ {pattern} {{ deny all; }} location / {{ return 200 in; }}"),
+        );
+        assert_eq!(s.get("/aaaa").status, 403);
+        assert_eq!(s.get("/aaaa!").status, 200);
+        // As in nginx: neither the location that may be meant, nor another one.
+        assert_eq!(s.get(CATASTROPHIC).status, 500);
+        s.wait_log("pcre2_match() failed: -47 on \"/aaaa", 1);
+        assert_eq!(s.get("/ok").status, 200);
+    }
+}
+
+#[test]
+fn conditions_and_maps_have_the_limit_too() {
+    let s = server(
+        "map $uri $allowed { default yes; ~^/(a+)+$ no; }",
+        "location / { if ($uri ~ ^/(a+)+$) { return 403; } return 200 in; }
+         location ~ !$ { return 200 \"$allowed\"; }
+         location = /if { rewrite ^ /x; }",
+    );
+    assert_eq!(s.get("/x!").body(), "yes");
+    assert_eq!(s.get(CATASTROPHIC).body(), "");
+    assert_eq!(s.get(&format!("{CATASTROPHIC}/")).status, 500);
+    s.wait_log("pcre2_match() failed: -47", 2);
+}
+
+#[test]
+fn redirects_inside_that_go_in_circles_end() {
+    let s = server(
+        "",
+        "location /a { rewrite ^ /b last; } location /b { rewrite ^ /a last; }
+         location /c { error_page 404 /c; recursive_error_pages on; return 404; }
+         location /d { try_files /none /d; }",
+    );
+    for path in ["/a", "/d"] {
+        assert_eq!(s.get(path).status, 500, "{path}");
+    }
+    assert!(matches!(s.get("/c").status, 404 | 500));
+    s.wait_log("rewrite or internal redirection cycle", 2);
+    assert_eq!(s.get("/ok").status, 200);
+}
+
+/// The last line of what `-t` says.
+fn test(conf: &str) -> (bool, String) {
+    let dir = Dir::new();
+    std::fs::create_dir_all(dir.file("logs")).unwrap();
+    std::fs::write(dir.file("c.conf"), conf).unwrap();
+    let prefix = dir.path().to_str().unwrap().to_owned();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["-t", "-p", &prefix, "-c", "c.conf"])
+        .output()
+        .unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn large_tables_are_read_and_wrong_ones_refused() {
+    let map: String = (0..200_000).map(|n| format!("key{n} {n};\n")).collect();
+    let geo: String = (0..200_000u32)
+        .map(|n| format!("10.{}.{}.{}/32 {n};\n", n >> 16, n >> 8 & 255, n & 255))
+        .collect();
+    let http = |inside: &str| format!("events {{ }} http {{ {inside} }}");
+    let (fine, said) = test(&http(&format!("map $uri $a {{ {map} }} geo $b {{ {geo} }}")));
+    assert!(fine, "{said}");
+    let all = "geo $b { ranges; 0.0.0.0-255.255.255.255 all; }";
+    assert!(test(&http(all)).0);
+    for (inside, message) in [
+        ("geo $b { ranges; 1.0.0.9-1.0.0.1 a; }", "invalid range \"1.0.0.9-1.0.0.1\""),
+        ("geo $b { 1.2.3.4/33 a; }", "invalid network \"1.2.3.4/33\""),
+        ("geo $b { include c.conf; }", "unexpected"),
+        ("map $uri $a { ~(a 1; }", "pcre2_compile() failed"),
+        ("map $uri $a { include none; }", "open()"),
+        ("limit_req_zone $uri zone=z:99999999g rate=1r/s;", "invalid zone size"),
+        ("error_log memory:1;", "invalid buffer size \"1\""),
+    ] {
+        let (fine, said) = test(&http(inside));
+        assert!(!fine && said.contains("[emerg]") && said.contains(message), "{inside}: {said}");
+    }
+}
