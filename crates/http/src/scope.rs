@@ -164,14 +164,14 @@ impl Spot {
 
 /// A directive that stands once in a block and sets one field of a module's settings.
 macro_rules! setting {
-    ($name:literal, $module:ident.$field:ident, $read:expr, $help:literal) => {
+    ($name:literal, $module:ident $(. $field:ident)+, $read:expr, $help:literal) => {
         $crate::scope::Directive {
             name: $name,
             help: $help,
             set: $crate::scope::Set::Simple(|s, d| {
                 s.once(d)?;
                 let value = $read(d)?;
-                std::sync::Arc::make_mut(&mut s.location.$module).$field = value;
+                std::sync::Arc::make_mut(&mut s.location.$module) $(. $field)+ = value;
                 Ok(())
             }),
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, values};
-use weir_log::Level;
 
+use crate::modules::limit_req::refusal::{self, Refusal};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
@@ -17,28 +17,13 @@ const TAG: &str = "limit_conn_zone";
 const LONGEST_KEY: usize = 255;
 
 /// Settings.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Conf {
     zones: Vec<Arc<Keyed>>,
     /// `limit_conn` of this block, until all zones are known.
     lines: Vec<(String, u64)>,
     limits: Vec<Limit>,
-    log_level: Level,
-    status: u16,
-    dry_run: bool,
-}
-
-impl Default for Conf {
-    fn default() -> Self {
-        Conf {
-            zones: Vec::new(),
-            lines: Vec::new(),
-            limits: Vec::new(),
-            log_level: Level::Error,
-            status: 503,
-            dry_run: false,
-        }
-    }
+    refusal: Refusal,
 }
 
 /// `limit_conn`
@@ -80,12 +65,22 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "limit_conn_log_level",
-        limit_conn.log_level,
-        log_level,
+        limit_conn.refusal.log_level,
+        refusal::log_level,
         "The level at which rejected requests are logged."
     ),
-    setting!("limit_conn_status", limit_conn.status, status, "The status of rejected requests."),
-    setting!("limit_conn_dry_run", limit_conn.dry_run, Line::flag, "Counts, but limits nothing."),
+    setting!(
+        "limit_conn_status",
+        limit_conn.refusal.status,
+        refusal::status,
+        "The status of rejected requests."
+    ),
+    setting!(
+        "limit_conn_dry_run",
+        limit_conn.refusal.dry_run,
+        Line::flag,
+        "Counts, but limits nothing."
+    ),
 ];
 
 /// The module.
@@ -182,10 +177,10 @@ pub fn handler(r: &mut Request) -> Step {
         match Place::take(limit, key) {
             Ok(Some(place)) => r.contexts.limit_conn.places.push(place),
             Ok(None) => {
-                let dry = if conf.dry_run { ", dry run," } else { "" };
+                let dry = if conf.refusal.dry_run { ", dry run," } else { "" };
                 let name = limit.zone.name();
                 let text = format_args!("limiting connections{dry} by zone \"{name}\"");
-                r.log(conf.log_level, text);
+                r.log(conf.refusal.log_level, text);
                 return reject(r, conf);
             }
             Err(()) => return reject(r, conf),
@@ -197,27 +192,12 @@ pub fn handler(r: &mut Request) -> Step {
 fn reject(r: &mut Request, conf: &Conf) -> Step {
     let held = &mut r.contexts.limit_conn;
     held.places.clear();
-    if conf.dry_run {
+    if conf.refusal.dry_run {
         held.status = Some(Status::RejectedDryRun);
         return Step::Next;
     }
     held.status = Some(Status::Rejected);
-    Step::Status(conf.status)
-}
-
-/// `info`, `notice`, `warn` or `error`.
-pub fn log_level(d: &Line) -> Result<Level, Error> {
-    d.choice(&[
-        ("info", Level::Info),
-        ("notice", Level::Notice),
-        ("warn", Level::Warn),
-        ("error", Level::Error),
-    ])
-}
-
-/// A status that tells a client to come back later.
-pub fn status(d: &Line) -> Result<u16, Error> {
-    d.number_within(400, Some(599)).map(|n| n as u16)
+    Step::Status(conf.refusal.status)
 }
 
 fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -15,8 +15,10 @@ use crate::scope::{Directive, Scope, Set, setting};
 use crate::zones::Keyed;
 
 mod bucket;
+pub mod refusal;
 
 use bucket::{Allowance, Verdict};
+use refusal::Refusal;
 
 /// What its zones are declared as.
 const TAG: &str = "limit_req";
@@ -26,28 +28,13 @@ const LONGEST_KEY: usize = 65535;
 const NEVER: u64 = u64::MAX / 1000;
 
 /// Settings.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Conf {
     zones: Vec<Arc<Zone>>,
     /// `limit_req` of this block, until all zones are known.
     lines: Vec<LimitLine>,
     limits: Vec<Limit>,
-    log_level: Level,
-    status: u16,
-    dry_run: bool,
-}
-
-impl Default for Conf {
-    fn default() -> Self {
-        Conf {
-            zones: Vec::new(),
-            lines: Vec::new(),
-            limits: Vec::new(),
-            log_level: Level::Error,
-            status: 503,
-            dry_run: false,
-        }
-    }
+    refusal: Refusal,
 }
 
 /// `limit_req_zone`
@@ -134,17 +121,22 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "limit_req_log_level",
-        limit_req.log_level,
-        crate::modules::limit_conn::log_level,
+        limit_req.refusal.log_level,
+        refusal::log_level,
         "The level at which rejected requests are logged; delayed ones are one below."
     ),
     setting!(
         "limit_req_status",
-        limit_req.status,
-        crate::modules::limit_conn::status,
+        limit_req.refusal.status,
+        refusal::status,
         "The status of rejected requests."
     ),
-    setting!("limit_req_dry_run", limit_req.dry_run, Line::flag, "Counts, but limits nothing."),
+    setting!(
+        "limit_req_dry_run",
+        limit_req.refusal.dry_run,
+        Line::flag,
+        "Counts, but limits nothing."
+    ),
 ];
 
 /// The module.
@@ -186,13 +178,13 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         r.contexts.limit_req = Some(Status::Passed);
         return Answer::Now(Step::Next);
     }
-    let dry = if conf.dry_run { ", dry run" } else { "" };
+    let dry = if conf.refusal.dry_run { ", dry run" } else { "" };
     let (whole, part, name) = (excess / 1000, excess % 1000, limit.zone.keyed.name());
     r.log(
-        one_below(conf.log_level),
+        one_below(conf.refusal.log_level),
         format_args!("delaying request{dry}, excess: {whole}.{part:03}, by zone \"{name}\""),
     );
-    if conf.dry_run {
+    if conf.refusal.dry_run {
         r.contexts.limit_req = Some(Status::DelayedDryRun);
         return Answer::Now(Step::Next);
     }
@@ -202,19 +194,19 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 
 fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step {
     if let Some((excess, limit)) = refused {
-        let dry = if conf.dry_run { ", dry run" } else { "" };
+        let dry = if conf.refusal.dry_run { ", dry run" } else { "" };
         let (whole, part, name) = (excess / 1000, excess % 1000, limit.zone.keyed.name());
         r.log(
-            conf.log_level,
+            conf.refusal.log_level,
             format_args!("limiting requests{dry}, excess: {whole}.{part:03} by zone \"{name}\""),
         );
     }
-    if conf.dry_run {
+    if conf.refusal.dry_run {
         r.contexts.limit_req = Some(Status::RejectedDryRun);
         return Step::Next;
     }
     r.contexts.limit_req = Some(Status::Rejected);
-    Step::Status(conf.status)
+    Step::Status(conf.refusal.status)
 }
 
 /// Holds the request back; a client that goes meanwhile ends it.
