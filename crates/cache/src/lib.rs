@@ -21,7 +21,7 @@ pub use entry::{Entry, Stored, Times, Unusable};
 pub use fill::{End, Fill, Piece, Reader};
 pub use index::{Found, Index, Ticket};
 pub use key::{Key, Variant};
-pub use memory::{Memory, Object};
+pub use memory::{Look, Memory, Object};
 pub use store::{Opened, Place};
 
 use std::collections::HashMap;

@@ -42,30 +42,51 @@ pub struct Object {
     pub inode: u64,
     /// When the file was last seen to be there, in milliseconds.
     checked: AtomicU64,
+    /// Somebody is looking for it.
+    checking: AtomicBool,
     used: AtomicBool,
 }
 
 impl Object {
     /// An answer whose file was seen now.
     pub fn new(entry: Arc<Entry>, body: Bytes, generation: u32, inode: u64, now: u64) -> Object {
-        let (checked, used) = (AtomicU64::new(now), AtomicBool::new(false));
-        Object { entry, body, generation, inode, checked, used }
+        let (checked, checking, used) = (AtomicU64::new(now), <_>::default(), <_>::default());
+        Object { entry, body, generation, inode, checked, checking, used }
     }
 
     fn size(&self) -> u64 {
         self.body.len() as u64 + self.entry.size() as u64 + OVERHEAD
     }
 
-    /// Whether it is time to look for the file again; true to one who asks, who then does it.
-    pub fn is_due(&self, now: u64, period: u64) -> bool {
-        let checked = self.checked.load(Ordering::Relaxed);
-        let due = now.saturating_sub(checked) >= period;
-        let turn = || {
-            let order = Ordering::Relaxed;
-            self.checked.compare_exchange(checked, now, order, order).is_ok()
-        };
-        due && turn()
+    /// Whether it is time to look for the file again, which must have been seen within `period`. In its second half
+    /// one who asks hears that it will be soon, and sees to it.
+    pub fn look(&self, now: u64, period: u64) -> Look {
+        let age = now.saturating_sub(self.checked.load(Ordering::Relaxed));
+        if age >= period {
+            Look::Due
+        } else if age >= period / 2 && !self.checking.swap(true, Ordering::Relaxed) {
+            Look::Soon
+        } else {
+            Look::Fresh
+        }
     }
+
+    /// The file was there.
+    pub fn seen(&self, now: u64) {
+        self.checked.store(now, Ordering::Relaxed);
+        self.checking.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What is known of the file of an answer in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// It was seen a moment ago, or somebody is looking.
+    Fresh,
+    /// It is to be looked for, while the answer may be used.
+    Soon,
+    /// It must be looked for before the answer is used.
+    Due,
 }
 
 impl Memory {
@@ -113,17 +134,45 @@ impl Memory {
         kept.shrink(self.limit());
     }
 
+    /// An answer was found to be valid for longer: the one in memory too, if it is the same.
+    pub fn renew(&self, key: &Key, entry: &Entry) {
+        let mut kept = self.lock();
+        let Some(old) = kept.by_key.get(key).cloned() else { return };
+        let same = (&old.entry.head, &old.entry.key, old.entry.variant)
+            == (&entry.head, &entry.key, entry.variant);
+        if !same {
+            return kept.remove(key);
+        }
+        let checked = old.checked.load(Ordering::Relaxed);
+        let entry = Arc::new(entry.clone());
+        let new = Object::new(entry, old.body.clone(), old.generation, old.inode, checked);
+        new.used.store(true, Ordering::Relaxed);
+        kept.size = kept.size - old.size() + new.size();
+        kept.by_key.insert(*key, Arc::new(new));
+    }
+
     /// Forgets an answer.
     pub fn remove(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+
+    /// Forgets an answer, unless another one has taken its place.
+    pub fn remove_this(&self, key: &Key, object: &Arc<Object>) {
         let mut kept = self.lock();
-        if let Some(old) = kept.by_key.remove(key) {
-            kept.size -= old.size();
-            kept.order.retain(|k| k != key);
+        if kept.by_key.get(key).is_some_and(|known| Arc::ptr_eq(known, object)) {
+            kept.remove(key);
         }
     }
 }
 
 impl Kept {
+    fn remove(&mut self, key: &Key) {
+        if let Some(old) = self.by_key.remove(key) {
+            self.size -= old.size();
+            self.order.retain(|k| k != key);
+        }
+    }
+
     fn shrink(&mut self, limit: u64) {
         while self.size > limit {
             let Some(key) = self.order.pop_front() else { return };
@@ -185,10 +234,33 @@ mod tests {
     }
 
     #[test]
-    fn one_looks_for_the_file() {
+    fn one_looks_for_the_file_before_it_is_due() {
         let object = object(1, 1);
-        assert!(!object.is_due(1999, 1000));
-        assert!(object.is_due(2000, 1000));
-        assert!(!object.is_due(2000, 1000));
+        assert_eq!(object.look(1499, 1000), Look::Fresh);
+        assert_eq!(object.look(1500, 1000), Look::Soon);
+        assert_eq!(object.look(1500, 1000), Look::Fresh);
+        assert_eq!(object.look(2000, 1000), Look::Due);
+        object.seen(2000);
+        assert_eq!(object.look(2499, 1000), Look::Fresh);
+        assert_eq!(object.look(2500, 1000), Look::Soon);
+    }
+
+    #[test]
+    fn what_was_found_valid_is_valid_in_memory() {
+        let memory = memory(1 << 20);
+        let key = Key::of(b"a");
+        memory.put(key, object(10, 1));
+        let mut entry = Entry::default();
+        entry.times.valid_until = 77;
+        memory.renew(&key, &entry);
+        let old = memory.get(&key, 1).unwrap();
+        assert_eq!((old.entry.times.valid_until, old.body.len()), (77, 10));
+        entry.head = b"another".to_vec();
+        memory.renew(&key, &entry);
+        assert!(memory.get(&key, 1).is_none());
+        memory.put(key, object(10, 2));
+        memory.remove_this(&key, &old);
+        assert!(memory.get(&key, 2).is_some());
+        assert_eq!(memory.lock().order.len(), 1);
     }
 }

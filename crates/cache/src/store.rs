@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use weir_engine::{FileInfo, FilePool, Files, OpenFile, OpenHow, Waiter};
 
 use crate::entry::{Entry, Stored, Unusable};
 use crate::key::Key;
 
-/// What is read of a file at first: most heads, and small bodies with them.
+/// What is read of a file at first: most heads.
 const FIRST: usize = 8 * 1024;
+/// Smaller files are read at once: one visit to the disk is all that they need.
+const WHOLE: u64 = 64 * 1024;
 /// The longest head that is believed.
 const LONGEST: usize = 1 << 20;
 
@@ -43,7 +46,7 @@ pub struct Opened {
     /// Its size and number.
     pub info: FileInfo,
     /// What was read of it, the head and perhaps the body.
-    pub read: Vec<u8>,
+    pub read: Bytes,
 }
 
 impl Opened {
@@ -57,8 +60,8 @@ impl Opened {
         who: Waiter,
         path: &Path,
     ) -> io::Result<Result<Opened, Unusable>> {
-        let (file, info) = files.open_by(who, path, &OpenHow::read()).await?;
-        let mut read = Vec::with_capacity(FIRST);
+        let how = OpenHow::read();
+        let (file, info, mut read) = files.open_and_read(who, path, &how, first).await?;
         let mut want = 1;
         loop {
             while read.len() < want {
@@ -80,10 +83,25 @@ impl Opened {
                 Ok(stored) if info.len < stored.body.saturating_add(stored.length) => {
                     return Ok(Err(Unusable::Damaged));
                 }
-                Ok(stored) => return Ok(Ok(Opened { file, stored, info, read })),
+                Ok(stored) => {
+                    let read = Bytes::from(read);
+                    return Ok(Ok(Opened { file, stored, info, read }));
+                }
             }
         }
     }
+
+    /// The body, if it was read whole.
+    pub fn body(&self) -> Option<Bytes> {
+        let end = self.stored.body.saturating_add(self.stored.length);
+        let is_whole = self.read.len() as u64 >= end;
+        is_whole.then(|| self.read.slice(self.stored.body as usize..end as usize))
+    }
+}
+
+/// How much of a file is read with its opening.
+fn first(info: &FileInfo) -> usize {
+    if info.len <= WHOLE { info.len.max(1) as usize } else { FIRST }
 }
 
 /// A file that has no name of its own yet. Dropped, it is removed.

@@ -148,11 +148,15 @@ pub async fn renew(
     handle: &Handle,
 ) -> io::Result<()> {
     let path = cache.settings.place.path(&key);
+    cache.memory.renew(&key, &stored.entry);
     let written = handle
         .files()
         .run_by(who, move || rewrite(&path, &stored.entry, stored.body, stored.length))
-        .await?;
-    cache.memory.remove(&key);
+        .await
+        .and_then(|written| written);
+    if written.is_err() {
+        cache.memory.remove(&key);
+    }
     written
 }
 

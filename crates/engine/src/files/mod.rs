@@ -254,14 +254,39 @@ impl Files {
             }
         };
         if let Some(opened) = self.open_now(path, how) {
-            let (fd, info) = opened?;
-            let quick = how.flags & OFlags::RWMODE == OFlags::RDONLY;
-            let access = if quick { Access::Memory } else { Access::Pool };
-            return Ok((Arc::new(OpenFile::new(fd.into(), pool, access)), info));
+            return opened.map(|opened| from_memory(opened, how, pool));
         }
         let (path, how) = (path.to_owned(), *how);
         let (fd, info) = self.run_in(&pool, move || open_waiting(&path, &how)).await??;
         Ok((Arc::new(OpenFile::new(fd.into(), pool, Access::Pool)), info))
+    }
+
+    /// As [`Files::open_by`], and reads what the file begins with, as many bytes as `want` says. Where a thread has to
+    /// wait for the one, it does the other too.
+    pub async fn open_and_read(
+        &self,
+        who: Waiter,
+        path: &Path,
+        how: &OpenHow,
+        want: fn(&FileInfo) -> usize,
+    ) -> io::Result<(Arc<OpenFile>, FileInfo, Vec<u8>)> {
+        let now = who.pool(Touches::Name).map(|pool| (pool.clone(), self.open_now(path, how)));
+        let (file, info) = match now {
+            Some((pool, None)) => {
+                let (path, how) = (path.to_owned(), *how);
+                let work = move || {
+                    let (fd, info) = open_waiting(&path, &how)?;
+                    let (file, mut buf) = (File::from(fd), Vec::with_capacity(want(&info)));
+                    read_waiting(&file, &mut buf, 0).map(|_| (file, info, buf))
+                };
+                let (file, info, buf) = self.run_in(&pool, work).await??;
+                return Ok((Arc::new(OpenFile::new(file, pool, Access::Pool)), info, buf));
+            }
+            Some((pool, Some(opened))) => from_memory(opened?, how, pool),
+            None => self.open_by(who, path, how).await?,
+        };
+        let (read, buf) = self.read_at(&file, Vec::with_capacity(want(&info)), 0).await;
+        read.map(|_| (file, info, buf))
     }
 
     /// As [`Files::open`], from memory alone: `None` if that cannot be known without waiting.
@@ -369,6 +394,17 @@ impl Files {
         let (file, path) = self.run(move || create_temp_waiting(&prefix, mode)).await??;
         Ok((self.hold(file), path))
     }
+}
+
+/// A file that was opened from memory.
+fn from_memory(
+    (fd, info): (OwnedFd, FileInfo),
+    how: &OpenHow,
+    pool: FilePool,
+) -> (Arc<OpenFile>, FileInfo) {
+    let quick = how.flags & OFlags::RWMODE == OFlags::RDONLY;
+    let access = if quick { Access::Memory } else { Access::Pool };
+    (Arc::new(OpenFile::new(fd.into(), pool, access)), info)
 }
 
 /// The answer of a kernel that would have to wait, or that does not know the question.

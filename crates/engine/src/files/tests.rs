@@ -239,3 +239,26 @@ fn threads_may_wait_for_some_operations_and_the_loop_for_the_others() {
         assert!(!file.waits_here());
     });
 }
+
+#[test]
+fn a_file_is_opened_and_read_in_one_visit() {
+    on_a_loop(FilePool::new(1, 10), |h, dir| async move {
+        let files = h.files();
+        let path = dir.join("a");
+        std::fs::write(&path, "hello").unwrap();
+        let want = |info: &FileInfo| info.len as usize - 1;
+        let how = OpenHow::read();
+        for who in [files.waiter(), Waiter::Loop] {
+            let (_, info, buf) = files.open_and_read(who, &path, &how, want).await.unwrap();
+            assert_eq!((info.len, buf.as_slice()), (5, &b"hell"[..]));
+        }
+        // What creates is never done on the loop, and so needs a thread: once.
+        let how = OpenHow { flags: OFlags::RDWR | OFlags::CREATE, ..OpenHow::create_new(0o600) };
+        let before = files.offloaded();
+        let (_, _, buf) = files.open_and_read(files.waiter(), &path, &how, want).await.unwrap();
+        assert_eq!((buf.as_slice(), files.offloaded()), (&b"hell"[..], before + 1));
+        let (path, how) = (dir.join("b"), OpenHow::read());
+        let missing = files.open_and_read(files.waiter(), &path, &how, want).await;
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+    });
+}

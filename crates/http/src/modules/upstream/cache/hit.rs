@@ -45,14 +45,11 @@ impl Kept {
 
     /// What is in a file; a body that was read with the head need not be read again.
     pub fn of_file(opened: Opened) -> Kept {
-        let Opened { file, stored, read, .. } = opened;
-        let (start, length) = (stored.body, stored.length);
-        let end = start.saturating_add(length);
-        let part = match read.len() as u64 >= end {
-            true => Part::Memory(Bytes::from(read).slice(start as usize..end as usize)),
-            false => Part::File(file, start, length),
+        let part = match opened.body() {
+            Some(body) => Part::Memory(body),
+            None => Part::File(opened.file, opened.stored.body, opened.stored.length),
         };
-        Kept { entry: Arc::new(stored.entry), part }
+        Kept { entry: Arc::new(opened.stored.entry), part }
     }
 
     /// What is known of it.

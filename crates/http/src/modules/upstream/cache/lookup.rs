@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_cache::{Fill, Found as Known, Key, Object, Opened, Unusable};
+use weir_cache::{Fill, Found as Known, Key, Look, Object, Opened, Unusable};
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
@@ -118,18 +118,40 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
     let Some(object) = object else {
         return open(r, state, Some(generation), now).await;
     };
-    if !object.is_due(now, CHECK) {
-        return Some(Kept::of_memory(object));
+    match object.look(now, CHECK) {
+        Look::Fresh => return Some(Kept::of_memory(object)),
+        Look::Soon => {
+            check_beside(r, state, &object);
+            return Some(Kept::of_memory(object));
+        }
+        Look::Due => {}
     }
     // Who removes a file by hand wants the answer to be gone.
     let path = state.cache.settings.place.path(&state.key);
     match r.worker.handle.files().stat(&path).await {
-        Ok(info) if info.inode == object.inode => Some(Kept::of_memory(object)),
+        Ok(info) if info.inode == object.inode => {
+            object.seen(now);
+            Some(Kept::of_memory(object))
+        }
         _ => {
             state.cache.memory.remove(&state.key);
             open(r, state, Some(generation), now).await
         }
     }
+}
+
+/// Looks for the file of an answer before that is due, so that no request has to wait for it while the answer is
+/// asked for often.
+fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
+    let (cache, key, object) = (state.cache.clone(), state.key, object.clone());
+    let handle = r.worker.handle.clone();
+    r.worker.handle.spawn(async move {
+        let path = cache.settings.place.path(&key);
+        match handle.files().stat(&path).await {
+            Ok(info) if info.inode == object.inode => object.seen(cache.index.msec(handle.now())),
+            _ => cache.memory.remove_this(&key, &object),
+        }
+    });
 }
 
 async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> Option<Kept> {
@@ -166,16 +188,11 @@ async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> O
 
 /// Keeps a small answer in memory that was read whole with its head.
 fn remember(state: &State, opened: &Opened, generation: u32, now: u64) {
-    let stored = &opened.stored;
-    let body = opened.read.get(stored.body as usize..).unwrap_or_default();
-    let fits = state.memory && state.cache.memory.fits(stored.length);
-    if (body.len() as u64) < stored.length || !fits {
-        return;
-    }
-    let body = body.get(..stored.length as usize).unwrap_or_default();
-    let (entry, body) = (Arc::new(stored.entry.clone()), Bytes::copy_from_slice(body));
-    let object = Object::new(entry, body, generation, opened.info.inode, now);
-    state.cache.memory.put(state.key, object);
+    let memory = &state.cache.memory;
+    let fits = |body: &Bytes| state.memory && memory.fits(body.len() as u64);
+    let Some(body) = opened.body().filter(fits) else { return };
+    let entry = Arc::new(opened.stored.entry.clone());
+    memory.put(state.key, Object::new(entry, body, generation, opened.info.inode, now));
 }
 
 fn complain(r: &Request, path: &std::path::Path, why: Unusable) {
