@@ -92,6 +92,10 @@ declare! {
     Accepted Counter "accepted" "connections";
     /// Accepted connections that were served and not dropped for want of resources.
     Handled Counter "handled" "connections";
+    /// Times that a listening socket woke a loop.
+    AcceptEvents Counter "accept_events" "events";
+    /// Times that a loop came to accept and found nothing.
+    EmptyAccepts Counter "empty_accepts" "events";
     /// Requests of clients.
     Requests Counter "requests" "requests";
     /// Open client connections, idle ones included.

@@ -22,6 +22,7 @@ use weir_balance::{After, Arm as Decision, Kind, Load as Carried, Probe, Seat, S
 use weir_engine::{Driver, Handle, ListenerKey, Wake};
 use weir_http::{Address, Retire, Worker};
 use weir_log::{Cause, Level, Log, log};
+use weir_metrics::Metric;
 
 use self::acceptor::{Accepted, Acceptor, Duty};
 use self::doors::{Door, Doors};
@@ -167,6 +168,7 @@ impl Listening {
             }
         }
         if accepted == 0 {
+            self.http.metrics.add(Metric::EmptyAccepts, 1);
             return;
         }
         self.doors.accepted(door.key);
@@ -316,6 +318,7 @@ impl Driver for Listening {
             return self.take_from_line();
         }
         for door in self.doors.behind(listener, &self.load) {
+            self.http.metrics.add(Metric::AcceptEvents, 1);
             self.accept(h, door);
         }
     }
