@@ -108,12 +108,12 @@ fn six_connections_show_the_accept_models() {
 #[test]
 fn experiments_leave_findings_and_a_page() {
     let dir = Dir::new();
-    let quick = ["queues", "workers", "sharding", "reorder", "herd", "keepalive", "reload"];
+    let quick = ["queues", "workers", "sharding", "reorder", "herd", "blocked", "keepalive", "reload"];
     let text = lab(&dir, &[&quick[..], &["backends", "shutdown", "sim"]].concat());
     assert!(text.contains("Duration in ms (fair):"), "{text}");
     let made = dir.path().display().to_string();
     let report = run(WEIR, ["lab", "report", "--dir", &made]);
-    assert!(stdout(&report).contains("report.html: 10 experiments"), "{}", stdout(&report));
+    assert!(stdout(&report).contains("report.html: 11 experiments"), "{}", stdout(&report));
     let page = dir.read("report.html");
     assert!(page.contains("<svg") && !page.contains("src="));
     assert!(page.contains("the article saw") && page.contains("<a href=\"#reload\">"));

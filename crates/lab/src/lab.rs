@@ -47,8 +47,8 @@ impl Lab {
         found.ok_or_else(|| "there is no weir among the servers".to_owned())
     }
 
-    /// weir's policies by label and name, then nginx's ways, for each nginx; with `working`, for
-    /// those whose handlers can block.
+    /// weir's policies by label and name, then nginx's ways, for each nginx, then HAProxy's; with
+    /// `working`, for those whose handlers can block.
     pub(crate) fn subjects(
         &self,
         policies: &[(&str, &str)],
@@ -63,6 +63,8 @@ impl Lab {
         for program in self.programs.iter().filter(able) {
             all.extend(nginx.iter().map(|way| way(program)));
         }
+        let is_haproxy = |p: &&Program| p.family == Family::Haproxy && !working;
+        all.extend(self.programs.iter().filter(is_haproxy).flat_map(Program::haproxy));
         all
     }
 
@@ -86,7 +88,16 @@ impl Lab {
         (plan.requests, plan.duration) = (load.requests, Some(load.time));
         plan.connect_first = load.connect_first;
         plan.timeout = Duration::from_secs(10);
-        weir_bench::run(&plan, &mut Eye { bar: &self.bar, during }).map_err(|e| e.to_string())
+        self.run(&plan, during)
+    }
+
+    /// Does what a plan says; `during` hears of the time that has passed.
+    pub(crate) fn run(
+        &self,
+        plan: &Plan,
+        during: &mut dyn FnMut(Duration),
+    ) -> Result<Outcome, String> {
+        weir_bench::run(plan, &mut Eye { bar: &self.bar, during }).map_err(|e| e.to_string())
     }
 }
 

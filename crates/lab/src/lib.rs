@@ -9,6 +9,7 @@ mod doctor;
 mod experiments;
 mod explain;
 mod finding;
+mod haproxy;
 mod lab;
 mod program;
 mod report;

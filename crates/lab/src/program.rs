@@ -1,5 +1,6 @@
 //! The servers under test: which program, which accept model, which configuration.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,7 @@ use std::time::Duration;
 pub(crate) enum Family {
     Weir,
     Nginx,
+    Haproxy,
 }
 
 /// A server's binary.
@@ -37,6 +39,8 @@ pub(crate) struct Subject {
     pub(crate) label: String,
     events: String,
     listen: &'static str,
+    /// More lines for `http`.
+    http: &'static str,
 }
 
 /// What the server is to do.
@@ -51,6 +55,10 @@ pub(crate) struct Setup {
     pub(crate) log: bool,
     /// More lines for `events`.
     pub(crate) events: &'static str,
+    /// More lines for `http`.
+    pub(crate) http: String,
+    /// More lines for its server.
+    pub(crate) server: String,
 }
 
 /// How a handler blocks its loop.
@@ -64,7 +72,8 @@ pub(crate) enum Work {
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { processes: 4, threads: 1, work: None, log: false, events: "" }
+        let (http, server) = Default::default();
+        Setup { processes: 4, threads: 1, work: None, log: false, events: "", http, server }
     }
 }
 
@@ -79,8 +88,10 @@ impl Program {
             Family::Weir
         } else if said.contains("nginx") {
             Family::Nginx
+        } else if said.contains("HAProxy") {
+            Family::Haproxy
         } else {
-            return Err(format!("{} is neither weir nor nginx", path.display()));
+            return Err(format!("{} is neither weir, nginx nor HAProxy", path.display()));
         };
         let modules = said.split("--modules-path=").nth(1);
         let modules = modules.and_then(|rest| rest.split_whitespace().next());
@@ -124,14 +135,19 @@ impl Program {
     fn subject(&self, label: &str, events: &str, listen: &'static str) -> Subject {
         let label = match self.family {
             Family::Weir => label.to_owned(),
-            Family::Nginx => format!("{}, {label}", self.name),
+            Family::Nginx | Family::Haproxy => format!("{}, {label}", self.name),
         };
-        Subject { program: self.clone(), label, events: events.to_owned(), listen }
+        Subject { program: self.clone(), label, events: events.to_owned(), listen, http: "" }
     }
 
     /// A policy of weir.
     pub(crate) fn policy(&self, label: &str, policy: &str) -> Subject {
         self.subject(label, &format!("accept_balance {policy};"), "")
+    }
+
+    /// As it comes, with lines for `http`.
+    pub(crate) fn with(&self, label: &str, http: &'static str) -> Subject {
+        Subject { http, ..self.subject(label, "", "") }
     }
 
     /// nginx as it comes: one queue.
@@ -148,11 +164,36 @@ impl Program {
     pub(crate) fn reuseport(&self) -> Subject {
         self.subject("reuseport", "accept_mutex off;", " reuseport")
     }
+
+    /// The ways of HAProxy: a queue that its threads share and pass on from, and a queue per thread.
+    pub(crate) fn haproxy(&self) -> [Subject; 2] {
+        [self.subject("one queue", "", ""), self.subject("reuseport", "", " shards by-thread")]
+    }
 }
 
 impl Subject {
+    /// Arguments that make the program run with a configuration `file` and leave its pid in `dir`.
+    pub(crate) fn arguments(&self, file: &Path, dir: &Path) -> Vec<OsString> {
+        let (file, pid, log) = (file.into(), dir.join("pid"), dir.join("error.log"));
+        let own = |text: &str| OsString::from(text);
+        match self.program.family {
+            Family::Haproxy => vec![own("-W"), own("-db"), own("-f"), file, own("-p"), pid.into()],
+            Family::Weir | Family::Nginx => {
+                vec![own("-p"), dir.into(), own("-c"), file, own("-e"), log.into()]
+            }
+        }
+    }
+
+    /// Processes that serve.
+    pub(crate) fn processes(&self, setup: &Setup) -> usize {
+        if self.program.family == Family::Haproxy { 1 } else { setup.processes }
+    }
+
     /// The configuration text. `dir` gets the log and the pid file.
     pub(crate) fn configuration(&self, setup: &Setup, dir: &Path, port: u16) -> String {
+        if self.program.family == Family::Haproxy {
+            return crate::haproxy::configuration(setup, self.listen, port);
+        }
         let (dir, weir) = (dir.display(), self.program.family == Family::Weir);
         let mut out = String::new();
         let mut line = |text: &str| {
@@ -169,6 +210,7 @@ impl Subject {
         }
         line(&format!("events {{ worker_connections 16384; {} {} }}", self.events, setup.events));
         line("http {\nkeepalive_requests 1000000000;");
+        line(&format!("{}\n{}", self.http, setup.http));
         let who = if weir { "$pid-$loop" } else { "$pid" };
         if setup.log {
             line(&format!("log_format lab '{who} $connection $request_uri';"));
@@ -182,6 +224,7 @@ impl Subject {
             line("init_by_lua_block { ffi = require 'ffi'; ffi.cdef 'int usleep(unsigned int);' }");
         }
         line(&format!("server {{ listen 127.0.0.1:{port} backlog=4096{};", self.listen));
+        line(&setup.server);
         let hard = self.program.hard_text.filter(|_| !weir);
         let handler = match (setup.work, hard) {
             (Some(Work::Sleep(_)), _) if self.program.opens_slowly => {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Program, Setup, Subject, Work};
+use crate::program::{Family, Program, Setup, Subject, Work};
 use crate::slow_disk::{Delays, SlowDisk};
 
 /// How long a server may take to start, to settle and to end.
@@ -53,10 +53,15 @@ impl Running {
         let file = dir.join("nginx.conf");
         fs::write(&file, conf).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         let mut command = Command::new(&subject.program.path);
-        command.arg("-p").arg(&dir).arg("-c").arg(&file).arg("-e").arg(dir.join("error.log"));
+        command.args(subject.arguments(&file, &dir));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if subject.program.family == Family::Haproxy {
+            // It logs nowhere else but to syslog.
+            let create = |name: &str| fs::File::create(dir.join(name)).map_err(|e| e.to_string());
+            command.stdout(create("access.log")?).stderr(create("error.log")?);
+        }
         let child = command.spawn().map_err(|e| format!("{}: {e}", subject.label))?;
-        let (subject, processes) = (subject.clone(), setup.processes);
+        let (subject, processes) = (subject.clone(), subject.processes(setup));
         let mut running = Running { child, dir, subject, port, processes, disk };
         running.wait_started()?;
         running.settle()?;
@@ -149,21 +154,33 @@ impl Running {
         workers.into_iter().flat_map(tasks).map(|task| switches(&task)).sum()
     }
 
-    /// One request over a connection of its own, closed by the server: the body.
+    /// One request over a connection of its own, closed by the server: the longest word of the
+    /// answer, since a chunked body has its length on the first line.
     pub(crate) fn ask(&self) -> Result<String, String> {
+        let body = self.get("/ask")?;
+        let word = body.split_whitespace().max_by_key(|word| word.len());
+        word.map(str::to_owned).ok_or_else(|| format!("{}: no answer", self.subject.label))
+    }
+
+    /// The body of what is at `path`.
+    pub(crate) fn get(&self, path: &str) -> Result<String, String> {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.address())?;
             stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(b"GET /ask HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
             Ok(text)
         };
         let text = ask().map_err(|e| format!("{}: {e}", self.subject.label))?;
-        let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
-        // A chunked body has its length on the first line.
-        let word = body.split_whitespace().max_by_key(|word| word.len());
-        word.map(str::to_owned).ok_or_else(|| format!("{}: no answer", self.subject.label))
+        Ok(text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+
+    /// A counter of weir's status page at `/status`; `None` where there is none.
+    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+        let page = self.get("/status").ok()?;
+        let value = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+        page.lines().find_map(value)
     }
 
     /// Requests one after another, as if the server had run for a while: each worker's first accepts are
@@ -185,7 +202,12 @@ impl Running {
 
     /// Who served what; the server ends, so that its log is complete.
     pub(crate) fn served(mut self) -> Result<Served, String> {
-        self.signal(Signal::QUIT);
+        // The signal after which connections are served to their end.
+        let gently = match self.subject.program.family {
+            Family::Haproxy => Signal::USR1,
+            Family::Weir | Family::Nginx => Signal::QUIT,
+        };
+        self.signal(gently);
         self.wait_end();
         let log = fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
         let mut served = Served { requests: BTreeMap::new(), connections: BTreeMap::new() };

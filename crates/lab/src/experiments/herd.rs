@@ -7,7 +7,7 @@ use weir_bench::{Closing, Pace};
 use super::{Experiment, POLICIES};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load};
-use crate::program::{Program, Setup, Subject};
+use crate::program::{Family, Program, Setup, Subject};
 use crate::running::Running;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -22,15 +22,23 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 fn run(lab: &Lab) -> Result<Finding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
-    let setup = Setup { processes: 8, ..Setup::default() };
     let time = lab.size(Duration::from_secs(2), Duration::from_millis(500));
     let load = Load { pace: Pace::Open { rate: 200.0 }, ..Load::closed(20, Closing::Always, time) };
     let mut finding = Finding::default();
-    let mut table = Table::new(&["", "sleeps per connection", "CPU µs per connection"]);
+    let mut table =
+        Table::new(&["per connection", "sleeps", "accept events", "found nothing", "CPU µs"]);
     let mut picture = Vec::new();
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
+        let is_weir = subject.program.family == Family::Weir;
+        let status = if is_weir { "location = /status { weir_status; }" } else { "" };
+        let setup = Setup { processes: 8, server: status.to_owned(), ..Setup::default() };
         let server = Running::start(&subject, &setup)?;
+        let counters = || {
+            let names = ["weir_accept_events_total", "weir_empty_accepts_events_total"];
+            names.map(|name| server.counter(name).filter(|_| is_weir))
+        };
+        let counted = counters();
         let cpu: Duration = server.cpu().into_iter().sum();
         let before = server.sleeps();
         let outcome = lab.load(&server, &load, &mut |_| {})?;
@@ -39,7 +47,14 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         let slept = (server.sleeps() - before) as f64 / connections;
         let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(cpu);
         let micros = cpu.as_secs_f64() * 1e6 / connections;
-        table.row(&[subject.label.clone(), format!("{slept:.2}"), format!("{micros:.0}")]);
+        let mut cells = vec![subject.label.clone(), format!("{slept:.2}")];
+        for (after, before) in counters().into_iter().zip(counted) {
+            let grown =
+                after.zip(before).map(|(after, before)| (after - before) as f64 / connections);
+            cells.push(grown.map_or("-".to_owned(), |n| format!("{n:.2}")));
+        }
+        cells.push(format!("{micros:.0}"));
+        table.row(&cells);
         picture.push((subject.label, vec![slept]));
     }
     finding.table("sleeps", &table);
@@ -51,7 +66,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
          to sleep (the kernel's voluntary context switches of all their threads): a worker that is \
          woken sleeps again afterwards, whether or not it found something. One connection takes one \
          sleep at least, two when its request comes later than itself, and three when a thread of its \
-         own accepts.",
+         own accepts. weir also counts itself how often a listening socket woke a loop, and how often \
+         that loop then found nothing to accept; nginx and HAProxy have no such counters.",
     );
     Ok(finding)
 }

@@ -1,6 +1,7 @@
 //! The experiments, one file each.
 
 mod backends;
+mod blocked;
 mod herd;
 mod keepalive;
 mod queues;
@@ -35,6 +36,7 @@ pub(crate) const ALL: &[Experiment] = &[
     sharding::EXPERIMENT,
     reorder::EXPERIMENT,
     herd::EXPERIMENT,
+    blocked::EXPERIMENT,
     keepalive::EXPERIMENT,
     reload::EXPERIMENT,
     backends::EXPERIMENT,

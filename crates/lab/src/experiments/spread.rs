@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Experiment, POLICIES};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, nearest, padded, slashed};
-use crate::program::{Program, Setup, Subject};
+use crate::program::{Family, Program, Setup, Subject};
 use crate::running::Running;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -29,14 +29,24 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
         let processes = Setup { processes: WORKERS, ..Setup::default() };
-        let got = spread(&subject, &processes)?;
-        let by_process = slashed(&got);
-        lines += &format!("{}: {by_process}\n", subject.label);
         let threads = Setup { processes: 1, threads: WORKERS, ..Setup::default() };
-        let by_thread = match subject.program.family {
-            crate::program::Family::Weir => slashed(&spread(&subject, &threads)?),
-            crate::program::Family::Nginx => "-".to_owned(),
+        let nothing = || "-".to_owned();
+        let (got, by_process, by_thread) = match subject.program.family {
+            Family::Weir => {
+                let got = spread(&subject, &processes)?;
+                let by_thread = slashed(&spread(&subject, &threads)?);
+                (got.clone(), slashed(&got), by_thread)
+            }
+            Family::Nginx => {
+                let got = spread(&subject, &processes)?;
+                (got.clone(), slashed(&got), nothing())
+            }
+            Family::Haproxy => {
+                let got = spread(&subject, &threads)?;
+                (got.clone(), nothing(), slashed(&got))
+            }
         };
+        lines += &format!("{}: {}\n", subject.label, slashed(&got));
         table.row(&[subject.label.clone(), by_process, by_thread]);
         rows.push((subject.label, got));
     }

@@ -59,7 +59,6 @@ impl Delays {
     }
 }
 
-#[cfg(test)]
 impl Share {
     /// One of so many.
     pub(crate) fn one_in(n: u32) -> Share {

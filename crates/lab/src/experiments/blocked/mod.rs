@@ -1,0 +1,234 @@
+//! A disk of which one operation in some hundred is slow: who waits for it?
+
+mod origin;
+mod site;
+mod streams;
+mod waits;
+
+#[cfg(test)]
+mod tests;
+
+use super::Experiment;
+use crate::finding::{Finding, Table};
+use crate::lab::Lab;
+use crate::program::{Family, Subject};
+
+use site::Site;
+use streams::{Load, Streams};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "blocked",
+    title: "The slow disk",
+    question: "One disk operation in five hundred takes 100 ms. Half of the requests need the disk, half do \
+               not. How long do they wait for the first byte, when reading, opening, or nothing at all \
+               may hold up the loop?",
+    published: "With all file operations on the loop, waiting for it was more than half of the time to first \
+                byte at p99. Threads for read() and write() gained nothing; threads for open() too gained \
+                a factor of 6 at p99. What was left on the loop were open(O_CREAT), rename() and \
+                revalidation.",
+    run,
+};
+
+/// Requests a second of each stream.
+const RATE: f64 = 500.0;
+/// One in so many disk operations is slow.
+const ONE_IN: u32 = 500;
+
+/// What weir's variants leave to threads.
+const WEIR: &[(&str, &str)] =
+    &[(NOTHING, "aio off;"), (READS, "aio reads;"), (OPENS, "aio opens;"), (ALL, "")];
+const NOTHING: &str = "weir, blocking I/O";
+const READS: &str = "weir, threads for read";
+const OPENS: &str = "weir, threads for open too";
+/// weir as it comes.
+const ALL: &str = "weir, all in threads";
+const NGINX: &[(&str, &str)] =
+    &[("aio off", "aio off;"), ("aio threads", "aio threads; aio_write on;")];
+
+/// A server under one load.
+struct Row {
+    subject: String,
+    load: Load,
+    /// While no operation was slow.
+    fast: Streams,
+    /// While some were.
+    slow: Streams,
+}
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let mut finding = Finding::default();
+    let site = match Site::new(lab) {
+        Ok(site) => site,
+        Err(why) => {
+            finding.remark(&format!("Skipped, since FUSE cannot be mounted here: {why}"));
+            return Ok(finding);
+        }
+    };
+    let mut rows = Vec::new();
+    for subject in subjects(lab) {
+        rows.extend(site.measure(lab, &subject)?);
+    }
+    compare(&mut finding, &rows);
+    finding.table("ttfb", &times(&rows));
+    finding.table("loops", &loops(&rows));
+    pictures(&mut finding, &rows);
+    finding.table("times", &verdict(&rows));
+    finding.remark(
+        "Two loops. Each stream sends 500 requests a second, whatever the answers do. One stream needs no \
+         disk; the other asks for stored answers of 4 to 60 KiB: each of many in turn (cold), a few \
+         again and again (hot), new ones (fills), or ones that must be checked with their origin \
+         each second (checks). 1 in 500 of the operations open, create, read, write, rename and unlink takes \
+         100 ms: a few requests of a thousand must wait for one. The p99 without these leaves out as \
+         many of the slowest as operations were slow. The first two columns are of the same server \
+         while no operation was slow.",
+    );
+    Ok(finding)
+}
+
+fn subjects(lab: &Lab) -> Vec<Subject> {
+    let mut all = Vec::new();
+    for program in &lab.programs {
+        let variants = match program.family {
+            Family::Weir => WEIR,
+            Family::Nginx => NGINX,
+            // It stores nothing on disks.
+            Family::Haproxy => &[],
+        };
+        all.extend(variants.iter().map(|(label, http)| program.with(label, http)));
+    }
+    all
+}
+
+/// The published steps, and the same here.
+fn compare(finding: &mut Finding, rows: &[Row]) {
+    let find = |subject: &str, load: Load| {
+        let found = rows.iter().find(|row| row.subject == subject && row.load == load);
+        found.map(|row| row.slow.all().quantile(0.99))
+    };
+    let mut step = |what: &str, published: &str, load: Load, from: &str, to: &str| {
+        let Some((before, after)) = find(from, load).zip(find(to, load)) else { return };
+        let times = before / after.max(1e-3);
+        let here = format!("{before:.1} ms, then {after:.1}: a factor of {times:.1}");
+        finding.beside(what, published, here);
+    };
+    step("p99 with threads for reading", "no gain", Load::Cold, NOTHING, READS);
+    step("p99 with threads for open() too", "a factor of 6", Load::Cold, READS, OPENS);
+    step("p99 of fills: create and rename too", "not tried", Load::Fills, OPENS, ALL);
+    let blocking = rows.iter().find(|row| row.subject == NOTHING && row.load == Load::Cold);
+    if let Some((row, blocked)) =
+        blocking.and_then(|row| row.slow.blocked.as_ref().map(|b| (row, b)))
+    {
+        let share = 100.0 * blocked.quantile(0.99) / row.slow.all().quantile(0.99).max(1e-6);
+        let what = "event_loop_blocked of the time to first byte, at p99";
+        finding.beside(what, "more than 50 %", format!("{share:.0} %"));
+    }
+    finding.because(
+        "Here every slow operation takes 100 ms and all others well under one, where the published disks had \
+         all kinds of times: what is left on the loop decides everything, and the steps are larger. An \
+         event counts once for event_loop_blocked however many requests wait behind it, so that few \
+         but long stops move its p99 less than that of the requests.",
+    );
+}
+
+fn times(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[
+        "time to first byte, ms",
+        "load",
+        "stream",
+        "p50 fast",
+        "p99 fast",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "p99 without",
+        "slow",
+        "bad",
+    ]);
+    for row in rows {
+        for (name, fast, slow) in [
+            ("memory", &row.fast.memory, &row.slow.memory),
+            ("disk", &row.fast.disk, &row.slow.disk),
+        ] {
+            let delayed = if name == "disk" { row.slow.delayed } else { 0 };
+            let figures = [
+                fast.quantile(0.5),
+                fast.quantile(0.99),
+                slow.quantile(0.5),
+                slow.quantile(0.99),
+                slow.quantile(0.999),
+                slow.quantile(1.0),
+                slow.quantile_without(delayed, 0.99),
+            ];
+            let mut cells = vec![row.subject.clone(), row.load.name().to_owned(), name.to_owned()];
+            cells.extend(figures.map(|ms| format!("{ms:.2}")));
+            cells.extend([delayed, fast.bad + slow.bad].map(|n| n.to_string()));
+            table.row(&cells);
+        }
+    }
+    table
+}
+
+/// What the loops say of themselves.
+fn loops(rows: &[Row]) -> Table {
+    let heads =
+        ["event loop blocked, ms", "load", "p50", "p99", "p99.9", "ttfb p99", "share of it %"];
+    let mut table = Table::new(&heads);
+    for row in rows {
+        let Some(blocked) = &row.slow.blocked else { continue };
+        let [half, most, nearly_all] = [0.5, 0.99, 0.999].map(|q| blocked.quantile(q));
+        let ttfb = row.slow.all().quantile(0.99);
+        let share = 100.0 * most / ttfb.max(1e-6);
+        let figures = [half, most, nearly_all, ttfb].map(|ms| format!("{ms:.2}"));
+        let mut cells = vec![row.subject.clone(), row.load.name().to_owned()];
+        cells.extend(figures);
+        cells.push(format!("{share:.0}"));
+        table.row(&cells);
+    }
+    table
+}
+
+fn pictures(finding: &mut Finding, rows: &[Row]) {
+    let cold = || rows.iter().filter(|row| row.load == Load::Cold);
+    let of = |row: &Row| row.subject.clone();
+    let memory: Vec<_> = cold().map(|row| (of(row), row.slow.memory.curve())).collect();
+    let disk: Vec<_> = cold().map(|row| (of(row), row.slow.disk.curve())).collect();
+    for (name, title, curves) in [
+        ("memory", "Time to first byte of requests that need no disk", memory),
+        ("disk", "Time to first byte of requests that need the disk", disk),
+    ] {
+        let curves: Vec<_> =
+            curves.iter().map(|(n, points)| (n.as_str(), points.clone())).collect();
+        finding.picture(name, weir_bench::plot::percentiles(title, &curves));
+    }
+}
+
+/// How many times weir's p99 others have; for weir itself, how many times that of a disk which is never slow.
+fn verdict(rows: &[Row]) -> Table {
+    let ratio = |a: f64, b: f64| a / b.max(1e-3);
+    let heads =
+        Load::ALL.map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
+    let heads = heads.as_flattened().iter().map(String::as_str);
+    let mut table = Table::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
+    let weir: Vec<&Row> = rows.iter().filter(|row| row.subject == ALL).collect();
+    let mut own = vec![format!("{ALL}: of its p99 without slow operations")];
+    for row in &weir {
+        let without = row.slow.disk.quantile_without(row.slow.delayed, 0.99);
+        let memory = ratio(row.slow.memory.quantile(0.99), row.fast.memory.quantile(0.99));
+        let disk = ratio(without, row.fast.disk.quantile(0.99));
+        own.extend([memory, disk].map(|times| format!("{times:.2}")));
+    }
+    table.row(&own);
+    for others in rows.chunks(Load::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL)) {
+        let Some(first) = others.first() else { continue };
+        let mut cells = vec![format!("{}: of that of {ALL}", first.subject)];
+        for (other, weir) in others.iter().zip(&weir) {
+            let (other, weir) = (&other.slow, &weir.slow);
+            let memory = ratio(other.memory.quantile(0.99), weir.memory.quantile(0.99));
+            let disk = ratio(other.disk.quantile(0.99), weir.disk.quantile(0.99));
+            cells.extend([memory, disk].map(|times| format!("{times:.0}")));
+        }
+        table.row(&cells);
+    }
+    table
+}

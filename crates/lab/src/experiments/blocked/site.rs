@@ -1,0 +1,160 @@
+//! Disk, origin and server of the experiment.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::origin::Origin;
+use super::streams::{self, Load, Streams};
+use super::waits::Buckets;
+use super::{ONE_IN, Row};
+use crate::lab::Lab;
+use crate::program::{Family, Setup, Subject};
+use crate::running::Running;
+use crate::slow_disk::{Delays, Operation, Share, SlowDisk, Spread};
+
+/// How long a slow operation takes.
+const DELAY: Duration = Duration::from_millis(100);
+/// Objects that are asked for again and again.
+const HOT: u32 = 20;
+
+/// What all servers share. Fields are dropped in their order.
+pub(crate) struct Site {
+    origin: Origin,
+    disk: SlowDisk,
+    scratch: Scratch,
+    /// The next object that nobody has asked for.
+    fresh: Cell<u32>,
+}
+
+/// A directory that is removed in the end.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Site {
+    /// Mounts the disk and starts the origin. The error says why there is no disk.
+    pub(crate) fn new(lab: &Lab) -> Result<Site, String> {
+        lab.step("mounting a slow disk");
+        let name = format!("weir-lab-disk-{}", std::process::id());
+        let scratch = Scratch(std::env::temp_dir().join(name));
+        let (source, mount) = (scratch.0.join("source"), scratch.0.join("mount"));
+        for dir in [&source, &mount] {
+            fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        }
+        use Operation::{Create, Open, Read, Rename, Unlink, Write};
+        let delays = Delays {
+            operations: vec![Open, Create, Read, Write, Rename, Unlink],
+            share: Share::one_in(lab.size(ONE_IN, ONE_IN / 10)),
+            time: Spread::Fixed(DELAY),
+            seed: 1,
+        };
+        let disk = SlowDisk::mount(&source, &mount, delays).map_err(|e| e.to_string())?;
+        disk.set_slow(false);
+        let origin = Origin::start().map_err(|e| format!("no origin: {e}"))?;
+        Ok(Site { origin, disk, scratch, fresh: Cell::new(1_000_000) })
+    }
+
+    /// A server under all loads, each without slow operations first.
+    pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<Row>, String> {
+        lab.step(&format!("{}: starting", subject.label));
+        let server = Running::start(subject, &self.setup(subject))?;
+        let objects = lab.size(10_000, 200);
+        for load in [Load::Cold, Load::Hot, Load::Checks] {
+            lab.step(&format!("{}: storing {}", subject.label, load.name()));
+            streams::fetch(lab, server.address(), &self.paths(load, objects, 0))?;
+        }
+        let mut rows = Vec::new();
+        for load in Load::ALL {
+            let fast = self.both(lab, subject, &server, load, objects)?;
+            self.disk.set_slow(true);
+            let slow = self.both(lab, subject, &server, load, objects);
+            self.disk.set_slow(false);
+            rows.push(Row { subject: subject.label.clone(), load, fast, slow: slow? });
+        }
+        Ok(rows)
+    }
+
+    fn both(
+        &self,
+        lab: &Lab,
+        subject: &Subject,
+        server: &Running,
+        load: Load,
+        objects: u32,
+    ) -> Result<Streams, String> {
+        let how = if self.disk.is_slow() { "slow" } else { "fast" };
+        lab.step(&format!("{}: {}, {how} disk", subject.label, load.name()));
+        let time = load.time(lab);
+        let fresh = (super::RATE * time.as_secs_f64()).ceil() as u32;
+        let paths = self.paths(load, objects, fresh);
+        let (before, loops) = (self.disk.counts().0, blocked(subject, server));
+        let (memory, disk) = streams::run(lab, server.address(), &paths, time)?;
+        let delayed = self.disk.counts().0 - before;
+        let loops = blocked(subject, server).zip(loops);
+        let blocked = loops.map(|(after, before)| after.since(&before));
+        Ok(Streams { memory, disk, delayed, blocked })
+    }
+
+    /// What a load asks for. `fresh` is how many it needs of those that nobody has asked for.
+    fn paths(&self, load: Load, objects: u32, fresh: u32) -> Vec<String> {
+        let named = |prefix: &str, numbers: std::ops::Range<u32>| {
+            numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()
+        };
+        match load {
+            // Neighbours in time are no neighbours by name; 7919 is a prime.
+            Load::Cold => (0..objects).map(|n| format!("/o/{}", n * 7919 % objects)).collect(),
+            Load::Hot => named("hot", 0..HOT),
+            Load::Checks => named("checked", 0..objects / 25),
+            Load::Fills => {
+                let first = self.fresh.replace(self.fresh.get() + fresh);
+                named("o", first..first + fresh.max(1))
+            }
+        }
+    }
+
+    fn setup(&self, subject: &Subject) -> Setup {
+        let family = subject.program.family;
+        let store = if family == Family::Weir { "weir" } else { "nginx" };
+        let store = self.scratch.0.join("mount").join(store);
+        let http = format!(
+            "proxy_cache_path {} levels=2:2 keys_zone=stored:20m inactive=1d use_temp_path=off;
+            upstream origin {{ server {}; keepalive 64; }}
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+            proxy_cache stored;
+            proxy_cache_valid 200 1d;",
+            store.display(),
+            self.origin.address(),
+        );
+        let status = match family {
+            Family::Weir => "location = /status { weir_status; }",
+            Family::Nginx | Family::Haproxy => "",
+        };
+        let server = format!(
+            "{status}
+            location = /memory {{ return 200 memory; }}
+            location /o/ {{ proxy_pass http://origin; }}
+            location /hot/ {{ proxy_pass http://origin; }}
+            location /checked/ {{
+                proxy_pass http://origin;
+                proxy_cache_valid 200 1s;
+                proxy_cache_revalidate on;
+            }}"
+        );
+        Setup { processes: 2, http, server, ..Setup::default() }
+    }
+}
+
+/// What the loops say so far of how long events waited for them.
+fn blocked(subject: &Subject, server: &Running) -> Option<Buckets> {
+    if subject.program.family != Family::Weir {
+        return None;
+    }
+    Buckets::read(&server.get("/status").ok()?, "weir_event_loop_blocked_seconds")
+}

@@ -1,0 +1,100 @@
+//! Two streams of requests at a steady rate: one that needs no disk, one that does.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weir_bench::{Closing, Pace, Plan, Tally, Url};
+
+use super::RATE;
+use super::waits::{Buckets, Waits};
+use crate::lab::Lab;
+
+/// Connections of a stream: enough for all requests that come while a loop stands still.
+const CONNECTIONS: usize = 128;
+
+/// What the disk stream asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Each of all objects in turn.
+    Cold,
+    /// A few objects again and again.
+    Hot,
+    /// Objects that are not stored yet.
+    Fills,
+    /// Objects that must be checked with their origin.
+    Checks,
+}
+
+impl Load {
+    pub(crate) const ALL: [Load; 4] = [Load::Cold, Load::Hot, Load::Fills, Load::Checks];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Load::Cold => "cold",
+            Load::Hot => "hot",
+            Load::Fills => "fills",
+            Load::Checks => "checks",
+        }
+    }
+
+    pub(crate) fn time(self, lab: &Lab) -> Duration {
+        match self {
+            Load::Cold => lab.size(Duration::from_secs(8), Duration::from_millis(400)),
+            _ => lab.size(Duration::from_millis(2500), Duration::from_millis(200)),
+        }
+    }
+}
+
+/// What both streams saw.
+pub(crate) struct Streams {
+    pub(crate) memory: Waits,
+    pub(crate) disk: Waits,
+    /// Operations that were slow meanwhile.
+    pub(crate) delayed: u64,
+    /// What the loops say, if they do.
+    pub(crate) blocked: Option<Buckets>,
+}
+
+impl Streams {
+    /// The requests of both.
+    pub(crate) fn all(&self) -> Waits {
+        self.memory.with(&self.disk)
+    }
+}
+
+/// Runs both at once: the memory stream's answers, and the disk stream's.
+pub(crate) fn run(
+    lab: &Lab,
+    server: SocketAddr,
+    paths: &[String],
+    time: Duration,
+) -> Result<(Waits, Waits), String> {
+    let plan = |paths: &[String]| {
+        let mut plan = plan(server, paths)?;
+        (plan.pace, plan.duration) = (Pace::Open { rate: RATE }, Some(time));
+        Ok::<_, String>(plan)
+    };
+    let (memory, disk) = (plan(&["/memory".to_owned()])?, plan(paths)?);
+    std::thread::scope(|scope| {
+        let memory = scope.spawn(|| weir_bench::run(&memory, &mut ()).map(|run| run.tally));
+        let disk = lab.run(&disk, &mut |_| {})?.tally;
+        let memory = memory.join().map_err(|_| "the memory stream broke off".to_owned())?;
+        Ok((Waits::new(memory.map_err(|e| e.to_string())?), Waits::new(disk)))
+    })
+}
+
+/// Asks for each of these once, as fast as they come.
+pub(crate) fn fetch(lab: &Lab, server: SocketAddr, paths: &[String]) -> Result<Tally, String> {
+    let mut plan = plan(server, paths)?;
+    (plan.connections, plan.requests) = (16, Some(paths.len() as u64));
+    Ok(lab.run(&plan, &mut |_| {})?.tally)
+}
+
+fn plan(server: SocketAddr, paths: &[String]) -> Result<Plan, String> {
+    let url = |path: &String| Url::parse(&format!("http://a.a{path}")).map_err(|e| e.to_string());
+    let urls: Vec<Url> = paths.iter().map(url).collect::<Result<_, _>>()?;
+    let mut plan = Plan::get(&urls, Some(&server.into())).map_err(|e| e.to_string())?;
+    (plan.connections, plan.closing) = (CONNECTIONS, Closing::Never);
+    plan.timeout = Duration::from_secs(10);
+    Ok(plan)
+}

@@ -1,0 +1,79 @@
+//! Times that requests waited, and times that loops say their events waited.
+
+use weir_bench::Tally;
+
+/// How long the requests of a stream waited for the first byte.
+#[derive(Clone)]
+pub(crate) struct Waits {
+    tally: Tally,
+    /// Requests without an answer, or with another one than 200.
+    pub(crate) bad: u64,
+}
+
+impl Waits {
+    pub(crate) fn new(tally: Tally) -> Waits {
+        let other: u64 =
+            tally.statuses.iter().filter(|(code, _)| **code != 200).map(|(_, n)| n).sum();
+        Waits { bad: tally.errors() + other, tally }
+    }
+
+    /// The time in milliseconds within which this share of the requests had it.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        self.tally.first_byte.value_at_quantile(share) as f64 / 1e6
+    }
+
+    /// The same of all but so many of the slowest.
+    pub(crate) fn quantile_without(&self, slowest: u64, share: f64) -> f64 {
+        let all = self.tally.first_byte.len().max(1);
+        let rest = all.saturating_sub(slowest) as f64 / all as f64;
+        self.quantile(share * rest)
+    }
+
+    /// `(nines, ms)`: 2 nines are the 99th percentile.
+    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
+        let most = (self.tally.first_byte.len().max(10) as f64).log10();
+        let steps = 100;
+        let nines = (0..=steps).map(|i| f64::from(i) / f64::from(steps) * most);
+        nines.map(|n| (n, self.quantile(1.0 - 10f64.powf(-n)))).collect()
+    }
+
+    /// Both streams' requests.
+    pub(crate) fn with(&self, other: &Waits) -> Waits {
+        let mut tally = self.tally.clone();
+        // All have the same bounds.
+        let _ = tally.first_byte.add(&other.tally.first_byte);
+        Waits { tally, bad: self.bad + other.bad }
+    }
+}
+
+/// A histogram of `weir_status`: how many values are within each bound.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Buckets(Vec<(f64, u64)>);
+
+impl Buckets {
+    /// Finds it in Prometheus' text format; the bounds are seconds there and milliseconds here.
+    pub(crate) fn read(text: &str, name: &str) -> Option<Buckets> {
+        let prefix = format!("{name}_bucket{{le=\"");
+        let line = |line: &str| {
+            let (bound, count) = line.strip_prefix(&prefix)?.split_once("\"} ")?;
+            let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? };
+            Some((bound * 1e3, count.trim().parse().ok()?))
+        };
+        let all: Vec<_> = text.lines().filter_map(line).collect();
+        (!all.is_empty()).then_some(Buckets(all))
+    }
+
+    /// What came since.
+    pub(crate) fn since(&self, before: &Buckets) -> Buckets {
+        let pairs = self.0.iter().zip(&before.0);
+        Buckets(pairs.map(|((bound, n), (_, old))| (*bound, n.saturating_sub(*old))).collect())
+    }
+
+    /// A bound that this share of the values does not exceed.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        let all = self.0.last().map_or(0, |(_, n)| *n);
+        let wanted = all as f64 * share;
+        let found = self.0.iter().find(|(_, n)| *n as f64 >= wanted);
+        found.map_or(0.0, |(bound, _)| *bound)
+    }
+}
