@@ -92,6 +92,8 @@ fn an_answer_is_kept_and_survives_a_reload() {
     let r = server.get("/a.txt");
     assert_eq!((r.header("X-Cache"), r.body().as_str()), (Some("MISS"), "first"));
     wait_stored(&server, 1);
+    // The file is there a moment before all workers know of it.
+    get_until(&server, "/a.txt", "HIT");
     dir.write("site/a.txt", "second");
     assert_eq!(get_until(&server, "/a.txt", "HIT").body(), "first");
     server.reload();
