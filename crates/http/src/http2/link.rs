@@ -318,6 +318,11 @@ impl Link {
         resets.push_back(Past { id, announced });
     }
 
+    /// The client has given the stream up itself: nothing is on its way any more.
+    pub fn forget_reset(&self, id: u32) {
+        self.resets.borrow_mut().retain(|past| past.id != id);
+    }
+
     /// A piece of a body came for a stream that does not live.
     pub fn late_data(&self, id: u32, len: usize, last: bool) -> Late {
         let mut resets = self.resets.borrow_mut();

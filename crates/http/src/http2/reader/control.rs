@@ -38,6 +38,7 @@ impl Reader {
             let text = "client sent RST_STREAM frame with incorrect identifier";
             return broken(ErrorCode::Protocol, text);
         }
+        self.link.forget_reset(head.stream);
         let Some(stream) = self.link.stream(head.stream) else { return Ok(()) };
         let id = stream.id;
         match code {
