@@ -13,9 +13,10 @@ use weir_testkit::{Client, Dir, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// A server with a cache before itself: port 0 asks port 1.
+/// A server with a cache before itself: port 0 asks port 1. Another worker process would not know for a moment that
+/// a file is there, and might fetch and store the answer, too.
 fn start(path: &str, cached: &str, origin: &str) -> Server {
-    start_in(Dir::new(), 2, path, cached, origin)
+    start_in(Dir::new(), 1, path, cached, origin)
 }
 
 fn start_in(dir: Dir, workers: usize, path: &str, cached: &str, origin: &str) -> Server {
