@@ -225,8 +225,10 @@ fn a_client_that_leaves_is_not_answered() {
     assert_eq!(news.recv_timeout(weir_testkit::PATIENCE).unwrap(), "asked");
     drop(client);
     assert_eq!(news.recv_timeout(weir_testkit::PATIENCE).unwrap(), "ended");
-    let log = server.dir().read("logs/i.log");
-    assert!(log.contains("client prematurely closed connection, so upstream"), "{log}");
+    // Error logs are written by threads.
+    let log = || server.dir().read("logs/i.log");
+    let told = || log().contains("client prematurely closed connection, so upstream");
+    assert!(weir_testkit::until(&server.dir().file("logs"), told), "{}", log());
 }
 
 #[test]
