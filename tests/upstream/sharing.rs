@@ -147,7 +147,7 @@ fn a_connection_that_closed_is_no_connection() {
     let (port, opened) = serve_counted(move |_| {
         // Says that it keeps the connection, and closes it before the second request.
         let n = close.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        (n % 2 == 0).then(String::new)
+        n.is_multiple_of(2).then(String::new)
     });
     let http = format!("upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}");
     let server = start("worker_processes 1; worker_threads 3;", &http);
