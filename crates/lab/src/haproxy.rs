@@ -10,7 +10,6 @@ pub(crate) fn configuration(setup: &Setup, bind: &str, port: u16) -> String {
     format!(
         "global
     nbthread {threads}
-    maxconn 16384
     {log}
 defaults
     mode http

@@ -167,7 +167,7 @@ impl Program {
 
     /// The ways of HAProxy: a queue that its threads share and pass on from, and a queue per thread.
     pub(crate) fn haproxy(&self) -> [Subject; 2] {
-        [self.subject("one queue", "", ""), self.subject("reuseport", "", " shards by-thread")]
+        [self.subject("one socket", "", ""), self.subject("by thread", "", " shards by-thread")]
     }
 }
 

@@ -93,7 +93,7 @@ declare! {
     /// Accepted connections that were served and not dropped for want of resources.
     Handled Counter "handled" "connections";
     /// Times that a listening socket woke a loop.
-    AcceptEvents Counter "accept_events" "events";
+    AcceptEvents Counter "accept" "events";
     /// Times that a loop came to accept and found nothing.
     EmptyAccepts Counter "empty_accepts" "events";
     /// Requests of clients.
