@@ -108,7 +108,8 @@ fn six_connections_show_the_accept_models() {
 #[test]
 fn experiments_leave_findings_and_a_page() {
     let dir = Dir::new();
-    let quick = ["queues", "workers", "sharding", "reorder", "herd", "blocked", "keepalive", "reload"];
+    let quick =
+        ["queues", "workers", "sharding", "reorder", "herd", "blocked", "keepalive", "reload"];
     let text = lab(&dir, &[&quick[..], &["backends", "shutdown", "sim"]].concat());
     assert!(text.contains("Duration in ms (fair):"), "{text}");
     let made = dir.path().display().to_string();
