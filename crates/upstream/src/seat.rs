@@ -20,7 +20,7 @@ pub struct Seat {
     pub conns: u32,
     /// Failures that count.
     pub fails: u32,
-    /// Smooth weighted round robin: what it is owed, in [`UNIT`]s.
+    /// Smooth weighted round robin: what it is owed, in `UNIT`s.
     pub current: i64,
     /// Its weight, lowered by failures and recovering step by step.
     pub effective: i64,
@@ -106,7 +106,7 @@ impl Seat {
         o.max_fails > 0 && self.fails >= o.max_fails && recent
     }
 
-    /// Its share of requests now: its weight in [`UNIT`]s, less while it starts slowly. Never 0.
+    /// Its share of requests now: its weight in `UNIT`s, less while it starts slowly. Never 0.
     pub fn share(&self, now: Instant) -> u64 {
         self.ramped(i64::from(self.peer.options.weight), now).max(1) as u64
     }

@@ -203,7 +203,7 @@ impl Contexts {
     }
 }
 
-/// A handler or filter, and whether a location with such settings needs it. See [`crate::plan::Plan`].
+/// A handler or filter, and whether a location with such settings needs it. See `Plan`.
 pub struct Entry<T: 'static> {
     /// What runs.
     pub run: T,
