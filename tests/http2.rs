@@ -321,6 +321,15 @@ fn trailers_follow_the_body() {
 }
 
 #[test]
+fn what_is_of_a_connection_of_http1_stays_behind() {
+    let server = start("add_header Upgrade h2c; add_header X-Kept yes; return 200 body;");
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    let answer = client.answer(id);
+    assert_eq!((answer.field("x-kept"), answer.field("upgrade")), (Some("yes"), None));
+}
+
+#[test]
 fn heads_that_are_wrong_are_refused_one_by_one() {
     let server = start("return 200;");
     let mut client = Client::connect(&server);

@@ -28,6 +28,11 @@ impl Fields for Lines<'_> {
     }
 }
 
+/// What an upstream or a configuration may say of its own connection, and no answer over HTTP/2 may: RFC 9113,
+/// section 8.2.2. nginx: ngx_http_upstream_copy_upgrade.
+const OF_A_CONNECTION: [&[u8]; 4] =
+    [b"Upgrade", b"Keep-Alive", b"Proxy-Connection", b"Transfer-Encoding"];
+
 /// A block of HTTP/2.
 struct Block<'a> {
     out: &'a mut Vec<u8>,
@@ -37,6 +42,9 @@ struct Block<'a> {
 impl Fields for Block<'_> {
     #[inline]
     fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        if OF_A_CONNECTION.iter().any(|of| name.eq_ignore_ascii_case(of)) {
+            return;
+        }
         self.value.clear();
         write(&mut self.value);
         hpack::field(name, &self.value, self.out);
