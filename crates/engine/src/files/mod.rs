@@ -9,7 +9,7 @@ mod open_file;
 mod pool;
 mod residence;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -34,7 +34,15 @@ pub struct Files {
     named: Vec<FilePool>,
     locality: Locality,
     offloaded: Cell<u64>,
+    /// What threads read files into that they open: memory of the loop's, since what each of many threads
+    /// allocates is new to the kernel again and again.
+    rooms: RefCell<Vec<Vec<u8>>>,
 }
+
+/// The size of such a room: longer files are not read whole.
+const ROOM: usize = 128 << 10;
+/// So many are kept.
+const ROOMS: usize = 8;
 
 /// Who waits for a file where that must be.
 #[derive(Clone, Debug)]
@@ -164,7 +172,8 @@ impl From<rustix::fs::Stat> for FileInfo {
 
 impl Files {
     pub(crate) fn new(pool: FilePool, named: Vec<FilePool>) -> Self {
-        Files { pool, named, locality: Locality::new(), offloaded: Cell::new(0) }
+        let rooms = RefCell::default();
+        Files { pool, named, locality: Locality::new(), offloaded: Cell::new(0), rooms }
     }
 
     /// The pool that is used where no other is named.
@@ -274,12 +283,23 @@ impl Files {
         let (file, info) = match now {
             Some((pool, None)) => {
                 let (path, how) = (path.to_owned(), *how);
+                let kept = self.rooms.borrow_mut().pop();
+                let mut room = kept.unwrap_or_else(|| Vec::with_capacity(ROOM));
                 let work = move || {
                     let (fd, info) = open_waiting(&path, &how)?;
-                    let (file, mut buf) = (File::from(fd), Vec::with_capacity(want(&info)));
-                    read_waiting(&file, &mut buf, 0).map(|_| (file, info, buf))
+                    let file = File::from(fd);
+                    if info.len > room.capacity() as u64 {
+                        room = Vec::with_capacity(want(&info));
+                    }
+                    read_waiting(&file, &mut room, 0).map(|_| (file, info, room))
                 };
-                let (file, info, buf) = self.run_in(&pool, work).await??;
+                let (file, info, mut room) = self.run_in(&pool, work).await??;
+                let buf = room.get(..want(&info)).unwrap_or(&room).to_vec();
+                room.clear();
+                let mut rooms = self.rooms.borrow_mut();
+                if rooms.len() < ROOMS && room.capacity() >= ROOM {
+                    rooms.push(room);
+                }
                 return Ok((Arc::new(OpenFile::new(file, pool, Access::Pool)), info, buf));
             }
             Some((pool, Some(opened))) => from_memory(opened?, how, pool),
