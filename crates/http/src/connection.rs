@@ -94,6 +94,27 @@ impl Conn {
         }
     }
 
+    /// Says that nothing more will come, and throws away what the client still sends, for as long as the
+    /// settings allow: a socket that is closed with unread bytes in it is reset, and what is on its way to the
+    /// client may be lost with it.
+    pub async fn linger(&self, handle: &Handle, core: &Conf) {
+        if self.stream.shutdown_write().is_err() {
+            return;
+        }
+        let end = handle.now() + core.lingering_time;
+        let mut buf = handle.take_buf(LINGER_READ);
+        loop {
+            self.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
+            buf.clear();
+            let (result, back) = self.stream.recv(buf).await;
+            buf = back;
+            if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
+                break;
+            }
+        }
+        handle.give_buf(buf);
+    }
+
     /// The address that the client connected to.
     pub fn local(&self) -> &Address {
         self.local
@@ -492,28 +513,11 @@ impl Request {
     }
 }
 
-/// Lets a client that still sends hear the answer before the connection closes: a socket that is closed with
-/// unread bytes in it is reset, and the answer may be lost with it.
+/// Lets a client that still sends hear the answer before the connection closes.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;
     if !r.body.should_linger(core.lingering_close, r.buf.len()) {
         return;
     }
-    let conn = r.conn.clone();
-    let handle = &r.worker.handle;
-    if conn.stream.shutdown_write().is_err() {
-        return;
-    }
-    let end = handle.now() + core.lingering_time;
-    let mut buf = handle.take_buf(LINGER_READ);
-    loop {
-        conn.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
-        buf.clear();
-        let (result, back) = conn.stream.recv(buf).await;
-        buf = back;
-        if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
-            break;
-        }
-    }
-    handle.give_buf(buf);
+    r.conn.clone().linger(&r.worker.handle, core).await;
 }

@@ -33,6 +33,11 @@ fn json_escaped(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
+/// Bytes as two small digits each.
+pub fn hex_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A byte as two digits.
 pub fn hex(byte: u8) -> [u8; 2] {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

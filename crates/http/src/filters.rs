@@ -276,7 +276,7 @@ pub fn into_bytes(segment: Segment) -> Bytes {
 }
 
 /// Lets the other tasks of the loop go first.
-async fn yield_now() {
+pub async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut yielded, true) {

@@ -19,8 +19,6 @@ use crate::worker::Worker;
 
 /// Room for one read: a whole frame of the largest size, and a little.
 const READ: usize = 20 * 1024;
-/// What is thrown away at once of what a client still sends when all is over.
-const LINGER_READ: usize = 4096;
 
 /// What the first bytes of a connection say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,25 +306,13 @@ impl Task {
         .await;
     }
 
-    /// Lets the client read what is on its way: a socket that is closed with unread bytes in it is reset.
+    /// Lets the client read what is on its way.
     async fn linger(&mut self) {
-        let (conn, handle) = (self.link.conn.clone(), self.link.worker.handle.clone());
-        let core = &self.link.conf().core;
-        if !self.sending.is_empty() || conn.stream.shutdown_write().is_err() {
+        if !self.sending.is_empty() {
             return;
         }
-        let end = handle.now() + core.lingering_time;
-        let mut buf = handle.take_buf(LINGER_READ);
-        loop {
-            conn.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
-            buf.clear();
-            let (result, back) = conn.stream.recv(buf).await;
-            buf = back;
-            if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
-                break;
-            }
-        }
-        handle.give_buf(buf);
+        let link = &self.link;
+        link.conn.linger(&link.worker.handle, &link.conf().core).await;
     }
 }
 

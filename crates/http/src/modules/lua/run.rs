@@ -15,6 +15,7 @@ use weir_log::Level;
 
 use super::current::{self, Phase};
 use super::{answer, vm::Vm};
+use crate::filters::yield_now;
 use crate::request::Request;
 
 /// What a wait came to, as the values that the waiting function returns.
@@ -343,15 +344,7 @@ impl Run<'_> {
 
 /// The other tasks of the loop go first.
 async fn turn() -> Reply {
-    let mut yielded = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    yield_now().await;
     Box::new(|_| Ok(MultiValue::new()))
 }
 

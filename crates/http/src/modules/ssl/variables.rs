@@ -6,6 +6,7 @@ use weir_tls::{Connection, write_pem};
 
 use super::Secure;
 use crate::configure::Setup;
+use crate::escape::hex_text;
 use crate::output::write_number;
 use crate::request::Request;
 
@@ -23,7 +24,7 @@ const TABLE: &[(&str, Read)] = &[
     // rustls has no encrypted hello for servers.
     ("ssl_ech_status", |_, _| false),
     ("ssl_ech_outer_server_name", |_, _| false),
-    ("ssl_session_id", |r, out| agreed(r, out, |c| c.session_id().map(|id| hex(id)))),
+    ("ssl_session_id", |r, out| agreed(r, out, |c| c.session_id().map(|id| hex_text(id)))),
     ("ssl_session_reused", |r, out| {
         agreed(r, out, |c| Some(if c.is_resumed() { "r" } else { "." }.to_owned()))
     }),
@@ -56,7 +57,7 @@ const TABLE: &[(&str, Read)] = &[
     }),
     ("ssl_client_serial", |r, out| shown(r, out, |c, out| out.extend(c.serial_hex().bytes()))),
     ("ssl_client_fingerprint", |r, out| {
-        shown(r, out, |c, out| out.extend(hex(&weir_tls::sha1(c.der)).bytes()))
+        shown(r, out, |c, out| out.extend(hex_text(&weir_tls::sha1(c.der)).bytes()))
     }),
     ("ssl_client_verify", verified),
     ("ssl_client_v_start", |r, out| {
@@ -151,8 +152,4 @@ fn indented(pem: &[u8], out: &mut Vec<u8>) {
         }
         out.extend_from_slice(line);
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -4,10 +4,11 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 
 use super::Natives;
+use crate::escape::hex_text;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("md5", |_, text: mlua::String| hex(&Md5::digest(&*text.as_bytes())))?;
+    natives.add("md5", |_, text: mlua::String| hex_text(&Md5::digest(&*text.as_bytes())))?;
     natives.add("md5_bin", |lua, text: mlua::String| {
         lua.create_string(Md5::digest(&*text.as_bytes()))
     })?;
@@ -18,10 +19,6 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         lua.create_string(hmac_sha1(&key.as_bytes(), &text.as_bytes()))
     })?;
     natives.add("crc32", |_, text: mlua::String| crc32(&text.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// RFC 2104
@@ -41,27 +38,9 @@ fn hmac_sha1(key: &[u8], text: &[u8]) -> Vec<u8> {
 
 /// The CRC of Ethernet and gzip.
 fn crc32(bytes: &[u8]) -> u32 {
-    static TABLE: [u32; 256] = table();
-    let crc = bytes
-        .iter()
-        .fold(u32::MAX, |crc, byte| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8));
-    !crc
-}
-
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut i = 0;
-    while i < 256 {
-        let mut crc = i as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[i] = crc;
-        i += 1;
-    }
-    table
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
 }
 
 #[cfg(test)]
@@ -71,12 +50,12 @@ mod tests {
     #[test]
     fn digests_are_those_of_their_standards() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-        assert_eq!(hex(&Md5::digest(b"abc")), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(hex_text(&Md5::digest(b"abc")), "900150983cd24fb0d6963f7d28e17f72");
         // RFC 2202, test cases 2 and 6.
         let short = hmac_sha1(b"Jefe", b"what do ya want for nothing?");
-        assert_eq!(hex(&short), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+        assert_eq!(hex_text(&short), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
         let long =
             hmac_sha1(&[0xaa; 80], b"Test Using Larger Than Block-Size Key - Hash Key First");
-        assert_eq!(hex(&long), "aa4ae5e15272d00e95705637ce8a3b55ed402112");
+        assert_eq!(hex_text(&long), "aa4ae5e15272d00e95705637ce8a3b55ed402112");
     }
 }
