@@ -1,20 +1,48 @@
 //! The client's body on its way to the server.
 
 use std::future::Future;
+use std::io;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Either, either};
+use weir_log::{Cause, Level};
 use weir_upstream::Connection;
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::passing::Passing;
+use super::pieces;
 use super::protocol::Protocol;
 use crate::request::Request;
 
 /// Sends the request, and its body if that was read before. True if all of it went out; false if the server
 /// began to answer before.
 pub async fn send(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    mut chain: Chain,
+) -> Result<bool, Fault> {
+    if !connection.stream.is_tls() {
+        return send_piece(r, passing, connection, chain).await;
+    }
+    let handle = r.worker.handle.clone();
+    while let Some(piece) = pieces::next(&handle, &mut chain).await.map_err(|e| unread(r, &e))? {
+        if !send_piece(r, passing, connection, piece).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A body that stands in a file cannot be read.
+fn unread(r: &Request, error: &io::Error) -> Fault {
+    let doing = Doing::Sending.text();
+    r.log(Level::Crit, format_args!("temporary file failed {} {doing}", Cause(error)));
+    Fault::Us(500)
+}
+
+async fn send_piece(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,

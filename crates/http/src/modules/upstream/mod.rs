@@ -22,6 +22,7 @@ mod head;
 mod health;
 pub mod lookup;
 pub mod passing;
+mod pieces;
 mod pools;
 mod protocol;
 mod relay;
