@@ -1,6 +1,10 @@
 //! How long handlers wait and take: measured, shown, warned of.
 
-use weir_testkit::Server;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use weir_testkit::{Dir, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -22,7 +26,10 @@ fn a_handler_that_holds_the_loop_up_is_named() {
     );
     assert_eq!(server.get("/patient").status, 204);
     assert_eq!(server.get("/slow").status, 204);
-    server.wait_log("by the rewrite phase, location: \"/slow\"", 1);
+    server.wait_log(
+        "by the rewrite phase, module: \"work\", operation: \"sleep\", location: \"/slow\"",
+        1,
+    );
     let log = server.log();
     assert!(!log.contains("location: \"/patient\""), "{log}");
 
@@ -36,4 +43,121 @@ fn a_handler_that_holds_the_loop_up_is_named() {
     assert!(value("weir_handler_seconds_sum") > 0.1);
     assert!(value("weir_event_loop_blocked_seconds_count") >= 3.0);
     assert!(value("weir_turn_seconds_count") >= 1.0);
+}
+
+#[test]
+fn scripts_and_filters_are_told_apart() {
+    let busy = "local t = os.clock() while os.clock() - t < 0.06 do end";
+    let conf = format!(
+        "events {{ }}
+         http {{
+             access_log off; default_type text/html;
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 root %%DIR%%;
+                 location /content {{ content_by_lua_block {{ {busy} ngx.say('x') }} }}
+                 location /access {{
+                     access_by_lua_block {{ {busy} }}
+                     content_by_lua_block {{ ngx.say('x') }}
+                 }}
+                 location /set {{ set_by_lua_block $x {{ {busy} return 1 }} return 200 x; }}
+                 location /head {{ header_filter_by_lua_block {{ {busy} }} return 200 x; }}
+                 location /body {{ body_filter_by_lua_block {{ {busy} }} return 200 x; }}
+                 location /log {{ log_by_lua_block {{ {busy} }} return 200 x; }}
+                 location /big {{ brotli on; brotli_comp_level 11; }}
+             }}
+         }}"
+    );
+    let dir = Dir::new();
+    let mut noise = 1u32;
+    let mut next = || {
+        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'a' + (noise >> 27) as u8 % 26)
+    };
+    dir.write("big/noise.html", (0..1 << 17).map(|_| next()).collect::<String>());
+    let server = Server::start_in(dir, WEIR, &conf);
+    for path in ["/content", "/access", "/set", "/head", "/body", "/log", "/big/noise.html"] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+        assert_eq!(server.connect().send(head).response().status, 200, "{path}");
+    }
+    for warning in [
+        "the content phase, module: \"lua\", operation: \"content_by_lua*\", location: \"/content\"",
+        "the access phase, module: \"lua\", operation: \"access_by_lua*\", location: \"/access\"",
+        "the rewrite phase, module: \"rewrite\", operation: \"set_by_lua*\", location: \"/set\"",
+        "the header filters, module: \"lua\", operation: \"header_filter_by_lua*\", location: \"/head\"",
+        "the body filters, module: \"lua\", operation: \"body_filter_by_lua*\", location: \"/body\"",
+        "the log phase, module: \"lua\", operation: \"log_by_lua*\", location: \"/log\"",
+        "the body filters, module: \"brotli_filter\", operation: \"compress\", location: \"/big\"",
+    ] {
+        server.wait_log(warning, 1);
+    }
+}
+
+/// A directory shown as one whose files take their time; unmounted in the end.
+struct SlowDisk(Child);
+
+impl SlowDisk {
+    /// None where file systems cannot be mounted.
+    fn mount(dir: &Dir, operation: &str) -> Option<SlowDisk> {
+        std::fs::create_dir(dir.file("slow")).unwrap();
+        let mut lab = Command::new(WEIR)
+            .args(["lab", "slowdisk", "--share", "1", "--delay", "80ms", "--ops", operation])
+            .args([dir.file("site"), dir.file("slow")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(lab.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let disk = SlowDisk(lab);
+        if said.contains("and slow") {
+            return Some(disk);
+        }
+        eprintln!("skipped: no file system can be mounted here");
+        None
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        let pid = Pid::from_child(&self.0);
+        let _ = kill_process(pid, Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
+    for operation in ["open", "read"] {
+        let dir = Dir::new();
+        dir.write("site/a.txt", "slow");
+        let Some(disk) = SlowDisk::mount(&dir, operation) else { return };
+        let conf = "worker_processes 1;
+                    events { }
+                    http {
+                        access_log off;
+                        server {
+                            listen 127.0.0.1:%%PORT%%;
+                            root %%DIR%%/slow;
+                            location / { aio off; sendfile off; }
+                        }
+                    }";
+        let server = Server::start_in(dir, WEIR, conf);
+        assert_eq!(server.get("/a.txt").body(), "slow");
+        let held = format!("module: \"static\", operation: \"{operation}\", location: \"/\"");
+        server.wait_log(&held, 1);
+        drop(server);
+        drop(disk);
+    }
+}
+
+#[test]
+fn the_example_of_the_page_works() {
+    let page = include_str!("../docs/status.md");
+    let mut examples = page.split("```nginx").skip(1).filter_map(|rest| rest.split("```").next());
+    let example = examples.find(|text| text.contains("blocked_threshold")).unwrap();
+    let server = Server::start(
+        WEIR,
+        &format!("events {{ }} http {{ server {{ listen 127.0.0.1:%%PORT%%; {example} }} }}"),
+    );
+    assert_eq!(server.get("/report").body(), "all is well\n");
 }

@@ -87,7 +87,7 @@ impl Job {
                 offset: body + at,
                 head: last.then(|| self.entry.encode(written)),
             };
-            match handle.files().run_by(&self.waiter, move || step.run()).await?? {
+            match handle.files().run_by(&self.waiter, "store", move || step.run()).await?? {
                 Done::Published(inode) => return Ok(Some(inode)),
                 Done::Superseded => return Ok(None),
                 Done::Grown(grown) => {
@@ -151,7 +151,7 @@ pub async fn renew(
     cache.memory.renew(&key, &stored.entry);
     let written = handle
         .files()
-        .run_by(who, move || rewrite(&path, &stored.entry, stored.body, stored.length))
+        .run_by(who, "renew", move || rewrite(&path, &stored.entry, stored.body, stored.length))
         .await
         .and_then(|written| written);
     if written.is_err() {

@@ -352,9 +352,9 @@ async fn request(r: &mut Request) -> After {
 
 /// The log phase.
 pub fn log(r: &mut Request) {
-    doing::note("the log phase", r);
-    for handler in crate::modules::PHASES.log {
-        handler(r);
+    for handler in &r.location.plan.log {
+        doing::note("the log phase", handler.module, r);
+        (handler.run)(r);
     }
 }
 

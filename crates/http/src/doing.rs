@@ -4,14 +4,13 @@
 //! nanoseconds and is exact enough for what is worth a warning. What took longest of a handler is named at its
 //! lap ([`weir_engine::Timekeeper`]), so that nobody is blamed for another one's work.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-use weir_engine::Timekeeper;
+use weir_engine::{Timekeeper, coarse_now, longest_operation};
 use weir_log::{Level, Log};
 use weir_metrics::{Histogram, Metric};
 
@@ -19,60 +18,71 @@ use crate::location::Location;
 use crate::request::Request;
 use crate::worker::Worker;
 
-/// How often a loop warns.
+/// How often a loop warns of the same.
 const PAUSE: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy)]
+/// Of no more does it warn within that time.
+const WARNINGS: usize = 64;
+
+/// Whose code runs, and for what.
+#[derive(Clone, Copy, Debug)]
 struct Doing {
-    what: &'static str,
+    /// Empty where nothing was noted.
+    phase: &'static str,
+    module: &'static str,
     location: Option<&'static Location>,
-    /// Since when, by the coarse clock, in milliseconds.
-    since: i64,
+}
+
+impl PartialEq for Doing {
+    fn eq(&self, other: &Self) -> bool {
+        let place = |d: &Doing| d.location.map(std::ptr::from_ref);
+        (self.phase, self.module, place(self)) == (other.phase, other.module, place(other))
+    }
 }
 
 /// Nothing was noted.
-const NOTHING: Doing = Doing { what: "", location: None, since: 0 };
+const NOTHING: Doing = Doing { phase: "", module: "", location: None };
 
 thread_local! {
-    /// What is being done.
-    static DOING: Cell<Doing> = const { Cell::new(NOTHING) };
-    /// What took longest of what this handler did before; `since` is how long.
-    static LONGEST: Cell<Doing> = const { Cell::new(NOTHING) };
+    /// What is being done, and since when.
+    static DOING: Cell<(Doing, Duration)> = const { Cell::new((NOTHING, Duration::ZERO)) };
+    /// What took longest of what this handler did before, and how long.
+    static LONGEST: Cell<(Doing, Duration)> = const { Cell::new((NOTHING, Duration::ZERO)) };
 }
 
-/// Notes what is being done for a request: a phase or an operation.
+/// Notes whose code runs for a request, and in which phase; the module is empty where it is nobody's in particular.
 #[inline]
-pub fn note(what: &'static str, r: &Request) {
-    begin(what, r.location);
+pub fn note(phase: &'static str, module: &'static str, r: &Request) {
+    begin(Doing { phase, module, location: Some(r.location) });
 }
 
 #[inline]
-fn begin(what: &'static str, location: &'static Location) {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    let now = time.tv_sec * 1000 + time.tv_nsec / 1_000_000;
-    let before = DOING.replace(Doing { what, location: Some(location), since: now });
-    let took = now - before.since;
-    if before.location.is_some() && took > LONGEST.get().since {
-        LONGEST.set(Doing { since: took, ..before });
+fn begin(doing: Doing) {
+    let now = coarse_now();
+    let (before, since) = DOING.replace((doing, now));
+    let took = now.saturating_sub(since);
+    if before.location.is_some() && took > LONGEST.get().1 {
+        LONGEST.set((before, took));
     }
 }
 
 /// What took longest of what the handler did that has just ended.
 fn blame(took: Duration) -> Doing {
-    let (last, longest) = (DOING.replace(NOTHING), LONGEST.replace(NOTHING));
-    let took = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
-    if 2 * longest.since >= took && longest.since > 0 { longest } else { last }
+    let nothing = (NOTHING, Duration::ZERO);
+    let ((last, _), (longest, time)) = (DOING.replace(nothing), LONGEST.replace(nothing));
+    if 2 * time >= took && !time.is_zero() { longest } else { last }
 }
 
-/// Runs a future, and notes at each of its steps what it is for.
+/// Runs a future, and notes at each of its steps whose it is.
 pub async fn noting<T>(
-    what: &'static str,
+    phase: &'static str,
+    module: &'static str,
     location: &'static Location,
     future: impl Future<Output = T>,
 ) -> T {
     let mut future = pin!(future);
     std::future::poll_fn(|cx| {
-        begin(what, location);
+        begin(Doing { phase, module, location: Some(location) });
         future.as_mut().poll(cx)
     })
     .await
@@ -95,53 +105,81 @@ pub async fn blocked<T>(
 /// Puts the times of a loop into its counters, and warns of handlers that hold it up.
 pub struct Keeper {
     worker: Weak<Worker>,
-    warned: Cell<Option<Instant>>,
+    warned: RefCell<Vec<Warned>>,
+}
+
+/// What was warned of, and when.
+struct Warned {
+    held_up: HeldUp,
+    at: Instant,
+}
+
+/// What held the loop up.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct HeldUp {
+    doing: Doing,
+    operation: Option<&'static str>,
 }
 
 impl Keeper {
     /// The keeper of a worker's loop.
     pub fn new(worker: &Rc<Worker>) -> Rc<Keeper> {
-        Rc::new(Keeper { worker: Rc::downgrade(worker), warned: Cell::new(None) })
+        Rc::new(Keeper { worker: Rc::downgrade(worker), warned: RefCell::default() })
     }
 
-    fn held_up(&self, worker: &Worker, doing: Doing, took: Duration) {
+    fn held_up(&self, worker: &Worker, held_up: HeldUp, took: Duration) {
         worker.metrics.add(Metric::SlowHandlers, 1);
-        let now = worker.handle.now();
-        if self.warned.get().is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
+        if !is_news(&mut self.warned.borrow_mut(), held_up, worker.handle.now()) {
             return;
         }
-        self.warned.set(Some(now));
-        let log: &Log = match doing.location {
+        let log: &Log = match held_up.doing.location {
             Some(location) => &location.conf.core.error_log,
             None => &worker.site.main.core.error_log,
         };
-        let what = if doing.what.is_empty() { "something else" } else { doing.what };
         let millis = took.as_millis();
-        match doing.location {
+        let text = format_args!("the event loop was held up for {millis} ms by {held_up}");
+        log.write(Level::Warn, None, text);
+    }
+}
+
+/// Whether the last warning of the same is long enough ago; notes that there is one now.
+fn is_news(warned: &mut Vec<Warned>, held_up: HeldUp, now: Instant) -> bool {
+    warned.retain(|w| now.saturating_duration_since(w.at) < PAUSE);
+    if warned.len() >= WARNINGS || warned.iter().any(|w| w.held_up == held_up) {
+        return false;
+    }
+    warned.push(Warned { held_up, at: now });
+    true
+}
+
+impl std::fmt::Display for HeldUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Doing { phase, module, location } = self.doing;
+        f.write_str(if phase.is_empty() { "something else" } else { phase })?;
+        if !module.is_empty() {
+            write!(f, ", module: \"{module}\"")?;
+        }
+        if let Some(operation) = self.operation {
+            write!(f, ", operation: \"{operation}\"")?;
+        }
+        match location {
             Some(location) => {
-                let name = String::from_utf8_lossy(&location.name);
-                let text = format_args!(
-                    "the event loop was held up for {millis} ms by {what}, location: \"{name}\""
-                );
-                log.write(Level::Warn, None, text);
+                write!(f, ", location: \"{}\"", String::from_utf8_lossy(&location.name))
             }
-            None => {
-                let text = format_args!("the event loop was held up for {millis} ms by {what}");
-                log.write(Level::Warn, None, text);
-            }
+            None => Ok(()),
         }
     }
 }
 
 impl Timekeeper for Keeper {
     fn handled(&self, blocked: Duration, took: Duration) {
-        let doing = blame(took);
+        let (doing, operation) = (blame(took), longest_operation(took));
         let Some(worker) = self.worker.upgrade() else { return };
         worker.metrics.record(Histogram::Blocked, blocked);
         worker.metrics.record(Histogram::Handler, took);
         let conf = doing.location.map_or(&worker.site.main, |l| &l.conf);
         if took > conf.event_loop.threshold {
-            self.held_up(&worker, doing, took);
+            self.held_up(&worker, HeldUp { doing, operation }, took);
         }
     }
 
@@ -149,5 +187,33 @@ impl Timekeeper for Keeper {
         let Some(worker) = self.worker.upgrade() else { return };
         worker.metrics.add(Metric::Turns, 1);
         worker.metrics.record(Histogram::Turn, took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_warned_of_once_a_second() {
+        let (mut warned, start) = (Vec::new(), Instant::now());
+        let of = |module, operation| HeldUp { doing: Doing { module, ..NOTHING }, operation };
+        let (gzip, lua) = (of("gzip_filter", None), of("lua", None));
+        assert!(is_news(&mut warned, gzip, start));
+        assert!(!is_news(&mut warned, gzip, start));
+        assert!(is_news(&mut warned, lua, start), "another module");
+        assert!(is_news(&mut warned, of("lua", Some("regex")), start), "another operation");
+        assert!(!is_news(&mut warned, gzip, start + PAUSE / 2));
+        assert!(is_news(&mut warned, gzip, start + PAUSE));
+        assert_eq!(warned.len(), 1, "what is past is forgotten");
+    }
+
+    #[test]
+    fn a_warning_names_what_is_known() {
+        let held_up = HeldUp { doing: NOTHING, operation: Some("TLS handshake") };
+        assert_eq!(held_up.to_string(), "something else, operation: \"TLS handshake\"");
+        let doing = Doing { phase: "the content phase", module: "static", location: None };
+        let held_up = HeldUp { doing, operation: None };
+        assert_eq!(held_up.to_string(), "the content phase, module: \"static\"");
     }
 }

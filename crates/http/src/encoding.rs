@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use weir_engine::{Chain, Segment};
+use weir_engine::{Chain, Segment, operation};
 use weir_proto::http1::HeaderId;
 
 use crate::filters::{BodyFilter, Filtered};
@@ -114,14 +114,23 @@ impl<W: Compress> Encoder for Compressor<W> {
 }
 
 /// The answer will be coded: what of its head is not true any more is taken away.
-pub fn encode(r: &mut Request, coding: &[u8], encoder: impl Encoder + 'static) {
-    r.response.content_encoding = Some(coding.to_vec());
+pub fn encode(r: &mut Request, coding: &'static Coding, encoder: impl Encoder + 'static) {
+    r.response.content_encoding = Some(coding.name.to_vec());
     r.response.expect_changes();
     r.response.weaken_etag();
-    r.add_body_filter(Box::new(Encoded { encoder, read: 0, written: 0 }));
+    r.add_body_filter(Box::new(Encoded { coding, encoder, read: 0, written: 0 }));
+}
+
+/// A content coding, and whose it is.
+pub struct Coding {
+    /// In `Content-Encoding`.
+    pub name: &'static [u8],
+    /// See [`BodyFilter::module`].
+    pub module: &'static str,
 }
 
 struct Encoded<E> {
+    coding: &'static Coding,
     encoder: E,
     read: u64,
     written: u64,
@@ -147,8 +156,13 @@ impl<E: Encoder> Encoded<E> {
 }
 
 impl<E: Encoder> BodyFilter for Encoded<E> {
+    fn module(&self) -> &'static str {
+        self.coding.module
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
-        let out = self.run(&input, last, r.output.filters.is_flushing());
+        let flush = r.output.filters.is_flushing();
+        let out = operation("compress", || self.run(&input, last, flush));
         r.contexts.gzip_ratio = Some((self.read, self.written));
         Filtered::Now(out)
     }

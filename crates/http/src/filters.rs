@@ -14,12 +14,17 @@ use std::task::Poll;
 use bytes::Bytes;
 use weir_engine::{Chain, Segment};
 
+use crate::doing;
+use crate::output::SENDING;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::subrequest::Subrequest;
 
 /// The most that filters see at once, so that none of them holds the loop for long.
 const PIECE: u64 = 32 * 1024;
+
+/// What a filter is blamed as when it holds the loop up.
+const PHASE: &str = "the body filters";
 
 /// A body filter's answer.
 pub enum Filtered<'a> {
@@ -31,6 +36,9 @@ pub enum Filtered<'a> {
 
 /// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
 pub trait BodyFilter {
+    /// nginx's name of the module whose filter it is, without `ngx_http_` and `_module`.
+    fn module(&self) -> &'static str;
+
     /// Takes the next piece; `last` marks the body's end.
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a>;
 
@@ -205,10 +213,13 @@ impl Request {
             let slot = self.output.filters.list.get_mut(i);
             let Some(mut filter) = slot.and_then(Option::take) else { continue };
             self.output.filters.running = i;
+            let (module, location) = (filter.module(), self.location);
+            doing::note(PHASE, module, self);
             let filtered = match filter.filter(self, chain, last) {
                 Filtered::Now(result) => result,
-                Filtered::Later(future) => future.await,
+                Filtered::Later(future) => doing::noting(PHASE, module, location, future).await,
             };
+            doing::note(SENDING, "", self);
             if let Some(slot) = self.output.filters.list.get_mut(i) {
                 *slot = Some(filter);
             }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use weir_engine::{Chain, OpenFile, Segment};
 use weir_proto::http1::{Method, Version};
 
+use crate::doing;
 use crate::filters::Filters;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
@@ -17,6 +18,9 @@ const INLINE: usize = 8 * 1024;
 
 /// Room for a head, and what may travel with it.
 const HEAD: usize = 1024;
+
+/// What the way of an answer behind its handler is called.
+pub const SENDING: &str = "sending";
 
 /// What waits to be sent.
 #[derive(Default)]
@@ -87,9 +91,7 @@ impl Request {
             self.response.status_line = None;
         }
         self.invite();
-        for filter in &self.location.plan.header_filters {
-            filter(self)?;
-        }
+        self.filter_head()?;
         if !self.is_main() {
             // Its body becomes a part of another answer, which has a head of its own.
             self.response.sent = true;
@@ -109,6 +111,21 @@ impl Request {
         self.response.head_bytes = (head.len() - before) as u64;
         self.output.head = head;
         self.response.sent = true;
+        Ok(())
+    }
+
+    fn filter_head(&mut self) -> Result<(), Step> {
+        let mut noted = false;
+        for filter in &self.location.plan.header_filters {
+            if !filter.module.is_empty() {
+                noted = true;
+                doing::note("the header filters", filter.module, self);
+            }
+            (filter.run)(self)?;
+        }
+        if noted {
+            doing::note(SENDING, "", self);
+        }
         Ok(())
     }
 

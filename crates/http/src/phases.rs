@@ -8,6 +8,8 @@ use weir_log::Level;
 
 use crate::doing;
 use crate::location::{self, Found, LocationId};
+use crate::modules::Named;
+use crate::output::SENDING;
 use crate::request::Request;
 use crate::special;
 use crate::template::Template;
@@ -63,16 +65,17 @@ pub enum Handler {
     Either(for<'a> fn(&'a mut Request) -> Answer<'a>),
 }
 
-impl Handler {
+impl Named<Handler> {
     /// Calls the handler; `phase` is what it is blamed as when it holds the loop up.
-    pub async fn call(self, r: &mut Request, phase: &'static str) -> Step {
-        let location = r.location;
-        match self {
+    async fn call(self, r: &mut Request, phase: &'static str) -> Step {
+        let (module, location) = (self.module, r.location);
+        doing::note(phase, module, r);
+        match self.run {
             Handler::Now(f) => f(r),
-            Handler::Later(f) => doing::noting(phase, location, f(r)).await,
+            Handler::Later(f) => doing::noting(phase, module, location, f(r)).await,
             Handler::Either(f) => match f(r) {
                 Answer::Now(step) => step,
-                Answer::Later(future) => doing::noting(phase, location, future).await,
+                Answer::Later(future) => doing::noting(phase, module, location, future).await,
             },
         }
     }
@@ -151,7 +154,7 @@ async fn settle(r: &mut Request, mut step: Step) -> bool {
             Step::Redirect(from) => run(r, from).await,
             Step::Status(status) => special::finalize(r, status),
             Step::Respond(body) => {
-                doing::note("sending", r);
+                doing::note(SENDING, "", r);
                 r.respond(body).await
             }
             Step::Sent => return true,
@@ -214,18 +217,24 @@ pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<S
 }
 
 /// Runs the handlers of a phase; `None`: go on with the next phase.
-async fn each(r: &mut Request, phase: &'static str, handlers: &'static [Handler]) -> Option<Step> {
+async fn each(
+    r: &mut Request,
+    phase: &'static str,
+    handlers: &'static [Named<Handler>],
+) -> Option<Step> {
     if handlers.is_empty() {
         return None;
     }
     if r.site.variables.asks_realpath {
         Box::pin(crate::files::realpath::prepare(r)).await;
     }
-    doing::note(phase, r);
     for handler in handlers {
         // Most answer at once, and need no future around them.
-        let step = match handler {
-            Handler::Now(f) => f(r),
+        let step = match handler.run {
+            Handler::Now(f) => {
+                doing::note(phase, handler.module, r);
+                f(r)
+            }
             _ => handler.call(r, phase).await,
         };
         match step {
@@ -268,7 +277,6 @@ async fn access(r: &mut Request) -> Option<Step> {
     if r.location.plan.access.is_empty() {
         return None;
     }
-    doing::note("the access phase", r);
     let any = r.conf().core.satisfy_any;
     let mut denied = None;
     for handler in &r.location.plan.access {
@@ -317,7 +325,6 @@ async fn content(r: &mut Request) -> Step {
     if r.site.variables.asks_realpath {
         Box::pin(crate::files::realpath::prepare(r)).await;
     }
-    doing::note(CONTENT, r);
     if let Some(handler) = r.conf().core.handler {
         match handler.call(r, CONTENT).await {
             // Not for this path: a directory of videos has an index like others.

@@ -1,6 +1,8 @@
 //! Which handlers and filters a location needs: what is not configured there is not even asked.
 
-use crate::modules::{Entry, HEADER_FILTERS, HeaderFilter, LocationConf, PHASES};
+use crate::modules::{
+    Entry, HEADER_FILTERS, HeaderFilter, LocationConf, LogHandler, Named, PHASES,
+};
 use crate::phases::Handler;
 
 /// The handlers of each phase, and the header filters, that a location's settings call for; in the one
@@ -8,21 +10,23 @@ use crate::phases::Handler;
 #[derive(Debug, Default)]
 pub struct Plan {
     /// See [`crate::modules::Phases::post_read`]; asked of the server's own settings.
-    pub post_read: Box<[Handler]>,
+    pub post_read: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::server_rewrite`]; asked of the server's own settings.
-    pub server_rewrite: Box<[Handler]>,
+    pub server_rewrite: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::rewrite`].
-    pub rewrite: Box<[Handler]>,
+    pub rewrite: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::preaccess`].
-    pub preaccess: Box<[Handler]>,
+    pub preaccess: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::access`].
-    pub access: Box<[Handler]>,
+    pub access: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::precontent`].
-    pub precontent: Box<[Handler]>,
+    pub precontent: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::content`].
-    pub content: Box<[Handler]>,
+    pub content: Box<[Named<Handler>]>,
+    /// See [`crate::modules::Phases::log`].
+    pub log: Box<[Named<LogHandler>]>,
     /// What sees the response before its head is written.
-    pub header_filters: Box<[HeaderFilter]>,
+    pub header_filters: Box<[Named<HeaderFilter>]>,
 }
 
 impl Plan {
@@ -36,13 +40,14 @@ impl Plan {
             access: needed(PHASES.access, conf),
             precontent: needed(PHASES.precontent, conf),
             content: needed(PHASES.content, conf),
+            log: needed(PHASES.log, conf),
             header_filters: needed(HEADER_FILTERS, conf),
         }
     }
 }
 
-fn needed<T: Copy>(all: &[Entry<T>], conf: &LocationConf) -> Box<[T]> {
-    all.iter().filter(|entry| (entry.wanted)(conf)).map(|entry| entry.run).collect()
+fn needed<T: Copy>(all: &[Entry<T>], conf: &LocationConf) -> Box<[Named<T>]> {
+    all.iter().filter(|entry| (entry.wanted)(conf)).map(|entry| entry.named).collect()
 }
 
 #[cfg(test)]

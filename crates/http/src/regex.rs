@@ -3,6 +3,7 @@
 use std::fmt;
 
 use pcre2::bytes::{Regex as Pcre, RegexBuilder};
+use weir_engine::operation;
 
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
@@ -98,12 +99,12 @@ impl Regex {
 
     /// Matches without looking at groups. A pattern that exceeds PCRE's match limit does not match.
     pub fn is_match(&self, subject: &[u8]) -> bool {
-        self.pcre.is_match(subject).unwrap_or(false)
+        operation("regex", || self.pcre.is_match(subject)).unwrap_or(false)
     }
 
     /// The same where a match withholds something: then a pattern that exceeds the limit matches.
     pub fn may_match(&self, subject: &[u8]) -> bool {
-        self.pcre.is_match(subject).unwrap_or(true)
+        operation("regex", || self.pcre.is_match(subject)).unwrap_or(true)
     }
 
     /// Matches the request's path and keeps the groups for `$1`... and the named variables.
@@ -135,7 +136,7 @@ impl Regex {
 
     fn exec(&self, r: &mut Request, subject: &[u8]) -> Matched {
         if self.groups() == 0 {
-            return match self.pcre.is_match(subject) {
+            return match operation("regex", || self.pcre.is_match(subject)) {
                 Ok(true) => {
                     r.captures.clear();
                     Matched::Yes
@@ -145,7 +146,7 @@ impl Regex {
             };
         }
         let mut spans = self.pcre.capture_locations();
-        match self.pcre.captures_read(&mut spans, subject) {
+        match operation("regex", || self.pcre.captures_read(&mut spans, subject)) {
             Ok(Some(_)) => {}
             Ok(None) => return Matched::No,
             Err(error) => return self.failed(r, subject, &error),

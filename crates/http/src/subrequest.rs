@@ -459,9 +459,7 @@ async fn run(sr: &mut Request) -> bool {
         false => phases::serve_subrequest(sr).await,
     };
     if sr.conf().core.log_subrequest {
-        for handler in crate::modules::PHASES.log {
-            handler(sr);
-        }
+        crate::connection::log(sr);
     }
     in_order
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::task::Poll;
 
-use weir_engine::{Chain, Handle, Segment, Stream};
+use weir_engine::{Chain, Handle, Segment, Stream, operation};
 
 use crate::client::Client;
 use crate::connection::{Connection, Progress};
@@ -60,7 +60,7 @@ pub(crate) async fn handshake(
         // The first step signs; those after it cost little.
         let done = match std::mem::take(&mut offload) {
             true => stream.handle().files().run(step).await?,
-            false => step(),
+            false => operation("TLS handshake", step),
         };
         let result;
         let out: Vec<u8>;

@@ -25,6 +25,7 @@ pub use open_file::OpenFile;
 pub use pool::{FilePool, Offload};
 pub(crate) use residence::{Residence, residence};
 
+use crate::operation::operation;
 use locality::Locality;
 use open_file::Access;
 
@@ -210,15 +211,15 @@ impl Files {
         pool.run(work)
     }
 
-    /// Runs `work` where it may wait: on a thread of a pool, or here.
-    pub async fn run_by<T, W>(&self, who: &Waiter, work: W) -> io::Result<T>
+    /// Runs `work` where it may wait: on a thread of a pool, or here, as an operation of this name.
+    pub async fn run_by<T, W>(&self, who: &Waiter, name: &'static str, work: W) -> io::Result<T>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         match who.pool(Touches::Directory) {
             Some(pool) => self.run_in(pool, work).await,
-            None => Ok(work()),
+            None => Ok(operation(name, work)),
         }
     }
 
@@ -320,7 +321,8 @@ impl Files {
             return None;
         }
         let resolve = how.resolve | ResolveFlags::CACHED;
-        match rustix::fs::openat2(CWD, path, how.flags(), how.mode, resolve) {
+        let open = || rustix::fs::openat2(CWD, path, how.flags(), how.mode, resolve);
+        match operation("open", open) {
             Ok(fd) => Some(rustix::fs::fstat(&fd).map(|s| (fd, s.into())).map_err(Into::into)),
             Err(e) if must_wait(e) => None,
             Err(e) => Some(Err(e.into())),
@@ -341,7 +343,7 @@ impl Files {
     /// As [`Files::stat`], where it has to be waited for by `who`.
     pub async fn stat_by(&self, who: Waiter, path: &Path) -> io::Result<FileInfo> {
         let Some(pool) = who.pool(Touches::Name) else {
-            return Ok(rustix::fs::stat(path)?.into());
+            return Ok(operation("stat", || rustix::fs::stat(path))?.into());
         };
         let how = OpenHow { flags: OFlags::PATH, ..OpenHow::read() };
         if let Some(opened) = self.open_now(path, &how) {
@@ -362,7 +364,8 @@ impl Files {
         if file.waits_here() {
             return (read_waiting(file, &mut buf, offset), buf);
         }
-        match weir_sys::pagecache::read_nowait(file, &mut buf, offset) {
+        let read = || weir_sys::pagecache::read_nowait(file, &mut buf, offset);
+        match operation("read", read) {
             Err(e) if is_not_now(&e) => {}
             read => return (read, buf),
         }
@@ -438,22 +441,23 @@ fn is_not_now(e: &io::Error) -> bool {
 }
 
 fn open_waiting(path: &Path, how: &OpenHow) -> io::Result<(OwnedFd, FileInfo)> {
-    let fd = if how.resolve.is_empty() {
-        rustix::fs::open(path, how.flags(), how.mode)?
-    } else {
-        rustix::fs::openat2(CWD, path, how.flags(), how.mode, how.resolve)?
-    };
+    let fd = operation("open", || match how.resolve.is_empty() {
+        true => rustix::fs::open(path, how.flags(), how.mode),
+        false => rustix::fs::openat2(CWD, path, how.flags(), how.mode, how.resolve),
+    })?;
     let info = rustix::fs::fstat(&fd)?.into();
     Ok((fd, info))
 }
 
 pub(crate) fn read_waiting(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
-    loop {
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), offset) {
-            Err(Errno::INTR) => {}
-            read => return Ok(read?),
+    operation("read", || {
+        loop {
+            match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), offset) {
+                Err(Errno::INTR) => {}
+                read => return Ok(read?),
+            }
         }
-    }
+    })
 }
 
 fn create_temp_waiting(prefix: &OsString, mode: u32) -> io::Result<(File, PathBuf)> {

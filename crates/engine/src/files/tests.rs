@@ -206,7 +206,7 @@ fn a_server_without_threads_for_files_waits_itself() {
         assert_eq!(files.stat_by(Waiter::Loop, &path).await.unwrap(), info);
         let (read, buf) = files.read_at(&file, Vec::with_capacity(10), 1).await;
         assert_eq!((read.unwrap(), buf.as_slice()), (4, &b"ello"[..]));
-        assert_eq!(files.run_by(&Waiter::Loop, || 7).await.unwrap(), 7);
+        assert_eq!(files.run_by(&Waiter::Loop, "test", || 7).await.unwrap(), 7);
         drop(file);
         assert_eq!((files.offloaded(), files.default_pool().started()), (0, 0));
     });
@@ -230,8 +230,8 @@ fn threads_may_wait_for_some_operations_and_the_loop_for_the_others() {
         }
         let me = std::thread::current().id();
         let whose = || std::thread::current().id();
-        assert_eq!(files.run_by(&partly(Touches::Name), whose).await.unwrap(), me);
-        assert_ne!(files.run_by(&files.waiter(), whose).await.unwrap(), me);
+        assert_eq!(files.run_by(&partly(Touches::Name), "test", whose).await.unwrap(), me);
+        assert_ne!(files.run_by(&files.waiter(), "test", whose).await.unwrap(), me);
         let (before, how) = (files.offloaded(), OpenHow::read());
         let (file, info) = files.open_by(partly(Touches::Content), &path, &how).await.unwrap();
         assert_eq!(files.stat_by(partly(Touches::Content), &path).await.unwrap(), info);

@@ -13,6 +13,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use crate::Stream;
 use crate::chain::{Chain, Segment};
 use crate::files::{Offload, Residence, read_waiting, residence};
+use crate::operation::operation;
 use crate::source::{Ready, Registered};
 
 /// Pieces of memory handed to the kernel at once.
@@ -201,7 +202,8 @@ impl Registered {
         let mut at = offset;
         let count = usize::try_from(len).unwrap_or(usize::MAX);
         loop {
-            match rustix::fs::sendfile(&self.source.fd, file, Some(&mut at), count) {
+            let send = || rustix::fs::sendfile(&self.source.fd, file, Some(&mut at), count);
+            match operation("sendfile", send) {
                 Ok(0) => return Err(truncated()),
                 Ok(n) => return Ok(Some(n as u64)),
                 Err(Errno::INTR) => {}

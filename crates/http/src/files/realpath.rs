@@ -29,7 +29,8 @@ pub async fn prepare(r: &mut Request) {
         return;
     }
     let (waiter, path) = (super::waiter(r), root.clone());
-    let walked = r.worker.handle.files().run_by(&waiter, || std::fs::canonicalize(path)).await;
+    let walk = || std::fs::canonicalize(path);
+    let walked = r.worker.handle.files().run_by(&waiter, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
     let real = walked.flatten().map_err(errno);
     r.contexts.realpath = Some(Box::new(Known { root, real }));

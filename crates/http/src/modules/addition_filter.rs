@@ -73,6 +73,10 @@ struct Addition {
 }
 
 impl BodyFilter for Addition {
+    fn module(&self) -> &'static str {
+        "addition_filter"
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
         if !std::mem::replace(&mut self.begun, true)
             && let Err(error) = add(r, &self.conf.before)

@@ -5,7 +5,7 @@ use std::io;
 use brotli::CompressorWriter;
 use weir_conf::{Directive as Line, Error};
 
-use crate::encoding::{Compress, Compressor, accepts, encode};
+use crate::encoding::{Coding, Compress, Compressor, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::gzip_filter::fits;
 use crate::modules::{LocationConf, Module, Settings};
@@ -93,6 +93,8 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.brotli_filter.on
 }
 
+const CODING: Coding = Coding { name: b"br", module: "brotli_filter" };
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().brotli_filter;
@@ -102,7 +104,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     r.response.varies_by_encoding = true;
     if allowed(r) {
         let bits = window_bits(conf.window, r.response.content_length);
-        encode(r, b"br", Brotli::new(conf.level, bits));
+        encode(r, &CODING, Brotli::new(conf.level, bits));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use weir_proto::http1::Method;
 
-use crate::modules::{Module, Settings};
+use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -18,7 +18,8 @@ const DIRECTIVES: &[Directive] = &[Directive {
     name: "empty_gif",
     help: "Answers with a transparent picture of one pixel.",
     set: Set::Simple(|s, _| {
-        Scope::change(&mut s.location.core).handler = Some(Handler::Now(handler));
+        Scope::change(&mut s.location.core).handler =
+            Some(Named { module: "empty_gif", run: Handler::Now(handler) });
         Ok(())
     }),
 }];

@@ -7,7 +7,7 @@ use weir_proto::http1::Method;
 use weir_proto::uri;
 
 use crate::modules::static_;
-use crate::modules::{Module, Settings};
+use crate::modules::{Module, Named, Settings};
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -59,6 +59,7 @@ async fn send(r: &mut Request) -> Step {
 }
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).handler = Some(Handler::Either(handler));
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "flv", run: Handler::Either(handler) });
     Ok(())
 }

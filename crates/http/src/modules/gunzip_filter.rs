@@ -4,7 +4,7 @@ use std::io;
 
 use flate2::{Decompress, FlushDecompress, Status};
 use weir_conf::Directive as Line;
-use weir_engine::Chain;
+use weir_engine::{Chain, operation};
 use weir_log::Level;
 
 use crate::filters::{BodyFilter, Filtered, into_bytes};
@@ -81,6 +81,10 @@ struct Gunzip {
 }
 
 impl BodyFilter for Gunzip {
+    fn module(&self) -> &'static str {
+        "gunzip_filter"
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
         Filtered::Later(Box::pin(self.run(r, input, last)))
     }
@@ -118,7 +122,8 @@ impl Gunzip {
         }
         let before = self.inflate.total_in();
         let mut out = Vec::with_capacity(ROOM);
-        let status = self.inflate.decompress_vec(input, &mut out, FlushDecompress::None);
+        let inflate = || self.inflate.decompress_vec(input, &mut out, FlushDecompress::None);
+        let status = operation("decompress", inflate);
         let read = (self.inflate.total_in() - before) as usize;
         *at += read;
         match status {

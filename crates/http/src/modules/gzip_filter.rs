@@ -4,7 +4,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::date;
 use weir_proto::http1::{HeaderId, Version};
 
-use crate::encoding::{accepts, encode};
+use crate::encoding::{Coding, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
@@ -223,6 +223,8 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.gzip_filter.on
 }
 
+const CODING: Coding = Coding { name: b"gzip", module: "gzip_filter" };
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().gzip_filter;
@@ -232,7 +234,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     r.response.varies_by_encoding = true;
     if allowed(r) {
         let deflate = Deflate::new(conf.level, window_bits(conf.window, r.response.content_length));
-        encode(r, b"gzip", deflate);
+        encode(r, &CODING, deflate);
     }
     Ok(())
 }

@@ -203,10 +203,19 @@ impl Contexts {
     }
 }
 
+/// A handler or filter, and whose it is: a module that holds its loop up is named.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<T> {
+    /// nginx's name of the module, without `ngx_http_` and `_module`; empty for what cannot take long.
+    pub module: &'static str,
+    /// What runs.
+    pub run: T,
+}
+
 /// A handler or filter, and whether a location with such settings needs it. See `Plan`.
 pub struct Entry<T: 'static> {
     /// What runs.
-    pub run: T,
+    pub named: Named<T>,
     /// Whether it has anything to do there.
     pub wanted: fn(&LocationConf) -> bool,
 }
@@ -228,22 +237,36 @@ pub struct Phases {
     /// Who answers, where the location names no handler of its own (`proxy_pass`, `stub_status`).
     pub content: &'static [Entry<Handler>],
     /// The request is over.
-    pub log: &'static [fn(&mut Request)],
+    pub log: &'static [Entry<LogHandler>],
 }
 
 type Wanted = fn(&LocationConf) -> bool;
 
-const fn now(wanted: Wanted, run: fn(&mut Request) -> Step) -> Entry<Handler> {
-    Entry { run: Handler::Now(run), wanted }
+/// A handler that answers at once.
+const fn now(
+    module: &'static str,
+    wanted: Wanted,
+    run: fn(&mut Request) -> Step,
+) -> Entry<Handler> {
+    Entry { named: Named { module, run: Handler::Now(run) }, wanted }
 }
 
-const fn either(wanted: Wanted, run: for<'a> fn(&'a mut Request) -> Answer<'a>) -> Entry<Handler> {
-    Entry { run: Handler::Either(run), wanted }
+/// A handler that waits for some requests.
+const fn either(
+    module: &'static str,
+    wanted: Wanted,
+    run: for<'a> fn(&'a mut Request) -> Answer<'a>,
+) -> Entry<Handler> {
+    Entry { named: Named { module, run: Handler::Either(run) }, wanted }
 }
 
-const fn filter(wanted: Wanted, run: HeaderFilter) -> Entry<HeaderFilter> {
-    Entry { run, wanted }
+/// A filter, or a handler of the log phase.
+const fn plain<T: Copy>(module: &'static str, wanted: Wanted, run: T) -> Entry<T> {
+    Entry { named: Named { module, run }, wanted }
 }
+
+/// Whose code is a few comparisons for all requests: not worth a look at the clock.
+const QUICK: &str = "";
 
 /// Any request may need it.
 fn always(_: &LocationConf) -> bool {
@@ -252,62 +275,65 @@ fn always(_: &LocationConf) -> bool {
 
 /// One request's way through the modules.
 pub static PHASES: Phases = Phases {
-    post_read: &[now(realip::wanted, realip::handler)],
-    server_rewrite: &[either(rewrite::wanted, rewrite::server)],
+    post_read: &[now("realip", realip::wanted, realip::handler)],
+    server_rewrite: &[either("rewrite", rewrite::wanted, rewrite::server)],
     rewrite: &[
-        now(work::wanted, work::handler),
-        either(rewrite::wanted, rewrite::location),
-        either(lua::wants_rewrite, lua::rewrite),
+        now("work", work::wanted, work::handler),
+        either("rewrite", rewrite::wanted, rewrite::location),
+        either("lua", lua::wants_rewrite, lua::rewrite),
     ],
     preaccess: &[
-        now(realip::wanted, realip::handler),
-        either(limit_req::wanted, limit_req::handler),
-        now(limit_conn::wanted, limit_conn::handler),
+        now("realip", realip::wanted, realip::handler),
+        either("limit_req", limit_req::wanted, limit_req::handler),
+        now("limit_conn", limit_conn::wanted, limit_conn::handler),
     ],
     access: &[
-        now(access::wanted, access::handler),
-        either(auth_basic::wanted, auth_basic::handler),
-        either(auth_request::wanted, auth_request::handler),
-        either(lua::wants_access, lua::access),
+        now("access", access::wanted, access::handler),
+        either("auth_basic", auth_basic::wanted, auth_basic::handler),
+        either("auth_request", auth_request::wanted, auth_request::handler),
+        either("lua", lua::wants_access, lua::access),
     ],
     precontent: &[
-        either(core::wants_try_files, core::try_files),
-        either(mirror::wanted, mirror::handler),
+        either("try_files", core::wants_try_files, core::try_files),
+        either("mirror", mirror::wanted, mirror::handler),
     ],
     content: &[
-        either(random_index::wanted, random_index::handler),
-        either(always, index::handler),
-        either(autoindex::wanted, autoindex::handler),
-        either(dav::wanted, dav::handler),
-        either(brotli_static::wanted, brotli_static::handler),
-        either(zstd_static::wanted, zstd_static::handler),
-        either(gzip_static::wanted, gzip_static::handler),
-        either(always, static_::handler),
+        either("random_index", random_index::wanted, random_index::handler),
+        either("index", always, index::handler),
+        either("autoindex", autoindex::wanted, autoindex::handler),
+        either("dav", dav::wanted, dav::handler),
+        either("brotli_static", brotli_static::wanted, brotli_static::handler),
+        either("zstd_static", zstd_static::wanted, zstd_static::handler),
+        either("gzip_static", gzip_static::wanted, gzip_static::handler),
+        either("static", always, static_::handler),
     ],
-    log: &[log::handler, lua::log],
+    log: &[plain("log", always, log::handler), plain("lua", lua::wants_log, lua::log)],
 };
+
+/// A handler of the log phase: nothing can be changed any more.
+pub type LogHandler = fn(&mut Request);
 
 /// A header filter: sees the response before its head is written, and may put a body filter in its way.
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
 /// Header filters in nginx's order (its module list from the end).
 pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
-    filter(slice_filter::wanted, slice_filter::header_filter),
-    filter(always, not_modified_filter::header_filter),
-    filter(lua::wants_filter, lua::header_filter),
-    filter(headers_filter::wanted, headers_filter::header_filter),
-    filter(userid_filter::wanted, userid_filter::header_filter),
-    filter(gunzip_filter::wanted, gunzip_filter::header_filter),
-    filter(addition_filter::wanted, addition_filter::header_filter),
-    filter(sub_filter::wanted, sub_filter::header_filter),
-    filter(always, charset_filter::header_filter),
-    filter(ssi_filter::wanted, ssi_filter::header_filter),
-    filter(always, crate::filters::postpone),
-    filter(brotli_filter::wanted, brotli_filter::header_filter),
-    filter(zstd_filter::wanted, zstd_filter::header_filter),
-    filter(gzip_filter::wanted, gzip_filter::header_filter),
-    filter(always, range_filter::header_filter),
-    filter(slice_filter::wanted, slice_filter::last_header_filter),
+    plain("slice_filter", slice_filter::wanted, slice_filter::header_filter),
+    plain(QUICK, always, not_modified_filter::header_filter),
+    plain("lua", lua::wants_filter, lua::header_filter),
+    plain("headers_filter", headers_filter::wanted, headers_filter::header_filter),
+    plain("userid_filter", userid_filter::wanted, userid_filter::header_filter),
+    plain("gunzip_filter", gunzip_filter::wanted, gunzip_filter::header_filter),
+    plain("addition_filter", addition_filter::wanted, addition_filter::header_filter),
+    plain("sub_filter", sub_filter::wanted, sub_filter::header_filter),
+    plain(QUICK, always, charset_filter::header_filter),
+    plain("ssi_filter", ssi_filter::wanted, ssi_filter::header_filter),
+    plain(QUICK, always, crate::filters::postpone),
+    plain("brotli_filter", brotli_filter::wanted, brotli_filter::header_filter),
+    plain("zstd_filter", zstd_filter::wanted, zstd_filter::header_filter),
+    plain("gzip_filter", gzip_filter::wanted, gzip_filter::header_filter),
+    plain(QUICK, always, range_filter::header_filter),
+    plain("slice_filter", slice_filter::wanted, slice_filter::last_header_filter),
 ];
 
 /// nginx's names of the modules that weir has.

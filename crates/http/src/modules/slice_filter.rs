@@ -192,6 +192,10 @@ fn fail(r: &Request, text: &str) -> Result<(), Step> {
 struct More;
 
 impl BodyFilter for More {
+    fn module(&self) -> &'static str {
+        "slice_filter"
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
         let slices = r.contexts.slices.clone().filter(|_| last);
         let Some(slices) = slices else { return Filtered::Now(Ok(input)) };

@@ -8,7 +8,7 @@ use weir_metrics::Metric;
 use weir_proto::http1::Method;
 
 use crate::configure::Setup;
-use crate::modules::{Module, Settings};
+use crate::modules::{Module, Named, Settings};
 use crate::output::write_number;
 use crate::phases::{Handler, Step};
 use crate::request::Request;
@@ -99,7 +99,8 @@ fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
 }
 
 fn answer_with(s: &mut Scope<'_, '_>, handler: fn(&mut Request) -> Step) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).handler = Some(Handler::Now(handler));
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "stub_status", run: Handler::Now(handler) });
     Ok(())
 }
 

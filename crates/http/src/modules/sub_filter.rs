@@ -115,6 +115,10 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 struct Sub(Search);
 
 impl BodyFilter for Sub {
+    fn module(&self) -> &'static str {
+        "sub_filter"
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
         let mut out = Chain::new();
         let mut eval = |template: &Template| Bytes::from(template.eval(r).into_owned());

@@ -12,7 +12,7 @@ use crate::modules::upstream::driver::{self, Target};
 use crate::modules::upstream::passing::{passing_directives, selected, together};
 use crate::modules::upstream::url::Url;
 use crate::modules::upstream::{Answer, Found, GroupId, Outgoing, Passing, Protocol, Taken};
-use crate::modules::{Module, Settings};
+use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
@@ -48,7 +48,7 @@ impl Settings for Conf {
             let conf = Scope::change(&mut s.location.tunnel);
             conf.pass = conf.outer.clone();
             let core = Scope::change(&mut s.location.core);
-            core.handler.get_or_insert(Handler::Later(handler));
+            core.handler.get_or_insert(Named { module: "tunnel", run: Handler::Later(handler) });
         }
         Ok(())
     }
@@ -86,7 +86,8 @@ pub const MODULE: Module = Module { name: "http_tunnel", directives: &DIRECTIVES
 /// `tunnel_pass [ADDRESS]`
 fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    Scope::change(&mut s.location.core).handler = Some(Handler::Later(handler));
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "tunnel", run: Handler::Later(handler) });
     s.server.head_limits.allow_connect = true;
     let text = d.args.first().map_or(b"$host:$request_port".as_slice(), |w| &w.bytes);
     let word = d.args.first().unwrap_or(&d.name);

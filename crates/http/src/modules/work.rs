@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_conf::{Error, values};
+use weir_engine::operation;
 
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
@@ -44,8 +45,8 @@ pub fn wanted(conf: &LocationConf) -> bool {
 pub fn handler(r: &mut Request) -> Step {
     match r.conf().work.work {
         None => {}
-        Some(Work::Sleep(time)) => sleep(time),
-        Some(Work::Spin(time)) => spin(time),
+        Some(Work::Sleep(time)) => operation("sleep", || sleep(time)),
+        Some(Work::Spin(time)) => operation("spin", || spin(time)),
     }
     Step::Next
 }

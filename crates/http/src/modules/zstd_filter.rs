@@ -5,7 +5,7 @@ use std::io;
 use weir_conf::Directive as Line;
 use zstd::stream::write::Encoder as Writer;
 
-use crate::encoding::{Compress, Compressor, accepts, encode};
+use crate::encoding::{Coding, Compress, Compressor, accepts, encode};
 use crate::mime::{Types, types_setting};
 use crate::modules::gzip_filter::fits;
 use crate::modules::{LocationConf, Module, Settings};
@@ -77,6 +77,8 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.zstd_filter.on
 }
 
+const CODING: Coding = Coding { name: b"zstd", module: "zstd_filter" };
+
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().zstd_filter;
@@ -87,7 +89,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if allowed(r)
         && let Ok(encoder) = Zstd::new(conf.level, r.response.content_length)
     {
-        encode(r, b"zstd", encoder);
+        encode(r, &CODING, encoder);
     }
     Ok(())
 }

@@ -68,6 +68,10 @@ impl Recode {
 }
 
 impl BodyFilter for Recode {
+    fn module(&self) -> &'static str {
+        "charset_filter"
+    }
+
     fn filter<'a>(&'a mut self, _: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
         let mut out = Chain::new();
         while let Some(segment) = input.pop() {

@@ -14,7 +14,7 @@ use super::resolver::Resolver;
 use super::symlinks::Symlinks;
 use super::try_files::TryFiles;
 use crate::body::Linger;
-use crate::modules::Settings;
+use crate::modules::{Named, Settings};
 use crate::phases::Handler;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
@@ -24,7 +24,7 @@ use crate::template::Template;
 #[derive(Debug, Clone)]
 pub struct Conf {
     /// Who answers, where a directive such as `proxy_pass` says so.
-    pub handler: Option<Handler>,
+    pub handler: Option<Named<Handler>>,
     /// `root` or `alias`
     pub root: Root,
     /// `types`: file name extension to type.

@@ -9,6 +9,7 @@ use scoped_tls_hkt::scoped_thread_local;
 
 use super::run::Wish;
 use crate::request::Request;
+use weir_engine::operation;
 
 scoped_thread_local!(static mut REQUEST: Request);
 
@@ -94,10 +95,10 @@ impl Phase {
 /// Runs `f` in a phase, with a request to ask for or without one.
 pub fn enter<T>(request: Option<&mut Request>, phase: Phase, f: impl FnOnce() -> T) -> T {
     let before = PHASE.replace(phase);
-    let out = match request {
+    let out = operation(phase.directive(), || match request {
         Some(request) => REQUEST.set(request, f),
         None => f(),
-    };
+    });
     PHASE.set(before);
     out
 }

@@ -8,6 +8,7 @@ use weir_zone::Use;
 
 use super::script::{ScriptId, read, read_known};
 use super::{Conf, Script, dict, phases, tls};
+use crate::modules::Named;
 use crate::phases::Handler;
 use crate::scope::{Directive, Scope, Set, setting};
 
@@ -275,7 +276,8 @@ const FAMILIES: &[&str] = &[
 
 fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     place(s, d, |conf| &mut conf.content)?;
-    Scope::change(&mut s.location.core).handler = Some(Handler::Later(phases::content));
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "lua", run: Handler::Later(phases::content) });
     Ok(())
 }
 

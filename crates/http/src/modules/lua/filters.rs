@@ -94,6 +94,10 @@ struct Bodies {
 }
 
 impl BodyFilter for Bodies {
+    fn module(&self) -> &'static str {
+        "lua"
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
         let mut bytes = Vec::with_capacity(input.len() as usize);
         while let Some(segment) = input.pop() {

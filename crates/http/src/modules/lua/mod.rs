@@ -98,6 +98,11 @@ pub fn wants_access(conf: &LocationConf) -> bool {
     conf.lua.access.is_some()
 }
 
+/// Whether a location has a script for the log phase.
+pub fn wants_log(conf: &LocationConf) -> bool {
+    conf.lua.log.is_some()
+}
+
 /// Whether a location has a script that looks at answers.
 pub fn wants_filter(conf: &LocationConf) -> bool {
     conf.lua.header_filter.is_some() || conf.lua.body_filter.is_some()

@@ -10,7 +10,7 @@ use weir_proto::uri;
 
 use crate::files::Opened;
 use crate::modules::static_;
-use crate::modules::{Module, Settings};
+use crate::modules::{Module, Named, Settings};
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
@@ -150,7 +150,8 @@ fn milliseconds(text: &[u8]) -> Option<u64> {
 }
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).handler = Some(Handler::Either(handler));
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "mp4", run: Handler::Either(handler) });
     Ok(())
 }
 

@@ -8,9 +8,9 @@ use weir_proto::http1::Version;
 
 use super::rewriting::{CookieFlags, Rewrite};
 use crate::location::Kind;
-use crate::modules::Settings;
 use crate::modules::upstream::passing::Names;
 use crate::modules::upstream::{GroupId, Passing};
+use crate::modules::{Named, Settings};
 use crate::phases::Handler;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
@@ -166,7 +166,8 @@ impl Settings for Conf {
         if inherits && conf.pass.is_none() && conf.outer.is_some() {
             conf.pass = conf.outer.clone();
             let core = Scope::change(&mut s.location.core);
-            core.handler.get_or_insert(Handler::Later(super::handler));
+            core.handler
+                .get_or_insert(Named { module: "proxy", run: Handler::Later(super::handler) });
         }
         conf.passing.finish("proxy", &HIDDEN)?;
         if conf.passing.temp_path.directory.as_os_str().is_empty() {

@@ -6,6 +6,7 @@ use weir_conf::{Directive, Error};
 
 use super::conf::{Pass, To, Vars};
 use crate::location::Kind;
+use crate::modules::Named;
 use crate::modules::upstream::url::{Host, Url};
 use crate::phases::Handler;
 use crate::scope::Scope;
@@ -16,7 +17,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };
     let core = Scope::change(&mut s.location.core);
-    core.handler = Some(Handler::Later(super::handler));
+    core.handler = Some(Named { module: "proxy", run: Handler::Later(super::handler) });
     s.place.auto_redirect |= s.place.name.ends_with(b"/");
     let value =
         Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;

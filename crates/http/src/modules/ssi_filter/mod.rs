@@ -187,6 +187,10 @@ struct Ssi {
 }
 
 impl BodyFilter for Ssi {
+    fn module(&self) -> &'static str {
+        "ssi_filter"
+    }
+
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
         Filtered::Later(Box::pin(async move {
             let mut out = Chain::new();

@@ -9,6 +9,7 @@ use pcre2::bytes::{CaptureLocations, Regex};
 
 use super::Natives;
 use crate::regex::compile_with;
+use weir_engine::operation;
 
 /// Compiled patterns that a loop keeps.
 const KEPT: usize = 1024;
@@ -77,7 +78,7 @@ fn search(
         return Ok(None);
     }
     let mut groups = regex.capture_locations();
-    match regex.captures_read_at(&mut groups, subject, start) {
+    match operation("regex", || regex.captures_read_at(&mut groups, subject, start)) {
         Ok(Some(_)) => Ok(Some((regex, groups))),
         Ok(None) => Ok(None),
         Err(error) => Err(format!("pcre2_match() failed: {}", error.code())),

@@ -1,0 +1,103 @@
+//! What an operation that may take long is called, for those who ask what held a loop up.
+//!
+//! Whoever does something on a loop that may wait or compute for long does it under a name ([`operation`]). The
+//! name of what took longest is asked for at the lap ([`longest_operation`]). Time is told by the kernel's coarse
+//! clock, which costs a few nanoseconds and goes on once in 1 to 10 ms: enough for what is worth a warning.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
+pub const COARSE_TICK: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy)]
+struct Longest {
+    name: &'static str,
+    took: Duration,
+}
+
+const NONE: Longest = Longest { name: "", took: Duration::ZERO };
+
+thread_local! {
+    /// What was begun last.
+    static LAST: Cell<&'static str> = const { Cell::new("") };
+    /// What has taken longest since somebody asked.
+    static LONGEST: Cell<Longest> = const { Cell::new(NONE) };
+}
+
+/// The time by the kernel's coarse clock.
+#[inline]
+pub fn coarse_now() -> Duration {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    let (secs, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
+}
+
+/// Does `work` under a name, such as that of a system call.
+#[inline]
+pub fn operation<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
+    LAST.set(name);
+    let since = coarse_now();
+    let out = work();
+    let took = coarse_now().saturating_sub(since);
+    // Of one within another, the inner one is told first, and is the better name.
+    if took > LONGEST.get().took {
+        LONGEST.set(Longest { name, took });
+    }
+    out
+}
+
+/// The operation that a handler which took `whole` spent its time on, and forgets all. For a time that the coarse
+/// clock can tell, it is one that took half of it; for a shorter one, the last.
+pub fn longest_operation(whole: Duration) -> Option<&'static str> {
+    let (last, longest) = (LAST.replace(""), LONGEST.replace(NONE));
+    let name = match longest.took {
+        took if !took.is_zero() && 2 * took >= whole => longest.name,
+        _ if whole < 2 * COARSE_TICK => last,
+        _ => "",
+    };
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Passes time by the clock that is asked.
+    fn wait(time: Duration) {
+        let until = coarse_now() + time;
+        while coarse_now() < until {
+            std::hint::spin_loop();
+        }
+    }
+
+    const LONG: Duration = Duration::from_millis(60);
+    const SHORT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn what_took_longest_is_named_if_it_took_half() {
+        operation("short", || wait(SHORT));
+        operation("long", || wait(LONG));
+        operation("last", || {});
+        assert_eq!(longest_operation(LONG + SHORT), Some("long"));
+        assert_eq!(longest_operation(LONG), None, "it was asked for already");
+        operation("short", || wait(SHORT));
+        assert_eq!(longest_operation(Duration::from_secs(10)), None, "most was something else");
+    }
+
+    #[test]
+    fn of_one_within_another_the_inner_one_is_named() {
+        operation("outer", || operation("inner", || wait(LONG)));
+        assert_eq!(longest_operation(LONG), Some("inner"));
+    }
+
+    #[test]
+    fn of_times_too_short_for_the_clock_the_last_is_named() {
+        operation("first", || {});
+        operation("last", || {});
+        assert_eq!(longest_operation(Duration::from_micros(50)), Some("last"));
+        assert_eq!(longest_operation(Duration::from_micros(50)), None);
+    }
+}
