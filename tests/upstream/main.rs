@@ -3,6 +3,7 @@
 mod bodies;
 mod docs;
 mod health;
+mod http2;
 mod origin;
 mod sharing;
 mod sticky;

@@ -79,6 +79,14 @@ impl Client {
         Client { config: self.config.clone(), name: name.unwrap_or_else(nobody) }
     }
 
+    /// The same, which offers these protocols to speak above TLS (ALPN), the preferred first. Sessions are resumed
+    /// among both.
+    pub fn offering(&self, protocols: &[&[u8]]) -> Client {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Client { config: Arc::new(config), name: self.name.clone() }
+    }
+
     /// Tells connections apart that were opened in different ways.
     pub fn tag(&self) -> u64 {
         let mut hash = DefaultHasher::new();

@@ -9,6 +9,8 @@ pub enum Failure {
     Error,
     /// The peer was too slow.
     Timeout,
+    /// It said that it has not looked at the request, and will not.
+    Refused,
     /// It sent something that is no answer.
     InvalidHeader,
     /// It answered with this status.
@@ -75,7 +77,7 @@ impl Failure {
     /// The set with this failure alone; `None` for a status that is no failure to anybody.
     pub fn set(self) -> Option<Failures> {
         match self {
-            Failure::Error => Some(Failures::ERROR),
+            Failure::Error | Failure::Refused => Some(Failures::ERROR),
             Failure::Timeout => Some(Failures::TIMEOUT),
             Failure::InvalidHeader => Some(Failures::INVALID_HEADER),
             Failure::Status(status) => Failures::status(status),
@@ -86,14 +88,15 @@ impl Failure {
     pub fn response(self) -> u16 {
         match self {
             Failure::Timeout => 504,
-            Failure::Error | Failure::InvalidHeader => 502,
+            Failure::Error | Failure::Refused | Failure::InvalidHeader => 502,
             Failure::Status(status) => status,
         }
     }
 
-    /// It counts against the peer; 403 and 404 are the business of the request.
+    /// It counts against the peer; 403 and 404 are the business of the request, and who takes no more requests on
+    /// one connection may take them on another.
     pub fn counts(self) -> bool {
-        !matches!(self, Failure::Status(403 | 404))
+        !matches!(self, Failure::Status(403 | 404) | Failure::Refused)
     }
 }
 
@@ -138,7 +141,7 @@ impl Retry {
     /// Whether another peer is tried after this failure.
     pub fn again(&self, failure: Failure, sent: Sent) -> bool {
         let Some(mut needed) = failure.set() else { return false };
-        if sent.started && sent.non_idempotent {
+        if sent.started && sent.non_idempotent && failure != Failure::Refused {
             needed = needed.and(Failures::NON_IDEMPOTENT);
         }
         let late = !self.timeout.is_zero() && sent.elapsed >= self.timeout;

@@ -57,7 +57,8 @@ impl From<u8> for Kind {
 }
 
 impl Kind {
-    fn byte(self) -> u8 {
+    /// Its number.
+    pub fn byte(self) -> u8 {
         match self {
             Kind::Data => 0,
             Kind::Headers => 1,

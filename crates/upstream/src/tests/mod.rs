@@ -215,6 +215,10 @@ fn retries_follow_the_configuration() {
     assert!(!retry.again(Failure::Error, post));
     assert!(retry.again(Failure::Error, Sent { started: false, ..post }));
     assert!(!retry.again(Failure::Error, Sent { streamed: true, ..sent }));
+    // What was not looked at may be repeated, if it still can be.
+    assert!(retry.again(Failure::Refused, post));
+    assert!(!retry.again(Failure::Refused, Sent { streamed: true, ..post }));
+    assert!(!Failure::Refused.counts() && Failure::Error.counts());
     let hasty = Retry { timeout: Duration::from_secs(1), ..Retry::default() };
     assert!(!hasty.again(Failure::Error, Sent { elapsed: Duration::from_secs(1), ..sent }));
     let all = Failures::word(b"http_503").unwrap().and(Failures::NON_IDEMPOTENT);

@@ -181,7 +181,8 @@ impl Settings for Conf {
             conf.cached_headers = Arc::new(headers);
         }
         if conf.pass.as_ref().is_some_and(Pass::may_be_secure) {
-            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "proxy")?;
+            let http2 = conf.version == Version::Http20;
+            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "proxy", http2)?;
         }
         Ok(())
     }

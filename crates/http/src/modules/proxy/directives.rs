@@ -106,13 +106,8 @@ fn template(s: &mut Scope<'_, '_>, d: &Line, word: &Word, text: &[u8]) -> Result
 
 fn http_version(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    let version =
-        d.choice(&[("1.0", Some(Version::Http10)), ("1.1", Some(Version::Http11)), ("2", None)])?;
-    conf(s).version = version.ok_or_else(|| {
-        d.problem(
-            "does not take \"2\" yet: HTTP/2 to upstream servers is known but not built into weir",
-        )
-    })?;
+    let versions = [("1.0", Version::Http10), ("1.1", Version::Http11), ("2", Version::Http20)];
+    conf(s).version = d.choice(&versions)?;
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! HTTP/1 as the protocol that a request is passed on in.
+//! HTTP as the protocol that a request is passed on in. An answer over HTTP/2 comes with its head written as HTTP/1
+//! writes it, and without framing.
 
 use bytes::Bytes;
 use weir_engine::Chain;
@@ -8,6 +9,7 @@ use weir_proto::http1::{
 };
 
 use super::conf::{Conf, Pass};
+use super::fields;
 use super::outgoing::{self, Length};
 use super::rewriting;
 use crate::headers::Headers;
@@ -38,6 +40,8 @@ enum Body {
     Over,
     /// It is being read.
     Coming(BodyDecoder),
+    /// It is being read, and ends with its stream; what was announced of it and has not come.
+    Stream(Option<u64>),
 }
 
 /// The most that is kept of trailers.
@@ -77,7 +81,11 @@ impl Protocol for Http {
         let passing = &self.conf.passing;
         !passing.request_buffering
             && self.sends_body()
-            && (!r.body.chunked || self.conf.version == Version::Http11)
+            && (!r.body.chunked || self.conf.version >= Version::Http11)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.conf.version == Version::Http20
     }
 
     fn sends_body(&self) -> bool {
@@ -92,7 +100,13 @@ impl Protocol for Http {
             (false, None) if r.body.chunked => Length::Known(r.body.len()),
             (false, None) => Length::None,
         };
-        self.chunked = streamed;
+        self.chunked = streamed && !self.is_shared();
+        if self.is_shared() {
+            let fields::Written { outgoing, head } =
+                fields::write(r, self.conf, self.pass, length)?;
+            self.head = head;
+            return Ok(outgoing);
+        }
         let outgoing = outgoing::write(r, self.conf, self.pass, length)?;
         self.head = outgoing.bytes.get(..5).is_some_and(|m| m.eq_ignore_ascii_case(b"HEAD "));
         Ok(outgoing)
@@ -150,15 +164,19 @@ impl Protocol for Http {
     }
 
     fn has_body(&mut self, _r: &Request, _answer: &Answer) -> bool {
-        matches!(self.body, Body::Coming(_))
+        !matches!(self.body, Body::Over)
     }
 
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
         let (mut at, mut kept, mut taken) = (0, 0, Taken::default());
         let chunked = self.framed_in_chunks;
-        let Body::Coming(decoder) = &mut self.body else {
-            buf.clear();
-            return Ok(Taken { done: true, extra: Some(TOO_MUCH) });
+        let decoder = match &mut self.body {
+            Body::Coming(decoder) => decoder,
+            Body::Stream(left) => return rest_of_stream(left, buf),
+            Body::Over => {
+                buf.clear();
+                return Ok(Taken { done: true, extra: Some(TOO_MUCH) });
+            }
         };
         while at < buf.len() && !taken.done {
             let step = decoder.decode(&buf[at..]).map_err(reason)?;
@@ -182,7 +200,7 @@ impl Protocol for Http {
     }
 
     fn ends_with_connection(&self) -> bool {
-        self.until_close
+        self.until_close || matches!(self.body, Body::Stream(None | Some(0)))
     }
 
     fn trailers(&self, out: &mut Headers) {
@@ -203,6 +221,19 @@ impl Protocol for Http {
     }
 }
 
+/// A piece of a body that ends with its stream.
+fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    if let Some(announced) = left {
+        let Some(rest) = announced.checked_sub(buf.len() as u64) else {
+            buf.clear();
+            return Err(LARGER.to_owned());
+        };
+        *announced = rest;
+    }
+    Ok(Taken::default())
+}
+
+const LARGER: &str = "upstream sent response body larger than indicated content length";
 const TOO_MUCH: &str = "upstream sent more data than specified in \"Content-Length\" header";
 const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
 
@@ -233,9 +264,11 @@ impl Http {
         let length = if framing.chunked { None } else { framing.length };
         let bodiless = self.head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
         self.framed_in_chunks = framing.chunked;
-        self.until_close = !bodiless && !framing.chunked && length.is_none();
+        let shared = self.is_shared();
+        self.until_close = !bodiless && !shared && !framing.chunked && length.is_none();
         self.body = match length {
             _ if bodiless => Body::Over,
+            _ if shared => Body::Stream(length),
             _ if framing.chunked && self.conf.passing.pass_trailers => {
                 Body::Coming(BodyDecoder::chunked_with_trailers(TRAILERS))
             }
@@ -245,10 +278,13 @@ impl Http {
         };
         Ok(Found::Head(Answer {
             status: head.status,
-            status_line: Some(head.status_line),
+            // HTTP/2 has no words for it.
+            status_line: (head.status_line.len() > 3).then_some(head.status_line),
             end: head.end as usize,
             length,
-            keepalive: head.version >= Version::Http11 && !framing.close && head.status != 101,
+            keepalive: head.version >= Version::Http11
+                && !(framing.close || shared)
+                && head.status != 101,
             headers: std::mem::take(&mut head.headers),
         }))
     }

@@ -16,6 +16,7 @@ use crate::template::Template;
 
 mod conf;
 mod directives;
+mod fields;
 mod http;
 mod outgoing;
 mod pass;

@@ -67,7 +67,8 @@ pub fn write(
     if let Some(body) = body {
         out.extend_from_slice(&body);
     }
-    Ok(Outgoing { bytes: Bytes::from(out), uri })
+    let bytes = Bytes::from(out);
+    Ok(Outgoing { uri: bytes.slice(uri), bytes, body: Bytes::new() })
 }
 
 /// The URL that is asked for: an answer's key in a cache, where the configuration has none.
@@ -79,7 +80,8 @@ pub fn write_key(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
     write_uri(r, pass, out);
 }
 
-fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+/// Writes the path that is asked for.
+pub fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
     let vars = r.contexts.upstream.vars.as_deref();
     let head = r.head();
     uri::write(

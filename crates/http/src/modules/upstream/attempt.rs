@@ -1,6 +1,5 @@
 //! What is remembered of a request's attempts, for variables and log lines.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,10 +97,8 @@ pub struct Context {
 pub struct Current {
     /// `http://` and kin.
     pub scheme: &'static str,
-    /// The request that goes out.
-    pub request: Bytes,
-    /// Its path.
-    pub uri: Range<usize>,
+    /// The path of the request that goes out.
+    pub uri: Bytes,
 }
 
 impl Context {
@@ -115,10 +112,9 @@ impl Context {
         use std::fmt::Write;
         let (Some(current), Some(attempt)) = (&self.current, self.attempts.last()) else { return };
         let Some(who) = &attempt.who else { return };
-        let uri = current.request.get(current.uri.clone()).unwrap_or_default();
         let name = who.name();
         let separator = if name.starts_with("unix:") { ":" } else { "" };
-        let uri = String::from_utf8_lossy(uri);
+        let uri = String::from_utf8_lossy(&current.uri);
         let _ = write!(line, ", upstream: \"{}{name}{separator}{uri}\"", current.scheme);
     }
 

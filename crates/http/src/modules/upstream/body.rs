@@ -10,6 +10,8 @@ use weir_upstream::Connection;
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::http2::Stream;
+use super::line::Line;
 use super::passing::Passing;
 use super::pieces;
 use super::protocol::Protocol;
@@ -88,7 +90,7 @@ async fn push(
 pub async fn stream<P: Protocol>(
     r: &mut Request,
     passing: &Passing,
-    connection: &Connection,
+    line: &Line,
     protocol: &P,
     mut chain: Chain,
 ) -> Result<bool, Fault> {
@@ -102,7 +104,12 @@ pub async fn stream<P: Protocol>(
         if last {
             protocol.end_frame(&mut chain);
         }
-        if !send(r, passing, connection, std::mem::take(&mut chain)).await? {
+        let piece = std::mem::take(&mut chain);
+        let sent = match line {
+            Line::Own(connection) => send(r, passing, connection, piece).await?,
+            Line::Stream(stream) => send_on(r, passing, stream, piece, last).await?,
+        };
+        if !sent {
             return Ok(false);
         }
         if last {
@@ -110,11 +117,30 @@ pub async fn stream<P: Protocol>(
         }
         r.send_continue().await;
         // The server may answer before the client has sent everything.
-        let waited = race(r.body_readable(), connection.stream.readable()).await;
+        let waited = race(r.body_readable(), line.answered()).await;
         if matches!(waited, Either::Right(_)) {
             return Ok(false);
         }
         r.more_body().await.map_err(Fault::Client)?;
+    }
+}
+
+/// Sends a piece on a stream; false if the server has ended it, in whichever way.
+async fn send_on(
+    r: &Request,
+    passing: &Passing,
+    stream: &Stream,
+    mut piece: Chain,
+    last: bool,
+) -> Result<bool, Fault> {
+    let sending = either(stream.send(&mut piece, last, passing.send_timeout), stream.over());
+    match wait(r, passing, sending, true).await {
+        Waited::Gone => Err(CLIENT_GONE),
+        Waited::For(Either::Left(Ok(()))) => Ok(true),
+        Waited::For(Either::Left(Err(error))) => {
+            Err(Fault::Peer(fault::operation(r, "send()", &error, Doing::Sending)))
+        }
+        Waited::For(Either::Right(())) => Ok(false),
     }
 }
 

@@ -1,5 +1,6 @@
 //! How an attempt ends without an answer, and what the log says of it.
 
+use std::fmt;
 use std::io;
 
 use weir_log::{Cause, Level};
@@ -70,8 +71,29 @@ pub fn complain(r: &Request, what: &str, doing: Doing) {
     r.log(Level::Error, format_args!("{what} {}", doing.text()));
 }
 
+/// What a server did wrong, found where there was no request to log it for.
+#[derive(Debug, Clone)]
+pub struct Complaint {
+    /// The words for the log.
+    pub text: String,
+    /// How the attempt failed.
+    pub failure: Failure,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Complaint {}
+
 /// Logs an error of an operation, or that it took too long, and says how the attempt failed.
 pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Failure {
+    if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
+        complain(r, &said.text, doing);
+        return said.failure;
+    }
     if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
         let cause = io::Error::from_raw_os_error(TIMED_OUT);
         let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());

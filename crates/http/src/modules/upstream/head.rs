@@ -1,10 +1,11 @@
 //! Reads the head of an answer.
 
 use weir_log::Level;
-use weir_upstream::{Connection, Failure};
+use weir_upstream::Failure;
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::line::Line;
 use super::passing::Passing;
 use super::protocol::{Answer, Found, Protocol};
 use crate::request::Request;
@@ -13,14 +14,14 @@ use crate::request::Request;
 pub async fn read<P: Protocol>(
     r: &mut Request,
     passing: &Passing,
-    connection: &Connection,
+    line: &Line,
     protocol: &mut P,
     buf: &mut Vec<u8>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
     let mut hints = 0;
     loop {
-        receive(r, passing, connection, buf, limit).await?;
+        receive(r, passing, line, buf, limit).await?;
         loop {
             match protocol.head(r, buf) {
                 Err(text) => {
@@ -54,14 +55,13 @@ pub async fn read<P: Protocol>(
 async fn receive(
     r: &mut Request,
     passing: &Passing,
-    connection: &Connection,
+    line: &Line,
     buf: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(), Fault> {
-    let stream = &connection.stream;
-    stream.set_deadline(Some(r.worker.handle.now() + passing.read_timeout));
+    line.set_deadline(Some(r.worker.handle.now() + passing.read_timeout));
     loop {
-        let ready = match wait(r, passing, stream.readable(), true).await {
+        let ready = match wait(r, passing, line.readable(), true).await {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(ready) => ready,
         };
@@ -70,7 +70,7 @@ async fn receive(
         } else if buf.capacity() == buf.len() {
             buf.reserve(limit.clamp(FIRST, LARGEST));
         }
-        let received = ready.and_then(|()| stream.try_recv(buf));
+        let received = ready.and_then(|()| line.try_recv(buf));
         match received {
             Ok(None) => {}
             Ok(Some(0)) => {

@@ -20,6 +20,8 @@ mod fault;
 mod groups;
 mod head;
 mod health;
+mod http2;
+mod line;
 pub mod lookup;
 pub mod passing;
 mod pieces;

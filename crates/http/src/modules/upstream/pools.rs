@@ -5,29 +5,47 @@ use std::rc::Rc;
 use weir_upstream::Pool;
 
 use super::groups::{GroupId, Upstreams};
+use super::http2::Links;
 
 /// A pool for each group that keeps connections.
 #[derive(Default)]
-pub struct Pools(Vec<Option<Rc<Pool>>>);
+pub struct Pools(Vec<Option<Kept>>);
+
+/// What is kept of a group.
+struct Kept {
+    /// Connections that serve one request after another.
+    pool: Rc<Pool>,
+    /// Connections that serve many at once.
+    links: Rc<Links>,
+}
 
 impl Pools {
     /// A loop's pools. All loops make theirs before the first request, so that what one keeps the others see.
     pub fn new(upstreams: &Upstreams) -> Pools {
         let each = upstreams.all().iter().map(|upstream| {
-            upstream.keepalive.as_ref().map(|_| Rc::new(Pool::new(upstream.shelf.clone())))
+            upstream.keepalive.as_ref().map(|_| Kept {
+                pool: Rc::new(Pool::new(upstream.shelf.clone())),
+                links: Rc::default(),
+            })
         });
         Pools(each.collect())
     }
 
     /// The pool of a group; none where it keeps nothing.
     pub fn of(&self, id: GroupId) -> Option<Rc<Pool>> {
-        self.0.get(id.index()).cloned().flatten()
+        self.0.get(id.index())?.as_ref().map(|kept| kept.pool.clone())
+    }
+
+    /// Its connections that serve many requests at once.
+    pub fn links(&self, id: GroupId) -> Option<Rc<Links>> {
+        self.0.get(id.index())?.as_ref().map(|kept| kept.links.clone())
     }
 
     /// Closes all connections: the loop is about to end.
     pub fn clear(&self) {
-        for pool in self.0.iter().flatten() {
-            pool.clear();
+        for kept in self.0.iter().flatten() {
+            kept.pool.clear();
+            kept.links.clear();
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What differs between the protocols that requests are passed on in.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::Span;
@@ -15,10 +13,12 @@ use crate::request::Request;
 /// A request as it goes out.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
-    /// All of it but the client's body.
+    /// All of it but the client's body; where connections are shared, its fields alone.
     pub bytes: Bytes,
-    /// Where its path stands in them, for log lines.
-    pub uri: Range<usize>,
+    /// Its path, for log lines.
+    pub uri: Bytes,
+    /// A body in place of the client's, where connections are shared.
+    pub body: Bytes,
 }
 
 /// The head of an answer. Spans point into the buffer that [`Protocol::head`] was given.
@@ -75,6 +75,11 @@ pub trait Protocol {
 
     /// There is no request and no answer: once the connection is there, all bytes go through.
     fn is_tunnel(&self) -> bool {
+        false
+    }
+
+    /// Many requests go over one connection at once.
+    fn is_shared(&self) -> bool {
         false
     }
 

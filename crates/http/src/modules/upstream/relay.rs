@@ -6,6 +6,7 @@ use weir_upstream::Connection;
 
 use super::client::{Waited, wait};
 use super::fault::{self, Doing};
+use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::source::{Ahead, Broken, Source};
@@ -25,7 +26,7 @@ pub async fn relay<P: Protocol>(
     r: &mut Request,
     passing: &'static Passing,
     buffering: bool,
-    connection: Connection,
+    line: Line,
     protocol: &mut P,
     begun: &[u8],
 ) -> Relayed {
@@ -35,7 +36,7 @@ pub async fn relay<P: Protocol>(
     };
     let handle = r.worker.handle.clone();
     let ahead = Ahead { file: buffering, rate };
-    let mut source = Source::new(connection, protocol, handle, passing, ahead);
+    let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
     let mut step = r.send_head().err();
     if step.is_none() && !buffering && !source.done && source.is_empty() && r.flush().await.is_err()
@@ -72,7 +73,7 @@ async fn turn<P: Protocol>(
         if let Some(broken) = source.broken.take() {
             return Some(broke(r, chain, &broken).await);
         }
-        source.protocol().trailers(&mut r.contexts.upstream.trailers);
+        source.trailers(&mut r.contexts.upstream.trailers);
         if passing.pass_trailers {
             r.response.trailers = r.contexts.upstream.trailers.clone();
         }
@@ -142,6 +143,9 @@ async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
 pub fn finish<P: Protocol>(r: &mut Request, source: Source<'_, P>, step: Step) -> Relayed {
     if let Some(attempt) = r.contexts.upstream.attempt() {
         attempt.received += source.received;
+        if let Line::Stream(stream) = &source.line {
+            (attempt.received, attempt.sent) = (stream.received(), stream.sent());
+        }
         attempt.length = source.length;
     }
     if let Some(text) = source.extra {
@@ -149,5 +153,6 @@ pub fn finish<P: Protocol>(r: &mut Request, source: Source<'_, P>, step: Step) -
     }
     let whole = source.done && source.broken.is_none() && source.extra.is_none();
     let whole = whole && !source.protocol().ends_with_connection();
-    Relayed { step, connection: whole.then_some(source.connection) }
+    let connection = source.line.into_own().filter(|_| whole);
+    Relayed { step, connection }
 }

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_engine::{Chain, Handle, OpenFile, Segment};
-use weir_upstream::Connection;
 
+use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
+use crate::headers::Headers;
 use crate::temp_file::Keep;
 
 /// One read; whole answers of usual sizes fit.
@@ -43,7 +44,7 @@ struct Temp {
 /// A body that is being read.
 pub struct Source<'p, P> {
     /// Where it comes from.
-    pub connection: Connection,
+    pub line: Line,
     protocol: &'p mut P,
     handle: Handle,
     passing: &'static Passing,
@@ -79,7 +80,7 @@ pub struct Ahead {
 impl<'p, P: Protocol> Source<'p, P> {
     /// Nothing was read yet.
     pub fn new(
-        connection: Connection,
+        line: Line,
         protocol: &'p mut P,
         handle: Handle,
         passing: &'static Passing,
@@ -87,7 +88,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     ) -> Self {
         let rate = ahead.rate.map(|rate| (rate, handle.now()));
         Source {
-            connection,
+            line,
             protocol,
             handle,
             passing,
@@ -109,6 +110,12 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// The protocol, for what it knows at the end.
     pub fn protocol(&self) -> &P {
         self.protocol
+    }
+
+    /// Trailers behind the body, when it is over.
+    pub fn trailers(&self, out: &mut Headers) {
+        self.protocol.trailers(out);
+        self.line.trailers(out);
     }
 
     /// Takes bytes that were received with the head.
@@ -158,9 +165,8 @@ impl<'p, P: Protocol> Source<'p, P> {
             self.handle.sleep(pause).await;
             return;
         }
-        let stream = &self.connection.stream;
-        stream.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
-        if let Err(error) = stream.readable().await {
+        self.line.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
+        if let Err(error) = self.line.readable().await {
             self.fail(Broken::Io(error));
         }
     }
@@ -260,12 +266,13 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// One read. `None`: nothing is there now; false: nothing will be.
     fn receive(&mut self, buf: &mut Vec<u8>) -> Option<bool> {
-        match self.connection.stream.try_recv(buf) {
+        match self.line.try_recv(buf) {
             Ok(None) => None,
             Ok(Some(0)) => {
-                match self.protocol.ends_with_connection() {
-                    true => self.done = true,
-                    false => self.fail(Broken::Closed),
+                match (self.protocol.ends_with_connection(), &self.line) {
+                    (true, _) => self.done = true,
+                    (false, Line::Own(_)) => self.fail(Broken::Closed),
+                    (false, Line::Stream(_)) => self.fail(Broken::Invalid(CUT.to_owned())),
                 }
                 Some(false)
             }
@@ -306,6 +313,9 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.broken.get_or_insert(why);
     }
 }
+
+/// A stream that ends before its body.
+const CUT: &str = "upstream prematurely closed stream";
 
 /// Pieces up to this size are copied behind the head anyway.
 const SMALL: usize = 4096;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_engine::{Chain, OpenFile};
 use weir_log::{Cause, Level};
-use weir_upstream::Connection;
 
+use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::{self, Relayed};
@@ -34,13 +34,13 @@ pub async fn relay<P: Protocol>(
     r: &mut Request,
     passing: &'static Passing,
     store: &'static Store,
-    connection: Connection,
+    line: Line,
     protocol: &mut P,
     begun: &[u8],
 ) -> Relayed {
     let handle = r.worker.handle.clone();
     let ahead = Ahead { file: false, rate: None };
-    let mut source = Source::new(connection, protocol, handle, passing, ahead);
+    let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
     let mut target = Target::open(r, passing, store).await;
     let mut step = r.send_head().err();

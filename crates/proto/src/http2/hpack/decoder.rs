@@ -62,17 +62,24 @@ pub struct FieldLimits {
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
+    /// How large the peer may make it.
+    most: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Decoder { table: Table::new(TABLE_SIZE), name: Vec::new(), value: Vec::new() }
+        Decoder::with_table(TABLE_SIZE)
     }
 }
 
 impl Decoder {
+    /// One that has announced a table of this size.
+    pub fn with_table(most: usize) -> Decoder {
+        Decoder { table: Table::new(most), most, name: Vec::new(), value: Vec::new() }
+    }
+
     /// Hands each field of a whole block to `take`: name and value.
     pub fn decode(
         &mut self,
@@ -105,7 +112,7 @@ impl Decoder {
     }
 
     fn resize(&mut self, size: usize) -> Result<(), BlockError> {
-        if size > TABLE_SIZE {
+        if size > self.most {
             return Err(BlockError::BadTableSize(size));
         }
         self.table.resize(size);

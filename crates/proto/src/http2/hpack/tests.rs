@@ -47,6 +47,15 @@ fn requests_of_the_rfc_in_the_huffman_code() {
 }
 
 #[test]
+fn a_table_is_no_larger_than_was_announced() {
+    let mut decoder = Decoder::with_table(0);
+    assert_eq!(read(&mut decoder, b"\x20\x40\x01a\x01b\x88").unwrap().len(), 2);
+    assert_eq!(read(&mut decoder, b"\xbe"), Err(BlockError::BadIndex(62)));
+    assert_eq!(read(&mut decoder, b"\x21\x88"), Err(BlockError::BadTableSize(1)));
+    assert!(read(&mut Decoder::with_table(1), b"\x21\x88").is_ok());
+}
+
+#[test]
 fn old_fields_leave_the_table() {
     let mut decoder = Decoder::default();
     // room for one field of 1 + 1 + 32 bytes

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use weir_cache::{End, Fill};
-use weir_upstream::Connection;
 
 use super::hit::read_on;
 use crate::filters::into_bytes;
+use crate::modules::upstream::line::Line;
 use crate::modules::upstream::passing::Passing;
 use crate::modules::upstream::protocol::Protocol;
 use crate::modules::upstream::relay::{Relayed, finish};
@@ -24,7 +24,7 @@ pub const IN_MEMORY: u64 = 512 * 1024;
 pub async fn relay<P: Protocol>(
     r: &mut Request,
     passing: &'static Passing,
-    connection: Connection,
+    line: Line,
     protocol: &mut P,
     begun: &[u8],
     fill: &Arc<Fill>,
@@ -33,7 +33,7 @@ pub async fn relay<P: Protocol>(
     let rate = rate.and_then(|rate| weir_conf::values::size(&rate.eval(r))).filter(|n| *n > 0);
     let handle = r.worker.handle.clone();
     let ahead = Ahead { file: false, rate };
-    let mut source = Source::new(connection, protocol, handle, passing, ahead);
+    let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
     let reader = fill.reader();
     let unfinished = Unfinished(fill);

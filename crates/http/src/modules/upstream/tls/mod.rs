@@ -61,6 +61,8 @@ pub struct Settings {
     pub commands: Vec<Command>,
     /// What all this amounts to, where a location needs it.
     built: Option<Client>,
+    /// The same where HTTP/2 is to be spoken.
+    http2: Option<Client>,
     /// Certificate and key whose names have variables in them.
     computed: Option<Arc<Computed>>,
 }
@@ -83,14 +85,20 @@ impl Default for Settings {
             cache: None,
             commands: Vec::new(),
             built: None,
+            http2: None,
             computed: None,
         }
     }
 }
 
 impl Settings {
-    /// Reads the files and puts all together, for a location that speaks TLS to servers.
-    pub fn finish(&mut self, setup: &mut Setup<'_>, prefix: &str) -> Result<(), Error> {
+    /// Reads the files and puts all together, for a location that speaks TLS to servers, and perhaps HTTP/2 in it.
+    pub fn finish(
+        &mut self,
+        setup: &mut Setup<'_>,
+        prefix: &str,
+        http2: bool,
+    ) -> Result<(), Error> {
         let curves = self.apply_commands()?;
         let identity = self.identity(setup, prefix)?;
         let authorities = self.authorities(setup, prefix)?;
@@ -104,7 +112,9 @@ impl Settings {
             reuse: self.reuse,
             alpn: Vec::new(),
         };
-        self.built = Some(settings.build().map_err(Error::emerg)?);
+        let built = settings.build().map_err(Error::emerg)?;
+        self.http2 = http2.then(|| built.offering(&[HTTP2]));
+        self.built = Some(built);
         self.computed = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) if is_computed(certificate, key) => {
                 let passwords = self.passwords.clone();
@@ -176,7 +186,7 @@ impl Settings {
 
     /// How a request to a server is secured that the URL calls `host`.
     pub fn secure(&'static self, r: &mut Request, host: &[u8]) -> Option<Secure> {
-        let built = self.built.as_ref()?;
+        let built = self.http2.as_ref().or(self.built.as_ref())?;
         let name = match &self.name {
             None => without_port(host).to_vec(),
             Some(name) => without_port(&name.eval(r)).to_vec(),
@@ -190,6 +200,9 @@ impl Settings {
         Some(Secure { settings: self, client, name, files, tag })
     }
 }
+
+/// HTTP/2's name in ALPN.
+const HTTP2: &[u8] = b"h2";
 
 /// How one request's connections are secured.
 pub struct Secure {
@@ -208,8 +221,8 @@ impl Secure {
         let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
             return Ok(self.client.clone());
         };
-        let loaded = computed.load(r, files, self.settings.cache.as_ref()).await?;
-        Ok(loaded.named(&self.name))
+        let loaded = computed.load(r, files, self.settings.cache.as_ref()).await?.named(&self.name);
+        Ok(if self.settings.http2.is_some() { loaded.offering(&[HTTP2]) } else { loaded })
     }
 }
 

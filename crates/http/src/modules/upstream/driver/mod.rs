@@ -1,23 +1,28 @@
 //! One request's way through servers: who is asked, what is sent, what comes back, and whether another is
 //! asked instead.
 
+mod ask;
+
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
-use weir_upstream::{Choice, Connection, Ended, Failure, Group, Limits, Picked, Pool, Sent};
+use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
-use super::attempt::{Attempt, Current, Who};
-use super::fault::{Doing, Fault};
-use super::groups::{GroupId, Key, Upstream};
-use super::passing::Passing;
-use super::protocol::{Answer, Outgoing, Protocol};
-use super::sticky::{Bound, Sticky};
-use super::tls::Secure;
-use super::url::Url;
-use super::{body, cache, connect, head, lookup, relay, response, store, tunnel, waiting};
+use crate::modules::upstream::attempt::{Attempt, Current};
+use crate::modules::upstream::fault::{Doing, Fault};
+use crate::modules::upstream::groups::{GroupId, Key, Upstream};
+use crate::modules::upstream::http2::Links;
+use crate::modules::upstream::line::Line;
+use crate::modules::upstream::passing::Passing;
+use crate::modules::upstream::protocol::{Answer, Outgoing, Protocol};
+use crate::modules::upstream::sticky::{Bound, Sticky};
+use crate::modules::upstream::tls::Secure;
+use crate::modules::upstream::url::Url;
+use crate::modules::upstream::{cache, lookup, relay, response, store, tunnel};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -56,14 +61,15 @@ pub async fn serve<P: Protocol>(
         known => known,
     };
     let streams = protocol.streams(r);
-    let outgoing = match protocol.request(r) {
+    let mut outgoing = match protocol.request(r) {
         Ok(outgoing) => outgoing,
         Err(status) => return Step::Status(status),
     };
-    let (scheme, request, uri) = (protocol.scheme(), outgoing.bytes.clone(), outgoing.uri.clone());
-    r.contexts.upstream.current = Some(Current { scheme, request, uri });
+    let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
+    r.contexts.upstream.current = Some(Current { scheme, uri });
     let secure = protocol.secure(r);
-    let mut run = match Run::new(r, passing, target, outgoing, secure, streams) {
+    let shared = protocol.is_shared();
+    let mut run = match Run::new(r, passing, target, outgoing, secure, streams, shared) {
         Ok(run) => run,
         Err(step) => return step,
     };
@@ -93,7 +99,7 @@ pub async fn serve<P: Protocol>(
 
 /// A connection to a server that was sent the request.
 struct Talk {
-    connection: Connection,
+    line: Line,
     /// All of the request went out.
     complete: bool,
 }
@@ -112,20 +118,30 @@ struct Run {
     /// What the configuration says of the group.
     upstream: Option<&'static Upstream>,
     binding: Option<Box<Binding>>,
-    pool: Option<(std::rc::Rc<Pool>, Limits)>,
+    pool: Option<(Rc<Pool>, Limits)>,
+    /// Where connections serve many requests at once.
+    links: Option<(Rc<Links>, Limits)>,
     choice: Choice,
     outgoing: Outgoing,
     /// TLS, where the server is spoken to in it.
     secure: Option<Secure>,
     streams: bool,
+    /// The request shares its connection with others.
+    shared: bool,
     /// Attempts left, this one not counted.
     left: u32,
     began: Instant,
     picked: Option<Picked>,
     /// Something of the request went out.
     started: bool,
+    /// The connection had served other requests before.
     pooled: bool,
+    /// How often a connection that had served others was no good for this request.
+    excused: u32,
 }
+
+/// After so many, a new connection is opened; one more counts as an attempt.
+const EXCUSES: u32 = 2;
 
 impl Run {
     fn new(
@@ -135,9 +151,10 @@ impl Run {
         outgoing: Outgoing,
         secure: Option<Secure>,
         streams: bool,
+        shared: bool,
     ) -> Result<Run, Step> {
-        let (group, upstream, pool) = match target {
-            Target::Found(group) => (group, None, None),
+        let (group, upstream, pool, links) = match target {
+            Target::Found(group) => (group, None, None, None),
             // It was looked up before.
             Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
@@ -145,8 +162,11 @@ impl Run {
                     r.log(Level::Alert, format_args!("no upstream configuration"));
                     return Err(Step::Status(500));
                 };
-                let pool = r.worker.upstreams.of(id).zip(upstream.keepalive.clone());
-                (upstream.group.clone(), Some(upstream), pool)
+                let keeps =
+                    upstream.keepalive.as_ref().filter(|_| !(shared && r.worker.retiring()));
+                let pool = r.worker.upstreams.of(id).filter(|_| !shared).zip(keeps.cloned());
+                let links = r.worker.upstreams.links(id).filter(|_| shared).zip(keeps.cloned());
+                (upstream.group.clone(), Some(upstream), pool, links)
             }
         };
         let mut choice = Choice::new(upstream.map_or_else(Vec::new, |u| key(r, &u.key)));
@@ -167,119 +187,19 @@ impl Run {
             upstream,
             binding,
             pool,
+            links,
             choice,
             outgoing,
             secure,
             streams,
+            shared,
             left,
             began: r.worker.handle.now(),
             picked: None,
             started: false,
             pooled: false,
+            excused: 0,
         })
-    }
-
-    /// Asks one server; its answer's head, if it comes to that.
-    async fn attempt<P: Protocol>(
-        &mut self,
-        r: &mut Request,
-        protocol: &mut P,
-    ) -> Result<(Talk, Answer), Fault> {
-        let mut connection = self.open(r).await?;
-        let now = r.worker.handle.now();
-        if let Some(attempt) = r.contexts.upstream.attempt() {
-            attempt.connect = Some(now.saturating_duration_since(attempt.started));
-        }
-        if protocol.is_tunnel() {
-            return Ok(opened(r, connection));
-        }
-        let complete = self.send(r, protocol, &mut connection).await?;
-        let mut buf = std::mem::take(&mut r.contexts.upstream.head);
-        if buf.capacity() > 0 {
-            r.worker.handle.give_buf(std::mem::take(&mut buf));
-        }
-        let answer = head::read(r, self.passing, &connection, protocol, &mut buf).await;
-        r.contexts.upstream.head = buf;
-        let mut answer = answer?;
-        r.contexts.upstream.headers = std::mem::take(&mut answer.headers);
-        let now = r.worker.handle.now();
-        if let Some(attempt) = r.contexts.upstream.attempt() {
-            attempt.header = Some(now.saturating_duration_since(attempt.started));
-            attempt.status = answer.status;
-        }
-        Ok((Talk { connection, complete }, answer))
-    }
-
-    async fn open(&mut self, r: &mut Request) -> Result<Connection, Fault> {
-        let now = r.worker.handle.now();
-        (self.started, self.pooled) = (false, false);
-        let Some(picked) = self.pick(r).await? else {
-            let who = Who::Group(self.group.clone());
-            let mut attempt = Attempt::new(Some(who), now);
-            attempt.status = 502;
-            r.contexts.upstream.attempts.push(attempt);
-            super::fault::complain(r, "no live upstreams", Doing::Connecting);
-            return Err(Fault::Nobody);
-        };
-        let (now, peer) = (r.worker.handle.now(), picked.peer.clone());
-        self.picked = Some(picked);
-        if let Some(binding) = &mut self.binding {
-            binding.cookie = binding.sticky.cookie(r, &peer);
-        }
-        self.left = self.left.saturating_sub(1);
-        let tag = self.secure.as_ref().map_or(0, |secure| secure.tag);
-        r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
-        let handle = &r.worker.handle;
-        let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
-        if let Some(connection) = kept {
-            self.pooled = true;
-            return Ok(connection);
-        }
-        Box::pin(connect::connect(
-            r,
-            self.passing,
-            &peer,
-            self.secure.as_ref(),
-            self.pool.is_some(),
-        ))
-        .await
-    }
-
-    /// Chooses a server; where none is free, waits for one if the configuration says so.
-    async fn pick(&mut self, r: &mut Request) -> Result<Option<Picked>, Fault> {
-        let now = r.worker.handle.now();
-        let Some(conf) = self.upstream.and_then(|u| u.queue.as_ref()) else {
-            return Ok(self.group.pick(&mut self.choice, now));
-        };
-        let before = self.choice.clone();
-        // Nobody overtakes those who wait.
-        if self.group.queue.is_empty()
-            && let Some(picked) = self.group.pick(&mut self.choice, now)
-        {
-            return Ok(Some(picked));
-        }
-        self.choice = before;
-        Box::pin(waiting::wait(r, self.passing, &self.group, &mut self.choice, conf)).await
-    }
-
-    /// Sends the request. True if all of it went out.
-    async fn send<P: Protocol>(
-        &mut self,
-        r: &mut Request,
-        protocol: &mut P,
-        connection: &mut Connection,
-    ) -> Result<bool, Fault> {
-        let mut chain = Chain::new();
-        chain.push(self.outgoing.bytes.clone());
-        if !self.streams && protocol.sends_body() {
-            r.body.append_to(&mut chain);
-        }
-        self.started = true;
-        if self.streams {
-            let _ = connection.stream.socket().nodelay(true);
-            return Box::pin(body::stream(r, self.passing, connection, protocol, chain)).await;
-        }
-        body::send(r, self.passing, connection, chain).await
     }
 
     /// Whether the answer's status is a failure after which another server is asked.
@@ -318,9 +238,15 @@ impl Run {
         };
         let how = if failure.counts() { Ended::Failed } else { Ended::Next };
         self.end(r, how);
-        if self.pooled && failure == Failure::Error {
+        let excuse = match failure {
+            Failure::Error => self.pooled,
+            Failure::Refused => self.pooled && self.excused < EXCUSES,
+            _ => false,
+        };
+        if excuse {
             // A kept connection may have closed at any time: that is not an attempt.
             self.left += 1;
+            self.excused += 1;
         }
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.status = failure.response();
@@ -346,12 +272,13 @@ impl Run {
         let head = &r.contexts.upstream.head;
         let empty = answer.length == Some(0) || !protocol.has_body(r, answer);
         if empty && head.len() == answer.end && talk.complete && answer.keepalive {
-            self.keep(r, talk.connection);
+            self.keep(r, talk.line);
         }
     }
 
-    fn keep(&self, r: &Request, connection: Connection) {
+    fn keep(&self, r: &Request, line: Line) {
         if let Some((pool, limits)) = &self.pool
+            && let Line::Own(connection) = line
             && !r.worker.retiring()
         {
             pool.give(&r.worker.handle, connection, limits);
@@ -419,21 +346,21 @@ impl Run {
         let head = &mut r.contexts.upstream.head;
         let begun = head.split_off(answer.end.min(head.len()));
         let complete = talk.complete;
-        let connection = talk.connection;
+        let line = talk.line;
         let relayed = match (&kept, store) {
             (Some(fill), _) => {
-                Box::pin(cache::relay(r, passing, connection, protocol, &begun, fill)).await
+                Box::pin(cache::relay(r, passing, line, protocol, &begun, fill)).await
             }
             (None, Some(to)) => {
-                Box::pin(store::relay(r, passing, to, connection, protocol, &begun)).await
+                Box::pin(store::relay(r, passing, to, line, protocol, &begun)).await
             }
-            (None, None) => relay::relay(r, passing, buffering, connection, protocol, &begun).await,
+            (None, None) => relay::relay(r, passing, buffering, line, protocol, &begun).await,
         };
         if let Some(connection) = relayed.connection
             && answer.keepalive
             && complete
         {
-            self.keep(r, connection);
+            self.keep(r, Line::Own(connection));
         }
         self.over(r, relayed.step)
     }
@@ -460,7 +387,7 @@ impl Run {
     async fn bodiless(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
         let clean = r.contexts.upstream.head.len() == answer.end;
         if clean && talk.complete && answer.keepalive {
-            self.keep(r, talk.connection);
+            self.keep(r, talk.line);
         }
         if let Err(step) = r.send_head() {
             return self.over(r, step);
@@ -484,6 +411,10 @@ impl Run {
     }
 
     async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
+        let Some(connection) = talk.line.into_own() else {
+            // No stream agrees to another protocol.
+            return self.over(r, Step::Status(502));
+        };
         let client = r.conn.clone();
         if let Err(step) = r.send_head() {
             return self.over(r, step);
@@ -491,7 +422,7 @@ impl Run {
         if r.flush().await.is_err() {
             return self.over(r, Step::Abort);
         }
-        let server = &talk.connection.stream;
+        let server = &connection.stream;
         let (mut down, mut up) = (Chain::new(), Chain::new());
         let early = r.contexts.upstream.head.get(answer.end..).unwrap_or_default().to_vec();
         let early_len = early.len() as u64;
@@ -508,7 +439,7 @@ impl Run {
             let timeout = self.passing.read_timeout;
             let (passed, result) = tunnel::run(&handle, &client.stream, server, timeout).await;
             if let Err(error) = result {
-                super::fault::operation(r, "recv()", &error, Doing::Upgraded);
+                crate::modules::upstream::fault::operation(r, "recv()", &error, Doing::Upgraded);
             }
             r.output.sent += passed.down;
             if let Some(attempt) = r.contexts.upstream.attempt() {
@@ -544,17 +475,6 @@ impl Drop for Run {
             self.group.ended(&picked, Ended::Next, self.began);
         }
     }
-}
-
-/// A tunnel's connection is all the answer that there is.
-fn opened(r: &mut Request, connection: Connection) -> (Talk, Answer) {
-    let context = &mut r.contexts.upstream;
-    context.head.clear();
-    context.headers.clear();
-    if let Some(attempt) = context.attempt() {
-        (attempt.header, attempt.status) = (attempt.connect, 200);
-    }
-    (Talk { connection, complete: true }, Answer { status: 200, ..Answer::default() })
 }
 
 /// What the method hashes of this request.

@@ -1,0 +1,138 @@
+//! The request as a server that speaks HTTP/2 gets it.
+
+use bytes::Bytes;
+use weir_log::Level;
+use weir_proto::http2::hpack;
+
+use super::conf::{Conf, Pass, SetHeaders};
+use super::outgoing::{Length, write_uri};
+use crate::modules::upstream::Outgoing;
+use crate::output::write_number;
+use crate::request::Request;
+
+/// A request's fields, and what they say.
+pub struct Written {
+    /// What goes out.
+    pub outgoing: Outgoing,
+    /// HEAD is asked for.
+    pub head: bool,
+}
+
+/// Fields of a connection: HTTP/2 has none, and refuses requests with one.
+const OF_CONNECTIONS: [&[u8]; 5] =
+    [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
+/// Indices of fields in HPACK's fixed table: RFC 7541 appendix A.
+const AUTHORITY: u8 = 1;
+const METHOD: u8 = 2;
+const GET: u8 = 2;
+const POST: u8 = 3;
+const PATH: u8 = 4;
+const HTTP: u8 = 6;
+const HTTPS: u8 = 7;
+const CONTENT_LENGTH: u8 = 28;
+/// Most requests fit.
+const ROOM: usize = 512;
+
+/// Writes the block of fields.
+pub fn write(
+    r: &mut Request,
+    conf: &'static Conf,
+    pass: &'static Pass,
+    length: Length,
+) -> Result<Written, u16> {
+    let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
+    let length = body.as_ref().map_or(length, |body| Length::Known(body.len() as u64));
+    let (mut out, mut value) = (Vec::with_capacity(ROOM), Vec::new());
+    match &conf.method {
+        Some(method) => method.eval_into(r, &mut value),
+        None if r.contexts.upstream.ask_with_get => value.extend_from_slice(b"GET"),
+        None => value.extend_from_slice(r.method_name()),
+    }
+    let head = value.eq_ignore_ascii_case(b"HEAD");
+    match value.as_slice() {
+        b"GET" => hpack::indexed(GET, &mut out),
+        b"POST" => hpack::indexed(POST, &mut out),
+        method => hpack::with_name_of(METHOD, method, &mut out),
+    }
+    let scheme = r.contexts.upstream.vars.as_ref().map_or("", |vars| vars.scheme);
+    hpack::indexed(if scheme == "https://" { HTTPS } else { HTTP }, &mut out);
+    value.clear();
+    write_uri(r, pass, &mut value);
+    if value.is_empty() {
+        r.log(Level::Error, format_args!("zero length URI to proxy"));
+        return Err(500);
+    }
+    match value.as_slice() {
+        b"/" => hpack::indexed(PATH, &mut out),
+        path => hpack::with_name_of(PATH, path, &mut out),
+    }
+    let uri = Bytes::copy_from_slice(&value);
+    let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
+    write_authority(r, headers, &mut value, &mut out);
+    write_set(r, headers, length, &mut value, &mut out);
+    if conf.passing.pass_request_headers {
+        for header in &r.head().headers {
+            let name = header.name.of(&r.buf);
+            if !headers.dropped.contains(header.id, name) {
+                hpack::field(name, header.value.of(&r.buf), &mut out);
+            }
+        }
+    }
+    let outgoing = Outgoing { bytes: Bytes::from(out), uri, body: body.unwrap_or_default() };
+    Ok(Written { outgoing, head })
+}
+
+fn write_authority(r: &mut Request, headers: &SetHeaders, value: &mut Vec<u8>, out: &mut Vec<u8>) {
+    value.clear();
+    if let Some(host) = &headers.host {
+        host.eval_into(r, value);
+    }
+    if value.is_empty() {
+        value.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
+    }
+    hpack::with_name_of(AUTHORITY, value, out);
+}
+
+/// `proxy_set_header`, and what tells the body's length.
+fn write_set(
+    r: &mut Request,
+    headers: &SetHeaders,
+    length: Length,
+    value: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) {
+    for (name, template) in &headers.lines {
+        value.clear();
+        template.eval_into(r, value);
+        if !value.is_empty() && may_pass(name, value) {
+            hpack::field(name, value, out);
+        }
+    }
+    if let (Length::Known(n), true) = (length, headers.length) {
+        value.clear();
+        write_number(n, value);
+        hpack::with_name_of(CONTENT_LENGTH, value, out);
+    }
+}
+
+/// Lines that make sense over HTTP/1 only are left out, so that one list of them serves both versions.
+fn may_pass(name: &[u8], value: &[u8]) -> bool {
+    if name.eq_ignore_ascii_case(b"te") {
+        return value.eq_ignore_ascii_case(b"trailers");
+    }
+    !OF_CONNECTIONS.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_pass;
+
+    #[test]
+    fn fields_of_connections_stay() {
+        assert!(may_pass(b"X-Real-IP", b"1"));
+        assert!(may_pass(b"TE", b"trailers"));
+        assert!(!may_pass(b"TE", b"gzip"));
+        assert!(!may_pass(b"Connection", b"upgrade"));
+        assert!(!may_pass(b"upgrade", b"websocket"));
+    }
+}

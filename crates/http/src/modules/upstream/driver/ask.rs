@@ -1,0 +1,175 @@
+//! One attempt: a server is chosen, a connection or a stream opened, the request sent, the answer's head read.
+
+use std::sync::Arc;
+
+use weir_engine::Chain;
+use weir_upstream::{Peer, Picked};
+
+use super::{EXCUSES, Run, Talk};
+use crate::modules::upstream::attempt::{Attempt, Who};
+use crate::modules::upstream::fault::{Doing, Fault, complain};
+use crate::modules::upstream::http2::{self, Room, Stream};
+use crate::modules::upstream::line::Line;
+use crate::modules::upstream::protocol::{Answer, Protocol};
+use crate::modules::upstream::{body, connect, head, waiting};
+use crate::request::Request;
+
+impl Run {
+    /// Asks one server; its answer's head, if it comes to that.
+    pub(super) async fn attempt<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+    ) -> Result<(Talk, Answer), Fault> {
+        let line = self.open(r, protocol).await?;
+        let now = r.worker.handle.now();
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.connect = Some(now.saturating_duration_since(attempt.started));
+        }
+        if protocol.is_tunnel() {
+            return Ok(opened(r, line));
+        }
+        let complete = self.send(r, protocol, &line).await?;
+        let mut buf = std::mem::take(&mut r.contexts.upstream.head);
+        if buf.capacity() > 0 {
+            r.worker.handle.give_buf(std::mem::take(&mut buf));
+        }
+        let answer = head::read(r, self.passing, &line, protocol, &mut buf).await;
+        r.contexts.upstream.head = buf;
+        let mut answer = answer?;
+        r.contexts.upstream.headers = std::mem::take(&mut answer.headers);
+        let now = r.worker.handle.now();
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.header = Some(now.saturating_duration_since(attempt.started));
+            attempt.status = answer.status;
+        }
+        Ok((Talk { line, complete }, answer))
+    }
+
+    async fn open<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<Line, Fault> {
+        let now = r.worker.handle.now();
+        (self.started, self.pooled) = (false, false);
+        let Some(picked) = self.pick(r).await? else {
+            let who = Who::Group(self.group.clone());
+            let mut attempt = Attempt::new(Some(who), now);
+            attempt.status = 502;
+            r.contexts.upstream.attempts.push(attempt);
+            complain(r, "no live upstreams", Doing::Connecting);
+            return Err(Fault::Nobody);
+        };
+        let (now, peer) = (r.worker.handle.now(), picked.peer.clone());
+        self.picked = Some(picked);
+        if let Some(binding) = &mut self.binding {
+            binding.cookie = binding.sticky.cookie(r, &peer);
+        }
+        self.left = self.left.saturating_sub(1);
+        let tag = self.secure.as_ref().map_or(0, |secure| secure.tag);
+        r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
+        if self.shared {
+            return Box::pin(self.open_stream(r, protocol, &peer)).await.map(Line::Stream);
+        }
+        let handle = &r.worker.handle;
+        let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
+        if let Some(connection) = kept {
+            self.pooled = true;
+            return Ok(Line::Own(connection));
+        }
+        Box::pin(connect::connect(
+            r,
+            self.passing,
+            &peer,
+            self.secure.as_ref(),
+            self.pool.is_some(),
+        ))
+        .await
+        .map(Line::Own)
+    }
+
+    /// A stream of a connection that others use, too, or may use. The head of the request is on its way.
+    async fn open_stream<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &P,
+        peer: &Arc<Peer>,
+    ) -> Result<Stream, Fault> {
+        let shared = self.links.as_ref().map(|(links, limits)| (links, limits));
+        let (secure, fresh) = (self.secure.as_ref(), self.excused >= EXCUSES);
+        let (link, pooled) = http2::open(r, self.passing, peer, secure, shared, fresh).await?;
+        self.pooled = pooled;
+        let own_body = !self.outgoing.body.is_empty();
+        let body = own_body || protocol.sends_body() && (self.streams || r.body.len() > 0);
+        let room = Room {
+            head: usize::try_from(self.passing.buffer_size).unwrap_or(usize::MAX),
+            body: u32::try_from(self.passing.memory()).unwrap_or(u32::MAX).min(LARGEST_WINDOW),
+        };
+        self.started = true;
+        Ok(link.open(&self.outgoing.bytes, !body, room))
+    }
+
+    /// Chooses a server; where none is free, waits for one if the configuration says so.
+    async fn pick(&mut self, r: &mut Request) -> Result<Option<Picked>, Fault> {
+        let now = r.worker.handle.now();
+        let Some(conf) = self.upstream.and_then(|u| u.queue.as_ref()) else {
+            return Ok(self.group.pick(&mut self.choice, now));
+        };
+        let before = self.choice.clone();
+        // Nobody overtakes those who wait.
+        if self.group.queue.is_empty()
+            && let Some(picked) = self.group.pick(&mut self.choice, now)
+        {
+            return Ok(Some(picked));
+        }
+        self.choice = before;
+        Box::pin(waiting::wait(r, self.passing, &self.group, &mut self.choice, conf)).await
+    }
+
+    /// Sends the request. True if all of it went out.
+    async fn send<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+        line: &Line,
+    ) -> Result<bool, Fault> {
+        let mut chain = Chain::new();
+        let connection = match line {
+            Line::Own(connection) => connection,
+            Line::Stream(stream) => {
+                if self.streams {
+                    return Box::pin(body::stream(r, self.passing, line, protocol, chain)).await;
+                }
+                chain.push(self.outgoing.body.clone());
+                if protocol.sends_body() {
+                    r.body.append_to(&mut chain);
+                }
+                if !chain.is_empty() {
+                    stream.send_all(chain, self.passing.send_timeout);
+                }
+                return Ok(true);
+            }
+        };
+        chain.push(self.outgoing.bytes.clone());
+        if !self.streams && protocol.sends_body() {
+            r.body.append_to(&mut chain);
+        }
+        self.started = true;
+        if self.streams {
+            let _ = connection.stream.socket().nodelay(true);
+            return Box::pin(body::stream(r, self.passing, line, protocol, chain)).await;
+        }
+        body::send(r, self.passing, connection, chain).await
+    }
+}
+
+/// A tunnel's connection is all the answer that there is.
+fn opened(r: &mut Request, line: Line) -> (Talk, Answer) {
+    let context = &mut r.contexts.upstream;
+    context.head.clear();
+    context.headers.clear();
+    if let Some(attempt) = context.attempt() {
+        (attempt.header, attempt.status) = (attempt.connect, 200);
+    }
+    (Talk { line, complete: true }, Answer { status: 200, ..Answer::default() })
+}
+
+/// The largest window of a stream, however much its request has room for.
+const LARGEST_WINDOW: u32 = 1 << 30;

@@ -1,0 +1,64 @@
+//! Why a stream, or all of a connection, ended before its time.
+
+use std::io;
+
+use weir_log::Cause;
+use weir_proto::http2::frame::ErrorCode;
+use weir_upstream::Failure;
+
+use crate::modules::upstream::fault::Complaint;
+
+/// Why a stream is of no more use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The system's code.
+    Code(i32),
+    /// The server took too long to take what it was sent.
+    TimedOut,
+    /// The words for the log, and how the attempt failed.
+    Said(String, Failure),
+}
+
+impl Ending {
+    /// What the server did is no answer.
+    pub fn invalid(text: impl Into<String>) -> Ending {
+        Ending::Said(text.into(), Failure::InvalidHeader)
+    }
+
+    /// As who reads from a socket gets it.
+    pub fn error(&self) -> io::Error {
+        match self {
+            Ending::Code(code) => io::Error::from_raw_os_error(*code),
+            Ending::TimedOut => io::ErrorKind::TimedOut.into(),
+            Ending::Said(text, failure) => {
+                io::Error::other(Complaint { text: text.clone(), failure: *failure })
+            }
+        }
+    }
+}
+
+impl From<io::Error> for Ending {
+    fn from(error: io::Error) -> Ending {
+        match error.raw_os_error() {
+            Some(code) => Ending::Code(code),
+            None if error.kind() == io::ErrorKind::TimedOut => Ending::TimedOut,
+            None => Ending::Said(format!("recv() failed {}", Cause(&error)), Failure::Error),
+        }
+    }
+}
+
+/// The server broke the protocol: nothing that follows on the connection can be understood.
+#[derive(Debug)]
+pub struct Broken {
+    /// What the server is told.
+    pub code: ErrorCode,
+    /// The words for the log.
+    pub text: String,
+}
+
+impl Broken {
+    /// With the words for the log.
+    pub fn new<T>(code: ErrorCode, text: impl Into<String>) -> Result<T, Broken> {
+        Err(Broken { code, text: text.into() })
+    }
+}

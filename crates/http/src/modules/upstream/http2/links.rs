@@ -1,0 +1,148 @@
+//! A loop's connections to the servers of one group, which its requests share.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use weir_upstream::{Limits, Peer};
+
+use super::link::Link;
+
+/// The connections of one loop.
+#[derive(Default)]
+pub struct Links {
+    list: RefCell<Vec<Rc<Link>>>,
+    /// Those that are being opened.
+    gates: RefCell<Vec<Rc<Gate>>>,
+}
+
+/// What a request finds.
+pub enum Found {
+    /// A connection with room for it.
+    Link(Rc<Link>),
+    /// One is being opened, which may have room for it.
+    Coming(Coming),
+    /// None: whoever asked opens one.
+    None(Opening),
+}
+
+/// A connection that is being opened.
+struct Gate {
+    peer: std::sync::Arc<Peer>,
+    tag: u64,
+    /// It came to something, or to nothing.
+    open: Cell<Option<bool>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+/// The right to open a connection. Dropped, it came to nothing.
+pub struct Opening {
+    gate: Rc<Gate>,
+    links: Weak<Links>,
+}
+
+/// A connection that somebody else opens.
+pub struct Coming(Rc<Gate>);
+
+impl Links {
+    /// A connection to a peer, secured in the way that `tag` tells. Without `shared` a new one, whatever there is.
+    pub fn find(
+        self: &Rc<Self>,
+        peer: &std::sync::Arc<Peer>,
+        tag: u64,
+        limits: &Limits,
+        now: Instant,
+        shared: bool,
+    ) -> Found {
+        if shared {
+            let list = self.list.borrow();
+            let fits = |link: &&Rc<Link>| {
+                let connection = &link.connection;
+                connection.tag == tag
+                    && connection.peer.endpoint == peer.endpoint
+                    && link.has_room(limits, now)
+            };
+            if let Some(link) = list.iter().find(fits) {
+                return Found::Link(link.clone());
+            }
+            let gates = self.gates.borrow();
+            let fits = |gate: &&Rc<Gate>| gate.tag == tag && gate.peer.endpoint == peer.endpoint;
+            if let Some(gate) = gates.iter().find(fits) {
+                return Found::Coming(Coming(gate.clone()));
+            }
+        }
+        let (open, waiting) = Default::default();
+        let gate = Rc::new(Gate { peer: peer.clone(), tag, open, waiting });
+        self.gates.borrow_mut().push(gate.clone());
+        Found::None(Opening { gate, links: Rc::downgrade(self) })
+    }
+
+    /// A new one.
+    pub fn add(&self, link: Rc<Link>) {
+        self.list.borrow_mut().push(link);
+    }
+
+    /// One has ended.
+    pub fn remove(&self, link: &Rc<Link>) {
+        self.list.borrow_mut().retain(|other| !Rc::ptr_eq(other, link));
+    }
+
+    /// Lets the connection end that has been idle longest, if more than so many are.
+    pub fn trim(&self, most: usize) {
+        let list = self.list.borrow();
+        let idle = || list.iter().filter(|l| !l.is_leaving() && l.idle_since().is_some());
+        if idle().count() > most
+            && let Some(oldest) = idle().min_by_key(|link| link.idle_since())
+        {
+            oldest.leave();
+        }
+    }
+
+    /// The loop is about to end, and all connections with their last streams.
+    pub fn clear(&self) {
+        for link in self.list.borrow().iter() {
+            link.leave();
+        }
+    }
+}
+
+impl Opening {
+    /// The connection is there, and has room for who waits.
+    pub fn done(self) {
+        self.gate.open.set(Some(true));
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let gate = &self.gate;
+        if gate.open.get().is_none() {
+            gate.open.set(Some(false));
+        }
+        if let Some(links) = self.links.upgrade() {
+            links.gates.borrow_mut().retain(|other| !Rc::ptr_eq(other, gate));
+        }
+        for waker in gate.waiting.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Coming {
+    /// Waits until the connection is open; false if it came to nothing.
+    pub async fn wait(&self) -> bool {
+        poll_fn(|cx| match self.0.open.get() {
+            Some(open) => Poll::Ready(open),
+            None => {
+                let mut waiting = self.0.waiting.borrow_mut();
+                if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,64 @@
+//! A connection for a request: one that others use, too, or a new one.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_engine::{Either, either};
+use weir_upstream::{Limits, Peer};
+
+use super::link::Link;
+use super::links::{Found, Links};
+use super::task;
+use crate::modules::upstream::client::{Waited, wait};
+use crate::modules::upstream::connect::connect;
+use crate::modules::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
+use crate::modules::upstream::passing::Passing;
+use crate::modules::upstream::tls::Secure;
+use crate::request::Request;
+
+/// A connection to a peer, and whether it served others before. `shared` are those of the loop, where the group keeps
+/// any; with `fresh` none of them will do.
+pub async fn open(
+    r: &mut Request,
+    passing: &'static Passing,
+    peer: &Arc<Peer>,
+    secure: Option<&Secure>,
+    shared: Option<(&Rc<Links>, &Limits)>,
+    fresh: bool,
+) -> Result<(Rc<Link>, bool), Fault> {
+    let Some((links, limits)) = shared else {
+        let connection = connect(r, passing, peer, secure, false).await?;
+        let link = Link::new(connection, None);
+        link.leave();
+        task::start(&link, None, Limits::default());
+        return Ok((link, false));
+    };
+    let tag = secure.map_or(0, |secure| secure.tag);
+    let mut sharing = !fresh;
+    let opening = loop {
+        let now = r.worker.handle.now();
+        match links.find(peer, tag, limits, now, sharing) {
+            Found::Link(link) => return Ok((link, true)),
+            Found::None(opening) => break opening,
+            Found::Coming(coming) => {
+                let timeout = r.worker.handle.sleep(passing.connect_timeout);
+                match wait(r, passing, either(coming.wait(), timeout), true).await {
+                    Waited::Gone => return Err(CLIENT_GONE),
+                    // Who opened it could not; perhaps this request can.
+                    Waited::For(Either::Left(open)) => sharing = open,
+                    Waited::For(Either::Right(())) => {
+                        let late = io::ErrorKind::TimedOut.into();
+                        let failure = operation(r, "connect()", &late, Doing::Connecting);
+                        return Err(Fault::Peer(failure));
+                    }
+                }
+            }
+        }
+    };
+    let connection = connect(r, passing, peer, secure, false).await?;
+    let link = Link::new(connection, Some(opening));
+    links.add(link.clone());
+    task::start(&link, Some(links), limits.clone());
+    Ok((link, false))
+}

@@ -1,0 +1,459 @@
+//! A stream: a request's way to the server, and its answer's way back.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use weir_engine::{Chain, Either, Segment, either};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_upstream::Failure;
+
+use super::ending::Ending;
+use super::link::Link;
+use super::message::Message;
+use crate::headers::Headers;
+use crate::modules::upstream::pieces;
+
+/// What a request has room for.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Bytes of a head.
+    pub head: usize,
+    /// Bytes of a body that nobody has read: the stream's window.
+    pub body: u32,
+}
+
+/// A request's end of a stream. Dropped before both sides are done, it resets the stream.
+pub struct Stream(pub(super) Rc<State>);
+
+/// A stream as its connection sees it.
+pub struct State {
+    link: Rc<Link>,
+    /// Its number.
+    pub id: u32,
+    /// What its request has room for.
+    pub room: Room,
+    /// What the server takes of the request's body.
+    window: Cell<i64>,
+    /// All of the request was sent.
+    sent_all: Cell<bool>,
+    /// What the server may send of the body.
+    credit: Cell<i64>,
+    /// What it may send again, and does not know of.
+    owed: Cell<i64>,
+    /// Heads that nobody has read.
+    heads: RefCell<VecDeque<Vec<u8>>>,
+    /// The answer's own head has come.
+    has_head: Cell<bool>,
+    /// What nobody has read of the body.
+    incoming: RefCell<Vec<u8>>,
+    trailers: RefCell<Headers>,
+    /// The server has sent all.
+    ended: Cell<bool>,
+    /// The server says that it wants no more of the request.
+    enough: Cell<bool>,
+    ending: RefCell<Option<Ending>>,
+    /// The request has let go of it.
+    dropped: Cell<bool>,
+    /// It waits for the connection.
+    queued: Cell<bool>,
+    deadline: Cell<Option<Instant>>,
+    reader: RefCell<Option<Waker>>,
+    writer: RefCell<Option<Waker>>,
+    /// Bytes received and sent, frames and all.
+    received: Cell<u64>,
+    sent: Cell<u64>,
+}
+
+impl State {
+    pub(super) fn new(link: Rc<Link>, id: u32, ended: bool, room: Room, head: usize) -> State {
+        let credit = i64::from(room.body.max(frame::DEFAULT_WINDOW));
+        State {
+            id,
+            room,
+            window: Cell::new(link.initial_window()),
+            sent_all: Cell::new(ended),
+            credit: Cell::new(credit),
+            owed: Cell::new(0),
+            heads: RefCell::default(),
+            has_head: Cell::new(false),
+            incoming: RefCell::default(),
+            trailers: RefCell::default(),
+            ended: Cell::new(false),
+            enough: Cell::new(false),
+            ending: RefCell::default(),
+            dropped: Cell::new(false),
+            queued: Cell::new(false),
+            deadline: Cell::new(None),
+            reader: RefCell::default(),
+            writer: RefCell::default(),
+            received: Cell::new(0),
+            sent: Cell::new((head + frame::HEAD) as u64),
+            link,
+        }
+    }
+
+    /// It ends before its time.
+    pub fn fail(&self, why: Ending) {
+        // What was complete before the connection broke stays good.
+        if self.ended.get() && !matches!(why, Ending::Said(_, Failure::InvalidHeader)) {
+            return;
+        }
+        self.ending.borrow_mut().get_or_insert(why);
+        wake(&self.reader);
+        wake(&self.writer);
+    }
+}
+
+/// What comes.
+impl State {
+    /// The answer's own head has come.
+    pub fn has_head(&self) -> bool {
+        self.has_head.get()
+    }
+
+    /// The server has sent all.
+    pub fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    /// What the server may send of the body.
+    pub fn credit(&self) -> i64 {
+        self.credit.get()
+    }
+
+    /// Counts a frame.
+    pub fn count(&self, len: usize) {
+        self.received.set(self.received.get() + (len + frame::HEAD) as u64);
+    }
+
+    /// Takes a head, or trailers.
+    pub fn take_message(&self, message: Message, last: bool) {
+        match message.finish(last) {
+            Err(why) => return self.fail(why),
+            Ok(Message::Head { text, interim, .. }) => {
+                self.has_head.set(!interim);
+                let mut heads = self.heads.borrow_mut();
+                let waiting: usize = heads.iter().map(Vec::len).sum();
+                if waiting > self.room.head {
+                    drop(heads);
+                    return self.fail(Ending::invalid("upstream sent too big early hints"));
+                }
+                heads.push_back(text);
+            }
+            Ok(Message::Trailers { fields, .. }) => {
+                self.trailers.replace(fields);
+            }
+        }
+        self.end(last);
+    }
+
+    /// Takes a piece of the body; `framed` is its length with the padding.
+    pub fn take_data(&self, data: &[u8], framed: usize, last: bool) {
+        self.credit.set(self.credit.get() - framed as i64);
+        self.owed.set(self.owed.get() + (framed - data.len()) as i64);
+        let mut incoming = self.incoming.borrow_mut();
+        if incoming.capacity() == 0 {
+            *incoming = self.link.handle().take_buf(data.len());
+        }
+        incoming.extend_from_slice(data);
+        drop(incoming);
+        self.end(last);
+    }
+
+    fn end(&self, last: bool) {
+        self.ended.set(self.ended.get() || last);
+        wake(&self.reader);
+    }
+
+    /// The server has ended the stream, and wants no more of the request.
+    pub fn take_reset(&self, code: u32) {
+        if code == ErrorCode::NoError as u32 && self.ended.get() && !self.enough.get() {
+            self.enough.set(true);
+            self.sent_all.set(true);
+            return wake(&self.writer);
+        }
+        let text = match code {
+            // One such frame is the end already.
+            0 if self.ended.get() => {
+                let id = self.id;
+                Ending::invalid(format!("upstream sent frame for closed stream {id}"))
+            }
+            code => {
+                let text = format!("upstream rejected request with error {code}");
+                let refused = code == ErrorCode::RefusedStream as u32;
+                match refused && !self.has_head.get() {
+                    true => Ending::Said(text, Failure::Refused),
+                    false => Ending::invalid(text),
+                }
+            }
+        };
+        // Nothing is to be reset any more.
+        self.enough.set(true);
+        self.sent_all.set(true);
+        self.fail(text);
+    }
+
+    fn has_incoming(&self) -> bool {
+        self.ended.get()
+            || self.ending.borrow().is_some()
+            || !self.heads.borrow().is_empty()
+            || !self.incoming.borrow().is_empty()
+    }
+
+    /// So much was read: the server may send on.
+    fn give_credit(&self, read: usize) {
+        let owed = self.owed.get() + read as i64;
+        let whole = i64::from(self.room.body.max(frame::DEFAULT_WINDOW));
+        if owed < whole / 2 || self.ended.get() {
+            return self.owed.set(owed);
+        }
+        self.owed.set(0);
+        self.credit.set(self.credit.get() + owed);
+        self.link.write(|out| frame::write_window_update(self.id, owed as u32, out));
+    }
+}
+
+/// What goes.
+impl State {
+    /// The server takes so much more, or less. False if that is more than a window may be.
+    pub fn extend(&self, by: i64) -> bool {
+        let window = self.window.get() + by;
+        self.window.set(window);
+        if window > 0 {
+            wake(&self.writer);
+        }
+        window <= i64::from(frame::MAX_WINDOW)
+    }
+
+    /// The connection has room.
+    pub fn admit(&self) {
+        self.queued.set(false);
+        wake(&self.writer);
+    }
+
+    fn may_send(&self) -> bool {
+        self.window.get() > 0 && self.link.window() > 0 && !self.link.is_full()
+    }
+
+    /// The end, as who sends hears of it.
+    fn check(&self) -> io::Result<()> {
+        match &*self.ending.borrow() {
+            Some(ending) => Err(ending.error()),
+            None if self.dropped.get() => Err(io::ErrorKind::ConnectionAborted.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends what the server, and the connection, take now. True when that was all.
+    fn send_now(&self, chain: &mut Chain, last: bool) -> bool {
+        loop {
+            if self.enough.get() {
+                chain.clear();
+            }
+            if chain.is_empty() && (!last || self.sent_all.get()) {
+                return true;
+            }
+            if !chain.is_empty() && !self.may_send() {
+                return false;
+            }
+            self.send_frame(chain, last);
+        }
+    }
+
+    fn send_frame(&self, chain: &mut Chain, last: bool) {
+        let window = self.window.get().min(self.link.window()).max(0);
+        let most = frame::MAX_PAYLOAD.min(usize::try_from(window).unwrap_or(0));
+        let mut len = 0;
+        self.link.write(|out| {
+            let at = frame::leave_head(out);
+            while let Some(memory) = chain.front().and_then(Segment::memory) {
+                let now = memory.get(..most - len).unwrap_or(memory);
+                out.extend_from_slice(now);
+                let now = now.len();
+                len += now;
+                chain.consume(now as u64, |buf| self.link.handle().give_buf(buf));
+                if len == most {
+                    break;
+                }
+            }
+            let end = last && chain.is_empty();
+            let flags = if end { frame::END_STREAM } else { 0 };
+            self.sent_all.set(end);
+            let head = FrameHead { len, kind: Kind::Data, flags, stream: self.id };
+            frame::put_head(out, at, head);
+        });
+        self.window.set(self.window.get() - len as i64);
+        self.link.spend(len as i64);
+        self.sent.set(self.sent.get() + (len + frame::HEAD) as u64);
+    }
+
+    async fn send(
+        self: &Rc<Self>,
+        chain: &mut Chain,
+        last: bool,
+        timeout: Duration,
+    ) -> io::Result<()> {
+        loop {
+            self.check()?;
+            if self.send_now(chain, last) {
+                return Ok(());
+            }
+            let room = poll_fn(|cx| self.poll_room(cx));
+            let sleep = self.link.handle().sleep(timeout);
+            if let Either::Right(()) = either(room, sleep).await {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+        if self.may_send() || self.enough.get() || self.check().is_err() {
+            return Poll::Ready(());
+        }
+        wait(&self.writer, cx);
+        // Who waits for its own window does not wait for the connection.
+        if self.window.get() > 0 && !self.queued.replace(true) {
+            self.link.wait(self.clone());
+        }
+        Poll::Pending
+    }
+
+    /// Sends a whole body while others go on.
+    async fn pour(self: Rc<Self>, mut rest: Chain, timeout: Duration) {
+        let handle = self.link.handle().clone();
+        let result = async {
+            while let Some(mut piece) = pieces::next(&handle, &mut rest).await? {
+                self.send(&mut piece, rest.is_empty(), timeout).await?;
+            }
+            Ok::<_, io::Error>(())
+        };
+        if let Err(error) = result.await {
+            self.fail(error.into());
+        }
+    }
+}
+
+/// A request's end.
+impl Stream {
+    /// Sends a whole body that is there already, the last of the request. What the server does not take at once
+    /// follows while the request waits for its answer.
+    pub fn send_all(&self, mut body: Chain, timeout: Duration) {
+        let state = &self.0;
+        let in_memory = body.segments().all(|segment| segment.memory().is_some());
+        if !(in_memory && state.send_now(&mut body, true)) {
+            state.link.handle().spawn(state.clone().pour(body, timeout));
+        }
+    }
+
+    /// Sends a piece of a body; `last` is the end of the request.
+    pub async fn send(&self, piece: &mut Chain, last: bool, timeout: Duration) -> io::Result<()> {
+        self.0.send(piece, last, timeout).await
+    }
+
+    /// Waits until the server has said all that it will say.
+    pub async fn over(&self) {
+        let is_over = || self.0.ended.get() || self.0.ending.borrow().is_some();
+        self.read_until(is_over).await;
+    }
+
+    /// When [`Stream::readable`] fails.
+    pub fn set_deadline(&self, at: Option<Instant>) {
+        self.0.deadline.set(at);
+    }
+
+    /// Waits until there is something to receive, the end included.
+    pub async fn readable(&self) -> io::Result<()> {
+        let ready = self.read_until(|| self.0.has_incoming());
+        let Some(at) = self.0.deadline.get() else {
+            ready.await;
+            return Ok(());
+        };
+        match either(ready, self.0.link.handle().sleep_until(at)).await {
+            Either::Left(()) => Ok(()),
+            Either::Right(()) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn read_until(&self, done: impl Fn() -> bool) -> impl Future<Output = ()> {
+        poll_fn(move |cx| {
+            if done() {
+                return Poll::Ready(());
+            }
+            wait(&self.0.reader, cx);
+            Poll::Pending
+        })
+    }
+
+    /// Receives what is there and fits into the room of `buf`: a whole head, or a piece of the body. 0 is the end.
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        let state = &self.0;
+        if let Some(ending) = &*state.ending.borrow() {
+            return Err(ending.error());
+        }
+        if let Some(head) = state.heads.borrow_mut().pop_front() {
+            buf.extend_from_slice(&head);
+            return Ok(Some(head.len()));
+        }
+        let mut incoming = state.incoming.borrow_mut();
+        let n = incoming.len().min(buf.capacity() - buf.len());
+        if incoming.is_empty() {
+            return Ok(state.ended.get().then_some(0));
+        }
+        if buf.is_empty() && n == incoming.len() {
+            std::mem::swap(buf, &mut incoming);
+        } else {
+            buf.extend_from_slice(incoming.get(..n).unwrap_or_default());
+            incoming.drain(..n);
+        }
+        drop(incoming);
+        state.give_credit(n);
+        Ok(Some(n))
+    }
+
+    /// Trailers behind the body.
+    pub fn trailers(&self, out: &mut Headers) {
+        for (name, value) in self.0.trailers.borrow().iter() {
+            out.add(name, value);
+        }
+    }
+
+    /// Bytes received so far, framing and all.
+    pub fn received(&self) -> u64 {
+        self.0.received.get()
+    }
+
+    /// Bytes sent so far.
+    pub fn sent(&self) -> u64 {
+        self.0.sent.get()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let state = &self.0;
+        state.dropped.set(true);
+        wake(&state.writer);
+        let done = state.sent_all.get() && state.ended.get();
+        let reset = !done && !state.enough.get();
+        state.link.remove(state.id, reset.then_some(ErrorCode::Cancel));
+        state.link.handle().give_buf(state.incoming.take());
+    }
+}
+
+fn wake(waker: &RefCell<Option<Waker>>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
+    let mut place = place.borrow_mut();
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *place = Some(cx.waker().clone());
+    }
+}

@@ -1,0 +1,69 @@
+//! What a request goes over to its server, and its answer back.
+
+use std::io;
+use std::time::Instant;
+
+use weir_upstream::Connection;
+
+use super::http2::Stream;
+use crate::headers::Headers;
+
+/// What a request has of a connection.
+pub enum Line {
+    /// All of it, until the answer is complete.
+    Own(Connection),
+    /// A stream, beside those of others.
+    Stream(Stream),
+}
+
+impl Line {
+    /// When waiting fails.
+    pub fn set_deadline(&self, at: Option<Instant>) {
+        match self {
+            Line::Own(connection) => connection.stream.set_deadline(at),
+            Line::Stream(stream) => stream.set_deadline(at),
+        }
+    }
+
+    /// Waits until there is something to receive, the end included.
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Line::Own(connection) => connection.stream.readable().await,
+            Line::Stream(stream) => stream.readable().await,
+        }
+    }
+
+    /// Receives what is there; 0 is the end.
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        match self {
+            Line::Own(connection) => connection.stream.try_recv(buf),
+            Line::Stream(stream) => stream.try_recv(buf),
+        }
+    }
+
+    /// Waits until the server wants no more of the request: over HTTP/1 when it begins to answer, since who has not
+    /// read all of a request by then may close; of a stream both directions are independent.
+    pub async fn answered(&self) {
+        match self {
+            Line::Own(connection) => {
+                let _ = connection.stream.readable().await;
+            }
+            Line::Stream(stream) => stream.over().await,
+        }
+    }
+
+    /// Trailers that came beside the body.
+    pub fn trailers(&self, out: &mut Headers) {
+        if let Line::Stream(stream) = self {
+            stream.trailers(out);
+        }
+    }
+
+    /// The connection, if it is the request's own.
+    pub fn into_own(self) -> Option<Connection> {
+        match self {
+            Line::Own(connection) => Some(connection),
+            Line::Stream(_) => None,
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Servers that end streams and connections, or do what the protocol forbids.
+
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_testkit::free_port;
+
+use super::peer::{Event, Peer};
+use super::{ask, post, start};
+
+#[test]
+fn what_a_server_has_not_looked_at_is_asked_again() {
+    let peer = Peer::new(|number, talk| {
+        talk.settings(&[]);
+        if number == 1 {
+            let first = talk.head()?;
+            talk.answer(first.id, "first");
+            // It takes its leave while the next request is on its way.
+            talk.head()?;
+            talk.goaway(first.id, ErrorCode::NoError);
+            return Some(());
+        }
+        loop {
+            let head = talk.head()?;
+            if number == 2 && head.field(":path") == "/refused" {
+                talk.reset(head.id, ErrorCode::RefusedStream);
+            } else {
+                talk.answer(head.id, head.field(":path"));
+            }
+        }
+    });
+    let server = start(&peer, "", "");
+    assert_eq!(ask(&server, "/").response().body(), "first");
+    // Not even requests that may not be repeated are lost.
+    assert_eq!(post(&server, "/again", b"body").response().body(), "/again");
+    assert_eq!(peer.opened(), 2);
+    assert_eq!(ask(&server, "/refused").response().body(), "/refused");
+    assert_eq!(peer.opened(), 3);
+    assert_eq!(server.logged("temporarily disabled"), 0, "{}", server.log());
+}
+
+#[test]
+fn a_server_that_refuses_all_is_not_asked_for_ever() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            let head = talk.head()?;
+            talk.reset(head.id, ErrorCode::RefusedStream);
+        }
+    });
+    let server = start(&peer, "", "");
+    for _ in 0..3 {
+        assert_eq!(ask(&server, "/").response().status, 502);
+    }
+    assert!(peer.opened() <= 3);
+    server.wait_log("upstream rejected request with error 7", 3);
+}
+
+#[test]
+fn another_server_is_asked() {
+    let bad = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            let head = talk.head()?;
+            talk.reset(head.id, ErrorCode::RefusedStream);
+        }
+    });
+    let good = Peer::answering(|_| "good".to_owned());
+    let group = format!("server 127.0.0.1:{}; server 127.0.0.1:{};", good.port, free_port());
+    let server = start(&bad, &group, "");
+    for _ in 0..6 {
+        assert_eq!(ask(&server, "/").response().body(), "good");
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_no_answer() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            let head = talk.head()?;
+            match head.field(":path") {
+                "/reset" => talk.reset(head.id, ErrorCode::Internal),
+                "/short" => {
+                    talk.fields(head.id, &[(":status", "200"), ("content-length", "9")], false);
+                    talk.data(head.id, b"short", true);
+                }
+                "/close" => return None,
+                _ => {
+                    talk.fields(head.id, &[(":status", "200")], false);
+                    talk.data(head.id, b"begun", false);
+                    talk.reset(head.id, ErrorCode::Cancel);
+                }
+            }
+        }
+    });
+    let server = start(&peer, "", "proxy_buffering off;");
+    assert_eq!(ask(&server, "/reset").response().status, 502);
+    server.wait_log("upstream rejected request with error 2 while reading response header", 1);
+    let broken = ask(&server, "/begun").rest();
+    assert!(!broken.ends_with("0\r\n\r\n"), "{broken}");
+    let short = ask(&server, "/short").rest();
+    assert!(short.ends_with("\r\n\r\nshort"), "{short}");
+    server.wait_log("upstream prematurely closed stream while reading upstream", 1);
+    assert_eq!(peer.opened(), 1);
+    assert_eq!(ask(&server, "/close").response().status, 502);
+    server.wait_log("upstream prematurely closed connection while reading response header", 1);
+    assert_eq!(server.workers().len(), 1);
+}
+
+fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    FrameHead { len: payload.len(), kind, flags, stream }.write(&mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+#[test]
+fn what_the_protocol_forbids_ends_the_attempt() {
+    use Kind::*;
+    const WHOLE: u8 = frame::END_HEADERS | frame::END_STREAM;
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "too large http2 frame: 4740180"),
+        (frame(Data, 1, 1, b"body"), "unexpected http2 frame: 0"),
+        (frame(Data, 1, 3, b"body"), "data frame for unknown stream 3"),
+        (frame(Headers, WHOLE, 2, b"\x88"), "frame for unknown stream 2"),
+        (frame(Headers, WHOLE, 1, b""), "upstream sent no :status header"),
+        (frame(Headers, WHOLE, 1, b"\x88\x88"), "duplicate :status header"),
+        (frame(Headers, WHOLE, 1, b"\x08\x03abc"), "invalid :status \"abc\""),
+        (frame(Headers, WHOLE, 1, b"\x08\x03101"), "unexpected :status \"101\""),
+        (frame(Headers, WHOLE, 1, b"\x08\x03103"), "prematurely closed stream"),
+        (frame(Headers, WHOLE, 1, b"\x88\xbe"), "invalid http2 table index: 62"),
+        (frame(Headers, WHOLE, 1, b"\x21\x88"), "invalid http2 dynamic table size update: 1"),
+        (frame(Headers, WHOLE, 1, b"\x88\x00\x01A\x01b"), "invalid header: \"A: b\""),
+        (frame(Headers, WHOLE, 1, b"\x88\x00\x01a\x02\r\n"), "invalid header: \"a: \r\n\""),
+        (frame(Headers, WHOLE, 1, b"\x88\x00\x00\x00"), "zero http2 header name length"),
+        (frame(Headers, WHOLE, 1, b"\x88\x00\x05a"), "truncated http2 header"),
+        (frame(Headers, WHOLE | 8, 1, b"\x09\x88"), "too long padding: 9 in frame 2"),
+        (frame(Continuation, WHOLE, 1, b"\x88"), "unexpected http2 frame: 9"),
+        ([frame(Headers, 0, 1, b"\x88"), frame(Ping, 0, 0, &[0; 8])].concat(), "frame: 6"),
+        (frame(PushPromise, WHOLE, 1, b"\0\0\0\x02\x82"), "unexpected push promise frame"),
+        (frame(Settings, 0, 0, b"abc"), "settings frame with invalid length: 3"),
+        (frame(Settings, 0, 1, b""), "settings frame with non-zero stream id: 1"),
+        (frame(Settings, 0, 0, b"\0\x04\x80\0\0\0"), "initial window size: 2147483648"),
+        (frame(Ping, 0, 0, b"abc"), "ping frame with invalid length: 3"),
+        (frame(Ping, 1, 0, &[0; 8]), "ping frame with ack flag"),
+        (frame(WindowUpdate, 0, 0, &[0; 4]), "zero window update"),
+        (frame(WindowUpdate, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), "too large window update"),
+        (frame(RstStream, 0, 1, b"abc"), "rst stream frame with invalid length: 3"),
+        (frame(Goaway, 0, 0, &[0; 7]), "goaway frame with invalid length: 7"),
+    ];
+    let texts: Vec<&str> = cases.iter().map(|(_, text)| *text).collect();
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        let n: usize = head.field(":path")[1..].parse().unwrap();
+        let bytes = cases[n].0.clone();
+        talk.write(|out| out.extend_from_slice(&bytes));
+        Some(())
+    });
+    let server = start(&peer, "keepalive 0;", "");
+    for (n, text) in texts.iter().enumerate() {
+        let status = ask(&server, &format!("/{n}")).response().status;
+        assert_eq!(status, 502, "{text}: {}", server.log());
+        server.wait_log(text, 1);
+    }
+    assert_eq!(server.logged("panicked"), 0);
+}
+
+#[test]
+fn heads_have_their_limit() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        match head.field(":path") {
+            "/large" => {
+                let large = "x".repeat(5000);
+                talk.fields(head.id, &[(":status", "200"), ("x", &large)], true);
+                // The connection stays good.
+                let next = talk.head()?;
+                talk.answer(next.id, "next");
+            }
+            "/hints" => loop {
+                // As long as somebody listens.
+                talk.fields(head.id, &[(":status", "103"), ("link", &"x".repeat(1000))], false);
+                talk.write(|out| {
+                    FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+                    out.extend_from_slice(&[0; 8]);
+                });
+                loop {
+                    match talk.next()? {
+                        Event::Pong => break,
+                        Event::Reset(..) => return Some(()),
+                        _ => {}
+                    }
+                }
+            },
+            _ => {
+                let mut bytes = Vec::new();
+                FrameHead { len: 1, kind: Kind::Headers, flags: 0, stream: head.id }
+                    .write(&mut bytes);
+                bytes.push(0x88);
+                let field = [b"\x00\x01a\x7f\x00".as_slice(), &[b'x'; 127]].concat();
+                for _ in 0..100 {
+                    FrameHead {
+                        len: field.len() * 100,
+                        kind: Kind::Continuation,
+                        flags: 0,
+                        stream: head.id,
+                    }
+                    .write(&mut bytes);
+                    bytes.extend_from_slice(&field.repeat(100));
+                }
+                talk.write(|out| out.extend_from_slice(&bytes));
+                while !matches!(talk.next()?, Event::Goaway(11)) {}
+            }
+        }
+        Some(())
+    });
+    let server = start(&peer, "", "proxy_read_timeout 2s;");
+    assert_eq!(ask(&server, "/large").response().status, 502);
+    assert_eq!(ask(&server, "/").response().body(), "next");
+    assert_eq!(peer.opened(), 1);
+    drop(peer);
+    let endless = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        loop {
+            talk.write(|out| {
+                let mut block = vec![0x88];
+                block.resize(16_000, 0x8f);
+                let kind = Kind::Headers;
+                FrameHead { len: 0, kind, flags: 0, stream: head.id }.write(out);
+                for _ in 0..8 {
+                    FrameHead { len: 16_000, kind: Kind::Continuation, flags: 0, stream: head.id }
+                        .write(out);
+                    out.extend_from_slice(&block);
+                }
+            });
+            while !matches!(talk.next()?, Event::Goaway(11)) {}
+        }
+    });
+    let server = start(&endless, "", "");
+    assert_eq!(ask(&server, "/").response().status, 502);
+    server.wait_log("upstream sent too big header while reading response header", 1);
+}
+
+#[test]
+fn a_server_that_takes_no_body_has_its_time() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[Setting::InitialWindowSize(0)]);
+        talk.head()?;
+        while talk.next().is_some() {}
+        Some(())
+    });
+    let server = start(&peer, "", "proxy_send_timeout 100ms; proxy_next_upstream off;");
+    assert_eq!(post(&server, "/", &[b'b'; 100_000]).response().status, 504);
+    server.wait_log("upstream timed out (110: Connection timed out)", 1);
+}

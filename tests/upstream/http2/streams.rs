@@ -1,0 +1,256 @@
+//! Many requests on one connection.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use weir_proto::http2::frame::{self, ErrorCode, Setting};
+
+use super::peer::{Event, Peer};
+use super::{ask, post, start};
+
+#[test]
+fn requests_share_a_connection() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        // Nobody is answered before all have asked.
+        let mut heads = Vec::new();
+        for _ in 0..20 {
+            heads.push(talk.head()?);
+        }
+        for head in heads.iter().rev() {
+            talk.answer(head.id, head.field(":path"));
+        }
+        Some(())
+    });
+    let server = start(&peer, "", "");
+    let clients: Vec<_> = (0..20).map(|n| ask(&server, &format!("/{n}"))).collect();
+    for (n, mut client) in clients.into_iter().enumerate() {
+        assert_eq!(client.response().body(), format!("/{n}"));
+    }
+    assert_eq!(peer.opened(), 1);
+}
+
+#[test]
+fn without_keepalive_each_request_has_a_connection() {
+    let peer = Peer::answering(str::to_owned);
+    let server = start(&peer, "keepalive 0;", "");
+    for _ in 0..3 {
+        assert_eq!(ask(&server, "/a").response().body(), "/a");
+    }
+    assert_eq!(peer.opened(), 3);
+}
+
+#[test]
+fn a_server_has_no_more_streams_than_it_serves() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = most.clone();
+    let (tell, asked) = channel();
+    let tell = Mutex::new(tell);
+    let go = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let gone = go.clone();
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[Setting::MaxConcurrentStreams(2)]);
+        let first = talk.head()?;
+        tell.lock().unwrap().send(()).ok()?;
+        let second = talk.head()?;
+        tell.lock().unwrap().send(()).ok()?;
+        seen.fetch_max(2, Ordering::SeqCst);
+        let (all, changed) = &*gone;
+        let mut all = all.lock().unwrap();
+        while !*all {
+            all = changed.wait(all).unwrap();
+        }
+        talk.answer(first.id, "first");
+        talk.answer(second.id, "second");
+        Some(())
+    });
+    let server = start(&peer, "", "");
+    let clients: Vec<_> = (0..6).map(|_| ask(&server, "/")).collect();
+    for _ in 0..6 {
+        asked.recv().unwrap();
+    }
+    assert_eq!(peer.opened(), 3);
+    *go.0.lock().unwrap() = true;
+    go.1.notify_all();
+    for mut client in clients {
+        assert_eq!(client.response().status, 200);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody() {
+    const BIG: usize = 64 << 20;
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        let big = talk.head()?;
+        talk.fields(big.id, &[(":status", "200")], false);
+        let (mut window, mut sent) = (i64::from(frame::DEFAULT_WINDOW), 0);
+        loop {
+            while window >= 16_384 {
+                talk.data(big.id, &[b'x'; 16_384], false);
+                (window, sent) = (window - 16_384, sent + 16_384);
+            }
+            match talk.next()? {
+                Event::Window(id, by) if id == big.id => window += i64::from(by),
+                Event::Head(small) => {
+                    tell.lock().unwrap().send(sent).ok()?;
+                    talk.answer(small.id, "small");
+                }
+                _ => {}
+            }
+        }
+    });
+    let server = start(&peer, "", "proxy_buffering off;");
+    let mut slow = ask(&server, "/big");
+    // The answer has begun.
+    assert!(!slow.is_closed());
+    let mut small = ask(&server, "/small");
+    assert_eq!(small.response().body(), "small");
+    // What sockets hold on this machine, and a window.
+    assert!(told.recv().unwrap() < BIG);
+    assert_eq!(peer.opened(), 1);
+}
+
+#[test]
+fn a_client_that_leaves_resets_its_stream_only() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        let kept = talk.head()?;
+        tell.lock().unwrap().send(None).ok()?;
+        let given_up = talk.head()?;
+        tell.lock().unwrap().send(None).ok()?;
+        let code = talk.reset_of(given_up.id)?;
+        tell.lock().unwrap().send(Some(code)).ok()?;
+        // Late frames of the stream are nobody's.
+        talk.answer(given_up.id, "late");
+        talk.answer(kept.id, "kept");
+        let next = talk.head()?;
+        talk.answer(next.id, "next");
+        Some(())
+    });
+    let server = start(&peer, "", "");
+    let mut kept = ask(&server, "/kept");
+    assert_eq!(told.recv().unwrap(), None);
+    let leaving = ask(&server, "/leaving");
+    assert_eq!(told.recv().unwrap(), None);
+    drop(leaving);
+    assert_eq!(told.recv().unwrap(), Some(ErrorCode::Cancel as u32));
+    assert_eq!(kept.response().body(), "kept");
+    assert_eq!(ask(&server, "/").response().body(), "next");
+    assert_eq!(peer.opened(), 1);
+}
+
+#[test]
+fn a_connection_serves_as_many_as_the_configuration_says() {
+    let peer = Peer::answering(str::to_owned);
+    let server = start(&peer, "keepalive 4; keepalive_requests 3;", "");
+    for _ in 0..7 {
+        assert_eq!(ask(&server, "/").response().status, 200);
+    }
+    assert_eq!(peer.opened(), 3);
+}
+
+#[test]
+fn bodies_obey_the_servers_windows() {
+    const STEP: u32 = 7000;
+    let body: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+    let sent = body.clone();
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        assert_eq!((head.field("content-length"), head.ended), ("300000", false));
+        let (mut got, mut window) = (Vec::new(), i64::from(frame::DEFAULT_WINDOW));
+        while got.len() < sent.len() {
+            let Event::Data(_, data, _) = talk.next()? else { continue };
+            window -= data.len() as i64;
+            assert!(window >= 0);
+            got.extend_from_slice(&data);
+            if window == 0 {
+                window = i64::from(STEP);
+                talk.write(|out| {
+                    frame::write_window_update(head.id, STEP, out);
+                    frame::write_window_update(0, STEP, out);
+                });
+            }
+        }
+        talk.answer(head.id, if got == sent { "same" } else { "other" });
+        Some(())
+    });
+    // In memory and in a file.
+    for inside in ["client_body_buffer_size 1m;", "client_body_in_file_only clean;"] {
+        let server = start(&peer, "", inside);
+        assert_eq!(post(&server, "/", &body).response().body(), "same", "{}", server.log());
+    }
+}
+
+#[test]
+fn both_directions_go_at_once() {
+    // The server sends back what it gets, and takes no more than it could send back.
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        talk.fields(head.id, &[(":status", "200")], false);
+        let (mut window, mut held, mut last) = (i64::from(frame::DEFAULT_WINDOW), vec![], false);
+        while !(last && held.is_empty()) {
+            match talk.next()? {
+                Event::Window(id, by) if id == head.id => window += i64::from(by),
+                Event::Data(_, data, ended) => {
+                    held.extend_from_slice(&data);
+                    last |= ended;
+                }
+                _ => {}
+            }
+            let now = held.len().min(window.max(0) as usize);
+            for piece in held[..now].chunks(frame::MAX_PAYLOAD) {
+                talk.data(head.id, piece, false);
+            }
+            held.drain(..now);
+            window -= now as i64;
+            if now > 0 {
+                talk.write(|out| {
+                    frame::write_window_update(head.id, now as u32, out);
+                    frame::write_window_update(0, now as u32, out);
+                });
+            }
+        }
+        talk.data(head.id, b"", true);
+        Some(())
+    });
+    let server = start(&peer, "", "client_body_buffer_size 2m; client_max_body_size 2m;");
+    let body = vec![b'e'; 1 << 20];
+    let answer = post(&server, "/", &body).response();
+    assert_eq!(answer.body().len(), body.len(), "{}", server.log());
+}
+
+#[test]
+fn a_body_goes_out_as_it_comes_in() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        assert_eq!(head.field("transfer-encoding"), "");
+        loop {
+            if let Event::Data(_, data, ended) = talk.next()? {
+                tell.lock().unwrap().send(String::from_utf8(data).unwrap()).ok()?;
+                if ended {
+                    talk.answer(head.id, "done");
+                    return Some(());
+                }
+            }
+        }
+    });
+    let server = start(&peer, "", "proxy_request_buffering off;");
+    let mut client = server.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+    assert_eq!(told.recv().unwrap(), "one");
+    client.send("3\r\ntwo\r\n");
+    assert_eq!(told.recv().unwrap(), "two");
+    client.send("0\r\n\r\n");
+    assert_eq!(client.response().body(), "done");
+}
