@@ -17,7 +17,7 @@
 //! decision is as old as the sleep. Three things bound that wait:
 //! - the last armed sleeper to wake up wakes a disarmed one, so that it compares anew;
 //! - a disarmed loop that sees no armed sleeper waits [`PATIENCE`] for one that carries less, and
-//!   then stands in;
+//!   then stands in, with a [`BREATH`] after each connection;
 //! - a disarmed loop tries an accept now and then ([`PROBE_FIRST`] to [`PROBE_LAST`]). If it finds
 //!   a connection, the armed sleepers in the table did not take it: it wakes one, and a loop that
 //!   does not stir counts no more. So a stopped loop is forgotten, whatever its row says.
@@ -29,6 +29,9 @@ use crate::{After, Arm, LoadTable, Policy, Probe, Setup, State, Wait};
 /// How long a disarmed loop leaves the place to loops that carry less, when all of them work. Less
 /// than a slow handler takes, more than the pause between two requests of a busy connection.
 const PATIENCE: Duration = Duration::from_millis(1);
+/// Between two connections that a loop takes while it stands in. Those that carry less may be back
+/// already and want its CPU, or be back after a handler: without it, one loop takes a whole burst.
+const BREATH: Duration = Duration::from_micros(150);
 /// The first try for a connection that nobody took; twice the handler's time of a sluggish server,
 /// and at 100 tries a second a twentieth of a percent of a processor.
 const PROBE_FIRST: Duration = Duration::from_millis(10);
@@ -156,8 +159,11 @@ impl Policy for Fair {
         }
     }
 
-    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
+    fn on_accepted(&mut self, now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
         self.accepted = true;
+        if !self.stood.is_zero() {
+            self.alone = now.checked_sub(PATIENCE - BREATH);
+        }
         if self.doubt {
             self.pause = PROBE_FIRST;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::Kind;
-use crate::model::{Client, Witness, World};
+use crate::model::{Client, Machine, Witness, World};
 
 const MS: Duration = Duration::from_millis(1);
 const WORK: Duration = Duration::from_millis(2);
@@ -61,9 +61,10 @@ fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
 }
 
 fn client() -> impl Strategy<Value = Happening> {
-    (1..12u64, any::<bool>(), micros(0..4000), micros(0..3000), micros(0..500)).prop_map(
-        |(requests, keep, work, think, gap)| {
-            Happening::Client(Client { requests, keep, work, think, gap })
+    let times = (micros(0..4000), micros(0..3000), micros(0..500));
+    (1..12u64, any::<[bool; 2]>(), times).prop_map(
+        |(requests, [keep, computes], (work, think, gap))| {
+            Happening::Client(Client { requests, keep, work, computes, think, gap })
         },
     )
 }
@@ -89,7 +90,10 @@ fn troubled() -> impl Strategy<Value = (usize, Schedule)> {
 }
 
 fn play(kind: Kind, loops: usize, schedule: &Schedule) -> World {
-    let mut world = World::new(kind, loops, Instant::now());
+    play_in(World::new(kind, loops, Instant::now()), schedule)
+}
+
+fn play_in(mut world: World, schedule: &Schedule) -> World {
     for (at, happening) in schedule.iter().cloned() {
         match happening {
             Happening::Client(client) => world.client(at, client),
@@ -133,6 +137,24 @@ fn nothing_is_lost(
     for (n, (_, row)) in world.open().into_iter().zip(world.table().rows()) {
         prop_assert_eq!((row.load().open, row.load().inflight), (n as u64, 0));
     }
+    Ok(())
+}
+
+/// Every request is answered, once, however few CPUs there are.
+fn nothing_is_lost_on_two_cpus(
+    kind: Kind,
+    loops: usize,
+    schedule: &Schedule,
+) -> Result<(), TestCaseError> {
+    let mut world = World::new(kind, loops, Instant::now());
+    let [wake, accept, connect, request] = [20, 15, 30, 10].map(Duration::from_micros);
+    world.share(Machine { cpus: 2, wakes: vec![wake], accept, connect, request });
+    let world = play_in(world, schedule);
+    let w = world.witness();
+    if w.lost == 0 {
+        prop_assert_eq!(w.answered.iter().sum::<u64>(), requests(schedule));
+    }
+    prop_assert_eq!(world.waiting(), 0);
     Ok(())
 }
 
@@ -183,6 +205,11 @@ macro_rules! laws {
                 #[test]
                 fn in_trouble((loops, schedule) in troubled()) {
                     trouble_stays_local(&$promise, loops, &schedule)?;
+                }
+
+                #[test]
+                fn on_two_cpus((loops, schedule) in troubled()) {
+                    nothing_is_lost_on_two_cpus($promise.kind, loops, &schedule)?;
                 }
             }
         }
@@ -336,6 +363,19 @@ fn fair_passes_the_baton() {
 #[test]
 fn fair_stands_in_for_loops_that_carry_less() {
     assert!(beside_a_sleeper_with(3) < MS * 2);
+}
+
+/// A burst comes while the one that carries less is at work: it finds its part of it when it is back.
+#[test]
+fn fair_leaves_others_their_part_of_a_burst() {
+    let mut world = uneven(3);
+    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 3) });
+    for _ in 0..40 {
+        world.client(MS * 302, Client { gap: MS * 50, ..Client::once(MS) });
+    }
+    world.run(MS * 320);
+    let open = world.open();
+    assert!(open.iter().all(|&n| n >= 15), "{open:?}");
 }
 
 /// One of four loops is stopped: the others work on, and nobody is lost.

@@ -11,6 +11,8 @@ pub struct Client {
     pub keep: bool,
     /// For how long each request blocks its loop.
     pub work: Duration,
+    /// It does so computing, not sleeping.
+    pub computes: bool,
     /// From an answer to the next request or connect.
     pub think: Duration,
     /// From the connect to the request.
@@ -25,6 +27,7 @@ impl Client {
             requests: 1,
             keep: false,
             work,
+            computes: false,
             think: Duration::from_micros(30),
             gap: Duration::from_micros(30),
         }
@@ -124,6 +127,10 @@ impl Clients {
 
     pub(super) fn work(&self, id: usize) -> Duration {
         self.0[id].client.work
+    }
+
+    pub(super) fn computes(&self, id: usize) -> bool {
+        self.0[id].client.computes
     }
 
     /// A number that no other request has, and that is the same whoever serves it.

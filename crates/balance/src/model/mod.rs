@@ -4,9 +4,13 @@
 //! It runs the same [`Seat`] as the server. What it models is what decides who gets a connection:
 //! the order of registration, exclusive and plain wake-ups, that only sleepers count, the
 //! level-triggered report, the hash of SO_REUSEPORT, and the first-come-first-served order of
-//! blocked accepts. Loops can be stopped, killed, and started again in the middle of anything.
+//! blocked accepts. Loops can be stopped, killed, and started again in the middle of anything. Each
+//! loop has a CPU of its own, unless all are to share a [`Machine`].
 
 mod clients;
+mod kernel;
+mod loops;
+mod machine;
 mod notes;
 mod queue;
 mod witness;
@@ -18,6 +22,8 @@ use std::time::{Duration, Instant};
 
 pub use self::clients::Client;
 use self::clients::Clients;
+pub use self::machine::Machine;
+use self::machine::{Host, Task};
 pub use self::notes::{Note, What};
 pub use self::queue::{Socket, Visit};
 pub use self::witness::Witness;
@@ -42,6 +48,10 @@ pub struct World {
     witness: Witness,
     /// Handlers take these times, drawn at random; none: what their clients say.
     services: Vec<Duration>,
+    /// What they share, if not each loop has a CPU.
+    host: Option<Host>,
+    seed: u64,
+    draws: u64,
     /// What happened to the listening sockets, if that is to be told.
     notes: Option<Vec<Note>>,
 }
@@ -54,7 +64,13 @@ enum Event {
     Wake(usize, u64),
     /// A turn of the loop's life number so-and-so.
     Turn(usize, u64),
+    /// What a turn accepted is accepted; its handlers follow.
+    Handle(usize, u64),
+    /// A handler has slept enough.
+    Rouse(usize, u64, usize),
     Answer(usize, u64, usize),
+    /// The client program has computed for its next chore.
+    Chore,
     Stop(usize),
     Continue(usize),
     Kill(usize),
@@ -96,6 +112,9 @@ impl World {
             serial: 0,
             witness: Witness { answered: vec![0; n], accepted: vec![0; n], ..Witness::default() },
             services: Vec::new(),
+            host: None,
+            seed: 0,
+            draws: 0,
             notes: None,
         };
         for i in 0..n {
@@ -114,6 +133,11 @@ impl World {
     /// its client says.
     pub fn draw_services(&mut self, times: Vec<Duration>) {
         self.services = times;
+    }
+
+    /// Another draw of all that is left to chance: the hash of SO_REUSEPORT first of all.
+    pub fn seed(&mut self, seed: u64) {
+        self.seed = mixed(seed);
     }
 
     /// From now on what happens to the listening sockets is noted.
@@ -196,27 +220,30 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
-        if let Event::Wake(i, _) | Event::Turn(i, _) | Event::Answer(i, ..) = event
-            && self.loops[i].stopped
-        {
-            self.loops[i].held.push_back(event);
-            return;
-        }
-        if let Event::Turn(i, life) | Event::Answer(i, life, _) = event
-            && self.loops[i].life != life
-        {
-            return;
+        if let Some((i, life)) = event.of_loop() {
+            if self.loops[i].stopped {
+                self.loops[i].held.push_back(event);
+                return self.leave(Task::Loop(i));
+            }
+            if life.is_some_and(|life| self.loops[i].life != life) {
+                return;
+            }
         }
         match event {
-            Event::Connect(client) => self.connect(client),
-            Event::Request(client) => self.request(client),
+            Event::Connect(_) | Event::Request(_) => self.chore(event),
             Event::Wake(i, sleep) => {
                 if self.loops[i].asleep && self.loops[i].sleep == sleep {
                     self.wake(i);
                 }
             }
             Event::Turn(i, _) => self.turn(i),
+            Event::Handle(i, _) => self.step(i),
+            Event::Rouse(i, life, client) => {
+                let answer = Event::Answer(i, life, client);
+                self.compute(Task::Loop(i), Duration::ZERO, answer, false);
+            }
             Event::Answer(i, _, client) => self.answer(i, client),
+            Event::Chore => self.do_chore(),
             Event::Stop(i) => self.loops[i].stopped = true,
             Event::Continue(i) => self.go_on(i),
             Event::Kill(i) => self.die(i),
@@ -224,323 +251,10 @@ impl World {
         }
     }
 
-    // Clients and kernel.
-
-    fn connect(&mut self, client: usize) {
-        let gap = self.clients.connected(client, self.now);
-        self.schedule(self.now + gap, Event::Request(client));
-        match self.kind.shape() {
-            Shape::AcceptorOne => return self.hand_over(client),
-            Shape::AcceptorEach => return self.end_blocked_accept(client),
-            _ => {}
-        }
-        let socket = self.hash(client);
-        let loops = &self.loops;
-        let walk = self.sockets[socket].arrive(client, self.now, |i| loops[i].is_sleeping());
-        for visit in walk.iter().filter(|visit| visit.asleep) {
-            self.wake(visit.who);
-        }
-        self.note_arrival(client, socket, walk);
+    fn random(&mut self) -> u64 {
+        self.draws += 1;
+        mixed(self.seed ^ self.draws)
     }
-
-    /// The acceptor's work; a connection that nobody can take stays in the queue.
-    fn hand_over(&mut self, client: usize) {
-        let (now, table) = (self.base + self.now, LoadTable::over(&self.words, self.base));
-        let setup = self.setup(0);
-        match self.kind.policy(setup).place(now, &table) {
-            Some(i) => {
-                self.loops[i].handed.push_back(client);
-                self.wake(i);
-            }
-            None => {
-                self.sockets[0].arrive(client, self.now, |_| false);
-            }
-        }
-    }
-
-    /// The thread that blocks longest in accept(2) gets the connection and posts it to its loop.
-    fn end_blocked_accept(&mut self, client: usize) {
-        let loops = &self.loops;
-        let walk = self.sockets[0].arrive(client, self.now, |i| !loops[i].stopped);
-        let first = walk.iter().find(|visit| visit.asleep).map(|visit| visit.who);
-        self.note_arrival(client, 0, walk);
-        if let Some(i) = first {
-            self.sockets[0].remove(i);
-            self.take_over(i);
-            self.wake(i);
-        }
-    }
-
-    fn take_over(&mut self, i: usize) {
-        let taken = self.sockets[0].accept();
-        self.loops[i].handed.extend(taken);
-    }
-
-    fn request(&mut self, client: usize) {
-        if let Some(i) = self.clients.sent(client) {
-            self.loops[i].ready.push_back(client);
-            self.wake(i);
-        }
-    }
-
-    fn hash(&self, client: usize) -> usize {
-        (mixed(client as u64 ^ self.serial << 20) % self.sockets.len() as u64) as usize
-    }
-
-    // Loops.
-
-    fn setup(&self, me: usize) -> Setup {
-        Setup { me, sockets: 1, connections: 1 << 20, mutex_delay: Duration::from_millis(500) }
-    }
-
-    fn start(&mut self, i: usize) {
-        if self.loops[i].seat.is_some() {
-            return;
-        }
-        let (now, setup) = (self.base + self.now, self.setup(i));
-        let seat = Seat::take(self.kind, setup, now, &LoadTable::over(&self.words, self.base));
-        self.loops[i].seat = Some(seat);
-        self.before_wait(i);
-        if self.kind.shape() == Shape::AcceptorOne {
-            while let Some(client) = self.sockets[0].accept() {
-                self.hand_over(client);
-            }
-        }
-    }
-
-    fn die(&mut self, i: usize) {
-        if self.loops[i].seat.take().is_none() {
-            return;
-        }
-        self.sockets.iter_mut().for_each(|s| s.remove(i));
-        self.table().clear(i);
-        let next = Loop { life: self.loops[i].life + 1, sleep: self.loops[i].sleep, ..Loop::new() };
-        let dead = std::mem::replace(&mut self.loops[i], next);
-        let gone = dead.connections.into_iter().chain(dead.handed);
-        for client in gone {
-            self.witness.lost += 1;
-            self.clients.lost(client);
-        }
-    }
-
-    fn go_on(&mut self, i: usize) {
-        let lp = &mut self.loops[i];
-        lp.stopped = false;
-        lp.asleep_since = self.now;
-        let held = std::mem::take(&mut lp.held);
-        let was_asleep = lp.asleep;
-        for event in held {
-            self.schedule(self.now, event);
-        }
-        if was_asleep {
-            self.wake(i);
-        }
-    }
-
-    fn wake(&mut self, i: usize) {
-        let lp = &mut self.loops[i];
-        if lp.is_sleeping() {
-            lp.asleep = false;
-            let turn = Event::Turn(i, lp.life);
-            self.schedule(self.now + WAKE, turn);
-        }
-    }
-
-    fn turn(&mut self, i: usize) {
-        let Some(mut seat) = self.loops[i].seat.take() else { return };
-        let now = self.base + self.now;
-        let probe = seat.after_wait(now, &LoadTable::over(&self.words, self.base));
-        self.loops[i].seat = Some(seat);
-        self.wake_others(i);
-        self.accept(i, probe == Probe::Try);
-        self.loops[i].batch = self.loops[i].ready.len();
-        self.step(i);
-    }
-
-    fn accept(&mut self, i: usize, probe: bool) {
-        while let Some(client) = self.loops[i].handed.pop_front() {
-            self.admit(i, client);
-        }
-        let socket = if self.sockets.len() > 1 { i } else { 0 };
-        let told = self.sockets[socket].was_told(i);
-        if !probe && !self.sockets[socket].reports(i) {
-            self.witness.empty += u64::from(told);
-            if told {
-                self.note(|| What::FoundNone { who: i });
-            }
-            return;
-        }
-        if let Some(client) = self.sockets[socket].accept() {
-            self.admit(i, client);
-        }
-    }
-
-    fn admit(&mut self, i: usize, client: usize) {
-        let lp = &mut self.loops[i];
-        lp.connections.insert(client);
-        lp.inflight += 1;
-        lp.accepted_since_added = true;
-        if self.clients.admitted(client, i) {
-            lp.ready.push_back(client);
-        }
-        self.witness.accepted[i] += 1;
-        let left = self.sockets[self.registration(i).0].len();
-        self.note(|| What::Accepted { who: i, connection: client, left });
-        let load = self.loops[i].load();
-        let table = LoadTable::over(&self.words, self.base);
-        let Some(seat) = self.loops[i].seat.as_mut() else { return };
-        if self.kind.shape() == Shape::AcceptorOne {
-            seat.taken(&table, load);
-        } else if seat.accepted(self.base + self.now, &table, load, 1) == After::Readd {
-            self.readd(i);
-        }
-        self.wake_others(i);
-    }
-
-    fn wake_others(&mut self, i: usize) {
-        let now = self.base + self.now;
-        loop {
-            let table = LoadTable::over(&self.words, self.base);
-            let Some(seat) = self.loops[i].seat.as_mut() else { return };
-            let Some(other) = seat.next_to_wake(now, &table) else { return };
-            self.wake(other);
-        }
-    }
-
-    /// The next handler of this turn, or its end.
-    fn step(&mut self, i: usize) {
-        let lp = &mut self.loops[i];
-        let next = lp.batch.checked_sub(1).and_then(|rest| {
-            lp.batch = rest;
-            lp.ready.pop_front()
-        });
-        match next {
-            Some(client) => {
-                lp.inflight += u64::from(self.clients.is_another(client));
-                let answer = Event::Answer(i, lp.life, client);
-                let work = self.work(client);
-                self.schedule(self.now + work, answer);
-            }
-            None => self.before_wait(i),
-        }
-    }
-
-    fn answer(&mut self, i: usize, client: usize) {
-        self.witness.answered[i] += 1;
-        let lp = &mut self.loops[i];
-        lp.inflight = lp.inflight.saturating_sub(1);
-        let (latency, next) = self.clients.answered(client, self.now);
-        self.witness.latencies.push(latency);
-        if !self.clients.is_kept(client) {
-            lp.connections.remove(&client);
-            if let Some(seat) = &mut lp.seat {
-                seat.closed(self.base + self.now);
-            }
-        }
-        match next {
-            Some(at) if self.clients.is_kept(client) => self.schedule(at, Event::Request(client)),
-            Some(at) => self.schedule(at, Event::Connect(client)),
-            None => {}
-        }
-        self.step(i);
-    }
-
-    fn before_wait(&mut self, i: usize) {
-        let table = LoadTable::over(&self.words, self.base);
-        let lp = &mut self.loops[i];
-        let load = lp.load();
-        let Some(seat) = lp.seat.as_mut() else { return };
-        let wait = seat.before_wait(self.base + self.now, &table, load, true);
-        self.arm(i, wait.arm);
-        let socket = if self.sockets.len() > 1 { i } else { 0 };
-        let mut reports = self.sockets[socket].reports(i);
-        if self.kind.shape() == Shape::AcceptorEach {
-            if reports {
-                self.sockets[0].remove(i);
-                self.take_over(i);
-            }
-            reports = false;
-        }
-        let lp = &mut self.loops[i];
-        if reports || !lp.ready.is_empty() || !lp.handed.is_empty() {
-            let turn = Event::Turn(i, lp.life);
-            self.schedule(self.now + TURN, turn);
-            return;
-        }
-        lp.asleep = true;
-        lp.asleep_since = self.now;
-        lp.sleep += 1;
-        let sleep = lp.sleep;
-        if let Some(at_most) = wait.at_most {
-            self.schedule(self.now + at_most, Event::Wake(i, sleep));
-        }
-    }
-
-    /// How long a request blocks its loop.
-    fn work(&self, client: usize) -> Duration {
-        let n = self.services.len().max(1);
-        let drawn = self.services.get(mixed(self.clients.seed(client)) as usize % n);
-        drawn.copied().unwrap_or_else(|| self.clients.work(client))
-    }
-
-    fn note(&mut self, what: impl FnOnce() -> What) {
-        let at = self.now;
-        if let Some(notes) = &mut self.notes {
-            notes.push(Note { at, what: what() });
-        }
-    }
-
-    fn note_arrival(&mut self, connection: usize, socket: usize, walk: Vec<Visit>) {
-        if self.notes.is_some() {
-            let order = self.waiters(socket);
-            self.note(|| What::Arrived { connection, order, walk });
-        }
-    }
-
-    fn note_order(&mut self, who: usize, armed: bool) {
-        if self.notes.is_some() {
-            let order = self.waiters(self.registration(who).0);
-            self.note(|| What::Registered { who, armed, order });
-        }
-    }
-
-    fn arm(&mut self, i: usize, arm: Arm) {
-        let (socket, exclusive) = self.registration(i);
-        match (arm, self.loops[i].armed && self.sockets[socket].is_added(i)) {
-            (Arm::Disarmed, true) => {
-                self.sockets[socket].remove(i);
-                self.note_order(i, false);
-            }
-            (Arm::Disarmed, false) => self.sockets[socket].remove(i),
-            (Arm::ArmedLast, true) if self.loops[i].accepted_since_added => self.readd(i),
-            (_, true) => {}
-            (_, false) => {
-                self.sockets[socket].add(i, exclusive);
-                self.loops[i].accepted_since_added = false;
-                self.note_order(i, true);
-            }
-        }
-        self.loops[i].armed = arm != Arm::Disarmed;
-    }
-
-    fn readd(&mut self, i: usize) {
-        let (socket, exclusive) = self.registration(i);
-        self.sockets[socket].remove(i);
-        self.sockets[socket].add(i, exclusive);
-        self.loops[i].accepted_since_added = false;
-        self.note_order(i, true);
-    }
-
-    fn registration(&self, i: usize) -> (usize, bool) {
-        match self.kind.shape() {
-            Shape::Shared { exclusive } => (0, exclusive),
-            Shape::SharedEpoll => (0, false),
-            Shape::SocketEach => (i, false),
-            Shape::AcceptorEach | Shape::AcceptorOne => (0, true),
-        }
-    }
-
-    // The witness.
 
     fn observe(&mut self) {
         let mut living = self.loops.iter().filter(|l| l.seat.is_some() && !l.stopped);
@@ -566,6 +280,20 @@ impl World {
         }
         if let Some(since) = w.unarmed_since {
             w.nobody_armed = w.nobody_armed.max(at - since);
+        }
+    }
+}
+
+impl Event {
+    /// The loop that it happens in, and which of its lives it is for; none: whichever.
+    fn of_loop(self) -> Option<(usize, Option<u64>)> {
+        match self {
+            Event::Wake(i, _) => Some((i, None)),
+            Event::Turn(i, life)
+            | Event::Handle(i, life)
+            | Event::Rouse(i, life, _)
+            | Event::Answer(i, life, _) => Some((i, Some(life))),
+            _ => None,
         }
     }
 }

@@ -1,0 +1,124 @@
+//! What the kernel does when a client connects, and what loops ask of it.
+
+use super::queue::Visit;
+use super::{Arm, Event, LoadTable, Note, Shape, What, World, mixed};
+
+impl World {
+    pub(super) fn connect(&mut self, client: usize) {
+        let gap = self.clients.connected(client, self.now);
+        self.go_on_after(gap, Event::Request(client));
+        match self.kind.shape() {
+            Shape::AcceptorOne => return self.hand_over(client),
+            Shape::AcceptorEach => return self.end_blocked_accept(client),
+            _ => {}
+        }
+        let socket = self.hash(client);
+        let loops = &self.loops;
+        let walk = self.sockets[socket].arrive(client, self.now, |i| loops[i].is_sleeping());
+        for visit in walk.iter().filter(|visit| visit.asleep) {
+            self.wake(visit.who);
+        }
+        self.note_arrival(client, socket, walk);
+    }
+
+    /// The acceptor's work; a connection that nobody can take stays in the queue.
+    pub(super) fn hand_over(&mut self, client: usize) {
+        let (now, table) = (self.base + self.now, LoadTable::over(&self.words, self.base));
+        let setup = self.setup(0);
+        match self.kind.policy(setup).place(now, &table) {
+            Some(i) => {
+                self.loops[i].handed.push_back(client);
+                self.wake(i);
+            }
+            None => {
+                self.sockets[0].arrive(client, self.now, |_| false);
+            }
+        }
+    }
+
+    /// The thread that blocks longest in accept(2) gets the connection and posts it to its loop.
+    pub(super) fn end_blocked_accept(&mut self, client: usize) {
+        let loops = &self.loops;
+        let walk = self.sockets[0].arrive(client, self.now, |i| !loops[i].stopped);
+        let first = walk.iter().find(|visit| visit.asleep).map(|visit| visit.who);
+        self.note_arrival(client, 0, walk);
+        if let Some(i) = first {
+            self.sockets[0].remove(i);
+            self.take_over(i);
+            self.wake(i);
+        }
+    }
+
+    pub(super) fn take_over(&mut self, i: usize) {
+        let taken = self.sockets[0].accept();
+        self.loops[i].handed.extend(taken);
+    }
+
+    pub(super) fn request(&mut self, client: usize) {
+        if let Some(i) = self.clients.sent(client) {
+            self.loops[i].ready.push_back(client);
+            self.wake(i);
+        }
+    }
+
+    pub(super) fn hash(&self, client: usize) -> usize {
+        (mixed(self.seed ^ client as u64 ^ self.serial << 20) % self.sockets.len() as u64) as usize
+    }
+
+    pub(super) fn arm(&mut self, i: usize, arm: Arm) {
+        let (socket, exclusive) = self.registration(i);
+        match (arm, self.loops[i].armed && self.sockets[socket].is_added(i)) {
+            (Arm::Disarmed, true) => {
+                self.sockets[socket].remove(i);
+                self.note_order(i, false);
+            }
+            (Arm::Disarmed, false) => self.sockets[socket].remove(i),
+            (Arm::ArmedLast, true) if self.loops[i].accepted_since_added => self.readd(i),
+            (_, true) => {}
+            (_, false) => {
+                self.sockets[socket].add(i, exclusive);
+                self.loops[i].accepted_since_added = false;
+                self.note_order(i, true);
+            }
+        }
+        self.loops[i].armed = arm != Arm::Disarmed;
+    }
+
+    pub(super) fn readd(&mut self, i: usize) {
+        let (socket, exclusive) = self.registration(i);
+        self.sockets[socket].remove(i);
+        self.sockets[socket].add(i, exclusive);
+        self.loops[i].accepted_since_added = false;
+        self.note_order(i, true);
+    }
+
+    pub(super) fn registration(&self, i: usize) -> (usize, bool) {
+        match self.kind.shape() {
+            Shape::Shared { exclusive } => (0, exclusive),
+            Shape::SharedEpoll => (0, false),
+            Shape::SocketEach => (i, false),
+            Shape::AcceptorEach | Shape::AcceptorOne => (0, true),
+        }
+    }
+
+    pub(super) fn note(&mut self, what: impl FnOnce() -> What) {
+        let at = self.now;
+        if let Some(notes) = &mut self.notes {
+            notes.push(Note { at, what: what() });
+        }
+    }
+
+    pub(super) fn note_arrival(&mut self, connection: usize, socket: usize, walk: Vec<Visit>) {
+        if self.notes.is_some() {
+            let order = self.waiters(socket);
+            self.note(|| What::Arrived { connection, order, walk });
+        }
+    }
+
+    pub(super) fn note_order(&mut self, who: usize, armed: bool) {
+        if self.notes.is_some() {
+            let order = self.waiters(self.registration(who).0);
+            self.note(|| What::Registered { who, armed, order });
+        }
+    }
+}
