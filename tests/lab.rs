@@ -1,6 +1,7 @@
 //! `weir bench`, `weir histogram` and `weir lab`, as whole processes.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use weir_testkit::{Dir, Server, run};
@@ -136,7 +137,30 @@ fn the_doctor_advises() {
     let conf = dir.file("nginx.conf").display().to_string();
     let output = run(WEIR, ["lab", "doctor", "--brief", "-c", &conf]);
     let text = stdout(&output);
-    assert!(text.contains("Use accept_balance "), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("exclusive *")), "{text}");
-    assert!(text.contains("(accept_balance)"), "{text}");
+    assert!(text.contains("\nAdvice for weir: "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("accept_balance exclusive *")), "{text}");
+    assert!(
+        text.contains("2 worker processes with 1 loop each; accept_balance exclusive"),
+        "{text}"
+    );
+    assert!(text.contains("(accept_balance, nginx.conf:1)"), "{text}");
+}
+
+#[test]
+fn servers_that_have_no_part_are_refused_with_a_reason() {
+    let dir = Dir::new();
+    dir.write("nginx.conf", "worker_processes 2; events { } http { }");
+    dir.write("other", "#!/bin/sh\necho HAProxy version 3\n");
+    let other = dir.file("other");
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (other, conf) = (format!("x={}", other.display()), dir.file("nginx.conf"));
+    let conf = conf.display().to_string();
+    for (args, why) in [
+        (&["doctor", "-c", &conf, "--server", &other][..], "x does not read an nginx.conf"),
+        (&["sim", "--server", &other], "x: the model runs weir's policies"),
+    ] {
+        let output = run(WEIR, [&["lab"], args].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{said}");
+    }
 }

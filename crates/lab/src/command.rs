@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::experiments::{ALL, Experiment};
+use crate::experiments::{ALL, Experiment, why_absent};
 use crate::lab::Lab;
-use crate::program::Program;
+use crate::program::{Family, Program};
 use crate::report;
 use crate::running::Running;
 use crate::slow_disk;
@@ -30,7 +30,7 @@ enum Command {
         /// Names from the list, or all
         #[arg(required = true)]
         names: Vec<String>,
-        /// A server: NAME=BINARY of weir or nginx [default: this weir, and nginx if it is installed]
+        /// A server: NAME=BINARY of weir, nginx or HAProxy [default: this weir, and nginx if it is installed]
         #[arg(long = "server", value_name = "NAME=BINARY")]
         servers: Vec<String>,
         /// A few seconds for each, to see that it works; the figures mean little
@@ -45,12 +45,18 @@ enum Command {
         /// The configuration
         #[arg(short, value_name = "FILE")]
         conf: PathBuf,
+        /// A server to advise about: NAME=BINARY of weir or nginx [default: this weir]
+        #[arg(long = "server", value_name = "NAME=BINARY")]
+        servers: Vec<String>,
         /// A second or two; the figures mean little
         #[arg(long)]
         brief: bool,
     },
     /// Asks a model of the kernel's queues that runs the server's own policies
     Sim {
+        /// The weir to set beside the model: NAME=BINARY [default: this one]
+        #[arg(long = "server", value_name = "NAME=BINARY")]
+        servers: Vec<String>,
         /// For so many workers
         #[arg(long, value_name = "N,N...", value_delimiter = ',', default_values_t = [12, 64, 512])]
         workers: Vec<usize>,
@@ -90,12 +96,14 @@ pub fn lab(args: &[OsString]) -> i32 {
             Ok(())
         }
         Command::Run { names, servers, brief, dir } => run(&names, &servers, brief, &dir),
-        Command::Doctor { conf, brief } => advise(&conf, brief),
+        Command::Doctor { conf, servers, brief } => advise(&conf, &servers, brief),
         Command::Sim { explain: true, .. } => {
             print!("{}", crate::explain::explain());
             Ok(())
         }
-        Command::Sim { workers, model, brief, .. } => simulate(&workers, model, brief),
+        Command::Sim { servers, workers, model, brief, .. } => {
+            simulate(&servers, &workers, model, brief)
+        }
         Command::Slowdisk(options) => slow_disk::run(options),
         Command::Report { dir } => report(&dir),
     };
@@ -125,7 +133,12 @@ fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<
     for experiment in chosen {
         lab.bar.set_prefix(experiment.name);
         match (experiment.run)(&lab) {
-            Ok(finding) => {
+            Ok(mut finding) => {
+                for program in &lab.programs {
+                    if let Some(why) = why_absent(experiment, program) {
+                        finding.remark(&format!("{} takes no part: {why}.", program.name));
+                    }
+                }
                 report::write(dir, experiment, &finding)?;
                 lab.bar.suspend(|| println!("{}\n", report::text(experiment, &finding)));
             }
@@ -138,11 +151,18 @@ fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-fn simulate(workers: &[usize], model: bool, brief: bool) -> Result<(), String> {
+fn simulate(servers: &[String], workers: &[usize], model: bool, brief: bool) -> Result<(), String> {
     if let Some(odd) = workers.iter().find(|n| !(2..=4096).contains(*n)) {
         return Err(format!("{odd} workers: 2 to 4096 can be asked about"));
     }
-    let programs = if model { Vec::new() } else { usual()? };
+    let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
+    if let Some(other) = programs.iter().find(|p| p.family != Family::Weir) {
+        return Err(format!(
+            "{}: the model runs weir's policies, so only a weir can stand beside it",
+            other.name
+        ));
+    }
+    let programs = if model { Vec::new() } else { programs };
     let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
     let finding = crate::experiments::sim::study(&lab, workers);
     lab.bar.finish_and_clear();
@@ -150,8 +170,9 @@ fn simulate(workers: &[usize], model: bool, brief: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn advise(conf: &Path, brief: bool) -> Result<(), String> {
-    let lab = Lab { programs: usual()?, brief, bar: ProgressBar::new_spinner() };
+fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), String> {
+    let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
+    let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
     println!("{}\n{}", advice?, report::machine());
@@ -180,10 +201,14 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     names.iter().map(find).collect()
 }
 
+fn this() -> Result<Program, String> {
+    let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
+    Program::inspect("weir", &me)
+}
+
 /// This weir, and nginx where it is usually installed.
 fn usual() -> Result<Vec<Program>, String> {
-    let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
-    let mut all = vec![Program::inspect("weir", &me)?];
+    let mut all = vec![this()?];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     if let Some(nginx) = places.map(|dir| dir.join("nginx")).find(|file| file.is_file()) {

@@ -62,7 +62,7 @@ pub(crate) fn explain() -> String {
 }
 
 /// The article's four registrations.
-fn the_list() -> String {
+pub(crate) fn the_list() -> String {
     let name = |who: usize| ["A", "B", "C", "D"].get(who).copied().unwrap_or("?").to_owned();
     let mut out = wrap(
         "A listening socket has a list of those who want to hear of connections. An entry is a worker's epoll instance; \

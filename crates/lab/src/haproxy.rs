@@ -1,15 +1,41 @@
 //! HAProxy's configuration, which is no nginx.conf. Its workers are the threads of one process, which a master
 //! watches.
 
-use crate::program::Setup;
+use std::path::Path;
+
+use crate::program::{Setup, Work};
+
+/// The script that holds up a thread, where one is wanted.
+pub(crate) const SCRIPT: &str = "work.lua";
 
 /// The configuration text; `bind` is what follows the address. It logs to standard output.
-pub(crate) fn configuration(setup: &Setup, bind: &str, port: u16) -> String {
+pub(crate) fn configuration(setup: &Setup, bind: &str, dir: &Path, port: u16) -> String {
     let threads = setup.processes * setup.threads;
     let log = if setup.log { "log stdout format raw local0" } else { "" };
+    let script = dir.join(SCRIPT);
+    // One state per thread: with one for all, only one thread could be held up at a time. And no
+    // script may be interrupted, since that would set its thread free.
+    let (load, work) = match setup.work {
+        Some(_) => (
+            format!(
+                "tune.lua.forced-yield 2000000000\n    lua-load-per-thread {}",
+                script.display()
+            ),
+            "http-request lua.work",
+        ),
+        None => (String::new(), ""),
+    };
+    // A backend goes unused where those before it are there.
+    let backend = match setup.events {
+        "use poll;" => "noepoll",
+        "use select;" => "noepoll\n    nopoll",
+        _ => "",
+    };
     format!(
         "global
     nbthread {threads}
+    {backend}
+    {load}
     {log}
 defaults
     mode http
@@ -20,22 +46,60 @@ defaults
 frontend lab
     bind 127.0.0.1:{port} backlog 4096{bind}
     log-format \"%[thread] %cp %HU\"
+    {work}
     http-request return status 200 content-type text/plain lf-string \"%[thread]\"
+"
+    )
+}
+
+/// A script whose action holds up its thread: by opening a file that takes its time, or by counting,
+/// how far having been measured when it is loaded, while there is only one thread.
+pub(crate) fn script(work: Work, slow_file: &Path) -> String {
+    let deed = match work {
+        Work::Sleep(_) => {
+            format!("local file = io.open('{}') if file then file:close() end", slow_file.display())
+        }
+        Work::Spin(time) => format!("count({} / each)", time.as_secs_f64()),
+    };
+    format!(
+        "local function count(n) local x = 0 for i = 1, n do x = x + i end return x end
+local began = os.clock()
+count(1000000)
+local each = math.max(os.clock() - began, 1e-6) / 1000000
+core.register_action('work', {{ 'http-req' }}, function() {deed} end)
 "
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn it_logs_if_it_is_to() {
         let setup = Setup { processes: 3, log: true, ..Setup::default() };
-        let text = configuration(&setup, " shards by-thread", 8080);
+        let text = configuration(&setup, " shards by-thread", Path::new("/x"), 8080);
         assert!(text.contains("nbthread 3\n"), "{text}");
         assert!(text.contains("bind 127.0.0.1:8080 backlog 4096 shards by-thread\n"), "{text}");
         assert!(text.contains("log stdout"), "{text}");
-        assert!(!configuration(&Setup::default(), "", 1).contains("log stdout"));
+        let silent = configuration(&Setup::default(), "", Path::new("/x"), 1);
+        assert!(!silent.contains("log stdout") && !silent.contains("lua"), "{silent}");
+    }
+
+    #[test]
+    fn it_is_held_up_by_a_script() {
+        let work = Work::Spin(Duration::from_millis(2));
+        let setup = Setup { work: Some(work), events: "use select;", ..Setup::default() };
+        let text = configuration(&setup, "", Path::new("/x"), 1);
+        assert!(text.contains("lua-load-per-thread /x/work.lua\n"), "{text}");
+        assert!(
+            text.contains("nopoll\n") && text.contains("    http-request lua.work\n"),
+            "{text}"
+        );
+        assert!(script(work, Path::new("/x/slow/file")).contains("count(0.002 / each)"));
+        let sleep = script(Work::Sleep(Duration::from_millis(2)), Path::new("/x/slow/file"));
+        assert!(sleep.contains("io.open('/x/slow/file')"), "{sleep}");
     }
 }

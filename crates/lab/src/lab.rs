@@ -59,12 +59,13 @@ impl Lab {
         if let Ok(weir) = self.weir() {
             all.extend(policies.iter().map(|(label, policy)| weir.policy(label, policy)));
         }
-        let able = |p: &&Program| p.family == Family::Nginx && (p.can_work() || !working);
-        for program in self.programs.iter().filter(able) {
-            all.extend(nginx.iter().map(|way| way(program)));
+        for program in self.programs.iter().filter(|p| p.can_work() || !working) {
+            match program.family {
+                Family::Weir => {}
+                Family::Nginx => all.extend(nginx.iter().map(|way| way(program))),
+                Family::Haproxy => all.extend(program.haproxy()),
+            }
         }
-        let is_haproxy = |p: &&Program| p.family == Family::Haproxy && !working;
-        all.extend(self.programs.iter().filter(is_haproxy).flat_map(Program::haproxy));
         all
     }
 

@@ -22,9 +22,11 @@ pub(crate) struct Program {
     pub(crate) family: Family,
     /// nginx only: where its Lua module is, for a handler that blocks.
     lua: Option<PathBuf>,
+    /// HAProxy only: it runs scripts.
+    scripts: bool,
     /// nginx without Lua: how long a text is that a certain pattern takes a millisecond to refuse.
     pub(crate) hard_text: Option<f64>,
-    /// nginx without Lua: its worker can be held up by a file whose opening takes time.
+    /// A worker of it can be held up by a file whose opening takes time: nginx without Lua, HAProxy with it.
     pub(crate) opens_slowly: bool,
 }
 
@@ -97,11 +99,16 @@ impl Program {
         let modules = modules.and_then(|rest| rest.split_whitespace().next());
         let lua = modules.map(|dir| Path::new(dir).join("ngx_http_lua_module.so"));
         let lua = lua.filter(|file| file.exists() && family == Family::Nginx);
+        let scripts = family == Family::Haproxy && {
+            let built = Command::new(path).arg("-vv").output();
+            built.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Built with Lua"))
+        };
         Ok(Program {
             name: name.to_owned(),
             path: path.to_owned(),
             family,
             lua,
+            scripts,
             hard_text: None,
             opens_slowly: false,
         })
@@ -109,8 +116,11 @@ impl Program {
 
     /// Whether a handler of it can block its loop on purpose.
     pub(crate) fn can_work(&self) -> bool {
-        let otherwise = self.opens_slowly || self.hard_text.is_some();
-        self.family == Family::Weir || self.lua.is_some() || otherwise
+        match self.family {
+            Family::Weir => true,
+            Family::Nginx => self.lua.is_some() || self.opens_slowly || self.hard_text.is_some(),
+            Family::Haproxy => self.scripts && self.opens_slowly,
+        }
     }
 
     /// Finds other ways to hold up a worker, where there is no Lua. `time` tells how long a request takes
@@ -120,6 +130,9 @@ impl Program {
         opens_slowly: impl Fn() -> bool,
         time: impl Fn(&Program) -> Option<Duration>,
     ) -> Program {
+        if self.scripts {
+            self.opens_slowly = opens_slowly();
+        }
         if self.family == Family::Nginx && self.lua.is_none() {
             self.opens_slowly = opens_slowly();
             let tried = 80.0;
@@ -192,7 +205,7 @@ impl Subject {
     /// The configuration text. `dir` gets the log and the pid file.
     pub(crate) fn configuration(&self, setup: &Setup, dir: &Path, port: u16) -> String {
         if self.program.family == Family::Haproxy {
-            return crate::haproxy::configuration(setup, self.listen, port);
+            return crate::haproxy::configuration(setup, self.listen, dir, port);
         }
         let (dir, weir) = (dir.display(), self.program.family == Family::Weir);
         let mut out = String::new();

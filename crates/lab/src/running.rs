@@ -56,6 +56,10 @@ impl Running {
         command.args(subject.arguments(&file, &dir));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if subject.program.family == Family::Haproxy {
+            if let Some(work) = setup.work {
+                let script = crate::haproxy::script(work, &dir.join("slow/file"));
+                fs::write(dir.join(crate::haproxy::SCRIPT), script).map_err(|e| e.to_string())?;
+            }
             // It logs nowhere else but to syslog.
             let create = |name: &str| fs::File::create(dir.join(name)).map_err(|e| e.to_string());
             command.stdout(create("access.log")?).stderr(create("error.log")?);
@@ -143,9 +147,14 @@ impl Running {
 
     /// CPU time of each worker so far.
     pub(crate) fn cpu(&self) -> Vec<Duration> {
-        let nanos = |task: &PathBuf| -> u64 { word(&task.join("schedstat"), 0) };
-        let of = |pid: u32| Duration::from_nanos(tasks(pid).iter().map(nanos).sum());
-        self.workers().into_iter().map(of).collect()
+        let time = |task: &PathBuf| Duration::from_nanos(word(&task.join("schedstat"), 0));
+        let of = |pid: u32| -> Vec<Duration> { tasks(pid).iter().map(time).collect() };
+        let each = self.workers().into_iter().map(of);
+        match self.subject.program.family {
+            // Its threads are its workers.
+            Family::Haproxy => each.flatten().collect(),
+            Family::Weir | Family::Nginx => each.map(|tasks| tasks.iter().sum()).collect(),
+        }
     }
 
     /// How often the workers went to sleep so far.

@@ -53,23 +53,3 @@ fn the_page_holds_what_was_found() {
     assert!(page.contains("a &lt; b") && page.contains("<figure><svg></svg></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
 }
-
-#[test]
-fn the_doctor_reads_the_shape() {
-    let read = |text: &str| {
-        let tree = weir_conf::read_text(std::path::Path::new("/nginx.conf"), text.as_bytes());
-        let shape = crate::doctor::shape(&tree.main);
-        (shape.processes, shape.threads, shape.policy)
-    };
-    for (text, want) in [
-        (
-            "worker_processes 3; worker_threads 2; events { accept_balance rotate=4; }",
-            (3, 2, "rotate=4"),
-        ),
-        ("worker_processes 4; http { server { listen 80 reuseport; } }", (4, 1, "reuseport")),
-        ("events { accept_mutex on; } http { server { listen 80; } }", (1, 1, "mutex")),
-        ("worker_processes 2;", (2, 1, "fair")),
-    ] {
-        assert_eq!(read(text), (want.0, want.1, want.2.to_owned()), "{text}");
-    }
-}

@@ -8,7 +8,7 @@ use weir_bench::Closing;
 use super::Experiment;
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load};
-use crate::program::{Family, Program, Setup};
+use crate::program::{Family, Setup};
 use crate::running::Running;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -39,15 +39,14 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let heads: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
     let mut table = Table::new(&heads);
     let mut picture = Vec::new();
-    // HAProxy chooses its backend itself.
-    let able = |program: &&Program| program.family != Family::Haproxy;
-    for program in lab.programs.iter().filter(able) {
+    for program in &lab.programs {
         for (name, line) in
             [("epoll", "use epoll;"), ("poll", "use poll;"), ("select", "use select;")]
         {
             let subject = match program.family {
                 Family::Weir => program.policy(name, "fair"),
-                Family::Nginx | Family::Haproxy => program.one_queue(),
+                Family::Nginx => program.one_queue(),
+                Family::Haproxy => program.haproxy()[0].clone(),
             };
             let label = format!("{}, {name}", program.name);
             let setup = Setup { processes: 1, events: line, ..Setup::default() };

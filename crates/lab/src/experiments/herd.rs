@@ -6,7 +6,7 @@ use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Load, nearest};
 use crate::program::{Family, Program, Setup, Subject};
 use crate::running::Running;
 
@@ -19,6 +19,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+const WORKERS: usize = 8;
+
 fn run(lab: &Lab) -> Result<Finding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
@@ -27,12 +29,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut finding = Finding::default();
     let mut table =
         Table::new(&["per connection", "sleeps", "accept events", "found nothing", "CPU µs"]);
-    let mut picture = Vec::new();
+    let (mut picture, mut rows) = (Vec::new(), Vec::new());
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
         let is_weir = subject.program.family == Family::Weir;
         let status = if is_weir { "location = /status { weir_status; }" } else { "" };
-        let setup = Setup { processes: 8, server: status.to_owned(), ..Setup::default() };
+        let setup = Setup { processes: WORKERS, server: status.to_owned(), ..Setup::default() };
         let server = Running::start(&subject, &setup)?;
         let counters = || {
             let names = ["weir_accept_events_total", "weir_empty_accepts_events_total"];
@@ -55,8 +57,10 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         }
         cells.push(format!("{micros:.0}"));
         table.row(&cells);
-        picture.push((subject.label, vec![slept]));
+        picture.push((subject.label.clone(), vec![slept]));
+        rows.push((subject.label, slept));
     }
+    compare(&mut finding, &rows);
     finding.table("sleeps", &table);
     let labels = ["eight workers".to_owned()];
     let svg = weir_bench::plot::bars("Sleeps per connection", "sleeps", &labels, &picture);
@@ -70,4 +74,34 @@ fn run(lab: &Lab) -> Result<Finding, String> {
          that loop then found nothing to accept; nginx and HAProxy have no such counters.",
     );
     Ok(finding)
+}
+
+/// `rows` holds the sleeps per connection.
+fn compare(finding: &mut Finding, rows: &[(String, f64)]) {
+    for (what, published, ends) in [
+        ("plain registration (eight workers)", "all wake", ["plain epoll", "plain epoll"]),
+        ("EPOLLEXCLUSIVE", "one, or a few", ["EPOLLEXCLUSIVE", "EPOLLEXCLUSIVE"]),
+        (
+            "one epoll instance for all",
+            "one: epoll_wait is exclusive",
+            ["shared epoll", "shared epoll"],
+        ),
+        ("nginx, accept_mutex on", "one at a time", [", accept_mutex on", "mutex"]),
+        (
+            "nginx, accept_mutex off",
+            "all at the same time (2015)",
+            [", one queue", "re-add every 16 accepts"],
+        ),
+        ("SO_REUSEPORT", "the queue's owner", [", reuseport", "reuseport"]),
+        ("fair", "-", ["fair", "fair"]),
+    ] {
+        let Some((label, slept)) = nearest(rows, &ends) else { continue };
+        finding.beside(what, published, format!("{slept:.1} wake-ups per connection ({label})"));
+    }
+    finding.because(
+        "The articles tell how many wake and give no figures. One connection is one wake-up at least, and a second one where the request \
+         comes later than its connection. An nginx of 2015 registered plainly, so that accept_mutex off woke all workers; since 1.11.3 it \
+         registers with EPOLLEXCLUSIVE. The epoll article's one instance for all is one on which the workers themselves \
+         wait. Here each worker has an epoll instance of its own, in which the one for all is: a nested epoll wakes all who watch it.",
+    );
 }

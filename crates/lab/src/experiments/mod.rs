@@ -15,6 +15,7 @@ mod workers;
 
 use crate::finding::Finding;
 use crate::lab::Lab;
+use crate::program::{Family, Program};
 
 /// An experiment.
 pub(crate) struct Experiment {
@@ -63,3 +64,21 @@ pub(crate) const MAIN: &[(&str, &str)] = &[
     ("reuseport", "reuseport"),
     ("fair", "fair"),
 ];
+
+/// Those in which each request holds up its worker.
+const NEED_SLOW_HANDLERS: &[&str] = &["queues", "workers", "keepalive", "reload"];
+
+/// Why a server takes no part in an experiment; `None`: it does.
+pub(crate) fn why_absent(experiment: &Experiment, program: &Program) -> Option<&'static str> {
+    match (experiment.name, program.family) {
+        (name, _) if NEED_SLOW_HANDLERS.contains(&name) && !program.can_work() => Some(
+            "none of its handlers can be made to hold up a worker (with Lua, or where a slow disk can be \
+             mounted, one can)",
+        ),
+        (_, Family::Weir) => None,
+        ("shutdown", _) => Some("the question is to the kernel, and no server is asked"),
+        ("sim", _) => Some("the model runs weir's policies, and weir alone stands beside it"),
+        ("blocked", Family::Haproxy) => Some("it has no cache on a disk"),
+        _ => None,
+    }
+}

@@ -103,15 +103,15 @@ fn compare(finding: &mut Finding, kept: &[(String, Measured)]) {
     for (what, published, ends) in [
         (
             "accept_mutex on (once the default)",
-            "15.65 ms, deviation 26.59",
+            "15.65 ms, deviation 26.59, CPU load 0.3",
             [", accept_mutex on", "mutex"],
         ),
         (
             "accept_mutex off",
-            "15.59 ms, deviation 26.48",
+            "15.59 ms, deviation 26.48, CPU load 10",
             [", one queue", "re-add every 16 accepts"],
         ),
-        ("reuseport", "12.35 ms, deviation 3.15", [", reuseport", "reuseport"]),
+        ("reuseport", "12.35 ms, deviation 3.15, CPU load 0.3", [", reuseport", "reuseport"]),
         ("fair", "-", ["fair", "fair"]),
     ] {
         let Some((label, way)) = nearest(kept, &ends) else { continue };
@@ -120,7 +120,11 @@ fn compare(finding: &mut Finding, kept: &[(String, Measured)]) {
         finding.beside(
             what,
             published,
-            format!("{mean:.2} ms, deviation {deviation:.2}, {:.0}/s ({label})", way.rate),
+            format!(
+                "{mean:.2} ms, deviation {deviation:.2}, CPU load {:.1}, {:.0}/s ({label})",
+                way.cpu / way.outcome.elapsed.as_secs_f64().max(1e-9),
+                way.rate
+            ),
         );
     }
     let rate = |ends: &[&str]| nearest(kept, ends).map(|(_, way)| way.rate);
@@ -133,6 +137,7 @@ fn compare(finding: &mut Finding, kept: &[(String, Measured)]) {
         "The published gain came from 36 cores that contended for the lock of one queue, and from an nginx that woke all \
          workers for each connection. EPOLLEXCLUSIVE has ended the second, and with few cores there is little of the first. What is \
          left here is how evenly the connections were spread: a worker with more of them answers each of \
-         them more slowly, which is the deviation.",
+         them more slowly, which is the deviation. The CPU load here is CPU seconds of the server per second, of two at most on two CPUs that \
+         it shares with the client; the published one is the load average of a machine that was far from busy, but for the herd of accept_mutex off.",
     );
 }

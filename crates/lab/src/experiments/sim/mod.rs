@@ -26,14 +26,16 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<Finding, String> {
     let mut finding = Finding::default();
     if lab.weir().is_ok() {
-        beside::spread(lab, &mut finding)?;
-        beside::queues(lab, &mut finding)?;
-        beside::workers(lab, &mut finding)?;
+        beside::tables(lab, &mut finding)?;
     }
     for &workers in sizes {
         large::tables(lab, workers, &mut finding);
     }
     large::explain(&mut finding);
+    finding.remark(
+        "How the kernel walks along its list of waiters (weir lab sim --explain tells more):",
+    );
+    finding.blocks(vec![crate::explain::the_list()]);
     Ok(finding)
 }
 

@@ -1,0 +1,86 @@
+//! A way to accept, under the two loads that tell ways apart.
+
+use std::time::Duration;
+
+use weir_bench::Closing;
+
+use crate::lab::{Lab, Load};
+use crate::program::{Setup, Subject, Work};
+use crate::running::Running;
+
+/// How long a request blocks its loop.
+const WORK: Duration = Duration::from_millis(2);
+/// Between two connections that stay: long enough for a loop to sleep again.
+const APART: Duration = Duration::from_millis(10);
+/// Clients for each loop under overload, and connections that stay.
+pub(super) const CROWD: usize = 16;
+pub(super) const KEPT: usize = 3;
+
+/// One way to accept.
+pub(super) struct Way {
+    pub(super) subject: Subject,
+    /// What other experiments call it.
+    pub(super) label: String,
+    /// The policy of weir that it is or comes to.
+    pub(super) policy: String,
+    /// What to write into a configuration for it.
+    pub(super) setting: String,
+}
+
+/// One way to accept, measured.
+pub(super) struct Measured {
+    /// The server that it was measured on.
+    pub(super) program: String,
+    pub(super) label: String,
+    pub(super) policy: String,
+    pub(super) setting: String,
+    /// p99 under overload, and the deviation.
+    pub(super) overload: f64,
+    pub(super) deviation: f64,
+    /// p99 of connections that stay.
+    pub(super) kept: f64,
+    /// Connections of the loop that has most of those that stay.
+    pub(super) most: u64,
+}
+
+impl Measured {
+    /// The better of both in each situation: what a machine does beside makes things only worse.
+    pub(super) fn better(self, other: Measured) -> Measured {
+        Measured {
+            overload: self.overload.min(other.overload),
+            deviation: self.deviation.min(other.deviation),
+            kept: self.kept.min(other.kept),
+            most: self.most.min(other.most),
+            ..self
+        }
+    }
+}
+
+/// Measures a way with so many processes and loops in each.
+pub(super) fn measure(
+    lab: &Lab,
+    (processes, threads): (usize, usize),
+    way: &Way,
+) -> Result<Measured, String> {
+    let loops = processes * threads;
+    let setup =
+        Setup { processes, threads, work: Some(Work::Sleep(WORK)), log: true, ..Setup::default() };
+    let time = lab.size(Duration::from_secs(3), Duration::from_millis(300));
+    lab.step(&format!("{}: overload", way.subject.label));
+    let server = Running::start(&way.subject, &setup)?;
+    let load = Load::closed(loops * CROWD, Closing::Always, time);
+    let tally = lab.load(&server, &load, &mut |_| {})?.tally;
+    let (overload, deviation) = (tally.percentile(99.0), tally.log2.deviation());
+    drop(server);
+    lab.step(&format!("{}: connections that stay", way.subject.label));
+    let server = Running::start(&way.subject, &setup)?;
+    server.warm_up(loops + 2)?;
+    let load =
+        Load { connect_first: Some(APART), ..Load::closed(loops * KEPT, Closing::Never, time) };
+    let kept = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
+    let most = server.served()?.connections.into_values().max().unwrap_or(0);
+    let program = way.subject.program.name.clone();
+    let Way { label, policy, setting, .. } = way;
+    let (label, policy, setting) = (label.clone(), policy.clone(), setting.clone());
+    Ok(Measured { program, label, policy, setting, overload, deviation, kept, most })
+}

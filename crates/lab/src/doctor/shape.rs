@@ -1,0 +1,115 @@
+//! What a configuration says about its loops and the way they accept.
+
+use std::path::Path;
+
+use weir_conf::{Directive, Pos, Sources};
+
+/// What a configuration says about its loops.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) processes: usize,
+    pub(crate) threads: usize,
+    /// The policy that it comes to, by weir's name.
+    pub(crate) policy: String,
+    /// The words that say so; none: the default.
+    pub(super) said: Option<Said>,
+}
+
+/// Words of the configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) words: &'static str,
+    at: Pos,
+}
+
+impl Said {
+    /// Where they stand, by a path from the configuration's directory.
+    pub(super) fn place(&self, sources: &Sources, conf: &Path) -> String {
+        let Some(source) = sources.get(self.at.file) else { return String::new() };
+        let dir = conf.parent().unwrap_or(conf);
+        let name = source.name.strip_prefix(dir).unwrap_or(&source.name);
+        format!("{}:{}", name.display(), self.at.line)
+    }
+}
+
+/// Reads a configuration as weir would: `accept_balance`, or nginx's own words for the same. An address
+/// with `reuseport` has its queues whatever else is said.
+pub(crate) fn shape(main: &[Directive]) -> Shape {
+    let find = |list: &[Directive], name: &str| {
+        let found = list.iter().find(|d| d.name.is(name))?;
+        Some((found.arg(0)?.lossy().into_owned(), found.end))
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let count = |name: &str| match find(main, name) {
+        Some((word, _)) if word == "auto" => cpus,
+        Some((number, _)) => number.parse().unwrap_or(1).max(1),
+        None => 1,
+    };
+    let events =
+        main.iter().find(|d| d.name.is("events")).map(Directive::block).unwrap_or_default();
+    let (policy, said) = if let Some(at) = reuseport(main) {
+        ("reuseport".to_owned(), Some(Said { words: "listen ... reuseport", at }))
+    } else if let Some((policy, at)) = find(events, "accept_balance") {
+        (policy, Some(Said { words: "accept_balance", at }))
+    } else if let Some((_, at)) = find(events, "accept_mutex").filter(|(word, _)| word == "on") {
+        ("mutex".to_owned(), Some(Said { words: "accept_mutex on", at }))
+    } else {
+        ("fair".to_owned(), None)
+    };
+    Shape { processes: count("worker_processes"), threads: count("worker_threads"), policy, said }
+}
+
+/// The first `listen` that asks for a queue for each worker. Those for datagrams are another matter.
+fn reuseport(list: &[Directive]) -> Option<Pos> {
+    list.iter().find_map(|d| {
+        if !d.name.is("listen") {
+            return reuseport(d.block());
+        }
+        let has = |text| d.args.iter().any(|word| word.is(text));
+        (has("reuseport") && !has("quic") && !has("udp")).then_some(d.end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doctor_reads_the_shape() {
+        let read = |text: &str| {
+            let tree = weir_conf::read_text(Path::new("/etc/nginx.conf"), text.as_bytes());
+            let shape = shape(&tree.main);
+            let place = shape.said.map(|said| said.place(&tree.sources, Path::new("/etc/x")));
+            (shape.processes, shape.threads, shape.policy, place.unwrap_or_default())
+        };
+        for (text, processes, threads, policy, place) in [
+            (
+                "worker_processes 3; worker_threads 2;\nevents { accept_balance rotate=4; }",
+                3,
+                2,
+                "rotate=4",
+                "nginx.conf:2",
+            ),
+            (
+                "worker_processes 4;\n\nhttp { server { listen 80; listen 81 reuseport; } }",
+                4,
+                1,
+                "reuseport",
+                "nginx.conf:3",
+            ),
+            (
+                "events { accept_balance fair; } http { server { listen 80 reuseport; } }",
+                1,
+                1,
+                "reuseport",
+                "nginx.conf:1",
+            ),
+            ("http { server { listen 443 quic reuseport; listen 443 ssl; } }", 1, 1, "fair", ""),
+            ("events { accept_mutex on; }", 1, 1, "mutex", "nginx.conf:1"),
+            ("worker_processes 2; events { accept_mutex off; }", 2, 1, "fair", ""),
+        ] {
+            let want = (processes, threads, policy.to_owned(), place.to_owned());
+            assert_eq!(read(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The model beside this machine: spread, queues and workers once more, several times each, so that
+//! it is known how far this machine is from itself.
+
+mod machine;
+mod others;
+mod queues;
+mod spread;
+mod verdict;
+mod workers;
+
+use std::time::{Duration, Instant};
+
+use weir_balance::Kind;
+use weir_balance::model::{Machine, World};
+
+use crate::finding::Finding;
+use crate::lab::Lab;
+
+const MS: Duration = Duration::from_millis(1);
+const WORKERS: usize = 12;
+/// Measurements of each.
+const ROUNDS: u32 = 5;
+/// Draws of the model for each measurement.
+const DRAWS: u64 = 5;
+
+/// The three comparisons.
+pub(super) fn tables(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
+    let others = others::Others::watch();
+    let machine = machine::measured(lab)?;
+    finding.remark(&machine::told(&machine));
+    spread::compare(lab, &machine, finding)?;
+    queues::compare(lab, &machine, finding)?;
+    workers::compare(lab, &machine, finding)?;
+    finding.remark(&format!(
+        "Other programs used {:.0} % of this machine's CPUs meanwhile. The model knows nothing of them: what they hold up shows in \
+         the measured p99 and deviation alone, so that on a busy machine the model is below there.",
+        others.share() * 100.0
+    ));
+    Ok(())
+}
+
+/// Loops on this machine, as chance number `seed` has it.
+fn world(kind: Kind, loops: usize, machine: &Machine, seed: u64) -> World {
+    let mut world = World::new(kind, loops, Instant::now());
+    world.seed(seed);
+    world.share(machine.clone());
+    world
+}
+
+fn kind(policy: &str) -> Result<Kind, String> {
+    Kind::parse(policy).map_err(|_| format!("{policy} is no policy of the model"))
+}
