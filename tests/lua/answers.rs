@@ -1,0 +1,156 @@
+//! Requests and answers, as scripts see and change them.
+
+use super::{ask, said, server};
+
+#[test]
+fn output_is_what_openresty_prints() {
+    let script = r#"ngx.say("a", 1, 1.5, 1e15, " ", nil, true, ngx.null, { "x", { 2, "y" } })
+        ngx.print("b", "\n")
+        ngx.say(pcall(ngx.say, print))
+        ngx.say(pcall(ngx.say, { k = 1 }))"#;
+    let expected = "a11.51e+15 niltruenullx2y\nb\n\
+        falsebad argument #1 to 'say' (string, number, boolean, nil, ngx.null, or array table \
+        expected, but got function)\n\
+        falsebad argument #1 to 'say' (non-array table found)\n";
+    assert_eq!(said(script), expected);
+}
+
+#[test]
+fn an_answer_may_come_piece_by_piece() {
+    let server = server(
+        r#"location = /slow { content_by_lua_block {
+               ngx.say("first") ngx.flush(true)
+               ngx.req.read_body() -- comes when the client has seen the first line
+               ngx.say("then ", ngx.req.get_body_data())
+               ngx.eof()
+               local ok, err = ngx.say("late")
+               ngx.log(ngx.ERR, "after eof: ", ok, " ", err)
+           } }"#,
+    );
+    let mut client = server.connect();
+    client.send("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: close\r\n\r\n");
+    client.send("body");
+    let answer = client.response();
+    assert_eq!(answer.body(), "first\nthen body\n");
+    server.wait_log("after eof: nil seen eof", 1);
+}
+
+#[test]
+fn old_clients_get_a_length() {
+    let server = server("location / { content_by_lua 'ngx.say(1) ngx.say(22)'; }");
+    let answer = ask(&server, "GET / HTTP/1.0", "");
+    assert_eq!(answer.header("Content-Length"), Some("5"));
+    assert_eq!(answer.body(), "1\n22\n");
+}
+
+#[test]
+fn requests_are_seen_and_changed() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local req = ngx.req
+               ngx.say(req.get_method(), " ", req.http_version(), " ", req.is_internal())
+               local headers = req.get_headers()
+               ngx.say(headers["x-one"], " ", headers.X_One, " ", #headers["X-Two"])
+               req.set_header("X-One", "changed") req.set_header("X-New", { "a", "b" })
+               req.clear_header("X-Two")
+               ngx.say(ngx.var.http_x_one, " ", ngx.var.http_x_new, " ", ngx.var.http_x_two)
+               local args = req.get_uri_args()
+               ngx.say(args.a, " ", args.b[1], args.b[2], " ", args.c)
+               req.set_uri_args({ d = "x y" }) ngx.say(ngx.var.args)
+               req.set_method(ngx.HTTP_PUT) ngx.say(ngx.var.request_method)
+               req.read_body()
+               ngx.say(req.get_body_data(), " ", req.get_post_args().k)
+               req.set_body_data("another") ngx.say(req.get_body_data(), ngx.var.http_content_length)
+               ngx.say((req.raw_header():gsub("\r\n", "|")))
+           } }
+           location = /next { content_by_lua 'ngx.say("next")'; }"#,
+    );
+    let mut client = server.connect();
+    client.send(
+        "POST /t?a=1&b=2&b=3&c HTTP/1.1\r\nHost: a\r\nX-One: 1\r\nX-Two: 2\r\nX-Two: 3\r\n\
+         Content-Length: 3\r\n\r\nk=vGET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    );
+    let expected = "POST 1.1 false\n1 1 2\nchanged a, b nil\n1 23 true\nd=x%20y\nPUT\nk=v v\n\
+        another7\nPOST /t?a=1&b=2&b=3&c HTTP/1.1|Host: a|X-One: 1|X-Two: 2|X-Two: 3|\
+        Content-Length: 3||\n";
+    assert_eq!(client.response().body(), expected);
+    // What came behind the body is the next request, whatever was added to this one's head.
+    assert_eq!(client.response().body(), "next\n");
+}
+
+#[test]
+fn large_bodies_are_files() {
+    let server = server(
+        r#"location / { client_body_buffer_size 1k; content_by_lua_block {
+               ngx.req.read_body()
+               local file = io.open(ngx.req.get_body_file())
+               ngx.say(ngx.req.get_body_data(), " ", #file:read("*a"))
+               file:close()
+           } }"#,
+    );
+    let body = "x".repeat(100_000);
+    let head = format!("POST / HTTP/1.1\r\nContent-Length: {}", body.len());
+    assert_eq!(ask(&server, &head, &body).body(), "nil 100000\n");
+}
+
+#[test]
+fn a_body_that_cannot_be_read_ends_the_script() {
+    let server = server(
+        "location / { client_max_body_size 1; content_by_lua_block {
+             ngx.req.read_body()
+             ngx.say('goes on without it')
+         } }",
+    );
+    let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked";
+    assert_eq!(ask(&server, head, "3\r\nabc\r\n0\r\n\r\n").status, 413);
+}
+
+#[test]
+fn headers_of_the_answer_are_seen_and_changed() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local h = ngx.header
+               h.content_type = "text/html; charset=utf-8"
+               h["X-Several"] = { "1", "2" } h.x_under = "3" h["X-Gone"] = "4" h["X-Gone"] = nil
+               h.cache_control = "no-store\r\nX-Evil: 1"
+               h.content_length = 6
+               ngx.status = 201
+               ngx.print(h["x-several"][2], h.X_Under, h.x_gone, ngx.resp.get_headers()["x-under"])
+               h.late = "x"
+           } }
+           location = /f { return 200 "text"; header_filter_by_lua_block {
+               ngx.header.server = "other" ngx.header.content_length = nil ngx.status = 202
+           } }"#,
+    );
+    let answer = server.get("/t");
+    assert_eq!((answer.status, answer.body()), (201, "23nil3".to_owned()));
+    assert_eq!(answer.header("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(answer.header("Content-Length"), Some("6"));
+    assert_eq!(answer.header("cache-control"), Some("no-store%0D%0AX-Evil: 1"));
+    assert_eq!(answer.header("X-Gone"), None);
+    assert_eq!(answer.header("X-Evil"), None);
+    server.wait_log("attempt to set ngx.header.HEADER after sending out response headers", 1);
+    let filtered = server.get("/f");
+    assert_eq!((filtered.status, filtered.body()), (202, "text".to_owned()));
+    assert_eq!(filtered.header("Server"), Some("other"));
+}
+
+#[test]
+fn variables_are_read_and_stored() {
+    let server = server(
+        r#"location / {
+               set $mine "0"; rewrite ^/(.*)$ /$1 break;
+               content_by_lua_block {
+                   ngx.var.mine = 5
+                   ngx.say(ngx.var.mine, " ", ngx.var[1], " ", ngx.var.nosuch, " ", ngx.var.arg_q)
+                   ngx.say(pcall(function() ngx.var.uri = "x" end))
+                   ngx.say(pcall(function() ngx.var.nosuch = "x" end))
+               }
+           }"#,
+    );
+    let body = server.get("/path?q=1").body();
+    let mut lines = body.lines();
+    assert_eq!(lines.next(), Some("5 path nil 1"));
+    assert!(lines.next().is_some_and(|line| line.ends_with("variable \"uri\" not changeable")));
+    assert!(lines.next().is_some_and(|line| line.contains("\"nosuch\" not found for writing")));
+}

@@ -1,0 +1,125 @@
+//! What scripts find in the library: texts, patterns, shared dictionaries, all of LuaJIT.
+
+use weir_testkit::Server;
+
+use super::{WEIR, said};
+
+#[test]
+fn texts_and_digests() {
+    let script = r#"
+        ngx.say(ngx.escape_uri("a b/c?&"), " ", ngx.unescape_uri("a+b%2fc"), " ", ngx.escape_uri("/a b", 0))
+        ngx.say(ngx.encode_base64("hello"), ngx.encode_base64("a", true), ngx.decode_base64("aGVsbG8="), ngx.decode_base64("a!"))
+        ngx.say(ngx.md5("abc"), " ", #ngx.md5_bin("abc"), #ngx.sha1_bin("abc"), #ngx.hmac_sha1("k", "t"))
+        ngx.say(ngx.crc32_short("123456789"), " ", ngx.quote_sql_str("it's"))
+        ngx.say(ngx.http_time(1e9), "; ", ngx.cookie_time(1e9), "; ", ngx.parse_http_time(ngx.http_time(1e9)))
+        ngx.say(ngx.decode_args("a=1&a=2").a[2], ngx.decode_args("a&b=").b, ngx.decode_args("a=b%20c+d").a)
+        ngx.say(#ngx.utctime(), #ngx.today(), ngx.time() <= ngx.now() + 1)"#;
+    let expected = "a%20b%2Fc%3F%26 a b/c /a%20b\naGVsbG8=YQhellonil\n\
+        900150983cd24fb0d6963f7d28e17f72 162020\n3421780262 'it\\'s'\n\
+        Sun, 09 Sep 2001 01:46:40 GMT; Sun, 09-Sep-01 01:46:40 GMT; 1000000000\n2b c d\n1910true\n";
+    assert_eq!(said(script), expected);
+}
+
+#[test]
+fn the_machine_is_all_of_luajit() {
+    let script = r#"
+        local ffi = require "ffi"
+        ffi.cdef "int abs(int);"
+        ngx.say(ffi.C.abs(-3), " ", require("bit").band(6, 3), " ", jit and "jit", " ", type(debug.traceback))
+        ngx.say(require("table.nkeys")({ 1, a = 2 }), table.isarray({ 1, 2 }), table.isempty({}), #require("table.new")(1, 0))
+        ngx.say(ngx.worker.pid() > 0, ngx.worker.id(), ngx.worker.exiting(), ngx.config.subsystem)"#;
+    assert_eq!(said(script), "3 2 jit function\n2truetrue0\ntrue0falsehttp\n");
+}
+
+#[test]
+fn dictionaries_are_shared_by_all_workers_and_outlive_a_reload() {
+    let conf = r#"worker_processes 2;
+        events {}
+        http {
+            lua_shared_dict d 1m;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                location = /count { content_by_lua_block {
+                    local sum = ngx.shared.d:incr("n", 1, 0)
+                    ngx.shared.d:set("pid" .. ngx.worker.pid(), true)
+                    ngx.say(sum, " ", #ngx.shared.d:get_keys())
+                } }
+                location = /api { content_by_lua_block {
+                    local d = ngx.shared.d
+                    d:flush_all()
+                    ngx.say(d:set("a", "text", 0, 9), d:get("a"))
+                    ngx.say(d:get("none"), " ", d:add("a", 1), " ", d:replace("b", 1))
+                    ngx.say(d:set("a", nil), d:get("a"))
+                    ngx.say(d:set("e", 1.5, 0.001), " ", d:incr("none", 1))
+                    ngx.sleep(0.01)
+                    ngx.say(d:get("e"), " ", (d:get_stale("e")))
+                    ngx.say(d:lpush("l", "x"), d:rpush("l", 2), d:llen("l"), d:lpop("l"), d:rpop("l"), d:lpop("l"))
+                    ngx.say(d:capacity(), d:free_space() > 0, " ", d:get())
+                } }
+            }
+        }"#;
+    let server = Server::start(WEIR, conf);
+    for n in 1..=8 {
+        assert!(server.get("/count").body().starts_with(&format!("{n} ")));
+    }
+    server.reload();
+    assert!(server.get("/count").body().starts_with("9 "));
+    let expected = "truetext9\nnil false falsenot foundfalse\ntruenil\ntrue nilnot found\n\
+        nil 1.5\n122x2nil\n1048576true nilnil key\n";
+    assert_eq!(server.get("/api").body(), expected);
+}
+
+#[test]
+fn patterns_match_and_replace() {
+    let script = r#"
+        local m = ngx.re.match("hello, 1234", "([a-z]+), (?<num>[0-9]+)(x)?", "jo")
+        ngx.say(m[0], "|", m[1], "|", m.num, "|", m[3])
+        ngx.say(ngx.re.match("abc", "x"), " ", (ngx.re.match("ABC", "b", "i"))[0])
+        local ctx = { pos = 3 }
+        ngx.say(ngx.re.match("a1b2", "\\d", "", ctx)[0], ctx.pos, ngx.re.match("a1b2", "^b", "a", { pos = 3 }) == nil)
+        ngx.say(ngx.re.find("hello, 1234", "([0-9])([0-9]+)", "jo", nil, 2))
+        local all = {}
+        for found in ngx.re.gmatch("a=1, b=2", "(\\w)=(\\d)", "jo") do all[#all + 1] = found[1] .. found[2] end
+        ngx.say(table.concat(all, ";"))
+        ngx.say(ngx.re.sub("hello", "l(.)", "[$0|$1|${1}$$]"))
+        ngx.say(ngx.re.gsub("a1b22", "[0-9]+", function(g) return "<" .. g[0] .. ">" end))
+        ngx.say(ngx.re.gsub("abc", "", "-"))
+        ngx.say(ngx.re.gsub("äö", ".", "x", "u"))
+        ngx.say(ngx.re.match("a", "(", "jo"))
+        ngx.say(ngx.re.sub("a", "a", "$x"))"#;
+    let expected = "hello, 1234|hello|1234|false\nnil B\n25true\n911\na1;b2\nhe[ll|l|l$]o1\n\
+        a<1>b<22>2\n-a-b-c-4\nxx2\n";
+    let body = said(script);
+    let rest = body.strip_prefix(expected).unwrap_or_else(|| panic!("{body}"));
+    let mut lines = rest.lines();
+    assert!(lines.next().is_some_and(|line| line.starts_with("nilpcre2_compile() failed: ")));
+    assert!(lines.next().is_some_and(|line| line.starts_with("nilnil")), "{rest}");
+}
+
+#[test]
+fn modules_in_c_find_lua_in_the_program() {
+    let dir = weir_testkit::Dir::new();
+    let source = dir.write(
+        "answer.c",
+        "typedef struct lua_State lua_State;
+         void lua_pushnumber(lua_State *L, double n);
+         void luaL_checkstack(lua_State *L, int n, const char *what);
+         int luaopen_answer(lua_State *L) { luaL_checkstack(L, 1, \"\"); lua_pushnumber(L, 42); return 1; }",
+    );
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(dir.file("answer.so"))
+        .arg(source)
+        .status();
+    assert!(built.unwrap().success());
+    let conf = "events {}
+        http {
+            lua_package_cpath '%%DIR%%/?.so';
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                location / { content_by_lua 'ngx.say(require \"answer\")'; }
+            }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/").body(), "42\n");
+}

@@ -1,0 +1,206 @@
+//! Scripts in Lua: the phases, and each part of `ngx`.
+
+mod answers;
+mod library;
+mod waiting;
+
+use weir_testkit::{Response, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with these lines in `http` and these in `server`.
+fn server_with(http: &str, server: &str) -> Server {
+    let conf = format!(
+        "events {{}}
+         http {{
+             access_log off; default_type text/plain;
+             {http}
+             server {{ listen 127.0.0.1:%%PORT%%; {server} }}
+         }}"
+    );
+    Server::start(WEIR, &conf)
+}
+
+fn server(locations: &str) -> Server {
+    server_with("", locations)
+}
+
+/// What a script answers to `GET /t?x=1&y=a&y=b%20c&z`.
+fn said(script: &str) -> String {
+    let server = server(&format!("location /t {{ content_by_lua_block {{ {script} }} }}"));
+    server.get("/t?x=1&y=a&y=b%20c&z").body()
+}
+
+fn ask(server: &Server, head: &str, body: &str) -> Response {
+    server.connect().send(format!("{head}\r\nHost: a.a\r\n\r\n{body}")).response()
+}
+
+#[test]
+fn the_configurations_of_the_article_answer() {
+    let text = "content_by_lua '
+    i = 0
+    for names = 1, 1000000 do
+      i = i + 1
+    end
+    ngx.say(\"<p>hello, world</p>\")
+            ';";
+    let server = server(&format!("location / {{ default_type text/html; {text} }}"));
+    let answer = server.get("/");
+    assert_eq!(answer.body(), "<p>hello, world</p>\n");
+    assert_eq!(answer.header("Content-Type"), Some("text/html"));
+    server.wait_log("writing a global Lua variable ('i')", 1);
+}
+
+#[test]
+fn all_phases_run_in_their_order() {
+    let server = server_with(
+        "init_by_lua_block { began = 'init' }
+         init_worker_by_lua_block { began = began .. ' init_worker' }",
+        r#"location /a {
+               set_by_lua_block $first { return ngx.get_phase() .. ngx.var.arg_x }
+               set_by_lua $second 'return ngx.arg[1] + 1' $arg_x;
+               rewrite_by_lua 'ngx.ctx.way = ngx.var.first .. ngx.var.second .. " " .. ngx.get_phase()';
+               access_by_lua 'ngx.ctx.way = ngx.ctx.way .. " " .. ngx.get_phase()';
+               content_by_lua 'ngx.say(began, " ", ngx.ctx.way, " ", ngx.get_phase())';
+               header_filter_by_lua 'ngx.header["X-Phase"] = ngx.get_phase()';
+               body_filter_by_lua 'ngx.arg[1] = ngx.arg[1]:gsub("e", "E")';
+               log_by_lua 'ngx.log(ngx.ERR, "in ", ngx.get_phase(), " ", ngx.status)';
+           }"#,
+    );
+    let answer = server.get("/a?x=4");
+    assert_eq!(answer.body(), "init init_workEr sEt45 rEwritE accEss contEnt\n");
+    assert_eq!(answer.header("X-Phase"), Some("header_filter"));
+    server.wait_log("[lua] log_by_lua(", 1);
+    server.wait_log("in log 200", 1);
+}
+
+#[test]
+fn a_script_ends_the_request_where_it_says() {
+    let server = server(
+        r#"error_page 404 /gone;
+           location = /gone { return 200 "page of $status"; }
+           location = /404 { content_by_lua 'ngx.exit(404) ngx.say("not reached")'; }
+           location = /403 { access_by_lua 'ngx.exit(ngx.HTTP_FORBIDDEN)'; return 200; }
+           location = /deny { access_by_lua 'ngx.exit(ngx.HTTP_FORBIDDEN)'; content_by_lua ' '; }
+           location = /444 { content_by_lua 'ngx.exit(444)'; }
+           location = /204 { rewrite_by_lua 'ngx.exit(204)'; }
+           location = /own { content_by_lua 'ngx.status = 410 ngx.say("own") ngx.exit(410)'; }
+           location = /set { content_by_lua 'ngx.status = 410 ngx.exit(ngx.HTTP_OK)'; }
+           location = /pcall { content_by_lua 'pcall(ngx.exit, 409) ngx.say("not reached")'; }"#,
+    );
+    assert_eq!(server.get("/404").status, 404);
+    assert_eq!(server.get("/404").body(), "page of 404");
+    assert_eq!(server.get("/deny").status, 403);
+    assert_eq!(server.get("/403").status, 200);
+    assert!(server.connect().send("GET /444 HTTP/1.1\r\nHost: a\r\n\r\n").is_closed());
+    assert_eq!(server.get("/204").status, 204);
+    let own = server.get("/own");
+    assert_eq!((own.status, own.body()), (410, "own\n".to_owned()));
+    assert_eq!(server.get("/set").status, 410);
+    assert_eq!(server.get("/pcall").status, 409);
+}
+
+#[test]
+fn a_script_leads_elsewhere() {
+    let server = server(
+        r#"location = /exec { content_by_lua 'ngx.exec("/to?a=1", { b = 2 })'; }
+           location = /named { content_by_lua 'ngx.ctx.x = 1 ngx.exec("@name")'; }
+           location @name { content_by_lua 'ngx.say("named ", ngx.ctx.x)'; }
+           location = /to { internal; content_by_lua 'ngx.say(ngx.var.uri, " ", ngx.var.args)'; }
+           location = /r { rewrite_by_lua 'return ngx.redirect("/x?y")'; }
+           location = /r8 { content_by_lua 'ngx.redirect("http://b.b/", 308)'; }
+           location = /jump { rewrite_by_lua 'ngx.req.set_uri_args("c=3") ngx.req.set_uri("/to", true)'; }
+           location = /stay { rewrite_by_lua 'ngx.req.set_uri("/changed")'; return 200 ""; content_by_lua 'ngx.say(1)'; }
+           location = /changed { return 500; }
+           location = /set { rewrite_by_lua 'ngx.req.set_uri("/changed")'; content_by_lua 'ngx.say(ngx.var.uri)'; }"#,
+    );
+    assert_eq!(server.get("/exec").body(), "/to a=1&b=2\n");
+    assert_eq!(server.get("/named").body(), "named nil\n");
+    let moved = server.get("/r");
+    let location = format!("http://localhost:{}/x?y", server.port());
+    assert_eq!((moved.status, moved.header("Location")), (302, Some(location.as_str())));
+    assert_eq!(server.get("/r8").header("Location"), Some("http://b.b/"));
+    assert_eq!(server.get("/jump").body(), "/to c=3\n");
+    assert_eq!(server.get("/set").body(), "/changed\n");
+}
+
+#[test]
+fn errors_are_told_to_the_log_and_cost_one_request() {
+    let server = server(
+        r#"location = /e { content_by_lua_block {
+               local function inner() error("oops") end
+               inner()
+           } }
+           location = /half { content_by_lua 'ngx.say(("x"):rep(5000)) ngx.flush(true) error("late")'; }
+           location = /ok { content_by_lua 'ngx.say("fine")'; }
+           location = /f { return 200 x; header_filter_by_lua 'ngx.sleep(1)'; }
+           location = /log { return 200 x; log_by_lua 'error("in log")'; }"#,
+    );
+    assert_eq!(server.get("/e").status, 500);
+    server.wait_log("lua entry thread aborted: runtime error: content_by_lua(", 1);
+    server.wait_log("stack traceback:\ncoroutine 0:\n\t[C]: in function 'error'", 1);
+    let mut client = server.connect();
+    client.send("GET /half HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(!client.rest().ends_with("0\r\n\r\n"), "half an answer must not look whole");
+    server.connect().send("GET /f HTTP/1.1\r\nHost: a\r\n\r\n").is_closed();
+    server.wait_log("API disabled in the context of header_filter_by_lua*", 1);
+    assert_eq!(server.get("/log").body(), "x");
+    server.wait_log("failed to run log_by_lua*: log_by_lua(", 1);
+    assert_eq!(server.get("/ok").body(), "fine\n");
+}
+
+#[test]
+fn wrong_scripts_are_refused_at_the_start() {
+    let server = server("location / { return 200; }");
+    let refused = |line: &str| {
+        let conf = format!("events {{}} http {{ server {{ location / {{\n{line}\n}} }} }}");
+        server.configure(&conf);
+        let out = server.command(&["-t"]);
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (fine, text) = refused("content_by_lua_block { ngx.say( }");
+    assert!(!fine && text.contains("[emerg]"), "{text}");
+    assert!(text.contains("failed to load inlined Lua code: content_by_lua("), "{text}");
+    let (fine, text) = refused("content_by_lua_file nosuch.lua;");
+    assert!(!fine && text.contains("failed to load external Lua file"), "{text}");
+    let (fine, text) = refused("access_by_lua ' '; access_by_lua_block { }");
+    assert!(!fine && text.contains("\"access_by_lua_block\" directive is duplicate"), "{text}");
+    assert!(refused("lua_code_cache off;").0);
+}
+
+#[test]
+fn files_are_scripts_and_modules() {
+    let dir = weir_testkit::Dir::new();
+    dir.write(
+        "a.lua",
+        "#!/usr/bin/env lua\nlocal m = require 'mine'\nngx.say(m.hello(), ' ', ...)",
+    );
+    dir.write("b.lua", "ngx.say('b of ', ngx.var.arg_n)");
+    dir.write("mine.lua", "return { hello = function() return 'hello from a module' end }");
+    let conf = "events {}
+        http {
+            lua_package_path '%%DIR%%/?.lua;;';
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                location = /a { content_by_lua_file a.lua; }
+                location = /named { content_by_lua_file $arg_n.lua; }
+            }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!(server.get("/a").body(), "hello from a module \n");
+    assert_eq!(server.get("/named?n=b").body(), "b of b\n");
+    assert_eq!(server.get("/named?n=b").body(), "b of b\n");
+    assert_eq!(server.get("/named?n=none").status, 404);
+}
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let page = include_str!("../../docs/lua.md");
+    let start = page.find("```nginx\n").unwrap() + "```nginx\n".len();
+    let end = start + page[start..].find("```").unwrap();
+    let conf = page[start..end].replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%");
+    let server = Server::start(WEIR, &conf);
+    assert_eq!(server.get("/hello?name=you").body(), "hello, you\n");
+    assert_eq!(server.get("/hello").body(), "hello, world\n");
+    assert_eq!(server.get("/hello?name=nobody").status, 403);
+}

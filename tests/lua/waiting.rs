@@ -1,0 +1,182 @@
+//! What scripts wait for: each other, timers, other locations, other servers, their clients.
+
+use super::{said, server, server_with};
+
+#[test]
+fn scripts_wait_side_by_side() {
+    // One loop: the second answer can only come if the first script does not hold the loop.
+    let server = server(
+        r#"location = /wait { content_by_lua_block {
+               ngx.log(ngx.ERR, "waiting")
+               while not released do ngx.sleep(0.001) end
+               ngx.say("released")
+           } }
+           location = /release { content_by_lua 'released = true ngx.say("done")'; }"#,
+    );
+    let mut first = server.connect();
+    first.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("waiting", 1);
+    assert_eq!(server.get("/release").body(), "done\n");
+    assert_eq!(first.response().body(), "released\n");
+}
+
+#[test]
+fn coroutines_and_light_threads_wait() {
+    let script = r#"
+        local co = coroutine.wrap(function(a) ngx.sleep(0.001) local b = coroutine.yield(a + 1) return b * 2 end)
+        ngx.say(co(1), " ", co(10))
+        local slow = ngx.thread.spawn(function(x) ngx.sleep(0.02) return "slow", x end, 7)
+        local quick = ngx.thread.spawn(function() return "quick" end)
+        ngx.say(ngx.thread.wait(slow, quick))
+        ngx.say(ngx.thread.wait(slow))
+        ngx.say(ngx.thread.wait(slow))
+        local bad = ngx.thread.spawn(function() error("oops", 0) end)
+        ngx.say(ngx.thread.wait(bad))
+        local never = ngx.thread.spawn(function() ngx.sleep(1000) end)
+        ngx.say(ngx.thread.kill(never))"#;
+    let expected = "2 20\ntruequick\ntrueslow7\nnilalready waited or killed\nfalseoops\n1\n";
+    assert_eq!(said(script), expected);
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_ended() {
+    let server = server(
+        "location / { content_by_lua_block {
+             local me = coroutine.running()
+             local t = ngx.thread.spawn(function() ngx.sleep(0.001) ngx.thread.wait(me) end)
+             ngx.thread.wait(t)
+         } }",
+    );
+    assert_eq!(server.get("/").status, 500);
+    server.wait_log("lua light threads wait for each other", 1);
+}
+
+#[test]
+fn timers_run_without_a_request() {
+    let server = server_with(
+        "init_worker_by_lua_block {
+             ngx.timer.at(0, function(premature, x) ngx.log(ngx.ERR, 'timer ', premature, ' ', x, ' ', pcall(ngx.say, 1)) end, 'arg')
+             local n = 0
+             ngx.timer.every(0.001, function(premature)
+                 n = n + 1
+                 if n <= 3 or premature then ngx.log(ngx.ERR, 'every ', n > 3, ' ', premature) end
+             end)
+         }
+         exit_worker_by_lua_block { ngx.log(ngx.ERR, ngx.get_phase()) }",
+        "location / { return 200; }",
+    );
+    server.wait_log("timer false arg falseAPI disabled in the context of ngx.timer", 1);
+    server.wait_log("every false false", 3);
+    let mut server = server;
+    server.signal(rustix::process::Signal::QUIT);
+    server.wait();
+    assert_eq!(server.logged("every true true"), 1);
+    assert_eq!(server.logged(":1: exit_worker"), 1);
+}
+
+#[test]
+fn a_wait_that_fails_is_forgotten() {
+    let script = r#"
+        local ok, err = pcall(string.gsub, "x", "x", function() ngx.exit(400) end)
+        ngx.say(ok, " ", err:match("attempt.*"))
+        coroutine.yield()
+        ngx.say("goes on")"#;
+    assert_eq!(said(script), "false attempt to yield across C-call boundary\ngoes on\n");
+}
+
+#[test]
+fn other_locations_are_captured() {
+    let server = server(
+        r#"location = /t { set $v "outer"; content_by_lua_block {
+               local res = ngx.location.capture("/echo?a=1", {
+                   method = ngx.HTTP_POST, body = "the body", args = { b = 2 }, vars = { v = "inner" },
+                   ctx = { x = "ctx" },
+               })
+               ngx.say(res.status, " ", res.header["X-Echo"], " ", res.truncated, " ", res.body)
+               ngx.say(ngx.var.v, " ", ngx.location.capture("/missing").status)
+               local one, two = ngx.location.capture_multi({ { "/slow?20" }, { "/slow?1" } })
+               ngx.say(one.body, two.body)
+               ngx.say(#ngx.location.capture("/large").body)
+               ngx.say(pcall(ngx.location.capture, "/../../etc/passwd"))
+           } }
+           location = /echo { internal; content_by_lua_block {
+               ngx.req.read_body()
+               ngx.header["X-Echo"] = { "e1", "e2" } ngx.header["X-Echo"] = "e"
+               ngx.status = 201
+               ngx.print(ngx.req.get_method(), ngx.req.get_body_data(), ngx.var.args, ngx.is_subrequest,
+                   ngx.var.v, ngx.ctx.x, ngx.location.capture("/slow?0").body)
+           } }
+           location = /slow { content_by_lua 'ngx.sleep(ngx.var.args / 1000) ngx.print("[", ngx.var.args, "]")'; }
+           location = /large { content_by_lua 'ngx.print(("x"):rep(100000))'; }
+           location = /missing { return 404; }"#,
+    );
+    let body = server.get("/t").body();
+    let expected = "201 e false POSTthe bodya=1&b=2trueinnerctx[0]\nouter 404\n[20][1]\n100000\n";
+    assert!(body.starts_with(expected), "{body}");
+    assert!(body.contains("falseunsafe uri"), "{body}");
+}
+
+#[test]
+fn sockets_speak_to_other_servers() {
+    let server = server(
+        r#"location = /t { content_by_lua_block {
+               local sock = ngx.socket.tcp()
+               sock:settimeout(5000)
+               for i = 1, 2 do
+                   ngx.say(sock:connect("127.0.0.1", ngx.var.server_port), " ", sock:getreusedtimes())
+                   ngx.say(sock:send({ "GET /answer HTTP/1.1\r\n", "Host: a\r\n\r\n" }))
+                   ngx.say(sock:receive())
+                   local head = sock:receiveuntil("\r\n\r\n")
+                   ngx.say(#head() > 0)
+                   ngx.say(sock:receive(5), " ", sock:receive("*l"))
+                   ngx.say(sock:setkeepalive(10000, 4))
+               end
+               ngx.say(sock:receive(1))
+               sock:connect("127.0.0.1", ngx.var.server_port)
+               sock:send("GET /answer HTTP/1.0\r\n\r\n")
+               ngx.say(#sock:receive("*a") > 50, sock:receive())
+               ngx.say(ngx.socket.connect("127.0.0.1", 1))
+               ngx.say(ngx.socket.connect("some.name", 1))
+               sock:settimeout(1)
+               sock:connect("127.0.0.1", ngx.var.server_port)
+               ngx.say(sock:receive())
+               ngx.say(sock:close(), sock:close())
+           } }
+           location = /answer { return 200 "12345rest\n"; }"#,
+    );
+    let once = |reused| format!("1 {reused}\n33\nHTTP/1.1 200 OK\ntrue\n12345 rest\n1\n");
+    let rest = "nilclosed\ntruenilclosed\nnilconnection refused\n\
+        nilno resolver defined to resolve \"some.name\"\nniltimeout\n1nilclosed\n";
+    assert_eq!(server.get("/t").body(), format!("{}{}{rest}", once(0), once(1)));
+    server.wait_log("lua tcp socket connect to 127.0.0.1:1 failed: connection refused", 1);
+}
+
+#[test]
+fn a_script_ends_with_its_client_where_it_is_asked_to() {
+    let server = server(
+        r#"lua_check_client_abort on;
+           location = /t { content_by_lua_block {
+               ngx.log(ngx.ERR, "waiting")
+               ngx.sleep(1000)
+           } log_by_lua 'ngx.log(ngx.ERR, "ended with ", ngx.status)'; }
+           location = /own { content_by_lua_block {
+               ngx.on_abort(function()
+                   ngx.sleep(0.001)
+                   ngx.log(ngx.ERR, "said good-bye")
+                   ngx.exit(499)
+               end)
+               ngx.log(ngx.ERR, "waiting with a word")
+               ngx.sleep(1000)
+           } }"#,
+    );
+    let mut client = server.connect();
+    client.send("GET /t HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("waiting", 1);
+    drop(client);
+    server.wait_log("ended with 499", 1);
+    let mut client = server.connect();
+    client.send("GET /own HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("waiting with a word", 1);
+    drop(client);
+    server.wait_log("said good-bye", 1);
+}
