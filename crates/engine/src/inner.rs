@@ -14,6 +14,7 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::doors::{Listener, Watch};
 use crate::executor::Executor;
+use crate::heavy;
 use crate::lap::Laps;
 use crate::park::Parked;
 use crate::remote::{Mailbox, Post};
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) panic_hook: RefCell<Option<PanicHook>>,
     pub(crate) stopping: Cell<bool>,
     pub(crate) laps: Laps,
+    pub(crate) heavy: heavy::Queue,
 }
 
 impl Inner {
@@ -87,6 +89,7 @@ impl Inner {
             panics: Cell::new(0),
             panic_hook: RefCell::new(None),
             stopping: Cell::new(false),
+            heavy: heavy::Queue::default(),
         })
     }
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backend::{Events, Kind};
+use crate::clock;
 use crate::inner::{Inner, Target};
 use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn};
 
@@ -86,6 +87,7 @@ impl Loop {
         }
         run_tasks(&h);
         self.expire_timers(&h);
+        heavy_work(&h, woke);
         h.0.laps.end();
         let after = self::before(&h.0);
         let turn = Turn {
@@ -171,9 +173,26 @@ fn run_tasks(h: &Handle) {
     );
 }
 
+/// Heavy work goes last, a piece at a time: what it holds up is no more than the rest of the turn held it up,
+/// or one piece.
+fn heavy_work(h: &Handle, woke: Instant) {
+    if h.0.heavy.is_empty() {
+        return;
+    }
+    let began = clock::read();
+    let share = began.saturating_duration_since(woke);
+    while h.0.call_heavy() {
+        run_tasks(h);
+        if clock::read().saturating_duration_since(began) >= share {
+            return;
+        }
+    }
+}
+
 /// How long the wait may last.
 fn sleep_time(inner: &Inner, allowed: Option<Duration>) -> Option<Duration> {
-    let work = inner.tasks.runnable() || !inner.resumable.borrow().is_empty();
+    let work =
+        inner.tasks.runnable() || !inner.resumable.borrow().is_empty() || !inner.heavy.is_empty();
     if work || inner.stopping.get() {
         return Some(Duration::ZERO);
     }

@@ -38,6 +38,8 @@ backends! {
         a_remote_post_wakes_the_loop,
         a_disarmed_listener_stays_silent,
         a_watch_is_called_while_readable,
+        between_heavy_work_others_are_served,
+        heavy_work_that_is_given_up_is_forgotten,
         the_loop_s_end_closes_everything;
     tasks:
         a_foreign_waker_wakes_its_task,

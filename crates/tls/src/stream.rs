@@ -51,13 +51,19 @@ pub(crate) async fn handshake(
 ) -> Result<Secured, HandshakeError> {
     let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
     let (mut state, mut plain, mut offload) = (Box::new(state), Vec::new(), offload);
+    let mut heavy = !offload;
     loop {
+        // The first step that answers the peer is the one that agrees on keys, and signs or verifies;
+        // those after it cost little.
+        if heavy && !state.connection.incoming.is_empty() {
+            stream.handle().heavy().await;
+            heavy = false;
+        }
         let step = move || {
             let mut out = Vec::new();
             let result = state.connection.advance(&mut plain, &mut out);
             (result, out, state, plain)
         };
-        // The first step signs; those after it cost little.
         let done = match std::mem::take(&mut offload) {
             true => stream.handle().files().run(step).await?,
             false => operation("TLS handshake", step),

@@ -215,3 +215,51 @@ pub(crate) fn the_loop_s_end_closes_everything(kind: BackendKind) {
     assert_eq!((h.tasks(), h.parked()), (0, 0));
     assert_eq!(Rc::strong_count(&h.0), 1, "a cycle keeps the loop alive");
 }
+
+/// What becomes ready during heavy work comes before the next piece of it.
+pub(crate) fn between_heavy_work_others_are_served(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let (client, order) = (site.client(), record::<&str>());
+    let list = order.clone();
+    site.serve(move |h, stream| {
+        for name in ["first", "second", "third"] {
+            let (h, list) = (h.clone(), list.clone());
+            let mut client = client.try_clone().unwrap();
+            h.clone().spawn(async move {
+                h.heavy().await;
+                list.borrow_mut().push(name);
+                client.write_all(b"x").unwrap();
+                // It takes as long as the rest of the turn took.
+                let began = std::time::Instant::now();
+                while began.elapsed() < began - h.now() {}
+            });
+        }
+        let list = list.clone();
+        async move {
+            for _ in 0..3 {
+                assert_eq!(receive(&stream).await.unwrap(), b"x");
+                list.borrow_mut().push("x");
+            }
+            h.stop();
+        }
+    });
+    assert_eq!(site.h.panics(), 0);
+    assert_eq!(*order.borrow(), ["first", "x", "second", "x", "third", "x"]);
+}
+
+/// Who gives up waiting for heavy work is forgotten.
+pub(crate) fn heavy_work_that_is_given_up_is_forgotten(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let h = site.h.clone();
+    site.h.spawn(async move {
+        let mut heavy = Box::pin(h.heavy());
+        let polled = std::future::poll_fn(|cx| Poll::Ready(heavy.as_mut().poll(cx))).await;
+        assert!(polled.is_pending() && !h.0.heavy.is_empty());
+        drop(heavy);
+        assert!(h.0.heavy.is_empty());
+        h.heavy().await;
+        h.stop();
+    });
+    site.run();
+    assert_eq!(site.h.panics(), 0);
+}
