@@ -8,7 +8,7 @@ use weir_testkit::Server;
 
 /// What `openssl s_client` says, which sends `text` when the handshake is done and reads until the end; none where
 /// OpenSSL is missing.
-fn s_client(server: &Server, args: &[&str], text: &str) -> Option<String> {
+pub fn s_client(server: &Server, args: &[&str], text: &str) -> Option<String> {
     let mut args = args.to_vec();
     args.push("-ign_eof");
     commanded(server, &args, text)

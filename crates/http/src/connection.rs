@@ -235,6 +235,9 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
             give_back(r);
             return Box::pin(http2::serve(conn, worker, read)).await;
         }
+        if conn.requests.get() == 1 && conn.stream.tls(|c| c.is_early()) == Some(true) {
+            complete(&conn, &r).await;
+        }
         if matches!(after, After::Close) {
             conn.stream.close_notify();
             give_back(r);
@@ -256,6 +259,16 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
             r.started = worker.handle.now();
         }
     }
+}
+
+/// A client that was answered before its handshake was complete has the rest of it to send: closing before that
+/// could cost it the answer.
+async fn complete(conn: &Conn, r: &Request) {
+    let timeout = r.server.conf.client_header_timeout;
+    conn.stream.set_deadline(Some(r.worker.handle.now() + timeout));
+    // Whoever does not go on is noticed by the next who reads.
+    let _ = conn.stream.completed().await;
+    conn.stream.set_deadline(None);
 }
 
 /// The room of a connection's last request is for other connections.

@@ -105,6 +105,8 @@ impl Connection {
                 // The usual case, one request or answer and nothing else, needs no second look.
                 Ok(Step::Again) if self.is_calm() => return Ok(Progress::Open),
                 Ok(Step::Again) => {}
+                // With early data answers may be written before the handshake is done.
+                Ok(Step::End(Progress::Open)) if self.is_early() => return Ok(Progress::Handshake),
                 Ok(Step::End(progress)) => {
                     self.open |= progress == Progress::Open;
                     return Ok(progress);
@@ -281,6 +283,11 @@ impl Connection {
             Side::Server(connection) => connection,
             Side::Client(connection) => connection,
         }
+    }
+
+    /// The handshake is not complete: what came so far may have been played again. `$ssl_early_data`
+    pub fn is_early(&self) -> bool {
+        self.common().is_handshaking()
     }
 
     /// `$ssl_protocol`

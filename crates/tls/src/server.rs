@@ -187,7 +187,7 @@ pub struct ServerSettings {
     pub prefer_server_ciphers: bool,
     /// Ask clients for a certificate, and name these authorities (DER of their certificates).
     pub ask_client: Option<Vec<Vec<u8>>>,
-    /// Give tickets, sealed with this.
+    /// Give tickets, sealed with this. rustls takes no early data of sessions in tickets.
     pub tickets: Option<TicketSecret>,
     /// Keep sessions here.
     pub cache: Option<Arc<SessionCache>>,
@@ -225,7 +225,8 @@ impl ServerSettings {
         // rustls counts the record's header in.
         let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, 16_384);
         config.max_fragment_size = Some(record + 5);
-        config.send_half_rtt_data = false;
+        // Who takes early data answers it at once, too.
+        config.send_half_rtt_data = self.early_data > 0;
         if !self.compress {
             config.cert_compressors.clear();
         }
@@ -249,7 +250,6 @@ impl ServerSettings {
                 lifetime: self.session_timeout.as_secs(),
             }),
         };
-        // rustls takes early data of sessions that it keeps only: a ticket could be played again.
         config.max_early_data_size = self.early_data;
     }
 

@@ -80,7 +80,12 @@ pub(crate) async fn handshake(
                 stream.send(&mut chain).await?;
             }
         }
-        match result? {
+        let progress = match result? {
+            // Data that needs no complete handshake may be acted upon at once.
+            Progress::Handshake if !plain.is_empty() => Progress::Open,
+            progress => progress,
+        };
+        match progress {
             Progress::Open => {
                 state.connection.early = plain;
                 // Who waits for the first request needs no buffer.
@@ -198,6 +203,20 @@ impl TlsStream {
         }
     }
 
+    /// Waits until the handshake is complete, after early data; or until something else has come, or the deadline.
+    pub async fn completed(&self) -> io::Result<()> {
+        let mut early = Vec::new();
+        while !self.has_unread() && self.with(Connection::is_early) {
+            self.socket().readable().await?;
+            let received = self.receive(&mut early)?;
+            self.keep_unread(&mut early, received == Some(0));
+            if received == Some(0) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until there is something to receive, the end included, or until the deadline. Records that carry
     /// nothing for the caller, such as tickets, do not end it.
     pub async fn readable(&self) -> io::Result<()> {
@@ -208,14 +227,19 @@ impl TlsStream {
             }
             self.socket().readable().await?;
             let received = self.receive(&mut early)?;
-            let connection = &mut self.state.borrow_mut().connection;
-            connection.early.append(&mut early);
+            self.keep_unread(&mut early, received == Some(0));
             if received == Some(0) {
-                connection.peer_closed = true;
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Keeps what was received for the next who receives.
+    fn keep_unread(&self, early: &mut Vec<u8>, closed: bool) {
+        let connection = &mut self.state.borrow_mut().connection;
+        connection.early.append(early);
+        connection.peer_closed |= closed;
     }
 
     fn open_records(&self, incoming: Vec<u8>, buf: &mut Vec<u8>) -> io::Result<usize> {

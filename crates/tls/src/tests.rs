@@ -1,5 +1,6 @@
 //! Certificates under test, and whole connections without a socket.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -204,6 +205,65 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
             }
         }
     }
+}
+
+/// A client that sends `early` with its first flight, if its session is for that.
+fn first_flight(
+    client: &crate::Client,
+    early: &[u8],
+    wire: &mut Vec<u8>,
+) -> rustls::ClientConnection {
+    let mut config = (*client.config).clone();
+    config.enable_early_data = true;
+    let mut end = rustls::ClientConnection::new(Arc::new(config), client.name.clone()).unwrap();
+    if let Some(mut first) = end.early_data() {
+        first.write_all(early).unwrap();
+    }
+    end.write_tls(wire).unwrap();
+    end
+}
+
+#[test]
+fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
+    let cache = Some(SessionCache::own(4096));
+    let early = ServerSettings { tickets: None, cache, early_data: 16_384, ..server() };
+    let server = early.build().unwrap();
+    let client = client().build().unwrap().named(b"www.example.org");
+    let mut first = Pair::new(&server, &client);
+    assert_eq!(first.run().unwrap(), [Progress::Open; 2]);
+    assert!(!first.ends[1].is_early());
+
+    let mut hello = Vec::new();
+    let mut asks = first_flight(&client, b"question", &mut hello);
+    let answer = |end: &mut Connection, hello: &[u8]| {
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        end.feed(hello);
+        assert_eq!(end.advance(&mut plain, &mut out), Ok(Progress::Handshake));
+        (plain, out)
+    };
+    let mut end = Connection::server(server.clone()).unwrap();
+    let (plain, mut out) = answer(&mut end, &hello);
+    assert_eq!(
+        (plain.as_slice(), end.is_early(), end.is_resumed()),
+        (&b"question"[..], true, true)
+    );
+    end.encrypt(b"answer", &mut out).unwrap();
+    asks.read_tls(&mut out.as_slice()).unwrap();
+    asks.process_new_packets().unwrap();
+    let mut said = [0; 6];
+    asks.reader().read_exact(&mut said).unwrap();
+    assert_eq!((&said, asks.is_early_data_accepted()), (b"answer", true));
+    // The rest of the handshake.
+    let mut rest = Vec::new();
+    asks.write_tls(&mut rest).unwrap();
+    end.feed(&rest);
+    assert_eq!(end.advance(&mut Vec::new(), &mut Vec::new()), Ok(Progress::Open));
+    assert!(!end.is_early());
+
+    // The same flight again: the session is used up.
+    let mut again = Connection::server(server).unwrap();
+    let (plain, _) = answer(&mut again, &hello);
+    assert!(plain.is_empty() && !again.is_resumed());
 }
 
 #[test]

@@ -125,6 +125,15 @@ impl Wire {
         }
     }
 
+    /// Waits for the rest of a handshake that was answered before it was complete.
+    #[inline]
+    pub async fn completed(&self) -> io::Result<()> {
+        match self {
+            Wire::Plain(_) => Ok(()),
+            Wire::Tls(tls) => tls.completed().await,
+        }
+    }
+
     /// As [`Stream::writable`].
     #[inline]
     pub async fn writable(&self) -> io::Result<()> {

@@ -86,7 +86,7 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         prefer_server_ciphers: conf.prefer_server_ciphers,
         ask_client: (conf.verify != Verify::Off).then_some(clients.told),
         tickets: sessions::tickets(&conf, s.setup)?,
-        cache: conf.cache.clone(),
+        cache: sessions::kept(&conf),
         session_timeout: conf.session_timeout,
         buffer_size: conf.buffer_size,
         early_data: if conf.early_data { EARLY_DATA } else { 0 },

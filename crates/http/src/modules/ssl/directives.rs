@@ -114,7 +114,8 @@ pub const DIRECTIVES: &[Directive] = &[
         "ssl_early_data",
         ssl.early_data,
         Line::flag,
-        "Whether a resumed session may bring data with its first flight (TLS 1.3, sessions of a cache)."
+        "Whether a resumed session may bring a request with its first flight (TLS 1.3). The request is served before \
+         the handshake is complete: see `$ssl_early_data`. Tickets hold no sessions then."
     ),
     setting!(
         "ssl_reject_handshake",

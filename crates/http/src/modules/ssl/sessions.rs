@@ -56,9 +56,16 @@ fn shared(
     zone.map(|zone| Some(SessionCache::shared(zone))).map_err(|text| d.error(text))
 }
 
-/// What tickets are sealed with, if there are any.
+/// Where sessions are kept, if they are. Those that may begin with early data are, whatever else is said: a
+/// ticket that holds its session could be used for it again and again.
+pub fn kept(conf: &Conf) -> Option<Arc<SessionCache>> {
+    let needed = conf.early_data && conf.tickets;
+    conf.cache.clone().or_else(|| needed.then(|| SessionCache::own(BUILTIN)))
+}
+
+/// What tickets are sealed with, if they hold sessions.
 pub fn tickets(conf: &Conf, setup: &mut Setup<'_>) -> Result<Option<TicketSecret>, Error> {
-    if !conf.tickets {
+    if !conf.tickets || conf.early_data {
         return Ok(None);
     }
     if conf.ticket_keys.is_empty() {

@@ -28,8 +28,7 @@ const TABLE: &[(&str, Read)] = &[
     ("ssl_session_reused", |r, out| {
         agreed(r, out, |c| Some(if c.is_resumed() { "r" } else { "." }.to_owned()))
     }),
-    // A request is read when the handshake is complete: nothing of it can be played again.
-    ("ssl_early_data", |_, _| false),
+    ("ssl_early_data", |r, out| agreed(r, out, |c| c.is_early().then(|| "1".to_owned()))),
     ("ssl_server_name", |r, out| {
         let name = r.conn.tls.as_deref().and_then(|tls| tls.server_name.as_deref());
         out.extend_from_slice(name.unwrap_or_default().as_bytes());
