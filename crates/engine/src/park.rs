@@ -1,5 +1,6 @@
 //! Parked connections: between requests, a connection is a small value and no task.
 
+use std::any::Any;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use crate::source::{Ready, Registered, Rest, Source};
 use crate::{Handle, Stream};
 
 /// What a connection is while it is parked. `Send`, so that another thread's loop can take it.
-pub trait Idle: Send {
+pub trait Idle: Any + Send {
     /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
 }
@@ -77,6 +78,29 @@ impl Handle {
     /// Resumes all that are parked now; how many there were.
     pub fn unpark_all(&self, why: Wake) -> usize {
         self.unpark_oldest(self.parked(), why)
+    }
+
+    /// Resumes those that are parked now and that `which` chooses, none of those that rest; how many there were.
+    pub fn unpark_those(&self, why: Wake, which: impl Fn(&dyn Idle) -> bool) -> usize {
+        let (mut chosen, mut resumed) = (Vec::new(), 0);
+        let mut next = self.0.parked.get().oldest;
+        while let Some(source) = self.0.sources.borrow().at(next) {
+            let idle = source.idle.take();
+            if idle.as_deref().is_some_and(&which) {
+                chosen.push(source.token);
+            }
+            source.idle.set(idle);
+            next = source.next.get();
+        }
+        for token in chosen {
+            let source = self.0.sources.borrow().get(token.key()).cloned();
+            // Whoever was resumed may have ended others.
+            if let Some(source) = source.filter(|source| source.parked.get()) {
+                self.resume(source, why);
+                resumed += 1;
+            }
+        }
+        resumed
     }
 
     pub(crate) fn resume(&self, source: Rc<Source>, why: Wake) {

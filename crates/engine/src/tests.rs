@@ -29,6 +29,7 @@ backends! {
         a_parked_connection_has_a_deadline,
         what_was_parked_readable_resumes,
         the_oldest_parked_is_evicted_first,
+        some_of_the_parked_are_chosen,
         a_connection_rests_in_its_task,
         a_stream_moves_to_another_loop;
     turns:

@@ -49,7 +49,8 @@ impl Future for Readable<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let registered = &self.0.0;
         if registered.source.is(Ready::READABLE) {
-            return Poll::Ready(Ok(()));
+            // Whoever waits so receives without waiting: this is where others get their turn.
+            return if registered.must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         registered.wait_read(cx)
     }

@@ -1,5 +1,6 @@
 //! Connections that wait without a task, or move.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
@@ -114,6 +115,33 @@ pub(crate) fn the_oldest_parked_is_evicted_first(kind: BackendKind) {
         [Wake::Evicted, Wake::Evicted, Wake::Shutdown, Wake::Shutdown, Wake::Shutdown]
     );
     assert_eq!(woken.iter().map(|w| w.1).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+}
+
+pub(crate) fn some_of_the_parked_are_chosen(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let woken = Arc::<Mutex<Vec<(Wake, u8)>>>::default();
+    let _clients: Vec<_> = (0..4).map(|_| site.client()).collect();
+    let (list, count) = (woken.clone(), Cell::new(0u8));
+    site.serve(move |h, stream| {
+        count.set(count.get() + 1);
+        let idle = Box::new(Resting(list.clone(), count.get()));
+        async move {
+            h.park(stream, idle, None);
+            if h.parked() == 4 {
+                let even = |idle: &dyn Idle| {
+                    let idle: &dyn Any = idle;
+                    idle.downcast_ref::<Resting>().is_some_and(|resting| resting.1 % 2 == 0)
+                };
+                assert_eq!(h.unpark_those(Wake::Shutdown, even), 2);
+                assert_eq!(h.parked(), 2);
+                assert_eq!(h.unpark_all(Wake::Evicted), 2);
+                h.stop();
+            }
+        }
+    });
+    let woken = woken.lock().unwrap();
+    let expected = [(Wake::Shutdown, 2), (Wake::Shutdown, 4), (Wake::Evicted, 1)];
+    assert_eq!(woken[..3], expected);
 }
 
 pub(crate) fn a_connection_rests_in_its_task(kind: BackendKind) {
