@@ -1,4 +1,4 @@
-//! HTTP/2 to clients, spoken frame by frame. What other programs make of it: nginx's own suite, h2spec.
+//! HTTP/2 to clients, spoken frame by frame.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -7,6 +7,11 @@ use std::net::TcpStream;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{Dir, PATIENCE, Server};
+
+#[path = "http2/h2spec.rs"]
+mod h2spec;
+#[path = "http2/hostile.rs"]
+mod hostile;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -368,68 +373,6 @@ fn streams_beyond_the_limit_are_refused() {
 }
 
 #[test]
-fn a_flood_of_cancelled_streams_ends_the_connection() {
-    let server = start("location / { proxy_pass http://127.0.0.1:%%PORT1%%; }");
-    // Accepts, and never answers.
-    let _silent = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
-    let mut client = Client::connect(&server);
-    // In portions: more at once would be refused for another reason.
-    for _ in 0..20 {
-        let mut out = Vec::new();
-        for _ in 0..50 {
-            let id = client.request("GET", "/", &[], true, &mut out);
-            frame::write_reset(id, ErrorCode::Cancel, &mut out);
-        }
-        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(&mut out);
-        out.extend_from_slice(&[0; 8]);
-        client.stream.write_all(&out).unwrap();
-        loop {
-            match client.event() {
-                Event::Pong(_) => break,
-                Event::Goaway(code) => {
-                    return assert_eq!(code, ErrorCode::EnhanceYourCalm as u32);
-                }
-                Event::Closed => panic!("closed without GOAWAY"),
-                _ => {}
-            }
-        }
-    }
-    panic!("a thousand cancelled streams were taken");
-}
-
-#[test]
-fn endless_heads_end_the_connection() {
-    let server = start("return 200;");
-    let mut client = Client::connect(&server);
-    let mut out = Vec::new();
-    FrameHead { len: 1, kind: Kind::Headers, flags: 0, stream: 1 }.write(&mut out);
-    out.push(0x82);
-    for _ in 0..20_000 {
-        FrameHead { len: 0, kind: Kind::Continuation, flags: 0, stream: 1 }.write(&mut out);
-    }
-    let _ = client.stream.write_all(&out);
-    assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
-}
-
-#[test]
-fn a_head_that_unfolds_to_more_than_the_limit_ends_the_connection() {
-    let server = start("return 200;");
-    let mut client = Client::connect(&server);
-    let value = "v".repeat(4000);
-    let mut block = Vec::new();
-    // One field goes into the table, and is named again and again.
-    block.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
-    block.extend_from_slice(value.as_bytes());
-    block.extend_from_slice(&[0xbe; 1000]);
-    client.write(|out| {
-        let begin = frame::leave_head(out);
-        out.extend_from_slice(&block);
-        frame::finish_headers(out, begin, 1, frame::END_STREAM, frame::MAX_PAYLOAD);
-    });
-    assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
-}
-
-#[test]
 fn requests_are_counted_and_the_last_one_is_answered() {
     let server = start("keepalive_requests 3; return 200 $connection_requests;");
     let mut client = Client::connect(&server);
@@ -496,6 +439,54 @@ fn the_example_of_the_page_works() {
     assert_eq!(answer.text(), "h2c HTTP/2.0\n");
     assert_eq!(answer.heads[1], [("x-status".to_owned(), "200".to_owned())]);
     assert!(client.settings.contains(&Setting::MaxConcurrentStreams(100)));
+}
+
+#[test]
+fn what_is_no_version_of_http_gets_no_answer() {
+    let server = start("return 200;");
+    for (line, answered) in [("NO SUCH THING", false), ("NO SUCH HTTP/1.1", true)] {
+        let mut client = Client::bare(&server);
+        client.stream.write_all(format!("{line}\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.starts_with("HTTP/1.1 400 "), answered, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_frame_may_be_as_large_as_a_field() {
+    let server = start("large_client_header_buffers 2 64k; return 200 $http_long;");
+    let mut client = Client::connect(&server);
+    let long = "l".repeat(40_000);
+    let mut out = Vec::new();
+    let id = client.request("GET", "/", &[("long", &long)], true, &mut out);
+    // The same block in one frame.
+    let mut block = Vec::new();
+    let mut rest = &out[..];
+    while let Some(head) = FrameHead::read(rest) {
+        block.extend_from_slice(&rest[frame::HEAD..frame::HEAD + head.len]);
+        rest = &rest[frame::HEAD + head.len..];
+    }
+    client.write(|out| {
+        let flags = frame::END_HEADERS | frame::END_STREAM;
+        FrameHead { len: block.len(), kind: Kind::Headers, flags, stream: id }.write(out);
+        out.extend_from_slice(&block);
+    });
+    assert_eq!(client.answer(id).text(), long);
+    assert!(client.settings.contains(&Setting::MaxFrameSize(64 * 1024)));
+}
+
+#[test]
+fn a_head_without_hope_is_refused_before_it_is_whole() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    client.write(|out| {
+        let flags = frame::END_HEADERS | frame::END_STREAM;
+        FrameHead { len: 100, kind: Kind::Headers, flags, stream: 1 }.write(out);
+        // An index that takes more bytes than any number needs.
+        out.extend_from_slice(b"\x82\xff\xff\xff\xff");
+    });
+    assert_eq!(client.goaway(), ErrorCode::Compression as u32);
 }
 
 #[test]

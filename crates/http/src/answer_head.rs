@@ -69,7 +69,7 @@ impl Request {
     pub fn write_h2_head(&self, stream: &Stream, out: &mut Vec<u8>) {
         let begin = frame::leave_head(out);
         let link = &stream.link;
-        link.answers.set(link.answers.get() + 1);
+        link.ledger.answers.set(link.ledger.answers.get() + 1);
         if link.table_changed() {
             hpack::empty_table(out);
         }

@@ -8,14 +8,14 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_engine::Handle;
+use weir_engine::{Handle, Wake};
 use weir_metrics::{Metric, Row};
 
 use crate::address::Address;
 use crate::connection;
 use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
-use crate::http2::Link;
+use crate::http2::{self, Link};
 use crate::modules::log::Writers;
 use crate::modules::lua;
 use crate::modules::ssl::Loaded;
@@ -188,9 +188,10 @@ impl Worker {
             link.signal();
         }
         lua::retire(self);
-        if how == Retire::Quit {
-            self.handle.unpark_all(weir_engine::Wake::Shutdown);
-        }
+        match how {
+            Retire::Quit => self.handle.unpark_all(Wake::Shutdown),
+            Retire::Reload => self.handle.unpark_those(Wake::Shutdown, http2::is_parked),
+        };
     }
 
     /// Sends buffered lines of access logs to their files.

@@ -140,12 +140,18 @@ impl Wire {
         self.socket().writable().await
     }
 
+    /// With TLS, something came that is not received yet, though the socket may be silent.
+    #[inline]
+    pub fn has_unread(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if tls.has_unread())
+    }
+
     /// As [`Stream::rest`].
     #[inline]
     pub async fn rest(&self, grace: Duration) -> Wake {
         match self {
             Wire::Plain(stream) => stream.rest(grace).await,
-            Wire::Tls(tls) if tls.has_unread() => Wake::Ready,
+            Wire::Tls(_) if self.has_unread() => Wake::Ready,
             Wire::Tls(tls) => tls.socket().rest(grace).await,
         }
     }

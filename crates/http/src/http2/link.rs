@@ -18,6 +18,9 @@ const FULL: usize = 64 * 1024;
 /// Room for frames at first.
 const ROOM: usize = 4096;
 
+/// The largest payload that a frame may have: RFC 9113 section 4.1.
+const MOST_PAYLOAD: usize = (1 << 24) - 1;
+
 /// Of the streams that this end has given up, so many are remembered.
 const RESETS: usize = 128;
 
@@ -39,6 +42,38 @@ pub enum Late {
     Unexpected,
 }
 
+/// What is known of the client as long as the connection lives, whether or not there are streams.
+pub struct Ledger {
+    /// How much of bodies the client takes on the whole connection.
+    window: Cell<i64>,
+    /// The window that the client gives to each new stream.
+    initial_window: Cell<u32>,
+    /// The largest payload that the client takes.
+    frame_size: Cell<usize>,
+    /// The client has changed the size of its table, and must hear that none is used.
+    table_changed: Cell<bool>,
+    /// Streams that this end has given up: frames for them may still be on their way.
+    resets: RefCell<VecDeque<Past>>,
+    /// Answers that were begun.
+    pub answers: Cell<u64>,
+    /// Requests as large as they are: what flood is measured against.
+    pub payload: Cell<u64>,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger {
+            window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
+            initial_window: Cell::new(frame::DEFAULT_WINDOW),
+            frame_size: Cell::new(frame::MAX_PAYLOAD),
+            table_changed: Cell::new(false),
+            resets: RefCell::default(),
+            answers: Cell::new(0),
+            payload: Cell::new(0),
+        }
+    }
+}
+
 /// A connection, as its streams see it.
 pub struct Link {
     /// The connection.
@@ -51,14 +86,8 @@ pub struct Link {
     out: RefCell<Vec<u8>>,
     /// Bytes of frames that the socket has not taken yet.
     backlog: Cell<usize>,
-    /// How much of bodies the client takes on the whole connection.
-    window: Cell<i64>,
-    /// The window that the client gives to each new stream.
-    initial_window: Cell<u32>,
-    /// The largest payload that the client takes.
-    frame_size: Cell<usize>,
-    /// The client has changed the size of its table, and must hear that none is used.
-    table_changed: Cell<bool>,
+    /// What outlives the streams.
+    pub ledger: Ledger,
     /// Those that live, by their numbers.
     streams: RefCell<Vec<Rc<Stream>>>,
     /// Those that wait for the connection.
@@ -69,35 +98,23 @@ pub struct Link {
     signalled: Cell<bool>,
     /// No new streams.
     leaving: Cell<bool>,
-    /// Streams that this end has given up: frames for them may still be on their way.
-    resets: RefCell<VecDeque<Past>>,
-    /// Answers that were begun.
-    pub answers: Cell<u64>,
-    /// Requests as large as they are: what flood is measured against.
-    pub payload: Cell<u64>,
 }
 
 impl Link {
-    /// A new connection.
-    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>) -> Rc<Link> {
+    /// A connection without streams.
+    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, ledger: Ledger) -> Rc<Link> {
         let server = worker.site.default_server(&conn);
         Rc::new(Link {
             server,
             out: RefCell::default(),
             backlog: Cell::new(0),
-            window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
-            initial_window: Cell::new(frame::DEFAULT_WINDOW),
-            frame_size: Cell::new(frame::MAX_PAYLOAD),
-            table_changed: Cell::new(false),
+            ledger,
             streams: RefCell::default(),
             queue: RefCell::default(),
             room: RefCell::default(),
             driver: RefCell::default(),
             signalled: Cell::new(false),
             leaving: Cell::new(false),
-            resets: RefCell::default(),
-            answers: Cell::new(0),
-            payload: Cell::new(0),
             conn,
             worker,
         })
@@ -111,6 +128,11 @@ impl Link {
     /// `http2_*` of the connection.
     pub fn v2(&self) -> &'static v2::Conf {
         &self.conf().v2
+    }
+
+    /// The largest payload that is taken: where a field may be larger than any frame must be, so may a frame.
+    pub fn largest_frame(&self) -> usize {
+        self.server.conf.head_limits.line.clamp(frame::MAX_PAYLOAD, MOST_PAYLOAD)
     }
 
     /// Writes frames, which leave before the loop waits again.
@@ -192,18 +214,18 @@ impl Link {
 impl Link {
     /// What may be sent of bodies on the connection.
     pub fn window(&self) -> i64 {
-        self.window.get()
+        self.ledger.window.get()
     }
 
     /// So much of bodies was sent.
     pub fn spend(&self, bytes: i64) {
-        self.window.set(self.window.get() - bytes);
+        self.ledger.window.set(self.ledger.window.get() - bytes);
     }
 
     /// The client takes more. False if that is more than a window may be.
     pub fn extend(&self, by: u32) -> bool {
-        let window = self.window.get() + i64::from(by);
-        self.window.set(window);
+        let window = self.ledger.window.get() + i64::from(by);
+        self.ledger.window.set(window);
         if window > 0 {
             self.admit();
         }
@@ -212,12 +234,12 @@ impl Link {
 
     /// The window of a new stream.
     pub fn initial_window(&self) -> i64 {
-        i64::from(self.initial_window.get())
+        i64::from(self.ledger.initial_window.get())
     }
 
     /// Windows of streams are of this size from now on, and change by the difference.
     pub fn set_initial_window(&self, size: u32) {
-        let by = i64::from(size) - i64::from(self.initial_window.replace(size));
+        let by = i64::from(size) - i64::from(self.ledger.initial_window.replace(size));
         for stream in &self.all() {
             if !stream.extend(by) {
                 stream.reset(ErrorCode::FlowControl);
@@ -227,22 +249,22 @@ impl Link {
 
     /// The largest payload that the client takes.
     pub fn frame_size(&self) -> usize {
-        self.frame_size.get()
+        self.ledger.frame_size.get()
     }
 
     /// Changes it.
     pub fn set_frame_size(&self, size: u32) {
-        self.frame_size.set(size as usize);
+        self.ledger.frame_size.set(size as usize);
     }
 
     /// The client has changed the size of its table of fields.
     pub fn change_table(&self) {
-        self.table_changed.set(true);
+        self.ledger.table_changed.set(true);
     }
 
     /// Whether that has to be answered, once.
     pub fn table_changed(&self) -> bool {
-        self.table_changed.replace(false)
+        self.ledger.table_changed.replace(false)
     }
 }
 
@@ -298,7 +320,7 @@ impl Link {
 
     /// Lets those go on that wait, as far as there is room for them.
     fn admit(&self) {
-        if self.queue.borrow().is_empty() || self.is_full() || self.window.get() <= 0 {
+        if self.queue.borrow().is_empty() || self.is_full() || self.ledger.window.get() <= 0 {
             return;
         }
         let chunk = usize::try_from(self.v2().chunk_size).unwrap_or(FULL).max(1);
@@ -311,7 +333,7 @@ impl Link {
 
     /// Frames for the stream may come for a while; `announced` is what its body still lacks.
     pub fn note_reset(&self, id: u32, announced: Option<u64>) {
-        let mut resets = self.resets.borrow_mut();
+        let mut resets = self.ledger.resets.borrow_mut();
         if resets.len() >= RESETS {
             resets.pop_front();
         }
@@ -320,12 +342,12 @@ impl Link {
 
     /// The client has given the stream up itself: nothing is on its way any more.
     pub fn forget_reset(&self, id: u32) {
-        self.resets.borrow_mut().retain(|past| past.id != id);
+        self.ledger.resets.borrow_mut().retain(|past| past.id != id);
     }
 
     /// A piece of a body came for a stream that does not live.
     pub fn late_data(&self, id: u32, len: usize, last: bool) -> Late {
-        let mut resets = self.resets.borrow_mut();
+        let mut resets = self.ledger.resets.borrow_mut();
         let Some(past) = resets.iter_mut().find(|past| past.id == id) else {
             return Late::Unexpected;
         };
@@ -339,6 +361,13 @@ impl Link {
                 Late::WrongLength
             }
         }
+    }
+
+    /// Takes connection and ledger apart, if nobody else has to do with them.
+    pub fn part(self: Rc<Self>) -> Option<(Conn, Ledger)> {
+        let Link { conn, ledger, .. } = Rc::into_inner(self)?;
+        ledger.resets.borrow_mut().shrink_to_fit();
+        Some((Rc::into_inner(conn)?, ledger))
     }
 
     /// The connection is no more: all its streams end.

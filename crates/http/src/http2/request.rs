@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_log::Level;
 use weir_metrics::Metric;
@@ -9,12 +10,16 @@ use weir_proto::http1::ComposeError;
 use weir_proto::http2::frame::ErrorCode;
 
 use super::stream::Stream;
+use crate::body::Linger;
 use crate::connection;
 use crate::doing;
 use crate::modules::ssl;
 use crate::phases;
 use crate::request::{Request, Scratch};
 use crate::request_head;
+
+/// A client that goes on sending to a stream that is answered is told so after this at the latest.
+const BEHIND: Duration = Duration::from_millis(200);
 
 /// A head that was read.
 pub struct Fields {
@@ -68,9 +73,15 @@ async fn serve(running: Running, fields: Fields) {
     r.blocked = blocked;
     worker.metrics.sub(Metric::Writing, 1);
     connection::log(&mut r);
-    end(stream, verdict.is_err());
+    let core = &r.conf().core;
     r.h2 = None;
     worker.give_scratch(r.into_scratch());
+    let malformed = verdict.is_err();
+    if !malformed && stream.is_closed() && core.lingering_close != Linger::Off {
+        // Frames that came right behind the head are judged as those of a living stream.
+        stream.touched(BEHIND.min(core.lingering_timeout)).await;
+    }
+    end(stream, malformed);
 }
 
 /// Takes over what the head says; the status, where it is refused.

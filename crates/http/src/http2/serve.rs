@@ -5,19 +5,21 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
 
-use super::link::Link;
-use super::reader::{Broken, Reader};
-use crate::connection::Conn;
+use super::link::{Ledger, Link};
+use super::parked;
+use super::reader::{Broken, History, Reader};
+use crate::connection::{Conn, GRACE, PAUSING};
+use crate::filters::yield_now;
 use crate::worker::Worker;
 
-/// Room for one read: a whole frame of the largest size, and a little.
+/// Room for one read: a whole frame of the usual largest size, and a little.
 const READ: usize = 20 * 1024;
 
 /// What the first bytes of a connection say.
@@ -49,6 +51,8 @@ enum End {
     Done,
     /// The client was silent, or its place is needed: it is told.
     Idle,
+    /// Nothing is to be done: the connection needs no task. So long it may be silent still.
+    Parked(Duration),
     /// The client broke the protocol.
     Broken(Broken),
     /// Nobody is there to be told.
@@ -69,28 +73,29 @@ impl From<io::Error> for End {
 
 /// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
 pub async fn serve(conn: Rc<Conn>, worker: Rc<Worker>, read: Vec<u8>) {
-    let link = Link::new(conn.clone(), worker.clone());
-    let registered = worker.register_link(&link);
-    conn.set_nodelay(&link.conf().core);
+    let link = Link::new(conn, worker, Ledger::default());
+    link.conn.set_nodelay(&link.conf().core);
     greet(&link);
-    let reader = Reader::new(link.clone());
-    let mut task = Task { link: link.clone(), reader, buf: read, sending: Chain::new() };
     // From now on only streams count as work.
-    worker.idle();
-    let end = task.run().await;
-    task.finish(end).await;
-    worker.unregister_link(registered);
-    conn.stream.close_notify();
-    worker.ended(false);
+    link.worker.idle();
+    Task::new(link, History::default(), read).live(Wake::Ready).await;
+}
+
+/// Goes on with a connection that was parked.
+pub async fn resume(link: Rc<Link>, history: History, why: Wake) {
+    Task::new(link, history, Vec::new()).live(why).await;
 }
 
 fn greet(link: &Link) {
     let v2 = link.v2();
     let word = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    let settings = [
+    let mut settings = vec![
         Setting::MaxConcurrentStreams(word(v2.max_concurrent_streams)),
         Setting::InitialWindowSize(word(v2.body_preread_size)),
     ];
+    if link.largest_frame() > frame::MAX_PAYLOAD {
+        settings.push(Setting::MaxFrameSize(word(link.largest_frame() as u64)));
+    }
     link.write(|out| {
         frame::write_settings(&settings, out);
         frame::write_window_update(0, frame::MAX_WINDOW - frame::DEFAULT_WINDOW, out);
@@ -102,11 +107,36 @@ struct Task {
     reader: Reader,
     /// Read, and not understood yet.
     buf: Vec<u8>,
+    /// Much was read at once: there may be more.
+    full: bool,
     /// On its way.
     sending: Chain,
 }
 
 impl Task {
+    fn new(link: Rc<Link>, history: History, read: Vec<u8>) -> Task {
+        let reader = Reader::new(link.clone(), history);
+        Task { link, reader, buf: read, full: false, sending: Chain::new() }
+    }
+
+    /// Serves the connection until it ends, or is parked.
+    async fn live(mut self, why: Wake) {
+        let worker = self.link.worker.clone();
+        let registered = worker.register_link(&self.link);
+        let end = match why {
+            Wake::Ready | Wake::Shutdown => self.run().await,
+            Wake::Deadline | Wake::Evicted => End::Idle,
+        };
+        if let End::Parked(left) = end {
+            worker.unregister_link(registered);
+            return parked::park(self.link, self.reader, left);
+        }
+        self.finish(end).await;
+        worker.unregister_link(registered);
+        self.link.conn.stream.close_notify();
+        worker.ended(false);
+    }
+
     async fn run(&mut self) -> End {
         let mut since = Since::default();
         loop {
@@ -123,19 +153,23 @@ impl Task {
         self.understand()?;
         self.retire();
         self.flush(since)?;
-        let link = self.link.clone();
-        let alone = link.streams() == 0 && self.sending.is_empty() && !link.has_out();
-        if alone && link.is_leaving() {
+        let alone = self.is_alone();
+        if alone && self.link.is_leaving() {
             return Ok(false);
         }
         if self.reader.is_incomplete(&self.buf) {
-            since.incomplete.get_or_insert(link.worker.handle.now());
+            since.incomplete.get_or_insert(self.link.worker.handle.now());
         } else {
             since.incomplete = None;
         }
         if alone && since.incomplete.is_none() {
             return self.rest().await;
         }
+        if std::mem::take(&mut self.full) {
+            // Thousands of frames may have been understood: others get their turn.
+            yield_now().await;
+        }
+        let link = self.link.clone();
         let deadline = since.deadline(&link);
         link.conn.stream.set_deadline(deadline);
         let readable = self.wait().await;
@@ -235,31 +269,45 @@ impl Task {
                 }
                 Err(End::Lost)
             }
-            _ => Ok(true),
+            read => {
+                self.full = read.is_some_and(|n| n >= READ / 2);
+                Ok(true)
+            }
         }
     }
 
-    /// Nothing is to be done: waits without holding buffers, as a connection of HTTP/1 does between two requests.
+    /// Nothing is asked, and nothing is to be sent.
+    fn is_alone(&self) -> bool {
+        self.link.streams() == 0 && self.sending.is_empty() && !self.link.has_out()
+    }
+
+    /// Nobody but this task has to do with the connection, and nothing was read in part: something of a request may
+    /// outlive its stream.
+    fn is_free(&self) -> bool {
+        // The reader has the other one.
+        let link = &self.link;
+        self.buf.is_empty() && Rc::strong_count(link) == 2 && Rc::strong_count(&link.conn) == 1
+    }
+
+    /// Nothing is to be done: waits without holding buffers, and after a while without a task, as a connection of
+    /// HTTP/1 does between two requests.
     async fn rest(&mut self) -> Result<bool, End> {
-        let link = self.link.clone();
-        let worker = &link.worker;
+        let Link { worker, conn, .. } = &*self.link;
         if self.buf.is_empty() {
             worker.handle.give_buf(std::mem::take(&mut self.buf));
         }
-        worker.metrics.add(Metric::Waiting, 1);
-        let timeout = link.conf().core.keepalive_timeout;
-        let mut resting = pin!(link.conn.stream.rest(timeout));
-        let woken = poll_fn(|cx| {
-            if link.take_signal(cx) {
-                return Poll::Ready(None);
-            }
-            resting.as_mut().poll(cx).map(Some)
-        })
-        .await;
-        worker.metrics.sub(Metric::Waiting, 1);
+        let timeout = self.link.conf().core.keepalive_timeout;
+        let place = self.is_free().then(|| worker.pausing(PAUSING));
+        let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
+        let (woken, waited) = match &place {
+            Some(None) if !conn.stream.has_unread() => (Some(Wake::Deadline), Duration::ZERO),
+            _ => (self.link.rest(grace).await, grace),
+        };
+        drop(place);
         match woken {
             None => Ok(true),
             Some(Wake::Ready) => self.receive(),
+            Some(Wake::Deadline) if waited < timeout => Err(End::Parked(timeout - waited)),
             Some(Wake::Deadline | Wake::Evicted | Wake::Shutdown) => Err(End::Idle),
         }
     }
@@ -282,7 +330,7 @@ impl Task {
                 }
                 Some(broken.code)
             }
-            End::Lost => None,
+            End::Lost | End::Parked(_) => None,
         };
         if let Some(code) = code {
             if !link.is_leaving() || code != ErrorCode::NoError {
@@ -345,6 +393,21 @@ impl Since {
 }
 
 impl Link {
+    /// Waits for something to read, or to do (none).
+    async fn rest(&self, grace: Duration) -> Option<Wake> {
+        self.worker.metrics.add(Metric::Waiting, 1);
+        let mut resting = pin!(self.conn.stream.rest(grace));
+        let woken = poll_fn(|cx| {
+            if self.take_signal(cx) {
+                return Poll::Ready(None);
+            }
+            resting.as_mut().poll(cx).map(Some)
+        })
+        .await;
+        self.worker.metrics.sub(Metric::Waiting, 1);
+        woken
+    }
+
     /// Writes to the connection's error log.
     pub fn log(&self, text: std::fmt::Arguments<'_>) {
         let log = &self.conf().core.error_log;

@@ -213,6 +213,14 @@ impl Stream {
         }
     }
 
+    /// Waits until the client has sent something that nobody has read, or has ended the stream; at most so long.
+    pub async fn touched(&self, timeout: Duration) {
+        if !self.has_incoming() {
+            let sleep = self.link.worker.handle.sleep(timeout);
+            let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
+        }
+    }
+
     fn poll_incoming(&self, cx: &Context<'_>) -> Poll<()> {
         if self.has_incoming() {
             return Poll::Ready(());

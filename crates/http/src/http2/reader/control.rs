@@ -10,8 +10,9 @@ impl Reader {
             let text = format!("client sent PRIORITY frame with incorrect length {}", head.len);
             return broken(ErrorCode::FrameSize, text);
         };
-        self.priorities += 1;
-        if self.priorities > 2 * self.link.v2().max_concurrent_streams.max(100) + self.total / 1024
+        self.history.priorities += 1;
+        if self.history.priorities
+            > 2 * self.link.v2().max_concurrent_streams.max(100) + self.history.total / 1024
         {
             return broken(ErrorCode::EnhanceYourCalm, "client sent too many PRIORITY frames");
         }
@@ -34,7 +35,7 @@ impl Reader {
             let text = format!("client sent RST_STREAM frame with incorrect length {}", head.len);
             return broken(ErrorCode::FrameSize, text);
         };
-        if head.stream == 0 || head.stream > self.last {
+        if head.stream == 0 || head.stream > self.history.last {
             let text = "client sent RST_STREAM frame with incorrect identifier";
             return broken(ErrorCode::Protocol, text);
         }
@@ -47,10 +48,10 @@ impl Reader {
             _ => self.log(format_args!("client terminated stream {id} with status {code}")),
         }
         stream.fail();
-        self.cancelled += 1;
+        self.history.cancelled += 1;
         // Work that is asked for and given up at once costs the client nothing.
         let most = 2 * self.link.v2().max_concurrent_streams.max(100);
-        if self.cancelled > most + self.link.answers.get() {
+        if self.history.cancelled > most + self.link.ledger.answers.get() {
             return broken(ErrorCode::EnhanceYourCalm, "client canceled too many streams");
         }
         Ok(())
@@ -66,7 +67,7 @@ impl Reader {
                 let text = "client sent SETTINGS frame with the ACK flag and nonzero length";
                 return broken(ErrorCode::FrameSize, text);
             }
-            self.acknowledged = true;
+            self.history.acknowledged = true;
             return Ok(());
         }
         if !head.len.is_multiple_of(6) {
@@ -126,7 +127,7 @@ impl Reader {
             let text = "client sent WINDOW_UPDATE frame with incorrect window increment 0";
             return broken(ErrorCode::Protocol, text);
         }
-        if head.stream > self.last {
+        if head.stream > self.history.last {
             let text = format!("client sent WINDOW_UPDATE frame for idle stream {}", head.stream);
             return broken(ErrorCode::Protocol, text);
         }

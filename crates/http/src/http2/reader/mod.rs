@@ -35,8 +35,19 @@ fn broken<T>(code: ErrorCode, text: impl Into<String>) -> Read<T> {
 /// Where the reading of a connection stands.
 pub struct Reader {
     link: Rc<Link>,
-    decoder: Decoder,
+    history: History,
     composer: Composer,
+    /// A block of fields that is not complete.
+    block: Option<Block>,
+    /// Streams since the last wait.
+    opened: u64,
+    /// Bytes of fields that were looked at before their frame was there.
+    foreseen: usize,
+}
+
+/// What was read, as far as it matters for what comes.
+pub struct History {
+    decoder: Decoder,
     /// The client's greeting was read.
     greeted: bool,
     /// It has acknowledged our settings.
@@ -45,12 +56,8 @@ pub struct Reader {
     last: u32,
     /// A stream that ended before its head was there.
     late: u32,
-    /// A block of fields that is not complete.
-    block: Option<Block>,
     /// What the client may still send of bodies, before it is told that it may send more.
     window: u32,
-    /// Streams since the last wait.
-    opened: u64,
     /// Requests on this connection.
     requests: u64,
     refused: u64,
@@ -58,6 +65,24 @@ pub struct Reader {
     /// Streams that were given up before there was an answer.
     cancelled: u64,
     total: u64,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History {
+            decoder: Decoder::default(),
+            greeted: false,
+            acknowledged: false,
+            last: 0,
+            late: 0,
+            window: frame::MAX_WINDOW,
+            requests: 0,
+            refused: 0,
+            priorities: 0,
+            cancelled: 0,
+            total: 0,
+        }
+    }
 }
 
 struct Block {
@@ -80,30 +105,22 @@ enum BlockKind {
 }
 
 impl Reader {
-    /// Nothing was read.
-    pub fn new(link: Rc<Link>) -> Reader {
-        Reader {
-            link,
-            decoder: Decoder::default(),
-            composer: Composer::default(),
-            greeted: false,
-            acknowledged: false,
-            last: 0,
-            late: 0,
-            block: None,
-            window: frame::MAX_WINDOW,
-            opened: 0,
-            requests: 0,
-            refused: 0,
-            priorities: 0,
-            cancelled: 0,
-            total: 0,
-        }
+    /// Goes on where `history` ends.
+    pub fn new(link: Rc<Link>, history: History) -> Reader {
+        let composer = Composer::default();
+        Reader { link, history, composer, block: None, opened: 0, foreseen: 0 }
+    }
+
+    /// What is to be remembered while nothing comes; between two blocks only.
+    pub fn part(self) -> History {
+        let mut history = self.history;
+        history.decoder.release();
+        history
     }
 
     /// Takes leave: no new streams from now on.
     pub fn say_goodbye(&self, code: ErrorCode) {
-        self.link.write(|out| frame::write_goaway(self.last, code, out));
+        self.link.write(|out| frame::write_goaway(self.history.last, code, out));
         self.link.leave();
     }
 
@@ -111,7 +128,7 @@ impl Reader {
     /// greeting, or the rest of a head.
     pub fn is_incomplete(&self, rest: &[u8]) -> bool {
         let head = FrameHead::read(rest).is_none_or(|head| head.kind != Kind::Data);
-        !self.greeted || self.block.is_some() || (!rest.is_empty() && head)
+        !self.history.greeted || self.block.is_some() || (!rest.is_empty() && head)
     }
 
     /// What is incomplete has been so for too long. A head's stream ends, and what comes of it is not looked at;
@@ -122,8 +139,8 @@ impl Reader {
                 block.kind = BlockKind::Refused;
                 block.stream
             }
-            (None, Some(head)) if head.kind == Kind::Headers && head.stream > self.last => {
-                self.late = head.stream;
+            (None, Some(head)) if head.kind == Kind::Headers && head.stream > self.history.last => {
+                self.history.late = head.stream;
                 head.stream
             }
             _ => return false,
@@ -137,7 +154,7 @@ impl Reader {
     pub fn read(&mut self, buf: &[u8]) -> Read<usize> {
         let mut at = 0;
         self.opened = 0;
-        if !self.greeted {
+        if !self.history.greeted {
             let seen = buf.get(..frame::PREFACE.len()).unwrap_or(buf);
             if !frame::PREFACE.starts_with(seen) {
                 return broken(ErrorCode::Protocol, "invalid connection preface");
@@ -145,11 +162,11 @@ impl Reader {
             if seen.len() < frame::PREFACE.len() {
                 return Ok(0);
             }
-            self.greeted = true;
+            self.history.greeted = true;
             at = seen.len();
         }
         while let Some(head) = FrameHead::read(buf.get(at..).unwrap_or_default()) {
-            if head.len > frame::MAX_PAYLOAD {
+            if head.len > self.link.largest_frame() {
                 let text = format!("client sent frame with too large length {}", head.len);
                 return broken(ErrorCode::FrameSize, text);
             }
@@ -157,15 +174,36 @@ impl Reader {
             if head.kind == Kind::PushPromise {
                 return broken(ErrorCode::Protocol, "client sent PUSH_PROMISE frame");
             }
-            let Some(payload) = buf.get(payload..payload + head.len) else { break };
+            let Some(payload) = buf.get(payload..payload + head.len) else {
+                self.foresee(head, buf.get(payload..).unwrap_or_default())?;
+                break;
+            };
+            self.foreseen = 0;
             self.frame(head, payload)?;
             at += frame::HEAD + head.len;
         }
-        self.total += at as u64;
-        if self.total / 8 > self.link.payload.get() + FLOOD {
+        self.history.total += at as u64;
+        if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
             return broken(ErrorCode::NoError, "http2 flood detected");
         }
         Ok(at)
+    }
+
+    /// Looks at the part of a head that has come: who errs hears of it, and does not have to send the rest.
+    fn foresee(&mut self, head: FrameHead, part: &[u8]) -> Read {
+        if head.kind != Kind::Headers || self.block.is_some() {
+            return Ok(());
+        }
+        let padded = head.has(frame::PADDED);
+        let padding = part.first().copied().filter(|_| padded).unwrap_or(0);
+        let dependency = if head.has(frame::PRIORITY) { 5 } else { 0 };
+        let from = usize::from(padded) + dependency + self.foreseen;
+        let to = head.len.saturating_sub(usize::from(padding)).min(part.len());
+        match Decoder::foresee(part.get(from..to).unwrap_or_default()) {
+            Ok(whole) => self.foreseen += whole,
+            Err(error) => return broken(code_of(error), format!("client sent {error}")),
+        }
+        Ok(())
     }
 
     fn frame(&mut self, head: FrameHead, payload: &[u8]) -> Read {
@@ -225,7 +263,7 @@ impl Reader {
             return Ok(());
         }
         stream.take(data, head.len, head.has(frame::END_STREAM));
-        let payload = &self.link.payload;
+        let payload = &self.link.ledger.payload;
         payload.set(payload.get() + data.len() as u64);
         Ok(())
     }
@@ -233,8 +271,8 @@ impl Reader {
     /// Bodies count for the connection, whoever reads them.
     fn count(&mut self, len: usize) -> Read {
         let len = len as u32;
-        let Some(left) = self.window.checked_sub(len) else {
-            let window = self.window;
+        let Some(left) = self.history.window.checked_sub(len) else {
+            let window = self.history.window;
             return broken(
                 ErrorCode::FlowControl,
                 format!(
@@ -243,11 +281,11 @@ impl Reader {
                 ),
             );
         };
-        self.window = left;
+        self.history.window = left;
         if left < frame::MAX_WINDOW / 4 {
             let by = frame::MAX_WINDOW - left;
             self.link.write(|out| frame::write_window_update(0, by, out));
-            self.window = frame::MAX_WINDOW;
+            self.history.window = frame::MAX_WINDOW;
         }
         Ok(())
     }
@@ -255,7 +293,7 @@ impl Reader {
     /// A piece of a body for a stream that does not live: it may have been on its way when this end gave up.
     fn late_data(&self, head: FrameHead, len: usize) -> Read {
         let id = head.stream;
-        if id > self.last || id.is_multiple_of(2) {
+        if id > self.history.last || id.is_multiple_of(2) {
             let text = format!("client sent DATA frame for idle stream {id}");
             return broken(ErrorCode::Protocol, text);
         }
@@ -306,7 +344,7 @@ impl Reader {
         if stream.is_ended() || !ended {
             let over = stream.is_ended();
             let code = if over { ErrorCode::StreamClosed } else { ErrorCode::Protocol };
-            let last = self.last;
+            let last = self.history.last;
             return broken(
                 code,
                 format!(
@@ -321,8 +359,8 @@ impl Reader {
     /// A new stream.
     fn open(&mut self, head: FrameHead, depends_on: Option<u32>, ended: bool) -> Read<BlockKind> {
         let id = head.stream;
-        if id.is_multiple_of(2) || id <= self.last {
-            let last = self.last;
+        if id.is_multiple_of(2) || id <= self.history.last {
+            let last = self.history.last;
             let text = format!(
                 "client sent HEADERS frame with incorrect identifier {id}, the last was {last}"
             );
@@ -337,14 +375,14 @@ impl Reader {
             // Behind GOAWAY, which told the client to ask elsewhere.
             return Ok(BlockKind::Refused);
         }
-        self.last = id;
-        if id == self.late {
+        self.history.last = id;
+        if id == self.history.late {
             return Ok(BlockKind::Refused);
         }
         let conf = self.link.v2();
         let most = conf.max_concurrent_streams;
         self.opened += 1;
-        let early = !self.acknowledged && !ended;
+        let early = !self.history.acknowledged && !ended;
         if self.link.streams() as u64 >= most {
             self.log(format_args!("concurrent streams exceeded {}", self.link.streams()));
         } else if self.opened > 2 * most {
@@ -356,8 +394,8 @@ impl Reader {
             self.count_request();
             return Ok(BlockKind::Request);
         }
-        self.refused += 1;
-        if self.refused > most.max(100) {
+        self.history.refused += 1;
+        if self.history.refused > most.max(100) {
             return broken(ErrorCode::NoError, "client sent too many refused streams");
         }
         self.link.note_reset(id, None);
@@ -367,12 +405,12 @@ impl Reader {
 
     /// `keepalive_requests` and `keepalive_time`: the client is told which request is the last.
     fn count_request(&mut self) {
-        self.requests += 1;
+        self.history.requests += 1;
         let core = &self.link.conf().core;
         let started = self.link.conn.started;
         let age = self.link.worker.handle.now().saturating_duration_since(started);
         if core.keepalive_timeout.is_zero()
-            || self.requests >= core.keepalive_requests
+            || self.history.requests >= core.keepalive_requests
             || age > core.keepalive_time
         {
             self.say_goodbye(ErrorCode::NoError);
@@ -404,7 +442,7 @@ impl Reader {
         let mut scratch = link.worker.take_scratch();
         let (parser, buf) = scratch.head();
         let request = matches!(kind, BlockKind::Request);
-        let decoded = self.decoder.decode(block, sizes, |name, value| {
+        let decoded = self.history.decoder.decode(block, sizes, |name, value| {
             if request {
                 self.composer.field(name, value, limits, parser, buf);
             }
@@ -422,11 +460,14 @@ impl Reader {
         }
         let verdict = self.composer.finish(ended, limits, parser, buf);
         let len = block.len() as u64;
-        link.payload.set(link.payload.get() + len);
+        link.ledger.payload.set(link.ledger.payload.get() + len);
         let credit = link.v2().body_preread_size.min(u64::from(frame::MAX_WINDOW)) as i64;
         // Until the client knows our settings, it goes by the protocol's.
-        let credit =
-            if self.acknowledged { credit } else { credit.max(i64::from(frame::DEFAULT_WINDOW)) };
+        let credit = if self.history.acknowledged {
+            credit
+        } else {
+            credit.max(i64::from(frame::DEFAULT_WINDOW))
+        };
         let announced = parser.head().content_length.filter(|_| verdict.is_ok());
         let stream = Stream::new(link.clone(), id, ended, credit, announced);
         link.add(stream.clone());

@@ -111,6 +111,27 @@ impl Decoder {
         Ok(())
     }
 
+    /// Looks at the beginning of a block of which more is to come: an error, if whatever comes cannot mend it;
+    /// otherwise, how many bytes of whole fields there are. Looks for numbers only, which anybody can check.
+    pub fn foresee(partial: &[u8]) -> Result<usize, BlockError> {
+        let mut input = Input(partial);
+        loop {
+            let left = input.0.len();
+            match input.pass_over() {
+                Ok(()) if !input.0.is_empty() => {}
+                Ok(()) => return Ok(partial.len()),
+                Err(BlockError::Truncated) => return Ok(partial.len() - left),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives back memory that is not needed between two blocks.
+    pub fn release(&mut self) {
+        (self.name, self.value) = (Vec::new(), Vec::new());
+        self.table.release();
+    }
+
     fn resize(&mut self, size: usize) -> Result<(), BlockError> {
         if size > self.most {
             return Err(BlockError::BadTableSize(size));
@@ -174,6 +195,22 @@ impl Input<'_> {
             }
         }
         Err(BlockError::LongNumber)
+    }
+
+    /// Passes over a field, or a change of the table's size.
+    fn pass_over(&mut self) -> Result<(), BlockError> {
+        let first = *self.0.first().ok_or(BlockError::Truncated)?;
+        let strings = match first {
+            0x80.. => self.number(7).map(|_| 0)?,
+            0x40.. => 1 + usize::from(self.number(6)? == 0),
+            0x20.. => self.number(5).map(|_| 0)?,
+            _ => 1 + usize::from(self.number(4)? == 0),
+        };
+        for _ in 0..strings {
+            let len = self.number(7)?;
+            self.0 = self.0.get(len..).ok_or(BlockError::Truncated)?;
+        }
+        Ok(())
     }
 
     /// Appends a string, in the Huffman code or not.

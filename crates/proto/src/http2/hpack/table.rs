@@ -125,6 +125,11 @@ impl Table {
         self.shrink(max);
     }
 
+    /// Keeps no more memory than its fields take.
+    pub(super) fn release(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     fn shrink(&mut self, max: usize) {
         while self.size > max
             && let Some(oldest) = self.entries.pop_back()

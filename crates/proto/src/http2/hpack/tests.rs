@@ -83,6 +83,17 @@ fn what_is_wrong_with_a_block_is_told() {
 }
 
 #[test]
+fn what_nothing_can_mend_is_foreseen() {
+    let foresee = |hex: &str| Decoder::foresee(&bytes(hex));
+    assert_eq!(foresee(""), Ok(0));
+    assert_eq!(foresee("82 86 40 0161"), Ok(2));
+    assert_eq!(foresee("82 40 0161 0162 42"), Ok(6));
+    assert_eq!(foresee("ff ff ff"), Ok(0));
+    assert_eq!(foresee("82 ff ff ff ff"), Err(BlockError::LongNumber));
+    assert_eq!(foresee("42 ff ff ff ff"), Err(BlockError::LongNumber));
+}
+
+#[test]
 fn fields_are_bounded() {
     let limits = FieldLimits { field: 4, block: 10 };
     let decode = |hex: &str| Decoder::default().decode(&bytes(hex), limits, |_, _| {});

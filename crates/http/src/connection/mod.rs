@@ -1,24 +1,25 @@
 //! A client's connection over HTTP/1: reads heads, serves requests one after another, and parks the socket
 //! between them as a small value without buffers.
 
-use std::cell::{Cell, OnceCell};
+mod conn;
+
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+pub use conn::{Conn, Resting};
 use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 use weir_proto::proxy_protocol;
-use weir_tls::{Secured, Wire};
 
 use crate::address::Address;
 use crate::doing;
 use crate::http2::{self, Greeting};
 use crate::modules::core::Conf;
-use crate::modules::ssl::{self, Secure};
+use crate::modules::ssl;
 use crate::phases;
 use crate::request::Request;
 use crate::request_head;
@@ -27,99 +28,16 @@ use crate::worker::Worker;
 /// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
 const FIRST_READ: usize = 4096;
 /// A connection that is silent for longer than this gives up its task.
-const GRACE: Duration = Duration::from_secs(1);
+pub const GRACE: Duration = Duration::from_secs(1);
 /// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of
 /// as many tasks.
-const PAUSING: usize = 1024;
-/// At the most this much is thrown away of what a client still sends when its answer is done.
-const LINGER_READ: usize = 4096;
+pub const PAUSING: usize = 1024;
 
-/// What the requests of a connection share.
-pub struct Conn {
-    /// The socket, with or without TLS.
-    pub stream: Wire,
-    /// What is known of its TLS; there too where a client speaks none on a port that wants it.
-    pub tls: Option<Box<Secure>>,
-    /// Who is at the other end.
-    pub peer: Address,
-    /// Which listening socket it came from.
-    pub listen: usize,
-    /// `$connection`
-    pub number: u64,
-    /// `$connection_requests`
-    pub requests: Cell<u64>,
-    /// When it was accepted: `$connection_time`.
-    pub started: Instant,
-    /// `tcp_nodelay` was asked for.
-    nodelay: Cell<bool>,
-    /// What a balancer in front said of the client.
-    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
-    local: OnceCell<Address>,
-}
-
-/// A connection between two requests: small, and free to move to another thread.
-struct Resting {
-    secured: Option<Secured>,
-    tls: Option<Box<Secure>>,
-    peer: Address,
-    listen: usize,
-    number: u64,
-    requests: u64,
-    started: Instant,
-    nodelay: bool,
+/// A connection between two requests.
+struct Parked {
+    conn: Resting,
     /// `keepalive_min_timeout`: until then it stays, even if the worker ends.
     stays: Instant,
-    proxy: OnceCell<Box<proxy_protocol::Header>>,
-}
-
-impl Conn {
-    /// The same connection, with TLS from now on.
-    pub fn secured(self, secured: Secured) -> Conn {
-        let (stream, _) = self.stream.part();
-        Conn { stream: Wire::join(stream, Some(secured)), ..self }
-    }
-
-    /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
-    pub fn timed_out(&self, core: &Conf) {
-        if core.reset_timedout_connection {
-            let _ = self.stream.socket().reset_on_close();
-        }
-    }
-
-    /// From now on small pieces leave at once: another answer may follow before the last was acknowledged.
-    pub fn set_nodelay(&self, core: &Conf) {
-        if core.tcp_nodelay && !self.nodelay.replace(true) {
-            // Unix sockets have no such thing, and no delay.
-            let _ = self.stream.socket().nodelay(true);
-        }
-    }
-
-    /// Says that nothing more will come, and throws away what the client still sends, for as long as the
-    /// settings allow: a socket that is closed with unread bytes in it is reset, and what is on its way to the
-    /// client may be lost with it.
-    pub async fn linger(&self, handle: &Handle, core: &Conf) {
-        if self.stream.shutdown_write().is_err() {
-            return;
-        }
-        let end = handle.now() + core.lingering_time;
-        let mut buf = handle.take_buf(LINGER_READ);
-        loop {
-            self.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
-            buf.clear();
-            let (result, back) = self.stream.recv(buf).await;
-            buf = back;
-            if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
-                break;
-            }
-        }
-        handle.give_buf(buf);
-    }
-
-    /// The address that the client connected to.
-    pub fn local(&self) -> &Address {
-        self.local
-            .get_or_init(|| Address::local_of(self.stream.socket()).unwrap_or(Address::Unknown))
-    }
 }
 
 /// Takes a new connection: it rests until its first byte.
@@ -127,56 +45,32 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
     let now = worker.handle.now();
     let number = worker.next_connection();
     let timeout = worker.site.first_timeout(listen);
-    let resting = Resting {
-        secured: None,
-        tls: None,
-        peer,
-        listen,
-        number,
-        requests: 0,
-        started: now,
-        nodelay: false,
-        stays: now,
-        proxy: OnceCell::new(),
-    };
+    let conn = Resting::new(peer, listen, number, now);
     worker.began();
-    rest(worker, stream, resting, now + timeout);
+    rest(worker, stream, Parked { conn, stays: now }, now + timeout);
 }
 
-fn rest(worker: &Rc<Worker>, stream: Stream, resting: Resting, deadline: Instant) {
+/// Parks a connection until something comes of it, or until `deadline`.
+pub fn rest(worker: &Worker, stream: Stream, parked: impl Idle + 'static, deadline: Instant) {
     worker.metrics.add(Metric::Waiting, 1);
-    worker.handle.park(stream, Box::new(resting), Some(deadline));
+    worker.handle.park(stream, Box::new(parked), Some(deadline));
 }
 
-impl Idle for Resting {
+impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(worker) = Worker::current() else { return };
         worker.metrics.sub(Metric::Waiting, 1);
-        let first = self.requests == 0;
-        let now = handle.now();
-        if why == Wake::Shutdown && now < self.stays {
-            let stays = self.stays;
+        let stays = self.stays;
+        if why == Wake::Shutdown && handle.now() < stays {
             return rest(&worker, stream, *self, stays);
         }
-        let stream = Wire::join(stream, self.secured);
+        let conn = self.conn.on(stream);
+        let first = conn.requests.get() == 0;
         if why != Wake::Ready {
-            stream.close_notify();
+            conn.stream.close_notify();
             worker.ended(first);
             return;
         }
-        stream.set_deadline(None);
-        let conn = Conn {
-            stream,
-            tls: self.tls,
-            peer: self.peer,
-            listen: self.listen,
-            number: self.number,
-            requests: Cell::new(self.requests),
-            started: self.started,
-            nodelay: Cell::new(self.nodelay),
-            proxy: self.proxy,
-            local: OnceCell::new(),
-        };
         if first && worker.site.protocols(&conn).ssl {
             handle.spawn(secure(conn, worker));
         } else {
@@ -282,6 +176,9 @@ fn give_back(r: Request) {
 
 /// Waits for the next request of a client that has just been answered: mostly it comes at once.
 async fn pause(conn: &Conn, worker: &Worker, core: &Conf) -> (Wake, Duration) {
+    if conn.stream.has_unread() {
+        return (Wake::Ready, Duration::ZERO);
+    }
     let Some(_place) = worker.pausing(PAUSING) else { return (Wake::Deadline, Duration::ZERO) };
     worker.metrics.add(Metric::Waiting, 1);
     let grace = core.keepalive_timeout.min(GRACE);
@@ -307,12 +204,8 @@ fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake, waited: Dur
     let Ok(conn) = Rc::try_unwrap(conn) else {
         return worker.ended(false);
     };
-    let Conn { stream, tls, peer, listen, number, requests, started, nodelay, proxy, .. } = conn;
-    let (requests, nodelay) = (requests.get(), nodelay.get());
-    let (stream, secured) = stream.part();
-    let resting =
-        Resting { secured, tls, peer, listen, number, requests, started, nodelay, stays, proxy };
-    rest(worker, stream, resting, until);
+    let (stream, conn) = conn.part();
+    rest(worker, stream, Parked { conn, stays }, until);
 }
 
 /// One request from its head's first byte to its log line.
@@ -426,10 +319,14 @@ async fn read_head(r: &mut Request) -> Head {
     }
 }
 
+/// Whether HTTP/2 is spoken on this port without TLS.
+fn speaks_http2(r: &Request) -> bool {
+    r.conn.tls.is_none() && (r.conf().v2.enabled || r.site.protocols(&r.conn).http2)
+}
+
 /// Whether HTTP/2 is spoken here, and the first bytes are its greeting.
 async fn greets_in_http2(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
-    let speaks = || r.conf().v2.enabled || r.site.protocols(conn).http2;
-    if conn.tls.is_some() || !speaks() {
+    if !speaks_http2(r) {
         return false;
     }
     loop {
@@ -476,10 +373,19 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     if error.line_parsed() {
         request_head::take_line(r);
+    } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
+        // Who means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113 section 3.4.
+        return Head::Over(error.status());
     }
     // What follows the fault cannot be told from a body: it is not read as another request.
     r.body.refused(r.buf.len(), error.lingers());
     Head::Refused(error.status())
+}
+
+/// Whether the first line is whole, and names no version of HTTP.
+fn is_foreign(buf: &[u8]) -> bool {
+    let line = memchr::memchr(b'\n', buf).and_then(|end| buf.get(..end));
+    line.is_some_and(|line| memchr::memmem::find(line, b"HTTP/").is_none())
 }
 
 const READING_LINE: &str = "reading client request line";

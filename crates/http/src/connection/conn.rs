@@ -1,0 +1,139 @@
+//! What the requests of a connection share, and what is left of it between them.
+
+use std::cell::{Cell, OnceCell};
+use std::time::Instant;
+
+use weir_engine::{Handle, Stream};
+use weir_proto::proxy_protocol;
+use weir_tls::{Secured, Wire};
+
+use crate::address::Address;
+use crate::modules::core::Conf;
+use crate::modules::ssl::Secure;
+
+/// At the most this much is thrown away of what a client still sends when its answer is done.
+const LINGER_READ: usize = 4096;
+
+/// What the requests of a connection share.
+pub struct Conn {
+    /// The socket, with or without TLS.
+    pub stream: Wire,
+    /// What is known of its TLS; there too where a client speaks none on a port that wants it.
+    pub tls: Option<Box<Secure>>,
+    /// Who is at the other end.
+    pub peer: Address,
+    /// Which listening socket it came from.
+    pub listen: usize,
+    /// `$connection`
+    pub number: u64,
+    /// `$connection_requests`
+    pub requests: Cell<u64>,
+    /// When it was accepted: `$connection_time`.
+    pub started: Instant,
+    /// `tcp_nodelay` was asked for.
+    nodelay: Cell<bool>,
+    /// What a balancer in front said of the client.
+    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
+    local: OnceCell<Address>,
+}
+
+/// A connection between two requests, apart from its socket: small, and free to move to another thread.
+pub struct Resting {
+    secured: Option<Secured>,
+    tls: Option<Box<Secure>>,
+    peer: Address,
+    listen: usize,
+    number: u64,
+    requests: u64,
+    started: Instant,
+    nodelay: bool,
+    proxy: OnceCell<Box<proxy_protocol::Header>>,
+}
+
+impl Resting {
+    /// A new connection.
+    pub fn new(peer: Address, listen: usize, number: u64, started: Instant) -> Resting {
+        Resting {
+            secured: None,
+            tls: None,
+            peer,
+            listen,
+            number,
+            requests: 0,
+            started,
+            nodelay: false,
+            proxy: OnceCell::new(),
+        }
+    }
+
+    /// Puts the connection on its socket, without a deadline.
+    pub fn on(self, stream: Stream) -> Conn {
+        let Resting { secured, tls, peer, listen, number, requests, started, nodelay, proxy } =
+            self;
+        let stream = Wire::join(stream, secured);
+        stream.set_deadline(None);
+        let (requests, nodelay) = (Cell::new(requests), Cell::new(nodelay));
+        let local = OnceCell::new();
+        Conn { stream, tls, peer, listen, number, requests, started, nodelay, proxy, local }
+    }
+}
+
+impl Conn {
+    /// Takes socket and connection apart, to be parked.
+    pub fn part(self) -> (Stream, Resting) {
+        let Conn { stream, tls, peer, listen, number, started, proxy, .. } = self;
+        let (requests, nodelay) = (self.requests.get(), self.nodelay.get());
+        let (stream, secured) = stream.part();
+        let resting =
+            Resting { secured, tls, peer, listen, number, requests, started, nodelay, proxy };
+        (stream, resting)
+    }
+
+    /// The same connection, with TLS from now on.
+    pub fn secured(self, secured: Secured) -> Conn {
+        let (stream, _) = self.stream.part();
+        Conn { stream: Wire::join(stream, Some(secured)), ..self }
+    }
+
+    /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
+    pub fn timed_out(&self, core: &Conf) {
+        if core.reset_timedout_connection {
+            let _ = self.stream.socket().reset_on_close();
+        }
+    }
+
+    /// From now on small pieces leave at once: another answer may follow before the last was acknowledged.
+    pub fn set_nodelay(&self, core: &Conf) {
+        if core.tcp_nodelay && !self.nodelay.replace(true) {
+            // Unix sockets have no such thing, and no delay.
+            let _ = self.stream.socket().nodelay(true);
+        }
+    }
+
+    /// Says that nothing more will come, and throws away what the client still sends, for as long as the
+    /// settings allow: a socket that is closed with unread bytes in it is reset, and what is on its way to the
+    /// client may be lost with it.
+    pub async fn linger(&self, handle: &Handle, core: &Conf) {
+        if self.stream.shutdown_write().is_err() {
+            return;
+        }
+        let end = handle.now() + core.lingering_time;
+        let mut buf = handle.take_buf(LINGER_READ);
+        loop {
+            self.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
+            buf.clear();
+            let (result, back) = self.stream.recv(buf).await;
+            buf = back;
+            if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
+                break;
+            }
+        }
+        handle.give_buf(buf);
+    }
+
+    /// The address that the client connected to.
+    pub fn local(&self) -> &Address {
+        self.local
+            .get_or_init(|| Address::local_of(self.stream.socket()).unwrap_or(Address::Unknown))
+    }
+}

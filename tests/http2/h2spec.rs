@@ -1,0 +1,42 @@
+//! What h2spec asks of a server, where it is installed: its parts `generic`, `http2` and `hpack`.
+
+use weir_testkit::{Dir, Server, run};
+
+use super::WEIR;
+
+fn start() -> Server {
+    let dir = Dir::new();
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    for name in ["self.pem", "self.key"] {
+        dir.write(name, std::fs::read(data.join(name)).unwrap());
+    }
+    dir.write("html/index.html", vec![b'x'; 2000]);
+    let conf = "user root; events { }
+         http {
+             http2 on;
+             ssl_certificate self.pem; ssl_certificate_key self.key;
+             server { listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:%%PORT1%% ssl; root html; }
+         }";
+    Server::start_in(dir, WEIR, conf)
+}
+
+fn passes(port: u16, with: &[&str]) {
+    if std::process::Command::new("h2spec").arg("--version").output().is_err() {
+        return eprintln!("skipped: h2spec is not installed");
+    }
+    let port = port.to_string();
+    let args = ["60", "h2spec", "--host", "127.0.0.1", "--port", &port, "--timeout", "10"];
+    let output = run("timeout", args.iter().chain(with));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(" 0 failed"), "{said}");
+}
+
+#[test]
+fn it_passes_over_tls() {
+    passes(start().port_at(1), &["--tls", "--insecure"]);
+}
+
+#[test]
+fn it_passes_with_prior_knowledge() {
+    passes(start().port(), &[]);
+}

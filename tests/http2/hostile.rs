@@ -1,0 +1,209 @@
+//! Clients that mean no good: what they cost is bounded.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_testkit::{Dir, Server};
+
+use super::{Client, Event, start, start_in};
+
+#[test]
+fn a_flood_of_cancelled_streams_ends_the_connection() {
+    let server = start("location / { proxy_pass http://127.0.0.1:%%PORT1%%; }");
+    // Accepts, and never answers.
+    let _silent = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
+    let mut client = Client::connect(&server);
+    // In portions: more at once would be refused for another reason.
+    for _ in 0..20 {
+        let mut out = Vec::new();
+        for _ in 0..50 {
+            let id = client.request("GET", "/", &[], true, &mut out);
+            frame::write_reset(id, ErrorCode::Cancel, &mut out);
+        }
+        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(&mut out);
+        out.extend_from_slice(&[0; 8]);
+        client.stream.write_all(&out).unwrap();
+        loop {
+            match client.event() {
+                Event::Pong(_) => break,
+                Event::Goaway(code) => {
+                    return assert_eq!(code, ErrorCode::EnhanceYourCalm as u32);
+                }
+                Event::Closed => panic!("closed without GOAWAY"),
+                _ => {}
+            }
+        }
+    }
+    panic!("a thousand cancelled streams were taken");
+}
+
+#[test]
+fn endless_heads_end_the_connection() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    let mut out = Vec::new();
+    FrameHead { len: 1, kind: Kind::Headers, flags: 0, stream: 1 }.write(&mut out);
+    out.push(0x82);
+    for _ in 0..20_000 {
+        FrameHead { len: 0, kind: Kind::Continuation, flags: 0, stream: 1 }.write(&mut out);
+    }
+    let _ = client.stream.write_all(&out);
+    assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
+}
+
+#[test]
+fn a_head_that_unfolds_to_more_than_the_limit_ends_the_connection() {
+    let server = start("return 200;");
+    let mut client = Client::connect(&server);
+    let value = "v".repeat(4000);
+    let mut block = Vec::new();
+    // One field goes into the table, and is named again and again.
+    block.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
+    block.extend_from_slice(value.as_bytes());
+    block.extend_from_slice(&[0xbe; 1000]);
+    client.write(|out| {
+        let begin = frame::leave_head(out);
+        out.extend_from_slice(&block);
+        frame::finish_headers(out, begin, 1, frame::END_STREAM, frame::MAX_PAYLOAD);
+    });
+    assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
+}
+
+/// A client that writes nothing more by itself.
+fn greeted(server: &Server) -> Client {
+    let mut client = Client::connect(server);
+    while client.settings.is_empty() {
+        assert_eq!(client.event(), Event::Other);
+    }
+    client
+}
+
+/// So many bytes of the same frame.
+fn repeated(kind: Kind, payload: &[u8], stream: u32, bytes: usize) -> Vec<u8> {
+    let mut frames = Vec::new();
+    while frames.len() < bytes {
+        FrameHead { len: payload.len(), kind, flags: 0, stream }.write(&mut frames);
+        frames.extend_from_slice(payload);
+    }
+    frames
+}
+
+/// Frames of one kind, nothing else, from a client that reads what it is told.
+fn flood(kind: Kind, payload: &[u8], stream: u32) {
+    let server = start("return 200;");
+    let mut client = greeted(&server);
+    let frames = repeated(kind, payload, stream, 64 * 1024);
+    let mut writing = client.stream.try_clone().unwrap();
+    // It goes on until it is told to go, or has sent more than is ever taken.
+    let flooding = std::thread::spawn(move || {
+        let mut sent = 0;
+        while sent < 32 << 20 && writing.write_all(&frames).is_ok() {
+            sent += frames.len();
+        }
+        let _ = writing.shutdown(std::net::Shutdown::Write);
+    });
+    let told = loop {
+        match client.event() {
+            Event::Goaway(code) => break Some(code),
+            Event::Closed => break None,
+            _ => {}
+        }
+    };
+    let _ = client.stream.shutdown(std::net::Shutdown::Both);
+    flooding.join().unwrap();
+    assert!(told.is_some(), "32 MiB were taken");
+}
+
+#[test]
+fn a_flood_of_pings_ends_the_connection() {
+    flood(Kind::Ping, &[0; 8], 0);
+}
+
+#[test]
+fn a_flood_of_settings_ends_the_connection() {
+    // INITIAL_WINDOW_SIZE, which changes the window of every stream.
+    flood(Kind::Settings, &[0, 4, 0, 0, 255, 255], 0);
+}
+
+#[test]
+fn a_flood_of_frames_that_nobody_knows_ends_the_connection() {
+    flood(Kind::Unknown(0xee), &[0; 1000], 0);
+}
+
+#[test]
+fn a_flood_of_priorities_ends_the_connection() {
+    flood(Kind::Priority, &[0, 0, 0, 3, 16], 1);
+}
+
+#[test]
+fn others_get_their_turn_during_a_flood() {
+    let server = start("return 200 ok;");
+    let mut client = greeted(&server);
+    let frames = repeated(Kind::Ping, &[0; 8], 0, 4 << 20);
+    let mut writing = client.stream.try_clone().unwrap();
+    let flooding = std::thread::spawn(move || writing.write_all(&frames));
+    let reading = std::thread::spawn(move || {
+        let mut pongs = 0;
+        while pongs < (4 << 20) / 17 && matches!(client.event(), Event::Pong(_) | Event::Other) {
+            pongs += 1;
+        }
+        pongs
+    });
+    let mut served = 0;
+    while !reading.is_finished() {
+        assert_eq!(server.get("/").status, 200);
+        served += 1;
+    }
+    flooding.join().unwrap().unwrap();
+    assert!(reading.join().unwrap() > 100_000);
+    assert!(served > 10, "{served} requests were answered beside a flood");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from_and_ends() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 4 << 20]);
+    let server = start_in(dir, "root html; send_timeout 1s;");
+    let mut client = Client::connect(&server);
+    client.write(|out| {
+        frame::write_settings(&[frame::Setting::InitialWindowSize(1 << 30)], out);
+        frame::write_window_update(0, 1 << 30, out);
+    });
+    for _ in 0..50 {
+        client.get("/big");
+    }
+    // Each of these wants an answer, for which there is no room.
+    let pings = repeated(Kind::Ping, &[0; 8], 0, 64 * 1024);
+    client.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut taken = 0;
+    let end = loop {
+        match client.stream.write(&pings) {
+            Ok(n) => taken += n,
+            Err(error) => break error,
+        }
+        assert!(taken < 32 << 20, "{taken} bytes were taken of a client that does not read");
+    };
+    if end.kind() == ErrorKind::WouldBlock {
+        server.wait_log("client timed out (110: Connection timed out)", 1);
+    }
+    // What the sockets hold, and no more.
+    let mut left = Vec::new();
+    let _ = client.stream.read_to_end(&mut left);
+    assert!(left.len() < 32 << 20, "{} bytes were sent", left.len());
+}
+
+#[test]
+fn bodies_that_nobody_reads_are_taken_as_far_as_the_window() {
+    // The answer takes its time, and what the client sends is none of its business.
+    let server = start("limit_rate 1; return 200 'an answer that takes its time';");
+    let mut client = Client::connect(&server);
+    let id = client.ask("POST", "/", &[], false);
+    let piece = [0; 10_000];
+    // More than any window that was given.
+    for _ in 0..200 {
+        client.data(id, &piece, false);
+    }
+    let answer = client.answer(id);
+    assert_eq!(answer.reset, Some(ErrorCode::FlowControl as u32));
+}
