@@ -18,6 +18,8 @@ mod bad_input;
 mod early_data;
 #[path = "tls/ocsp.rs"]
 mod ocsp;
+#[path = "tls/rush.rs"]
+mod rush;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const NAME: &str = "www.example.org";
