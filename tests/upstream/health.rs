@@ -116,7 +116,8 @@ fn what_makes_no_sense_is_refused() {
         ),
         (zoned, "proxy_pass http://u; health_check persistent;", "requires \"mandatory\""),
         ("match m { status 99; }", "", "invalid parameter \"99\""),
-        ("match m { require $a; }", "", "unknown directive \"require\""),
+        ("match m { require $a; }", "", "\"$a\" is no variable of an answer"),
+        ("match m { require word; }", "", "invalid parameter \"word\""),
     ] {
         let found = complaint(http, location);
         assert!(found.contains(text), "{found}");

@@ -13,6 +13,16 @@ pub struct Match {
     status: Option<Status>,
     headers: Vec<Header>,
     body: Vec<Body>,
+    required: Vec<Required>,
+}
+
+/// A variable of `require $VARIABLE ...`, as far as an answer alone can tell its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Required {
+    /// `$upstream_status`, `$status`
+    Status,
+    /// `$upstream_http_NAME`: the part that spells the header.
+    Header(Vec<u8>),
 }
 
 /// `status [!] CODE | FROM-TO ...`
@@ -67,6 +77,7 @@ impl Match {
                 "status" => this.status = Some(Status::read(line)?),
                 "header" => this.headers.push(Header::read(s, line)?),
                 "body" => this.body.push(Body::read(s, line)?),
+                "require" => this.required.extend(Required::read(line)?),
                 other => return Err(line.error(format!("unknown directive \"{other}\""))),
             }
         }
@@ -86,6 +97,9 @@ impl Match {
         if !self.headers.iter().all(|header| header.fits(seen.headers)) {
             return Err("checking header");
         }
+        if !self.required.iter().all(|required| required.is_met(seen)) {
+            return Err("checking variables");
+        }
         if !self.body.iter().all(|body| body.regex.is_match(seen.body) != body.not) {
             return Err("checking body");
         }
@@ -95,6 +109,38 @@ impl Match {
 
 fn invalid(d: &Directive, word: &Word) -> Error {
     d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))
+}
+
+impl Required {
+    fn read(d: &Directive) -> Result<Vec<Required>, Error> {
+        if d.args.is_empty() {
+            return Err(d.problem("has no variables"));
+        }
+        let each = d.args.iter().map(|word| {
+            let name = word.bytes.strip_prefix(b"$").ok_or_else(|| invalid(d, word))?;
+            match (name, name.strip_prefix(b"upstream_http_")) {
+                (b"status" | b"upstream_status", _) => Ok(Required::Status),
+                (_, Some(header)) if !header.is_empty() => Ok(Required::Header(header.to_vec())),
+                _ => {
+                    let text = "is no variable of an answer, and a check has no request";
+                    Err(d.error_at(word, format!("\"{}\" {text}", word.lossy())))
+                }
+            }
+        });
+        each.collect()
+    }
+
+    /// The value is neither empty nor `0`.
+    fn is_met(&self, seen: &Seen<'_>) -> bool {
+        match self {
+            Required::Status => seen.status != 0,
+            Required::Header(name) => {
+                let fits = |header: &&(&[u8], &[u8])| crate::variables::same_name(header.0, name);
+                let value = seen.headers.iter().find(fits).map(|(_, value)| *value);
+                value.is_some_and(|value| !matches!(value, b"" | b"0"))
+            }
+        }
+    }
 }
 
 impl Status {
@@ -208,5 +254,21 @@ mod tests {
         assert_eq!(judge(500, &[html]), Err("checking status code"));
         assert_eq!(judge(200, &[]), Err("checking header"));
         assert_eq!(judge(200, &[html, (b"x-bad", b"")]), Err("checking header"));
+    }
+
+    #[test]
+    fn what_is_required_is_neither_empty_nor_zero() {
+        let rules = Match {
+            required: vec![Required::Header(b"x_ready".to_vec()), Required::Status],
+            ..Match::default()
+        };
+        let judge = |value: &[u8]| {
+            rules.judge(&Seen { status: 200, headers: &[(b"X-Ready", value)], body: b"" })
+        };
+        assert_eq!(judge(b"yes"), Ok(()));
+        assert_eq!(judge(b""), Err("checking variables"));
+        assert_eq!(judge(b"0"), Err("checking variables"));
+        let none = rules.judge(&Seen { status: 200, headers: &[], body: b"" });
+        assert_eq!(none, Err("checking variables"));
     }
 }
