@@ -78,3 +78,37 @@ fn an_empty_answer_is_an_empty_file_and_an_error_is_none() {
     assert_eq!(server.get("/missing").status, 404);
     assert!(!server.dir().file("files/missing").exists());
 }
+
+#[test]
+fn a_block_stores_or_keeps() {
+    let dir = Dir::new();
+    let conf = |outer: &str, inner: &str| {
+        format!(
+            "events {{ }} http {{ proxy_cache_path %%DIR%%/cache keys_zone=z:1m;
+             server {{ listen 127.0.0.1:%%PORT%%; {outer} proxy_cache_valid 1h;
+             location / {{ {inner} proxy_pass http://127.0.0.1:1; }} }} }}"
+        )
+    };
+    let server = Server::start_in(dir, WEIR, &conf("", ""));
+    let (store, cache) = ("proxy_store on;", "proxy_cache z;");
+    for (outer, inner, said) in [
+        (
+            "",
+            format!("{store} {cache}"),
+            "\"proxy_cache\" directive is incompatible with \"proxy_store\"",
+        ),
+        (
+            "",
+            format!("{cache} {store}"),
+            "\"proxy_store\" directive is incompatible with \"proxy_cache\"",
+        ),
+        (store, cache.to_owned(), "successful"),
+        (cache, store.to_owned(), "successful"),
+        ("", format!("proxy_store off; {cache}"), "successful"),
+    ] {
+        server.configure(&conf(outer, &inner));
+        let out = server.command(&["-t"]);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(text.contains(said), "{outer} {inner}: {text}");
+    }
+}

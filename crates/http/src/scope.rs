@@ -94,6 +94,11 @@ impl<'s, 'a> Scope<'s, 'a> {
         self.seen.insert(names)
     }
 
+    /// Whether this block has used a directive so far.
+    pub fn has_seen(&self, name: &str) -> bool {
+        self.seen.contains(name)
+    }
+
     /// For directives that may stand once in a block: nginx's `is duplicate`.
     pub fn once(&mut self, d: &weir_conf::Directive) -> Result<(), Error> {
         if self.first(d) {

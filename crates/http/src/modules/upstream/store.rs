@@ -173,6 +173,9 @@ async fn write(r: &Request, file: &Arc<OpenFile>, bytes: &Bytes, at: u64) -> boo
 /// The directives of a module whose answers may be stored: `store_directives!(proxy, "proxy_")`.
 macro_rules! store_directives {
     ($module:ident, $prefix:literal) => {{
+        use std::sync::Arc;
+
+        use $crate::modules::upstream::cache::Zone;
         use $crate::modules::upstream::store::Store;
         use $crate::scope::{Directive, Scope, Set};
         use $crate::template::Template;
@@ -183,6 +186,8 @@ macro_rules! store_directives {
                 help: "Answers become files of this server.",
                 set: Set::Simple(|s, d| {
                     s.once(d)?;
+                    const CACHE: &str = concat!($prefix, "cache");
+                    const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
                     let Some(word) = d.args.first() else { return Ok(()) };
                     let store = match word.bytes.as_slice() {
                         b"" => return Err(d.error_at(word, "empty path")),
@@ -193,7 +198,16 @@ macro_rules! store_directives {
                             Some(Store::To(path.map_err(|e| d.error_at(word, e))?))
                         }
                     };
-                    Scope::change(&mut s.location.$module).passing.store = store;
+                    let same_block = s.has_seen(CACHE);
+                    let passing = &mut Scope::change(&mut s.location.$module).passing;
+                    if store.is_some() && passing.caching.is_on() {
+                        if same_block {
+                            return Err(d.problem(CONFLICT));
+                        }
+                        // What the block around keeps, this one stores.
+                        Arc::make_mut(&mut passing.caching).zone = Zone::Off;
+                    }
+                    passing.store = store;
                     Ok(())
                 }),
             },

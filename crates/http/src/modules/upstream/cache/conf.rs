@@ -249,6 +249,17 @@ macro_rules! cache_directives {
             },
             one!("cache", "The cache that answers are kept in.", |s, d| {
                 let zone = cache::zone(s, d)?;
+                const STORE: &str = concat!($prefix, "store");
+                const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");
+                let same_block = s.has_seen(STORE);
+                let passing = &mut Scope::change(&mut s.location.$module).passing;
+                if !matches!(zone, cache::Zone::Off) && passing.store.is_some() {
+                    if same_block {
+                        return Err(d.problem(CONFLICT));
+                    }
+                    // What the block around stores, this one keeps.
+                    passing.store = None;
+                }
                 caching(s).zone = zone;
                 Ok(())
             }),
