@@ -1,7 +1,10 @@
 //! `zone`, `max_conns`, `queue`: state that is shared.
 
+use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt;
+
 use rustix::process::Signal;
-use weir_testkit::{Client, Server};
+use weir_testkit::{Client, Dir, Server};
 
 use super::origin::{Slow, serve_counted};
 use super::{conf, start};
@@ -136,8 +139,7 @@ fn loops_share_what_they_keep() {
         assert_eq!(ask(&server).response().status, 200);
     }
     assert_eq!(opened.load(std::sync::atomic::Ordering::SeqCst), 1);
-    let loops: std::collections::HashSet<String> =
-        server.dir().read("loops").lines().map(str::to_owned).collect();
+    let loops: HashSet<String> = server.dir().read("loops").lines().map(str::to_owned).collect();
     assert!(loops.len() > 1, "{loops:?}");
 }
 
@@ -169,4 +171,64 @@ fn a_name_that_is_not_found_does_not_stop_the_start() {
     let mut client = Client::connect(server.port_at(1));
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().status, 502);
+}
+
+#[test]
+fn loops_share_connections_in_tls() {
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let conf = format!(
+            "user root; worker_processes 1; worker_threads 4; events {{ }}
+             http {{
+                 log_format l $loop; access_log loops l;
+                 upstream u {{ server 127.0.0.1:%%PORT1%%; keepalive 4; }}
+                 server {{
+                     listen 127.0.0.1:%%PORT%%;
+                     location / {{ proxy_pass https://u; proxy_ssl_protocols {version}; }}
+                 }}
+                 server {{
+                     listen 127.0.0.1:%%PORT1%% ssl; access_log off;
+                     ssl_certificate self.pem; ssl_certificate_key self.key;
+                     add_header X-Connection \"$connection $ssl_protocol\"; return 204;
+                 }}
+             }}"
+        );
+        let server = Server::start_in(super::bodies::certified(), super::WEIR, &conf);
+        // Without a body, a connection is free before the client has the answer.
+        let asked = |_| ask(&server).response().header("X-Connection").map(str::to_owned);
+        let answers: HashSet<String> = (0..60).filter_map(asked).collect();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        assert!(answers.iter().all(|answer| answer.ends_with(version)), "{answers:?}");
+        let log = server.dir().read("loops");
+        let loops: HashSet<&str> = log.lines().collect();
+        assert!(loops.len() > 1, "{loops:?}");
+    }
+}
+
+/// A script that runs weir with a table of hosts of its own; none where that takes rights that this test has not.
+fn with_hosts(dir: &Dir) -> Option<String> {
+    let hosts = dir.write("hosts", "127.0.0.1 localhost\n");
+    let inner = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+    let script = format!("#!/bin/sh\nexec unshare -m sh -c '{inner}' sh {} \"$@\"\n", super::WEIR);
+    let script = dir.write("weir", script);
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let out = std::process::Command::new(&script).arg("-v").output().ok()?;
+    out.status.success().then(|| script.display().to_string())
+}
+
+#[test]
+fn a_name_that_is_found_later_begins_to_serve() {
+    let origin = super::origin::named("late", "");
+    let dir = Dir::new();
+    let Some(program) = with_hosts(&dir) else {
+        println!("not run: no rights for a table of hosts");
+        return;
+    };
+    let http = format!("upstream u {{ server later.invalid:{origin}; }}");
+    let server = Server::start_in(dir, &program, &conf("worker_processes 1;", &http));
+    assert_eq!(ask(&server).response().status, 502);
+    server.dir().write("hosts", "127.0.0.1 localhost later.invalid\n");
+    let found = weir_testkit::until(server.dir().path(), || {
+        ask(&server).response().header("X-Origin") == Some("late")
+    });
+    assert!(found, "{}", server.log());
 }

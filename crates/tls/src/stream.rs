@@ -1,6 +1,7 @@
 //! A socket with TLS on it.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
+use std::fmt;
 use std::io;
 use std::task::Poll;
 
@@ -40,7 +41,8 @@ struct State {
 /// A connected socket with TLS on it. As with [`Stream`], one task may receive and another may send.
 pub struct TlsStream {
     stream: Stream,
-    state: RefCell<Box<State>>,
+    /// None while it is lent out: [`TlsStream::lend`].
+    state: RefCell<Option<Box<State>>>,
 }
 
 /// Goes through a handshake; what was read of it before was fed to the connection.
@@ -107,6 +109,12 @@ pub(crate) async fn handshake(
     }
 }
 
+impl fmt::Debug for Secured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secured")
+    }
+}
+
 impl Secured {
     /// Opens TLS to a server.
     pub async fn connect(stream: &Stream, client: &Client) -> Result<Secured, HandshakeError> {
@@ -115,7 +123,7 @@ impl Secured {
 
     /// Puts the state on its socket.
     pub fn on(self, stream: Stream) -> TlsStream {
-        TlsStream { stream, state: RefCell::new(self.0) }
+        TlsStream { stream, state: RefCell::new(Some(self.0)) }
     }
 
     /// What was agreed on.
@@ -131,25 +139,42 @@ impl TlsStream {
     }
 
     /// Takes socket and state apart, to be parked.
-    pub fn part(self) -> (Stream, Secured) {
-        (self.stream, Secured(self.state.into_inner()))
+    pub fn part(self) -> (Stream, Option<Secured>) {
+        (self.stream, self.state.into_inner().map(Secured))
+    }
+
+    /// Takes the state while nothing is pending in it, so that another thread can go on with it on the same socket.
+    /// Until it comes back nothing can be sent or received here.
+    pub fn lend(&self) -> Option<Secured> {
+        let mut state = self.state.borrow_mut();
+        state.take_if(|state| state.is_quiet()).map(Secured)
+    }
+
+    /// Takes it back.
+    pub fn take_back(&self, secured: Secured) {
+        self.state.replace(Some(secured.0));
+    }
+
+    fn state(&self) -> io::Result<RefMut<'_, State>> {
+        let state = RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut());
+        state.map_err(|_| io::ErrorKind::NotConnected.into())
     }
 
     /// What was agreed on.
-    pub fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
-        look(&self.state.borrow().connection)
+    pub fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+        self.state().ok().map(|state| look(&state.connection))
     }
 
     /// Something came that is not received yet, though the socket may be silent.
     pub fn has_unread(&self) -> bool {
-        !self.state.borrow().connection.early.is_empty()
+        self.state().is_ok_and(|state| !state.connection.early.is_empty())
     }
 
     /// Receives what is there, as [`Stream::try_recv`]. Records are taken whole: more may be appended to
     /// `buf` than it had room for.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         if self.has_unread() {
-            let mut early = std::mem::take(&mut self.state.borrow_mut().connection.early);
+            let mut early = std::mem::take(&mut self.state()?.connection.early);
             let n = early.len();
             buf.append(&mut early);
             return Ok(Some(n));
@@ -159,7 +184,7 @@ impl TlsStream {
 
     fn receive(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         for _ in 0..EMPTY_READS {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state()?;
             if state.connection.peer_closed {
                 return Ok(Some(0));
             }
@@ -206,7 +231,7 @@ impl TlsStream {
     /// Waits until the handshake is complete, after early data; or until something else has come, or the deadline.
     pub async fn completed(&self) -> io::Result<()> {
         let mut early = Vec::new();
-        while !self.has_unread() && self.with(Connection::is_early) {
+        while !self.has_unread() && self.with(Connection::is_early) == Some(true) {
             self.socket().readable().await?;
             let received = self.receive(&mut early)?;
             self.keep_unread(&mut early, received == Some(0));
@@ -237,15 +262,15 @@ impl TlsStream {
 
     /// Keeps what was received for the next who receives.
     fn keep_unread(&self, early: &mut Vec<u8>, closed: bool) {
-        let connection = &mut self.state.borrow_mut().connection;
-        connection.early.append(early);
-        connection.peer_closed |= closed;
+        let Ok(mut state) = self.state() else { return };
+        state.connection.early.append(early);
+        state.connection.peer_closed |= closed;
     }
 
     fn open_records(&self, incoming: Vec<u8>, buf: &mut Vec<u8>) -> io::Result<usize> {
         let before = buf.len();
         let mut out = Vec::new();
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state()?;
         state.connection.incoming = incoming;
         let result = state.connection.advance(buf, &mut out);
         let incoming = std::mem::take(&mut state.connection.incoming);
@@ -275,14 +300,16 @@ impl TlsStream {
         if incoming.is_empty() {
             self.handle().give_buf(incoming);
         } else {
-            self.state.borrow_mut().connection.incoming = incoming;
+            if let Ok(mut state) = self.state() {
+                state.connection.incoming = incoming;
+            }
         }
     }
 
     /// Sends what can be sent without waiting, as [`Stream::try_send`]. Bytes leave `chain` when the whole of their
     /// record was sent: the same chain must come again until it is empty.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state()?;
         let mut sent = 0;
         loop {
             if !state.outgoing.is_empty() {
@@ -317,7 +344,7 @@ impl TlsStream {
     /// Tells the peer that nothing more will come; the socket stays open. Only what fits into the socket's
     /// buffer is sent.
     pub fn close_notify(&self) {
-        let mut state = self.state.borrow_mut();
+        let Ok(mut state) = self.state() else { return };
         // In the midst of a record there is no place for another.
         if state.broken || state.owed > 0 {
             return;
@@ -335,6 +362,14 @@ impl TlsStream {
 }
 
 impl State {
+    /// Neither end is in the midst of anything, as far as is known here.
+    fn is_quiet(&self) -> bool {
+        let received = self.connection.incoming.is_empty() && self.connection.early.is_empty();
+        let connection = &self.connection;
+        let open = !(self.broken || connection.peer_closed || connection.is_early());
+        open && received && self.outgoing.is_empty() && self.owed == 0
+    }
+
     /// Makes records of the head of the chain.
     fn seal(&mut self, chain: &Chain, handle: &Handle) -> io::Result<()> {
         let files = || io::Error::new(io::ErrorKind::InvalidInput, "a file cannot be encrypted");

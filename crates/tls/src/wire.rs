@@ -37,10 +37,7 @@ impl Wire {
     pub fn part(self) -> (Stream, Option<Secured>) {
         match self {
             Wire::Plain(stream) => (stream, None),
-            Wire::Tls(tls) => {
-                let (stream, secured) = tls.part();
-                (stream, Some(secured))
-            }
+            Wire::Tls(tls) => tls.part(),
         }
     }
 
@@ -63,7 +60,7 @@ impl Wire {
     pub fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
         match self {
             Wire::Plain(_) => None,
-            Wire::Tls(tls) => Some(tls.with(look)),
+            Wire::Tls(tls) => tls.with(look),
         }
     }
 

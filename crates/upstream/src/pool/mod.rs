@@ -1,5 +1,5 @@
 //! Connections to peers that wait for their next request. A loop keeps its own and watches them; where it has none
-//! that fits, it takes one from another loop of the process ([`Shelf`]). Secured ones stay with their loop.
+//! that fits, it takes one from another loop of the process ([`Shelf`]), with the state of its TLS.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -95,8 +95,8 @@ impl Pool {
     /// Takes the newest connection to a peer that still seems good: an own one, or another loop's.
     pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
         let own = self.take_own(peer, tag);
-        if own.is_none() && tag == 0 && self.shelf.is_shared() {
-            return self.take_others(handle, peer);
+        if own.is_none() && self.shelf.is_shared() {
+            return self.take_others(handle, peer, tag);
         }
         own
     }
@@ -106,7 +106,7 @@ impl Pool {
         let fits = |i: &Idle| i.connection.tag == tag && same(&i.connection.peer, peer);
         while let Some(at) = idle.iter().rposition(fits) {
             let Idle { id, mut connection, offered, .. } = idle.remove(at);
-            if offered && !self.drawer.withdraw(id) {
+            if offered && !self.withdraw(id, &connection) {
                 continue;
             }
             connection.stream.set_deadline(None);
@@ -118,18 +118,34 @@ impl Pool {
         None
     }
 
-    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>) -> Option<Connection> {
+    /// Takes an offer back, and with it the state of the connection's TLS; false if another loop has it now.
+    fn withdraw(&self, id: u64, connection: &Connection) -> bool {
+        let Some(offer) = self.drawer.withdraw(id) else { return false };
+        if let (Wire::Tls(tls), Some(secured)) = (&connection.stream, offer.secured) {
+            tls.take_back(secured);
+        }
+        true
+    }
+
+    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
+        let fits = |offer: &Offer| offer.tag == tag && offer.peer.endpoint == peer.endpoint;
         loop {
-            let offer = self.shelf.take(&self.drawer, |other| other.endpoint == peer.endpoint)?;
-            // Its own loop may not have heard yet that it was closed.
+            let offer = self.shelf.take(&self.drawer, fits)?;
+            // Its own loop may not have heard yet that something came.
             let mut byte = [0u8; 1];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-            if !matches!(rustix::net::recv(&offer.fd, &mut byte[..], flags), Err(Errno::AGAIN)) {
-                continue;
+            let silent = match rustix::net::recv(&offer.fd, &mut byte[..], flags) {
+                Err(Errno::AGAIN) => true,
+                Ok((n, _)) if n > 0 && offer.secured.is_some() => false,
+                _ => continue,
+            };
+            let Offer { fd, secured, peer, requests, started, .. } = offer;
+            let stream = Wire::join(handle.stream_shared(fd).ok()?, secured);
+            let connection = Connection { stream, peer, tag, requests: requests + 1, started };
+            // Tickets are no answer.
+            if silent || is_silent(&connection.stream) {
+                return Some(connection);
             }
-            let Offer { fd, peer, requests, started, .. } = offer;
-            let stream = Wire::Plain(handle.stream_shared(fd).ok()?);
-            return Some(Connection { stream, peer, tag: 0, requests: requests + 1, started });
         }
     }
 
@@ -150,7 +166,7 @@ impl Pool {
         if idle.len() >= limits.idle && !(shared && self.shelf.has_room(limits.idle)) {
             let oldest = idle.remove(0);
             if oldest.offered {
-                self.drawer.withdraw(oldest.id);
+                self.withdraw(oldest.id, &oldest.connection);
             }
         }
         let id = self.last.get() + 1;
@@ -167,21 +183,29 @@ impl Pool {
 
     /// Shows the connection to the other loops, if it can go there.
     fn offer(&self, id: u64, connection: &Connection) -> bool {
-        if connection.stream.is_tls() {
-            return false;
-        }
         let Some(fd) = connection.stream.socket().shared() else { return false };
-        let (peer, requests, started) =
-            (connection.peer.clone(), connection.requests, connection.started);
-        self.drawer.offer(Offer { id, fd, peer, requests, started });
+        let secured = match &connection.stream {
+            Wire::Plain(_) => None,
+            Wire::Tls(tls) => match tls.lend() {
+                None => return false,
+                lent => lent,
+            },
+        };
+        let Connection { tag, requests, started, .. } = *connection;
+        let peer = connection.peer.clone();
+        self.drawer.offer(Offer { id, fd, secured, tag, peer, requests, started });
         true
     }
 
     /// Closes all: the loop is about to end.
     pub fn clear(&self) {
         self.shelf.close(&self.drawer);
+        for idle in self.idle.borrow_mut().drain(..) {
+            if idle.offered {
+                self.withdraw(idle.id, &idle.connection);
+            }
+        }
         self.drawer.clear();
-        self.idle.borrow_mut().clear();
         self.drawer.wake();
     }
 
@@ -227,7 +251,8 @@ impl Future for Tending {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let now = this.handle.now();
-        let drawer = &this.pool.drawer;
+        let pool = &this.pool;
+        let drawer = &pool.drawer;
         let mut idle = this.pool.idle.borrow_mut();
         idle.retain(|i| {
             let mut closed = i.connection.stream.socket().closed();
@@ -236,7 +261,7 @@ impl Future for Tending {
             match (i.offered, good) {
                 (true, true) => drawer.has(i.id),
                 (true, false) => {
-                    drawer.withdraw(i.id);
+                    pool.withdraw(i.id, &i.connection);
                     false
                 }
                 (false, good) => good,

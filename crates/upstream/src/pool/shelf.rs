@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::task::Waker;
 use std::time::Instant;
 
+use weir_tls::Secured;
+
 use crate::Peer;
 
 /// The drawers of all loops of a process, for one group.
@@ -41,6 +43,10 @@ pub struct Offer {
     pub id: u64,
     /// The socket.
     pub fd: Arc<OwnedFd>,
+    /// Its TLS, if it has any: whoever takes the offer goes on with it.
+    pub secured: Option<Secured>,
+    /// How it is secured.
+    pub tag: u64,
     /// Whom it leads to.
     pub peer: Arc<Peer>,
     /// Requests so far.
@@ -80,7 +86,7 @@ impl Shelf {
     }
 
     /// Takes the newest connection to a peer out of another loop's drawer.
-    pub fn take(&self, mine: &Arc<Drawer>, fits: impl Fn(&Peer) -> bool) -> Option<Offer> {
+    pub fn take(&self, mine: &Arc<Drawer>, fits: impl Fn(&Offer) -> bool) -> Option<Offer> {
         let drawers = self.drawers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let own = drawers.iter().position(|drawer| Arc::ptr_eq(drawer, mine)).unwrap_or(0);
         // Each begins with its neighbour, so that not all go to the first.
@@ -98,15 +104,13 @@ impl Drawer {
         self.count.store(state.offers.len(), Relaxed);
     }
 
-    /// Takes an offer back; false if somebody has taken it.
-    pub fn withdraw(&self, id: u64) -> bool {
+    /// Takes an offer back; none if somebody has taken it.
+    pub fn withdraw(&self, id: u64) -> Option<Offer> {
         let mut state = self.lock();
-        let Some(at) = state.offers.iter().rposition(|offer| offer.id == id) else { return false };
+        let at = state.offers.iter().rposition(|offer| offer.id == id)?;
         let offer = state.offers.remove(at);
         self.count.store(state.offers.len(), Relaxed);
-        drop(state);
-        drop(offer);
-        true
+        Some(offer)
     }
 
     /// Nobody has taken it.
@@ -134,9 +138,9 @@ impl Drawer {
         }
     }
 
-    fn take(&self, fits: &impl Fn(&Peer) -> bool) -> Option<Offer> {
+    fn take(&self, fits: &impl Fn(&Offer) -> bool) -> Option<Offer> {
         let mut state = self.lock();
-        let at = state.offers.iter().rposition(|offer| fits(&offer.peer))?;
+        let at = state.offers.iter().rposition(fits)?;
         let offer = state.offers.remove(at);
         self.count.store(state.offers.len(), Relaxed);
         let waker = state.waker.clone();
@@ -166,7 +170,7 @@ mod tests {
     fn offer(id: u64, peer: &Arc<Peer>) -> Offer {
         let (fd, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let (fd, peer) = (Arc::new(OwnedFd::from(fd)), peer.clone());
-        Offer { id, fd, peer, requests: 1, started: Instant::now() }
+        Offer { id, fd, secured: None, tag: 0, peer, requests: 1, started: Instant::now() }
     }
 
     #[test]
@@ -179,9 +183,9 @@ mod tests {
         a.offer(offer(3, &here));
         assert!(shelf.take(&a, |_| true).is_none(), "its own are not another's");
         assert!(shelf.has_room(2) && !shelf.has_room(1), "three of four, or of two");
-        assert_eq!(shelf.take(&b, |p| *p == *here).map(|o| o.id), Some(3));
-        assert!(!a.has(3) && !a.withdraw(3) && a.withdraw(1));
-        assert!(shelf.take(&b, |p| *p == *here).is_none());
+        assert_eq!(shelf.take(&b, |o| *o.peer == *here).map(|o| o.id), Some(3));
+        assert!(!a.has(3) && a.withdraw(3).is_none() && a.withdraw(1).is_some());
+        assert!(shelf.take(&b, |o| *o.peer == *here).is_none());
         shelf.close(&a);
         assert!(shelf.take(&b, |_| true).is_none() && !shelf.is_shared());
     }
@@ -198,7 +202,7 @@ mod tests {
                 std::iter::from_fn(|| shelf.take(thief, |_| true)).map(|o| o.id).collect()
             };
             let runs = thieves.each_ref().map(|thief| s.spawn(move || each(thief)));
-            let own: Vec<u64> = (0..300).filter(|id| owner.withdraw(*id)).collect();
+            let own: Vec<u64> = (0..300).filter(|id| owner.withdraw(*id).is_some()).collect();
             runs.into_iter().flat_map(|run| run.join().unwrap()).chain(own).collect()
         });
         let mut sorted = taken.clone();

@@ -30,7 +30,7 @@ pub async fn connect(
 ) -> Result<Connection, Fault> {
     let now = r.worker.handle.now();
     let mut options = options(r, passing, now);
-    options.shared = shared && secure.is_none();
+    options.shared = shared;
     let handle = r.worker.handle.clone();
     let connecting = async {
         let to = peer.endpoint.to_any()?;
