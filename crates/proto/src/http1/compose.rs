@@ -50,7 +50,7 @@ pub enum ComposeError {
     Connect,
     /// TRACE is not served.
     Trace,
-    /// What is wrong with a head of HTTP/1, too; the text is in [`Composer::finish`]'s buffer.
+    /// What is wrong with a head of HTTP/1, too; the text is in the draft's buffer.
     Head(HeadError),
 }
 
@@ -113,6 +113,17 @@ impl fmt::Display for ComposeError {
     }
 }
 
+/// Where a head is put together.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// What it may be like.
+    pub limits: &'a HeadLimits,
+    /// Takes the head.
+    pub parser: &'a mut RequestParser,
+    /// Takes its text.
+    pub buf: &'a mut Vec<u8>,
+}
+
 /// Puts one head after another together.
 #[derive(Debug, Default)]
 pub struct Composer {
@@ -133,34 +144,21 @@ pub struct Composer {
 
 impl Composer {
     /// Takes a field of the block; after a fault, only [`Composer::finish`] tells of it.
-    pub fn field(
-        &mut self,
-        name: &[u8],
-        value: &[u8],
-        limits: &HeadLimits,
-        parser: &mut RequestParser,
-        buf: &mut Vec<u8>,
-    ) {
+    pub fn field(&mut self, name: &[u8], value: &[u8], to: &mut Draft<'_>) {
         if self.fault.is_none() {
-            self.fault = self.take(name, value, limits, parser, buf).err();
+            self.fault = self.take(name, value, to).err();
         }
     }
 
     /// The block has ended; `ended` says that no body follows. Makes ready for the next head.
-    pub fn finish(
-        &mut self,
-        ended: bool,
-        limits: &HeadLimits,
-        parser: &mut RequestParser,
-        buf: &mut Vec<u8>,
-    ) -> Result<(), ComposeError> {
+    pub fn finish(&mut self, ended: bool, to: &mut Draft<'_>) -> Result<(), ComposeError> {
         let result = match self.fault.take() {
             Some(fault) => Err(fault),
-            None => self.end(ended, limits, parser, buf),
+            None => self.end(ended, to),
         };
         if !self.line && result.is_err() {
             // For the log, as far as it is known.
-            let _ = self.request_line(limits, parser, buf);
+            let _ = self.request_line(to);
         }
         self.text.clear();
         self.cookie.clear();
@@ -169,15 +167,8 @@ impl Composer {
         result
     }
 
-    fn take(
-        &mut self,
-        name: &[u8],
-        value: &[u8],
-        limits: &HeadLimits,
-        parser: &mut RequestParser,
-        buf: &mut Vec<u8>,
-    ) -> Result<(), ComposeError> {
-        let odd = check_name(name, limits)?;
+    fn take(&mut self, name: &[u8], value: &[u8], to: &mut Draft<'_>) -> Result<(), ComposeError> {
+        let odd = check_name(name, to.limits)?;
         if memchr::memchr3(0, b'\r', b'\n', value).is_some() {
             return Err(ComposeError::InvalidValue(name.into(), value.into()));
         }
@@ -185,11 +176,11 @@ impl Composer {
             return self.pseudo(pseudo, name, value);
         }
         if !self.line {
-            self.request_line(limits, parser, buf)?;
+            self.request_line(to)?;
         }
-        if odd && limits.ignore_invalid {
-            let span = append(buf, name, value);
-            parser.head.dropped.push(Span { start: span.name.start, end: span.value.end });
+        if odd && to.limits.ignore_invalid {
+            let span = append(to.buf, name, value);
+            to.parser.head.dropped.push(Span { start: span.name.start, end: span.value.end });
             return Ok(());
         }
         if name == b"cookie" {
@@ -199,7 +190,7 @@ impl Composer {
             self.cookie.extend_from_slice(value);
             return Ok(());
         }
-        self.header(name, value, limits, parser, buf)
+        self.header(name, value, to)
     }
 
     fn pseudo(&mut self, which: &[u8], name: &[u8], value: &[u8]) -> Result<(), ComposeError> {
@@ -232,16 +223,12 @@ impl Composer {
     }
 
     /// Writes the request line, and `Host` of what `:authority` says.
-    fn request_line(
-        &mut self,
-        limits: &HeadLimits,
-        parser: &mut RequestParser,
-        buf: &mut Vec<u8>,
-    ) -> Result<(), ComposeError> {
+    fn request_line(&mut self, to: &mut Draft<'_>) -> Result<(), ComposeError> {
         let method = self.method.ok_or(ComposeError::Missing(":method"))?;
         self.scheme.ok_or(ComposeError::Missing(":scheme"))?;
         let path = self.path.ok_or(ComposeError::Missing(":path"))?;
         self.line = true;
+        let Draft { limits, parser, buf } = to;
         let head = &mut parser.head;
         buf.clear();
         buf.extend_from_slice(method.of(&self.text));
@@ -275,10 +262,9 @@ impl Composer {
         &mut self,
         name: &[u8],
         value: &[u8],
-        limits: &HeadLimits,
-        parser: &mut RequestParser,
-        buf: &mut Vec<u8>,
+        to: &mut Draft<'_>,
     ) -> Result<(), ComposeError> {
+        let Draft { limits, parser, buf } = to;
         // `Host` of `:authority` is not one that the client has sent.
         let sent = parser.head.headers.len() - usize::from(self.authority.is_some());
         if sent >= limits.max_headers {
@@ -300,16 +286,11 @@ impl Composer {
     }
 
     /// What only the whole head shows.
-    fn end(
-        &mut self,
-        ended: bool,
-        limits: &HeadLimits,
-        parser: &mut RequestParser,
-        buf: &mut Vec<u8>,
-    ) -> Result<(), ComposeError> {
+    fn end(&mut self, ended: bool, to: &mut Draft<'_>) -> Result<(), ComposeError> {
         if !self.line {
-            self.request_line(limits, parser, buf)?;
+            self.request_line(to)?;
         }
+        let Draft { parser, buf, .. } = to;
         if !self.cookie.is_empty() {
             let header = append(buf, b"cookie", &self.cookie);
             parser.head.headers.push(header);

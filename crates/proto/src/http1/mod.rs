@@ -17,7 +17,7 @@ mod response;
 
 pub use body::{BodyDecoder, BodyError, Step, chunk_end, chunk_head, last_chunk};
 pub use chunked::Trailers;
-pub use compose::{ComposeError, Composer};
+pub use compose::{ComposeError, Composer, Draft};
 pub use error::HeadError;
 pub use fields::{Fields, FieldsError, FieldsProgress};
 pub use method::{Method, Version};

@@ -4,7 +4,7 @@ mod control;
 
 use std::rc::Rc;
 
-use weir_proto::http1::Composer;
+use weir_proto::http1::{Composer, Draft};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, SizeError};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 
@@ -441,10 +441,11 @@ impl Reader {
         let sizes = FieldLimits { field: limits.line, block: limits.total };
         let mut scratch = link.worker.take_scratch();
         let (parser, buf) = scratch.head();
+        let mut draft = Draft { limits, parser, buf };
         let request = matches!(kind, BlockKind::Request);
         let decoded = self.history.decoder.decode(block, sizes, |name, value| {
             if request {
-                self.composer.field(name, value, limits, parser, buf);
+                self.composer.field(name, value, &mut draft);
             }
         });
         if let Err(error) = decoded {
@@ -458,7 +459,7 @@ impl Reader {
             }
             return Ok(());
         }
-        let verdict = self.composer.finish(ended, limits, parser, buf);
+        let verdict = self.composer.finish(ended, &mut draft);
         let len = block.len() as u64;
         link.ledger.payload.set(link.ledger.payload.get() + len);
         let credit = link.v2().body_preread_size.min(u64::from(frame::MAX_WINDOW)) as i64;
@@ -468,7 +469,7 @@ impl Reader {
         } else {
             credit.max(i64::from(frame::DEFAULT_WINDOW))
         };
-        let announced = parser.head().content_length.filter(|_| verdict.is_ok());
+        let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         let stream = Stream::new(link.clone(), id, ended, credit, announced);
         link.add(stream.clone());
         request::start(stream, Fields { scratch, verdict, len });

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::http1::{
-    ComposeError, Composer, HeadError, HeadLimits, HeaderId, Method, RequestParser, Version,
+    ComposeError, Composer, Draft, HeadError, HeadLimits, HeaderId, Method, RequestParser, Version,
 };
 
 const USUAL: [(&str, &str); 4] = [
@@ -25,11 +25,12 @@ fn compose<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     ended: bool,
 ) -> Composed {
     let (mut parser, mut buf) = (RequestParser::new(), Vec::new());
-    let limits = HeadLimits::default();
+    let limits = &HeadLimits::default();
+    let mut draft = Draft { limits, parser: &mut parser, buf: &mut buf };
     for (name, value) in fields {
-        composer.field(name.as_ref(), value.as_ref(), &limits, &mut parser, &mut buf);
+        composer.field(name.as_ref(), value.as_ref(), &mut draft);
     }
-    let result = composer.finish(ended, &limits, &mut parser, &mut buf);
+    let result = composer.finish(ended, &mut draft);
     Composed { parser, buf, result }
 }
 
