@@ -121,6 +121,25 @@ stands behind a slow customer waits, even beside an idle till.</p>
 this machine did; a marked paragraph says where they differ and why. Below it stands all that was measured. The accept models
 without a server's name are weir's: the same program with another policy, so that nothing else differs. <i>fair</i> is weir's
 own: one queue, in which a worker that has more than the others does not stand.</p>
+<p>The articles: <i>Why does one NGINX worker take all the load?</i> and <i>How we scaled nginx and saved the world 54 years every
+day</i> (Cloudflare, 2017 and 2018), <i>Socket sharding in NGINX release 1.9.1</i> (2015), and an analysis of epoll from the kernel's source to
+nginx (2024).</p>
+<h3>The ways to accept</h3>
+<dl>
+<dt>blocking accept</dt><dd>each worker waits in the call accept() itself. The kernel serves them in the order in which they came to wait.</dd>
+<dt>plain epoll</dt><dd>each worker waits for news of all its connections at once (epoll), the listening socket among them. A new
+connection wakes every worker that sleeps; one gets it, the others find nothing: a thundering herd.</dd>
+<dt>EPOLLEXCLUSIVE</dt><dd>the same, but only one sleeping worker is woken: the first in the kernel's list, which is always in the same
+order.</dd>
+<dt>re-add every N accepts</dt><dd>after N connections a worker leaves that list and comes back at its end. nginx does so with N = 16; it is
+<i>nginx, one queue</i>.</dd>
+<dt>shared epoll</dt><dd>one epoll instance for all workers.</dd>
+<dt>mutex, accept_mutex on</dt><dd>only the worker that holds a lock listens; once nginx's default.</dd>
+<dt>reuseport</dt><dd>SO_REUSEPORT: a queue for each worker. A hash of the visitor's address and port chooses one.</dd>
+<dt>fair</dt><dd>EPOLLEXCLUSIVE, but a worker that has more connections or requests than the mean leaves the list, and one that took
+a connection goes to its end.</dd>
+</dl>
+<h3>Words</h3>
 <dl>
 <dt>p50, p99, p99.9</dt><dd>half, 99 of 100, 999 of 1000 requests were answered within this time. The mean hides what
 the unlucky ones see; p99 does not.</dd>
