@@ -32,7 +32,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let room = limit.map_or(usize::MAX, |n| n.saturating_sub(OTHERS) as usize);
     let all = lab.size(vec![10, 100, 1000, 10_000], vec![10, 100]);
     let sizes: Vec<usize> = all.into_iter().filter(|&n| n <= room).collect();
-    let time = lab.size(Duration::from_secs(2), Duration::from_millis(300));
+    let time = lab.size(Duration::from_millis(1200), Duration::from_millis(300));
     let load = Load::closed(10, Closing::Never, time);
     let mut finding = Finding::default();
     let heads: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();

@@ -60,12 +60,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         table.row(&cells);
     }
     for (label, lost) in &losses {
-        let published =
-            if label.contains("reuseport") { "connections are dropped" } else { "none" };
+        let has_many_queues = ["reuseport", "by thread"].iter().any(|way| label.contains(way));
+        let published = if has_many_queues { "connections are dropped" } else { "none" };
         finding.beside(&format!("12 to 4 workers, {label}"), published, format!("{lost} lost"));
     }
     finding.because(
-        "A queue that a worker takes with it when it goes is lost with the connections in it: nginx closes the sockets of \
+        "A queue that a worker takes with it when it goes is lost with the connections in it: nginx and HAProxy close the sockets of \
          the eight that go. weir gives the waiting connections away before it closes a queue, and with one \
          queue there is none to close. What is lost is what waits in the eight queues at that moment.",
     );
