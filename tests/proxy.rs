@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
@@ -257,6 +258,41 @@ fn an_answer_is_read_ahead_of_a_slow_client() {
     assert_eq!(answer.len() - at, LEN);
     let right = |(i, b): (usize, &u8)| *b == (i % 65536 % 251) as u8;
     assert!(answer[at..].iter().enumerate().all(right));
+}
+
+#[test]
+fn a_slow_answer_in_gzip_is_not_held_back_until_its_end() {
+    let (seen, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let mut state = 1u64;
+    let mut letter = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(b'a' + (state >> 60) as u8)
+    };
+    let text: String = std::iter::repeat_with(&mut letter).take(100_000).collect();
+    let body = text.clone();
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+        let (first, second) = body.split_at(70_000);
+        talk.say(first);
+        // Nothing more before the client has seen something.
+        if wait.lock().unwrap().recv().is_ok() {
+            talk.say(second);
+        }
+    });
+    let server = start(
+        "gzip on; gzip_types *;",
+        &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"),
+    );
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert!(!client.is_closed(), "nothing comes before the end");
+    seen.send(()).unwrap();
+    let answer = client.response();
+    let mut back = String::new();
+    flate2::read::GzDecoder::new(answer.bytes.as_slice()).read_to_string(&mut back).unwrap();
+    assert_eq!(back, text);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 
 use std::io::{self, Write};
 
-use weir_engine::{Chain, Segment, operation};
+use weir_engine::{Chain, Handle, Segment, operation};
 use weir_proto::http1::HeaderId;
 
-use crate::filters::{BodyFilter, Filtered};
+use crate::filters::{BodyFilter, Filtered, Then};
 use crate::request::Request;
 
 /// Whether `Accept-Encoding` names the coding, and does not rule it out by its quality.
@@ -63,6 +63,10 @@ fn quality(value: &[u8]) -> u32 {
 pub trait Encoder {
     /// Takes more of the body.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// More comes, nobody knows when: what waits for it is to be no more than the coding asks for.
+    fn pause(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     /// Brings out all that was taken.
     fn flush(&mut self) -> io::Result<()>;
     /// The body has ended.
@@ -137,15 +141,20 @@ struct Encoded<E> {
 }
 
 impl<E: Encoder> Encoded<E> {
-    fn run(&mut self, input: &Chain, last: bool, flush: bool) -> io::Result<Chain> {
-        for memory in input.segments().filter_map(Segment::memory) {
+    fn run(&mut self, mut input: Chain, then: Then, handle: &Handle) -> io::Result<Chain> {
+        while let Some(segment) = input.pop() {
+            let memory = segment.memory().unwrap_or_default();
             self.read += memory.len() as u64;
             self.encoder.write(memory)?;
+            if let Segment::Buf { buf, .. } = segment {
+                handle.give_buf(buf);
+            }
         }
-        if last {
-            self.encoder.finish()?;
-        } else if flush {
-            self.encoder.flush()?;
+        match then {
+            Then::More => {}
+            Then::Pause => self.encoder.pause()?,
+            Then::Flush => self.encoder.flush()?,
+            Then::End => self.encoder.finish()?,
         }
         let coded = self.encoder.take();
         self.written += coded.len() as u64;
@@ -160,9 +169,9 @@ impl<E: Encoder> BodyFilter for Encoded<E> {
         self.coding.module
     }
 
-    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
-        let flush = r.output.filters.is_flushing();
-        let out = operation("compress", || self.run(&input, last, flush));
+    fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, _: bool) -> Filtered<'a> {
+        let (then, handle) = (r.output.filters.then(), &r.worker.handle);
+        let out = operation("compress", || self.run(input, then, handle));
         r.contexts.gzip_ratio = Some((self.read, self.written));
         Filtered::Now(out)
     }

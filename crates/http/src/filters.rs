@@ -34,6 +34,20 @@ pub enum Filtered<'a> {
     Later(Pin<Box<dyn Future<Output = io::Result<Chain>> + 'a>>),
 }
 
+/// What follows a piece of a body.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Then {
+    /// More, at once.
+    #[default]
+    More,
+    /// More, nobody knows when.
+    Pause,
+    /// More, and nothing is to be kept back until then.
+    Flush,
+    /// Nothing: it was the last.
+    End,
+}
+
 /// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
 pub trait BodyFilter {
     /// nginx's name of the module whose filter it is, without `ngx_http_` and `_module`.
@@ -59,8 +73,10 @@ pub struct Filters {
     own: usize,
     /// The one that is at work.
     running: usize,
-    /// Nothing is to be kept back.
-    flushing: bool,
+    /// What follows the piece that it is at.
+    then: Then,
+    /// They were told that more comes at once.
+    promised: bool,
     /// What must leave before the piece that filters are at.
     queue: VecDeque<Part>,
 }
@@ -77,12 +93,12 @@ impl Filters {
         self.list.clear();
         self.memory.clear();
         self.queue.clear();
-        (self.own, self.running, self.flushing) = (0, 0, false);
+        (self.own, self.running, self.then, self.promised) = (0, 0, Then::More, false);
     }
 
-    /// Whether a filter is to give out all that it has, though the body has not ended.
-    pub fn is_flushing(&self) -> bool {
-        self.flushing
+    /// For a filter: what follows the piece that it was given.
+    pub fn then(&self) -> Then {
+        self.then
     }
 
     fn any_needs_memory(&self, which: Range<usize>) -> bool {
@@ -105,41 +121,57 @@ impl Request {
     }
 
     /// Sends a piece of the body through the filters; `last` marks its end. Waits while the client is slow.
-    pub async fn send_body(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+    pub async fn send_body(&mut self, chain: Chain, last: bool) -> io::Result<()> {
+        self.send_body_then(chain, if last { Then::End } else { Then::Pause }).await
+    }
+
+    /// Sends a piece that is not the last, for who calls [`Request::pause_body`] before it waits for the next.
+    pub async fn send_body_on(&mut self, chain: Chain) -> io::Result<()> {
+        self.send_body_then(chain, Then::More).await
+    }
+
+    /// Nobody knows when the next piece comes.
+    pub async fn pause_body(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.output.filters.promised) || self.response.header_only {
+            return Ok(());
+        }
+        Box::pin(self.send_filtered(Chain::new(), Then::Pause)).await
+    }
+
+    /// As [`Request::send_body`], with a word about what follows.
+    async fn send_body_then(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
         if let Some(cutter) = &mut self.output.cutter {
             chain = cutter.cut(chain)?;
         }
         let filtered = !self.output.filters.list.is_empty() || self.must_read(&chain);
         if self.is_main() && (!filtered || self.response.header_only) {
-            return self.finish(chain, last).await;
+            return self.finish(chain, then == Then::End).await;
         }
-        Box::pin(self.send_filtered(chain, last)).await
+        self.output.filters.promised = then == Then::More;
+        Box::pin(self.send_filtered(chain, then)).await
     }
 
     /// Sends all that was given to [`Request::send_body`], as far as it can be known.
     pub async fn flush_body(&mut self) -> io::Result<()> {
         if !self.output.filters.list.is_empty() && !self.response.header_only {
-            self.output.filters.flushing = true;
-            let sent = Box::pin(self.send_filtered(Chain::new(), false)).await;
-            self.output.filters.flushing = false;
-            sent?;
+            Box::pin(self.send_filtered(Chain::new(), Then::Flush)).await?;
         }
         if self.is_main() { self.flush().await } else { Ok(()) }
     }
 
-    async fn send_filtered(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+    async fn send_filtered(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
         if self.response.header_only {
             return Ok(());
         }
-        self.fill_empty_body(&mut chain, last);
+        self.fill_empty_body(&mut chain, then == Then::End);
         let own = 0..self.output.filters.own;
         let small = self.output.filters.any_needs_memory(own.clone()) || self.must_read(&chain);
         loop {
             let piece = if small { self.next_piece(&mut chain).await? } else { take(&mut chain) };
-            let end = last && chain.is_empty();
-            let piece = self.run_filters(own.clone(), piece, end).await?;
+            let then = if chain.is_empty() { then } else { Then::More };
+            let piece = self.run_filters(own.clone(), piece, then).await?;
             self.send_queued().await?;
-            self.deliver(piece, end).await?;
+            self.deliver(piece, then).await?;
             if chain.is_empty() {
                 return Ok(());
             }
@@ -150,7 +182,7 @@ impl Request {
     pub async fn send_ahead(&mut self, chain: Chain) -> io::Result<()> {
         let running = self.output.filters.running;
         let behind = running + 1..self.output.filters.own;
-        let piece = Box::pin(self.run_filters(behind, chain, false)).await?;
+        let piece = Box::pin(self.run_filters(behind, chain, Then::More)).await?;
         if !piece.is_empty() {
             self.output.filters.queue.push_back(Part::Data(piece));
         }
@@ -166,10 +198,10 @@ impl Request {
     pub async fn send_queued(&mut self) -> io::Result<()> {
         while let Some(part) = self.output.filters.queue.pop_front() {
             match part {
-                Part::Data(chain) => Box::pin(self.deliver(chain, false)).await?,
+                Part::Data(chain) => Box::pin(self.deliver(chain, Then::Pause)).await?,
                 Part::Of(sub) => {
                     while let Some(chain) = sub.next().await? {
-                        Box::pin(self.deliver(chain, false)).await?;
+                        Box::pin(self.deliver(chain, Then::Pause)).await?;
                     }
                 }
             }
@@ -178,7 +210,7 @@ impl Request {
     }
 
     /// Hands a piece to whom it is for: the client, or the request that this one is a part of.
-    async fn deliver(&mut self, mut chain: Chain, last: bool) -> io::Result<()> {
+    async fn deliver(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
         if !self.is_main() {
             return self.give_to_parent(chain).await;
         }
@@ -186,9 +218,9 @@ impl Request {
         let small = self.output.filters.any_needs_memory(whole.clone()) || self.must_read(&chain);
         loop {
             let piece = if small { self.next_piece(&mut chain).await? } else { take(&mut chain) };
-            let end = last && chain.is_empty();
-            let piece = self.run_filters(whole.clone(), piece, end).await?;
-            self.finish(piece, end).await?;
+            let then = if chain.is_empty() { then } else { Then::More };
+            let piece = self.run_filters(whole.clone(), piece, then).await?;
+            self.finish(piece, then == Then::End).await?;
             if chain.is_empty() {
                 return Ok(());
             }
@@ -206,16 +238,16 @@ impl Request {
         &mut self,
         which: Range<usize>,
         mut chain: Chain,
-        last: bool,
+        then: Then,
     ) -> io::Result<Chain> {
-        let outer = self.output.filters.running;
+        let outer = (self.output.filters.running, self.output.filters.then);
         for i in which {
             let slot = self.output.filters.list.get_mut(i);
             let Some(mut filter) = slot.and_then(Option::take) else { continue };
-            self.output.filters.running = i;
+            (self.output.filters.running, self.output.filters.then) = (i, then);
             let (module, location) = (filter.module(), self.location);
             doing::note(PHASE, module, self);
-            let filtered = match filter.filter(self, chain, last) {
+            let filtered = match filter.filter(self, chain, then == Then::End) {
                 Filtered::Now(result) => result,
                 Filtered::Later(future) => doing::noting(PHASE, module, location, future).await,
             };
@@ -225,7 +257,7 @@ impl Request {
             }
             chain = filtered?;
         }
-        self.output.filters.running = outer;
+        (self.output.filters.running, self.output.filters.then) = outer;
         Ok(chain)
     }
 

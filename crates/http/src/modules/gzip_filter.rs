@@ -14,8 +14,10 @@ use crate::scope::{Directive, Scope, Set, setting};
 use crate::user_agent::Browser;
 
 mod deflate;
+mod whole;
 
 use deflate::Deflate;
+use whole::Whole;
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -233,8 +235,13 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     }
     r.response.varies_by_encoding = true;
     if allowed(r) {
-        let deflate = Deflate::new(conf.level, window_bits(conf.window, r.response.content_length));
-        encode(r, &CODING, deflate);
+        let length = r.response.content_length;
+        let (level, bits) = (conf.level, window_bits(conf.window, length));
+        if whole::suits(level, conf.window, length) {
+            encode(r, &CODING, Whole::new(level, bits, length));
+        } else {
+            encode(r, &CODING, Deflate::new(level, bits));
+        }
     }
     Ok(())
 }

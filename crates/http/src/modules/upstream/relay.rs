@@ -63,6 +63,9 @@ async fn turn<P: Protocol>(
 ) -> Option<Step> {
     source.read_now();
     if source.is_empty() && !source.done {
+        if r.pause_body().await.is_err() {
+            return Some(Step::Abort);
+        }
         return match wait(r, passing, source.wait(), true).await {
             Waited::For(()) => None,
             Waited::Gone => Some(gone(r)),
@@ -83,7 +86,7 @@ async fn turn<P: Protocol>(
         });
     }
     let sent = if buffering {
-        source.ahead_of(r.send_body(chain, false)).await
+        source.ahead_of(r.send_body_on(chain)).await
     } else {
         match r.send_body(chain, false).await {
             Ok(()) => r.flush_body().await,
