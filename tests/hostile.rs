@@ -29,6 +29,31 @@ fn a_pattern_that_cannot_be_decided_lets_nobody_in() {
 }
 
 #[test]
+fn a_name_that_cannot_be_decided_belongs_to_no_server() {
+    // A request of this name is another server's to answer, perhaps: not the default server's.
+    let s = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        "events { } http {
+             log_format status \"$status $request\"; access_log %%DIR%%/access.log status;
+             server { listen 127.0.0.1:%%PORT%%; server_name x; return 200 default; }
+             server { listen 127.0.0.1:%%PORT%%; server_name ~^(a+)+$; return 200 $1; }
+             server { listen 127.0.0.1:%%PORT%%; server_name ~^(?:b+)+$; return 200 b; } }",
+    );
+    for letter in ["a", "b"] {
+        let ask = |host: &str| {
+            let mut client = s.connect();
+            client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            client.try_response().map(|answer| answer.body()).ok()
+        };
+        assert_eq!(ask(&letter.repeat(4)), Some(letter.repeat(if letter == "a" { 4 } else { 1 })));
+        assert_eq!(ask(&format!("{letter}-")), Some("default".to_owned()));
+        assert_eq!(ask(&format!("{}-", letter.repeat(48))), None);
+    }
+    s.wait_log("while reading client request headers", 2);
+    assert_eq!(s.dir().read("access.log").matches("500 GET / HTTP/1.1").count(), 2);
+}
+
+#[test]
 fn conditions_and_maps_have_the_limit_too() {
     let s = server(
         "map $uri $allowed { default yes; ~^/(a+)+$ no; }",

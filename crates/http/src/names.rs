@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::regex::Regex;
+use crate::regex::{GaveUp, Regex};
 use crate::request::Request;
 
 /// A server's place in [`crate::Site`]'s list.
@@ -131,24 +131,33 @@ impl Hosts {
     }
 
     /// The server for a host (lower case, without port). `r` receives the groups of a regular expression.
-    pub fn find(&self, host: &[u8], r: &mut Request) -> ServerId {
-        if let Some(&id) = self.names.find(host) {
-            return id;
-        }
-        if host.is_empty() {
-            return self.default;
-        }
-        let hit = self.regexes.iter().find(|(regex, _)| match regex.groups() {
-            0 => regex.is_match(host),
-            _ => regex.matches(r, host),
-        });
-        hit.map_or(self.default, |(_, id)| *id)
+    pub fn find(&self, host: &[u8], r: &mut Request) -> Result<ServerId, GaveUp> {
+        self.find_by(host, |regex| regex.keep_groups(r, host))
+            .map(|found| found.unwrap_or(self.default))
     }
 
     /// The same without the groups of a regular expression; none where only the default is left.
-    pub fn find_named(&self, host: &[u8]) -> Option<ServerId> {
-        let regex = || self.regexes.iter().find(|(regex, _)| regex.is_match(host));
-        self.names.find(host).copied().or_else(|| regex().map(|(_, id)| *id))
+    pub fn find_named(&self, host: &[u8]) -> Result<Option<ServerId>, GaveUp> {
+        self.find_by(host, |regex| regex.test(host))
+    }
+
+    fn find_by(
+        &self,
+        host: &[u8],
+        mut matches: impl FnMut(&Regex) -> Result<bool, GaveUp>,
+    ) -> Result<Option<ServerId>, GaveUp> {
+        if let Some(&id) = self.names.find(host) {
+            return Ok(Some(id));
+        }
+        if host.is_empty() {
+            return Ok(None);
+        }
+        for (regex, id) in &self.regexes {
+            if matches(regex)? {
+                return Ok(Some(*id));
+            }
+        }
+        Ok(None)
     }
 
     /// True where the default server has all requests.

@@ -34,6 +34,16 @@ pub enum Matched {
     Failed,
 }
 
+/// PCRE gave up on a subject, since a limit was exceeded: what the log is to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GaveUp(String);
+
+impl fmt::Display for GaveUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl Captures {
     /// Group `n` of the last match, `None` if it took no part.
     pub fn get(&self, n: usize) -> Option<&[u8]> {
@@ -102,6 +112,12 @@ impl Regex {
         operation("regex", || self.pcre.is_match(subject)).unwrap_or(false)
     }
 
+    /// The same where it matters that nothing could be decided.
+    pub fn test(&self, subject: &[u8]) -> Result<bool, GaveUp> {
+        let matched = operation("regex", || self.pcre.is_match(subject));
+        matched.map_err(|error| self.gave_up(subject, &error))
+    }
+
     /// The same where a match withholds something: then a pattern that exceeds the limit matches.
     pub fn may_match(&self, subject: &[u8]) -> bool {
         operation("regex", || self.pcre.is_match(subject)).unwrap_or(true)
@@ -110,46 +126,51 @@ impl Regex {
     /// Matches the request's path and keeps the groups for `$1`... and the named variables.
     pub fn matches_path(&self, r: &mut Request) -> Matched {
         let path = std::mem::take(&mut r.path);
-        let matched = self.exec(r, &path);
+        let matched = self.decide(r, &path);
         r.path = path;
         matched
     }
 
     /// Matches a subject and keeps the groups. A pattern that exceeds PCRE's match limit does not match.
     pub fn matches(&self, r: &mut Request, subject: &[u8]) -> bool {
-        self.exec(r, subject) == Matched::Yes
+        self.decide(r, subject) == Matched::Yes
     }
 
     /// The same, telling apart what does not match and what could not be decided.
     pub fn decide(&self, r: &mut Request, subject: &[u8]) -> Matched {
-        self.exec(r, subject)
+        match self.keep_groups(r, subject) {
+            Ok(true) => Matched::Yes,
+            Ok(false) => Matched::No,
+            Err(gave_up) => {
+                r.log(weir_log::Level::Alert, format_args!("{gave_up}"));
+                Matched::Failed
+            }
+        }
     }
 
     /// The same for those who forget the groups of earlier matches where this one fails.
     pub fn try_match(&self, r: &mut Request, subject: &[u8]) -> Matched {
-        let matched = self.exec(r, subject);
+        let matched = self.decide(r, subject);
         if matched == Matched::No {
             r.captures.clear();
         }
         matched
     }
 
-    fn exec(&self, r: &mut Request, subject: &[u8]) -> Matched {
+    /// The same for those who tell the log themselves.
+    pub fn keep_groups(&self, r: &mut Request, subject: &[u8]) -> Result<bool, GaveUp> {
         if self.groups() == 0 {
-            return match operation("regex", || self.pcre.is_match(subject)) {
-                Ok(true) => {
-                    r.captures.clear();
-                    Matched::Yes
-                }
-                Ok(false) => Matched::No,
-                Err(error) => self.failed(r, subject, &error),
-            };
+            let matched = self.test(subject)?;
+            if matched {
+                r.captures.clear();
+            }
+            return Ok(matched);
         }
         let mut spans = self.pcre.capture_locations();
         match operation("regex", || self.pcre.captures_read(&mut spans, subject)) {
             Ok(Some(_)) => {}
-            Ok(None) => return Matched::No,
-            Err(error) => return self.failed(r, subject, &error),
+            Ok(None) => return Ok(false),
+            Err(error) => return Err(self.gave_up(subject, &error)),
         }
         let captures = &mut r.captures;
         captures.subject.clear();
@@ -160,20 +181,16 @@ impl Regex {
             let value = r.captures.get(group).unwrap_or_default().to_vec();
             r.store_variable(id, value);
         }
-        Matched::Yes
+        Ok(true)
     }
 
-    fn failed(&self, r: &Request, subject: &[u8], error: &pcre2::Error) -> Matched {
-        r.log(
-            weir_log::Level::Alert,
-            format_args!(
-                "pcre2_match() failed: {} on \"{}\" using \"{}\"",
-                error.code(),
-                String::from_utf8_lossy(subject),
-                self.text
-            ),
-        );
-        Matched::Failed
+    fn gave_up(&self, subject: &[u8], error: &pcre2::Error) -> GaveUp {
+        GaveUp(format!(
+            "pcre2_match() failed: {} on \"{}\" using \"{}\"",
+            error.code(),
+            String::from_utf8_lossy(subject),
+            self.text
+        ))
     }
 }
 

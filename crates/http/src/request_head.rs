@@ -1,11 +1,16 @@
 //! What a head means, once it is read: server, path, framing of the body, keep-alive.
 
+use weir_log::Level;
 use weir_proto::http1::{BodyDecoder, Connection, HeaderId, Version};
 
 use crate::request::Request;
 
+/// No server could be selected: the pattern of a name exceeded a limit. The log was told.
+#[derive(Debug)]
+pub struct Undecided;
+
 /// Selects the server for the host name, as soon as that is known.
-pub fn select_server(r: &mut Request) {
+pub fn select_server(r: &mut Request) -> Result<(), Undecided> {
     r.host.clear();
     let head = r.parser.head();
     if let Some(span) = head.server {
@@ -16,12 +21,17 @@ pub fn select_server(r: &mut Request) {
     }
     if r.site.is_single(&r.conn) || (r.host.is_empty() && r.conn.tls.is_some()) {
         // Without a name the server stays that was chosen in the handshake.
-        return;
+        return Ok(());
     }
     let host = std::mem::take(&mut r.host);
-    r.server = r.site.server_for(r, &host);
+    let server = r.site.server_for(r, &host);
     r.host = host;
+    r.server = server.map_err(|gave_up| {
+        r.log(Level::Alert, format_args!("{gave_up} while reading client request headers"));
+        Undecided
+    })?;
     r.location = r.site.location(r.server.location);
+    Ok(())
 }
 
 /// Takes over what the parser found in a complete head.

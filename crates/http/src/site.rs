@@ -13,6 +13,7 @@ use crate::listen::{Listen, ListenLine, Protocols};
 use crate::location::{Location, LocationId};
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
+use crate::regex::GaveUp;
 use crate::request::Request;
 use crate::scope::Spot;
 use crate::temp_file::TempPath;
@@ -186,14 +187,22 @@ impl Site {
     }
 
     /// The server for a host name.
-    pub fn server_for(&'static self, r: &mut Request, host: &[u8]) -> &'static Server {
+    pub fn server_for(
+        &'static self,
+        r: &mut Request,
+        host: &[u8],
+    ) -> Result<&'static Server, GaveUp> {
         let hosts = self.hosts(&r.conn);
-        self.server(hosts.find(host, r))
+        hosts.find(host, r).map(|id| self.server(id))
     }
 
     /// The server for a name that a client gave in the handshake, if there is one of this name.
-    pub fn server_named(&'static self, conn: &Conn, name: &[u8]) -> Option<&'static Server> {
-        self.hosts(conn).find_named(name).map(|id| self.server(id))
+    pub fn server_named(
+        &'static self,
+        conn: &Conn,
+        name: &[u8],
+    ) -> Result<Option<&'static Server>, GaveUp> {
+        Ok(self.hosts(conn).find_named(name)?.map(|id| self.server(id)))
     }
 
     /// How long a new connection of a socket may stay silent.

@@ -85,7 +85,7 @@ enum Head {
     Read,
     /// It is wrong: this status is the answer.
     Refused(u16),
-    /// The client is gone, or too slow: no answer.
+    /// No answer: the client is gone, or too slow, or nobody knows whose answer it would be.
     Over(u16),
     /// It is none of HTTP/1: the client greets in HTTP/2.
     Http2,
@@ -283,13 +283,17 @@ async fn read_head(r: &mut Request) -> Head {
             let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
             match r.parser.parse(&r.buf, &limits) {
                 Ok(Progress::Server) => {
-                    request_head::select_server(r);
+                    if request_head::select_server(r).is_err() {
+                        return undecided(r);
+                    }
                     continue;
                 }
                 Ok(Progress::Done) => {
                     conn.stream.set_deadline(None);
-                    if !several || r.parser.head().server.is_none() {
-                        request_head::select_server(r);
+                    if (!several || r.parser.head().server.is_none())
+                        && request_head::select_server(r).is_err()
+                    {
+                        return undecided(r);
                     }
                     r.body.starts_at(r.parser.head().end as usize);
                     request_head::accept(r);
@@ -317,6 +321,12 @@ async fn read_head(r: &mut Request) -> Head {
             Err(_) => return Head::Over(400),
         }
     }
+}
+
+/// Without a server there is nobody to answer; the connection closes.
+fn undecided(r: &mut Request) -> Head {
+    request_head::take_line(r);
+    Head::Over(500)
 }
 
 /// Whether HTTP/2 is spoken on this port without TLS.

@@ -16,7 +16,7 @@ use crate::doing;
 use crate::modules::ssl;
 use crate::phases;
 use crate::request::{Request, Scratch};
-use crate::request_head;
+use crate::request_head::{self, Undecided};
 
 /// A client that goes on sending to a stream that is answered is told so after this at the latest.
 const BEHIND: Duration = Duration::from_millis(200);
@@ -58,11 +58,15 @@ async fn serve(running: Running, fields: Fields) {
     let mut r = Request::new(conn, worker.clone(), scratch);
     r.h2 = Some(stream.clone());
     r.pipelined = false;
-    let refused = accept(&mut r, verdict.as_ref().err(), len);
+    let accepted = accept(&mut r, verdict.as_ref().err(), len);
     worker.metrics.add(Metric::Requests, 1);
     worker.metrics.add(Metric::Writing, 1);
     let (_, blocked) = {
         let serving = pin!(async {
+            let Ok(refused) = accepted else {
+                r.response.status = 500;
+                return false;
+            };
             match refused.or_else(|| ssl::check(&mut r)) {
                 Some(status) => phases::refuse(&mut r, status).await,
                 None => phases::serve(&mut r).await,
@@ -84,28 +88,33 @@ async fn serve(running: Running, fields: Fields) {
     end(stream, malformed);
 }
 
-/// Takes over what the head says; the status, where it is refused.
-fn accept(r: &mut Request, fault: Option<&ComposeError>, len: u64) -> Option<u16> {
-    request_head::select_server(r);
+/// Takes over what the head says; the status, where it is refused. Without a server there is no answer.
+fn accept(
+    r: &mut Request,
+    fault: Option<&ComposeError>,
+    len: u64,
+) -> Result<Option<u16>, Undecided> {
+    let selected = request_head::select_server(r);
     request_head::accept(r);
     r.request_length = len;
     // All of a short body may have come with the head.
     let ended = r.h2.as_ref().is_none_or(|stream| stream.is_drained());
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(ended);
+    selected?;
     if let Some(fault) = fault {
         let text = fault.reason(&r.buf);
         r.log(Level::Info, format_args!("{text} while reading client request headers"));
         r.body.never_linger();
-        return Some(fault.status());
+        return Ok(Some(fault.status()));
     }
     if !r.conf().v2.enabled && !r.site.protocols(&r.conn).http2 {
         let text = "client attempted to request the server name for which the negotiated \
                     protocol is disabled";
         r.log(Level::Info, format_args!("{text}"));
-        return Some(421);
+        return Ok(Some(421));
     }
-    None
+    Ok(None)
 }
 
 /// Tells the client what it does not know yet of how the stream ended.

@@ -11,6 +11,7 @@ use weir_tls::{Begin, HandshakeError, Hello};
 use super::context::Certificates;
 use super::{Context, Verify, ocsp};
 use crate::connection::Conn;
+use crate::regex::GaveUp;
 use crate::site::Server;
 use crate::worker::Worker;
 
@@ -84,6 +85,8 @@ enum Failure {
     Certificate(String),
     /// `ssl_reject_handshake`
     Rejected,
+    /// A pattern among the servers' names could not be tried to its end.
+    NameUndecided(GaveUp),
 }
 
 /// What is left of a connection whose handshake failed.
@@ -101,6 +104,7 @@ impl fmt::Display for Failure {
             Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
             Failure::ProxyProtocol(error) => write!(f, "{error} while reading PROXY protocol"),
             Failure::Certificate(text) => write!(f, "{text} while SSL handshaking"),
+            Failure::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
             Failure::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
             ),
@@ -114,6 +118,7 @@ impl fmt::Display for Failure {
 fn say(conn: &Conn, worker: &Worker, server: &'static Server, failure: &Failure) {
     let level = match failure {
         Failure::ProxyProtocol(_) | Failure::Certificate(_) => Level::Error,
+        Failure::NameUndecided(_) => Level::Alert,
         _ => Level::Info,
     };
     let log = &worker.site.location(server.location).conf.core.error_log;
@@ -166,24 +171,33 @@ async fn begin(
             Ok((conn, bytes))
         }
         Ok(Begin::Hello(mut hello)) => {
-            choose(&conn, worker, &mut secure, &mut hello);
+            let chosen = choose(&conn, worker, &mut secure, &mut hello);
             conn.tls = Some(Box::new(secure));
-            accept(conn, worker, default, hello).await
+            match chosen {
+                Ok(()) => accept(conn, worker, default, hello).await,
+                Err(gave_up) => Err((Some(conn), Failure::NameUndecided(gave_up))),
+            }
         }
     }
 }
 
 /// Finds the server that the client names, and keeps what it offers.
-fn choose(conn: &Conn, worker: &Worker, secure: &mut Secure, hello: &mut Hello) {
+fn choose(
+    conn: &Conn,
+    worker: &Worker,
+    secure: &mut Secure,
+    hello: &mut Hello,
+) -> Result<(), GaveUp> {
     secure.ciphers = std::mem::take(&mut hello.ciphers).into();
     secure.curves = std::mem::take(&mut hello.curves).into();
     secure.schemes = std::mem::take(&mut hello.schemes).into();
-    let Some(name) = hello.server_name.take() else { return };
+    let Some(name) = hello.server_name.take() else { return Ok(()) };
     let bare = name.strip_suffix('.').unwrap_or(&name);
-    if let Some(server) = worker.site.server_named(conn, bare.as_bytes()) {
+    if let Some(server) = worker.site.server_named(conn, bare.as_bytes())? {
         (secure.server, secure.chosen) = (server, true);
     }
     secure.server_name = Some(name.into());
+    Ok(())
 }
 
 async fn accept(
