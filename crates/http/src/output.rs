@@ -16,7 +16,7 @@ use crate::request::Request;
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
 
-/// Room for a head, and what may travel with it.
+/// Room for a head; with a body behind it, half of this is enough for most.
 const HEAD: usize = 1024;
 
 /// What the way of an answer behind its handler is called.
@@ -100,7 +100,9 @@ impl Request {
         self.frame();
         let mut head = std::mem::take(&mut self.output.head);
         if head.capacity() == 0 {
-            head = self.worker.handle.take_buf(HEAD);
+            // What will travel with the head is to find its room there: a buffer that grows costs twice.
+            let body = self.output.left.filter(|n| *n <= INLINE as u64).unwrap_or(0) as usize;
+            head = self.worker.handle.take_buf(HEAD.max(HEAD / 2 + body));
         }
         let before = head.len();
         match &self.h2 {
