@@ -197,6 +197,21 @@ proptest! {
 }
 
 #[test]
+fn hash_spreads_keys_and_keeps_them() {
+    let choose = |text: String| {
+        let group = Group::new("g", peers(&[1, 1, 1]), Box::new(Hash), 1);
+        group.pick(&mut key(&text), Instant::now()).map(|p| p.peer.name.clone())
+    };
+    let mut shares = std::collections::HashMap::new();
+    for n in 0..300 {
+        let first = choose(format!("key{n}"));
+        assert_eq!(first, choose(format!("key{n}")));
+        *shares.entry(first).or_insert(0) += 1;
+    }
+    assert!(shares.len() == 3 && shares.values().all(|n| *n > 50), "{shares:?}");
+}
+
+#[test]
 fn retries_follow_the_configuration() {
     let sent = Sent {
         started: true,
