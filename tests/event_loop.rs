@@ -1,7 +1,7 @@
 //! How long handlers wait and take: measured, shown, warned of.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::{Dir, Server};
@@ -94,7 +94,11 @@ fn scripts_and_filters_are_told_apart() {
 }
 
 /// A directory shown as one whose files take their time; unmounted in the end.
-struct SlowDisk(Child);
+struct SlowDisk {
+    lab: Child,
+    /// Kept open: it says something in the end.
+    _said: BufReader<ChildStdout>,
+}
 
 impl SlowDisk {
     /// None where file systems cannot be mounted.
@@ -107,8 +111,9 @@ impl SlowDisk {
             .spawn()
             .unwrap();
         let mut said = String::new();
-        BufReader::new(lab.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let disk = SlowDisk(lab);
+        let mut stdout = BufReader::new(lab.stdout.take().unwrap());
+        stdout.read_line(&mut said).unwrap();
+        let disk = SlowDisk { lab, _said: stdout };
         if said.contains("and slow") {
             return Some(disk);
         }
@@ -119,9 +124,9 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        let pid = Pid::from_child(&self.0);
+        let pid = Pid::from_child(&self.lab);
         let _ = kill_process(pid, Signal::TERM);
-        let _ = self.0.wait();
+        let _ = self.lab.wait();
     }
 }
 
@@ -148,6 +153,30 @@ fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
         drop(server);
         drop(disk);
     }
+}
+
+#[test]
+fn a_root_that_changes_on_the_way_is_asked_of_the_disk() {
+    let dir = Dir::new();
+    dir.write("site/deep/a.txt", "");
+    let Some(disk) = SlowDisk::mount(&dir, "getattr") else { return };
+    let conf = "events { }
+                http {
+                    server {
+                        listen 127.0.0.1:%%PORT%%;
+                        location / {
+                            root %%DIR%%/slow/$below;
+                            set $below deep;
+                            set $real $realpath_root;
+                            return 200 $real;
+                        }
+                    }
+                }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let real = server.dir().file("slow/deep").canonicalize().unwrap();
+    assert_eq!(server.get("/").body(), real.display().to_string());
+    drop(server);
+    drop(disk);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use weir_proto::uri::{Unescape, unescape};
 
 use super::Conf;
 use super::code::{FileTest, Op, Rewrite, Test, Then};
+use crate::files::realpath;
 use crate::modules::lua;
 use crate::phases::Step;
 use crate::regex::Matched;
@@ -28,6 +29,8 @@ struct Run {
     at: usize,
     /// Groups are escaped where they came from an escaped path: until the first `rewrite` that matched.
     quote: bool,
+    /// The root may be another one since it was last looked for.
+    moved: bool,
 }
 
 /// Why the code stopped.
@@ -36,14 +39,16 @@ enum Stop {
     End(Step),
     /// It must know something about a file; the answer decides whether the next `len` steps are taken.
     File { kind: FileTest, path: Vec<u8>, not: bool, len: usize },
+    /// `$realpath_root` may be asked for, and a disk must be asked for it.
+    Root,
 }
 
-/// Performs code without file tests.
+/// Performs code that needs no file.
 pub fn at_once(r: &mut Request, conf: &'static Conf) -> Step {
     match Run::new(conf).steps(r) {
         Stop::End(step) => step,
         // Not reached: such code is run by `with_files`.
-        Stop::File { .. } => Step::Status(500),
+        Stop::File { .. } | Stop::Root => Step::Status(500),
     }
 }
 
@@ -57,19 +62,25 @@ pub async fn with_files(r: &mut Request, conf: &'static Conf) -> Step {
                 let holds = file_holds(r, kind, path).await != not;
                 run.branch(r, holds, len);
             }
+            Stop::Root => realpath::prepare(r).await,
         }
     }
 }
 
 impl Run {
     fn new(conf: &'static Conf) -> Run {
-        Run { conf, at: 0, quote: true }
+        Run { conf, at: 0, quote: true, moved: false }
     }
 
     fn steps(&mut self, r: &mut Request) -> Stop {
         let code = self.conf.code.as_slice();
         while let Some(op) = code.get(self.at) {
+            // What a step changes may stand in `root`.
+            if std::mem::take(&mut self.moved) {
+                return Stop::Root;
+            }
             self.at += 1;
+            self.moved = r.site.variables.asks_realpath;
             match op {
                 Op::Rewrite(rewrite) => {
                     if let Some(step) = self.rewrite(r, rewrite) {
