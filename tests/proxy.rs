@@ -382,6 +382,28 @@ fn bodies_go_out_whole_or_as_they_come() {
 }
 
 #[test]
+fn what_a_slow_client_does_not_take_goes_into_a_file() {
+    const LEN: usize = 16 << 20;
+    let (sent, all_sent) = std::sync::mpsc::channel();
+    let port = upstream(move |talk| {
+        talk.head();
+        talk.ok(&"x".repeat(LEN));
+        let _ = sent.send(());
+        talk.head();
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    // The client takes nothing before the file has what sockets do not hold.
+    all_sent.recv().unwrap();
+    assert_eq!(client.response().bytes.len(), LEN);
+    server.wait_log("[warn]", 1);
+    let log = server.log();
+    assert_eq!(log.matches("an upstream response is buffered to a temporary file ").count(), 1);
+    assert!(log.contains("/proxy_temp/") && log.contains(" while reading upstream, "), "{log}");
+}
+
+#[test]
 fn an_upgraded_connection_is_a_tunnel() {
     let port = upstream(|talk| {
         let head = talk.head();

@@ -86,7 +86,9 @@ async fn turn<P: Protocol>(
         });
     }
     let sent = if buffering {
-        source.ahead_of(r.send_body_on(chain)).await
+        let sent = source.ahead_of(r.send_body_on(chain)).await;
+        tell_spilled(r, source);
+        sent
     } else {
         match r.send_body(chain, false).await {
             Ok(()) => r.flush_body().await,
@@ -94,6 +96,15 @@ async fn turn<P: Protocol>(
         }
     };
     sent.err().map(|_| Step::Abort)
+}
+
+/// Tells the log, once, that a file holds what the client does not take fast enough.
+pub fn tell_spilled<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
+    if let Some(path) = source.spilled.take() {
+        let text = "an upstream response is buffered to a temporary file";
+        let doing = Doing::ReadingBody.text();
+        r.log(Level::Warn, format_args!("{text} {} {doing}", path.display()));
+    }
 }
 
 fn gone(r: &mut Request) -> Step {

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -67,6 +68,8 @@ pub struct Source<'p, P> {
     /// Bytes that came with the head.
     begun: u64,
     spills: bool,
+    /// The file that was created for it, until the log was told.
+    pub spilled: Option<PathBuf>,
 }
 
 /// How a body is read ahead.
@@ -104,6 +107,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             rate,
             begun: 0,
             spills: ahead.file,
+            spilled: None,
         }
     }
 
@@ -218,8 +222,9 @@ impl<'p, P: Protocol> Source<'p, P> {
             Some(temp) => temp,
             none => {
                 let made = self.passing.temp_path.create(&self.handle, Keep::Nameless).await;
-                let file = made.map_err(|failed| failed.error)?.file.clone();
-                none.insert(Temp { file, end: 0 })
+                let made = made.map_err(|failed| failed.error)?;
+                self.spilled = Some(made.path.clone());
+                none.insert(Temp { file: made.file.clone(), end: 0 })
             }
         };
         if !self.file_in_use && self.queue.segments().all(|s| s.memory().is_some()) {
