@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::open_file::{Access, OpenFile};
@@ -30,6 +30,19 @@ struct Shared {
     work: Condvar,
     threads: usize,
     queue: usize,
+    overflow: Overflow,
+}
+
+/// Who hears that the queue is full.
+#[derive(Default)]
+struct Overflow(OnceLock<Hearer>);
+
+type Hearer = Box<dyn Fn(&str) + Send + Sync>;
+
+impl std::fmt::Debug for Overflow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "heard" } else { "unheard" })
+    }
 }
 
 #[derive(Default)]
@@ -63,7 +76,14 @@ impl FilePool {
     pub fn named(name: &str, threads: usize, queue: usize) -> Self {
         let (name, threads) = (name.to_owned(), threads.max(1));
         let (state, work) = (Mutex::default(), Condvar::new());
-        FilePool(Arc::new(Owner(Arc::new(Shared { name, state, work, threads, queue }))))
+        let overflow = Overflow::default();
+        let shared = Shared { name, state, work, threads, queue, overflow };
+        FilePool(Arc::new(Owner(Arc::new(shared))))
+    }
+
+    /// `hear` is told, on the thread whose work is refused, when the queue is full. The first one stays.
+    pub fn on_overflow(&self, hear: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.0.0.overflow.0.set(Box::new(hear));
     }
 
     /// Its name.
@@ -126,6 +146,10 @@ impl Shared {
         if waiting >= most {
             let name = &self.name;
             let text = format!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting");
+            drop(state);
+            if let Some(hear) = self.overflow.0.get() {
+                hear(&text);
+            }
             return Err((io::Error::new(io::ErrorKind::ResourceBusy, text), job));
         }
         // Threads that were woken for earlier jobs still count as idle until they run.

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use weir_engine::{BackendKind, FilePool, Handle, Loop, Options, Remote};
-use weir_log::{Cause, Log, log};
+use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Row};
 
 use self::control::Control;
@@ -98,7 +98,11 @@ impl Shared {
         let files = FilePool::new(config.files.threads, config.files.queue);
         let named =
             |(name, of): &(String, FileThreads)| FilePool::named(name, of.threads, of.queue);
-        let pools = config.pools.iter().map(named).collect();
+        let pools: Vec<FilePool> = config.pools.iter().map(named).collect();
+        for pool in pools.iter().chain([&files]) {
+            let log = assignment.cycle.log.clone();
+            pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
+        }
         Arc::new(Shared { site: site.map(|site| &**site), others, files, pools, assignment })
     }
 
