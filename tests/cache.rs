@@ -1,6 +1,7 @@
 //! `proxy_cache`: what clients get, what is left on the disk, and that nothing half-written is ever served.
 
 use std::collections::HashSet;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -136,6 +137,41 @@ fn a_damaged_file_is_never_served() {
         assert!(eventually(|| std::fs::metadata(&file).is_ok_and(|f| f.ino() != damaged)));
         assert!(get_until(&server, &path, "HIT").body() == body, "{damage}");
         std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn a_hit_is_the_same_wherever_it_comes_from() {
+    for memory in ["1m", "0"] {
+        let cached = format!("proxy_cache_memory {memory}; gzip on; gzip_types *;");
+        let server = start("", &cached, "location / { root %%DIR%%/site; }");
+        for (name, len) in [(1, 1_000), (2, 20_000), (3, 60_000), (4, 200_000)] {
+            let (path, body) = (format!("/{name}"), body(name, len));
+            server.dir().write(&format!("site/{name}"), &body);
+            assert_eq!(server.get(&path).bytes, body);
+            for _ in 0..3 {
+                assert_eq!(get_until(&server, &path, "HIT").bytes, body, "{path} {memory}");
+            }
+            let ask = |line: &str| {
+                let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{line}\r\n\r\n");
+                server.connect().send(head).response()
+            };
+            let part = ask("Range: bytes=600-899");
+            assert_eq!((part.status, part.bytes.as_slice()), (206, &body[600..900]), "{path}");
+            let coded = ask("Accept-Encoding: gzip");
+            assert_eq!(coded.header("Content-Encoding"), Some("gzip"));
+            let mut back = Vec::new();
+            flate2::read::GzDecoder::new(coded.bytes.as_slice()).read_to_end(&mut back).unwrap();
+            assert_eq!(back, body, "{path} {memory}");
+
+            // A file that takes the place of the one that is open or in memory counts.
+            let changed: Vec<u8> = body.iter().rev().copied().collect();
+            server.dir().write(&format!("site/{name}"), &changed);
+            for file in files(&server.dir().file("cache")) {
+                std::fs::remove_file(file).unwrap();
+            }
+            assert!(eventually(|| server.get(&path).bytes == changed), "{path} {memory}");
+        }
     }
 }
 
@@ -322,6 +358,32 @@ fn answers_are_purged_by_key_and_by_prefix() {
     wait_stored(&server, 1);
     assert_eq!(server.get("/a/1").header("X-Cache"), Some("MISS"));
     assert_eq!(server.get("/a/2").header("X-Cache"), Some("MISS"));
+}
+
+#[test]
+fn a_purged_key_has_no_variants_left() {
+    let server = start(
+        "",
+        "proxy_cache_key $uri; proxy_cache_purge $http_x_purge;",
+        "location / { add_header Vary X-Kind; return 200 $http_x_kind; }",
+    );
+    let ask = |path: &str, line: &str| {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n");
+        server.connect().send(head).response()
+    };
+    for path in ["/a", "/b"] {
+        for kind in ["one", "two", "three"] {
+            assert_eq!(ask(path, &format!("X-Kind: {kind}")).body(), kind);
+        }
+    }
+    wait_stored(&server, 6);
+    assert_eq!(ask("/a", "X-Purge: 1").status, 204);
+    wait_stored(&server, 3);
+    for kind in ["one", "two", "three"] {
+        let line = format!("X-Kind: {kind}");
+        assert_eq!(ask("/a", &line).header("X-Cache"), Some("MISS"), "{kind}");
+        assert_eq!(ask("/b", &line).header("X-Cache"), Some("HIT"), "{kind}");
+    }
 }
 
 #[test]

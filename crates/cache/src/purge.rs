@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use weir_engine::Files;
 
-use crate::store::{key_text, walk};
+use crate::store::{read_entry, walk};
 use crate::{Cache, Key};
 
 /// Which answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// The one whose key has this text.
+    /// The one whose key has this text, in all variants that depend on the request.
     Key(Vec<u8>),
     /// All whose keys' texts begin so.
     Prefix(Vec<u8>),
@@ -35,8 +35,11 @@ impl Which {
 /// Where the directory cannot be read.
 pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Result<usize> {
     let mut purged = cache.purge_fills(|text| which.takes(text));
+    // Only a variant has another key than its text's.
+    let varies =
+        matches!(&which, Which::Key(text) if purged.iter().any(|key| *key != Key::of(text)));
     let this = cache.clone();
-    purged.extend(files.run(move || remove(&this, &which)).await??);
+    purged.extend(files.run(move || remove(&this, &which, varies)).await??);
     purged.sort_unstable();
     purged.dedup();
     for key in &purged {
@@ -46,17 +49,23 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
     Ok(purged.len())
 }
 
-/// Removes files. Their keys.
-fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
+/// Removes files. Their keys. Variants have keys of their own, which only their requests' headers tell: they are looked
+/// for in all files where there are some, as the main answer's file or `varies` says.
+fn remove(cache: &Cache, which: &Which, varies: bool) -> io::Result<Vec<Key>> {
     let place = &cache.settings.place;
+    let mut purged = Vec::new();
     if let Which::Key(text) = which {
         let key = Key::of(text);
-        return Ok(remove_file(cache, key, &place.path(&key)).into_iter().collect());
+        let path = place.path(&key);
+        let varies = varies || read_entry(&path).is_some_and(|entry| !entry.vary.is_empty());
+        purged.extend(remove_file(cache, key, &path));
+        if !varies {
+            return Ok(purged);
+        }
     }
-    let mut purged = Vec::new();
     walk(&place.directory, &mut |named| {
         if let Some(key) = named.key
-            && key_text(&named.path).is_some_and(|text| which.takes(&text))
+            && read_entry(&named.path).is_some_and(|entry| which.takes(&entry.key))
         {
             purged.extend(remove_file(cache, key, &named.path));
         }
@@ -90,13 +99,13 @@ mod tests {
     fn a_prefix_is_removed() {
         let trial = crate::tests::Trial::new("prefix");
         let [one, two, other] = [b"/a/1".as_slice(), b"/a/2", b"/b"].map(|text| trial.store(text));
-        let mut purged = remove(&trial.cache, &Which::Prefix(b"/a/".to_vec())).unwrap();
+        let mut purged = remove(&trial.cache, &Which::Prefix(b"/a/".to_vec()), false).unwrap();
         purged.sort();
         let mut expected = vec![one, two];
         expected.sort();
         assert_eq!(purged, expected);
         let place = &trial.cache.settings.place;
         assert!(place.path(&other).exists() && !place.path(&one).exists());
-        assert_eq!(remove(&trial.cache, &Which::Key(b"/b".to_vec())).unwrap(), [other]);
+        assert_eq!(remove(&trial.cache, &Which::Key(b"/b".to_vec()), false).unwrap(), [other]);
     }
 }

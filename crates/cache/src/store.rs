@@ -246,14 +246,14 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io
     Ok(true)
 }
 
-/// The text of a file's key.
-pub(crate) fn key_text(path: &Path) -> Option<Vec<u8>> {
+/// What is known of the answer in a file.
+pub(crate) fn read_entry(path: &Path) -> Option<Entry> {
     let file = File::open(path).ok()?;
     let mut bytes = vec![0; FIRST];
     loop {
         let n = file.read_at(&mut bytes, 0).ok()?;
         match Entry::decode(bytes.get(..n)?) {
-            Ok(stored) => return Some(stored.entry.key),
+            Ok(stored) => return Some(stored.entry),
             Err(Unusable::More(more)) if more > bytes.len() && more <= LONGEST => {
                 bytes.resize(more, 0);
             }
