@@ -26,6 +26,7 @@ fn start_in(dir: Dir, workers: usize, path: &str, cached: &str, origin: &str) ->
          events {{ }}
          http {{
              access_log off;
+             log_format range $http_range;
              proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m {path};
              server {{
                  listen 127.0.0.1:%%PORT%%;
@@ -431,7 +432,7 @@ fn slices_are_kept_one_by_one() {
     let server = start(
         "",
         "slice 100k; proxy_cache_key $uri$slice_range; proxy_set_header Range $slice_range;",
-        "location / { root %%DIR%%/site; access_log %%DIR%%/origin.log; }",
+        "location / { root %%DIR%%/site; access_log %%DIR%%/origin.log range; }",
     );
     let body = body(1, 450_000);
     server.dir().write("site/large", &body);
@@ -447,6 +448,12 @@ fn slices_are_kept_one_by_one() {
     range(110_000, 200_000);
     assert!(server.get("/large").bytes == body);
     wait_stored(&server, 5);
+    // Nothing behind the part that was wanted first was fetched with it.
+    let log = || std::fs::read_to_string(server.dir().file("origin.log")).unwrap();
+    assert!(eventually(|| log().lines().count() >= 5));
+    let asked = log();
+    let asked: Vec<_> = asked.lines().filter_map(|line| line.split(['=', '-']).nth(1)).collect();
+    assert_eq!(asked, ["102400", "204800", "0", "307200", "409600"]);
     for _ in 0..3 {
         assert!(server.get("/large").bytes == body);
     }

@@ -155,7 +155,11 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         );
         return fail(r, &text);
     }
-    (slices.next, slices.end, slices.active) = (end, length, true);
+    (slices.next, slices.active) = (end, true);
+    if r.is_main() {
+        // Where the wanted part ends is known once; those behind it say only where the whole does.
+        slices.end = length;
+    }
     let response = &mut r.response;
     (response.status, response.status_line) = (200, None);
     response.content_length = Some(length);
