@@ -6,6 +6,7 @@
 //! any number of readers take it; a [`writer`] puts it into a file beside the way. A file gets its name when it
 //! is whole and not before, so that nothing half-written is ever found.
 
+mod body;
 mod entry;
 mod fill;
 mod index;
@@ -17,6 +18,7 @@ pub mod purge;
 mod store;
 pub mod writer;
 
+pub use body::{Body, Range, is_short};
 pub use entry::{Entry, Stored, Times, Unusable};
 pub use fill::{End, Fill, Piece, Reader};
 pub use index::{Found, Index, Ticket};
@@ -74,6 +76,8 @@ pub struct Cache {
     pub index: Index,
     /// What of it is in memory.
     pub memory: Memory,
+    /// Files of it that are open, for those who may not keep answers in memory.
+    pub open: Memory,
     /// Answers that are coming in, by key.
     fills: Mutex<HashMap<Key, Arc<Fill>>>,
     /// Held by who gives a file its name, so that of two answers of one key the newer one stays.
@@ -86,12 +90,24 @@ impl Cache {
     /// A cache whose index lies in a zone.
     pub fn new(settings: Settings, zone: weir_zone::ZoneRef) -> Cache {
         let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
-        Cache { settings, index: Index::new(zone), memory, fills, turns }
+        let (index, open) = (Index::new(zone), Memory::of_open_files());
+        Cache { settings, index, memory, open, fills, turns }
     }
 
     /// Its zone's name.
     pub fn name(&self) -> &str {
         self.index.name()
+    }
+
+    /// The answers at hand for those who may keep some in memory, and for those who may not.
+    pub fn at_hand(&self, in_memory: bool) -> &Memory {
+        if in_memory { &self.memory } else { &self.open }
+    }
+
+    /// A key's answer is at hand no more.
+    pub fn let_go(&self, key: &Key) {
+        self.memory.remove(key);
+        self.open.remove(key);
     }
 
     /// The answer of this key that is coming in, or that is on its way into its file.

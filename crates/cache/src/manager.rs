@@ -20,7 +20,7 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
         let some = !gone.is_empty();
         let place = cache.settings.place.clone();
         for key in &gone {
-            cache.memory.remove(key);
+            cache.let_go(key);
         }
         if some {
             let removed = handle.files().run(move || {

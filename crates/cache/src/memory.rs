@@ -1,11 +1,11 @@
-//! Small answers that are asked for often, in memory. Each belongs to one version of its file.
+//! Answers that are asked for often, at hand: in memory, or with their files open. Each belongs to one version of its
+//! file.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-
+use crate::body::{self, Body};
 use crate::entry::Entry;
 use crate::key::Key;
 
@@ -13,11 +13,17 @@ use crate::key::Key;
 const SHARE: u64 = 16;
 /// What an answer costs beside its bytes, about.
 const OVERHEAD: u64 = 256;
+/// Memory for what is known of files that are kept open.
+const OPEN_LIMIT: u64 = 1 << 20;
+/// So many are, so that the room of those that were removed is soon free.
+const OPEN_FILES: usize = 128;
 
-/// The memory of a cache. It has none until somebody asks for some.
-#[derive(Debug, Default)]
+/// Answers of a cache that are at hand. There is no room until somebody asks for some.
+#[derive(Debug)]
 pub struct Memory {
     limit: AtomicU64,
+    /// The most descriptors that bodies may take.
+    files: usize,
     kept: Mutex<Kept>,
 }
 
@@ -27,15 +33,16 @@ struct Kept {
     /// In the order in which they came; who was used since gets another round.
     order: VecDeque<Key>,
     size: u64,
+    files: usize,
 }
 
-/// An answer in memory.
+/// An answer at hand.
 #[derive(Debug)]
 pub struct Object {
     /// What is known of it.
     pub entry: Arc<Entry>,
     /// Its body.
-    pub body: Bytes,
+    pub body: Body,
     /// Which version of the file it is: the index's number and the file's.
     pub generation: u32,
     /// The file's number in its file system.
@@ -49,13 +56,13 @@ pub struct Object {
 
 impl Object {
     /// An answer whose file was seen now.
-    pub fn new(entry: Arc<Entry>, body: Bytes, generation: u32, inode: u64, now: u64) -> Object {
+    pub fn new(entry: Arc<Entry>, body: Body, generation: u32, inode: u64, now: u64) -> Object {
         let (checked, checking, used) = (AtomicU64::new(now), <_>::default(), <_>::default());
         Object { entry, body, generation, inode, checked, checking, used }
     }
 
     fn size(&self) -> u64 {
-        self.body.len() as u64 + self.entry.size() as u64 + OVERHEAD
+        self.body.memory() + self.entry.size() as u64 + OVERHEAD
     }
 
     /// Whether it is time to look for the file again, which must have been seen within `period`. In its second half
@@ -89,7 +96,18 @@ pub enum Look {
     Due,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { limit: AtomicU64::new(0), files: body::shared_files(), kept: Mutex::default() }
+    }
+}
+
 impl Memory {
+    /// Room for files that are kept open.
+    pub fn of_open_files() -> Memory {
+        Memory { limit: AtomicU64::new(OPEN_LIMIT), files: OPEN_FILES, kept: Mutex::default() }
+    }
+
     /// Room for at least so many bytes.
     pub fn provide(&self, bytes: u64) {
         if self.limit() < bytes {
@@ -126,12 +144,12 @@ impl Memory {
             return self.remove(&key);
         }
         let mut kept = self.lock();
-        kept.size += object.size();
+        kept.count(&object);
         match kept.by_key.insert(key, Arc::new(object)) {
-            Some(old) => kept.size -= old.size(),
+            Some(old) => kept.discount(&old),
             None => kept.order.push_back(key),
         }
-        kept.shrink(self.limit());
+        kept.shrink(self.limit(), self.files);
     }
 
     /// An answer was found to be valid for longer: the one in memory too, if it is the same.
@@ -147,7 +165,8 @@ impl Memory {
         let entry = Arc::new(entry.clone());
         let new = Object::new(entry, old.body.clone(), old.generation, old.inode, checked);
         new.used.store(true, Ordering::Relaxed);
-        kept.size = kept.size - old.size() + new.size();
+        kept.count(&new);
+        kept.discount(&old);
         kept.by_key.insert(*key, Arc::new(new));
     }
 
@@ -166,22 +185,32 @@ impl Memory {
 }
 
 impl Kept {
+    fn count(&mut self, object: &Object) {
+        self.size += object.size();
+        self.files += object.body.files();
+    }
+
+    fn discount(&mut self, object: &Object) {
+        self.size -= object.size();
+        self.files -= object.body.files();
+    }
+
     fn remove(&mut self, key: &Key) {
         if let Some(old) = self.by_key.remove(key) {
-            self.size -= old.size();
+            self.discount(&old);
             self.order.retain(|k| k != key);
         }
     }
 
-    fn shrink(&mut self, limit: u64) {
-        while self.size > limit {
+    fn shrink(&mut self, limit: u64, files: usize) {
+        while self.size > limit || self.files > files {
             let Some(key) = self.order.pop_front() else { return };
-            let Some(object) = self.by_key.get(&key) else { continue };
+            let Some(object) = self.by_key.get(&key).cloned() else { continue };
             if object.used.swap(false, Ordering::Relaxed) {
                 self.order.push_back(key);
                 continue;
             }
-            self.size -= object.size();
+            self.discount(&object);
             self.by_key.remove(&key);
         }
     }
@@ -190,6 +219,8 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use weir_engine::FilePool;
 
     fn memory(bytes: u64) -> Memory {
         let memory = Memory::default();
@@ -198,7 +229,8 @@ mod tests {
     }
 
     fn object(len: usize, generation: u32) -> Object {
-        Object::new(Arc::default(), Bytes::from(vec![0; len]), generation, 0, 1000)
+        let body = Body::Bytes(Bytes::from(vec![0; len]));
+        Object::new(Arc::default(), body, generation, 0, 1000)
     }
 
     #[test]
@@ -254,7 +286,7 @@ mod tests {
         entry.times.valid_until = 77;
         memory.renew(&key, &entry);
         let old = memory.get(&key, 1).unwrap();
-        assert_eq!((old.entry.times.valid_until, old.body.len()), (77, 10));
+        assert_eq!((old.entry.times.valid_until, old.body.memory()), (77, 10));
         entry.head = b"another".to_vec();
         memory.renew(&key, &entry);
         assert!(memory.get(&key, 1).is_none());
@@ -262,5 +294,27 @@ mod tests {
         memory.remove_this(&key, &old);
         assert!(memory.get(&key, 2).is_some());
         assert_eq!(memory.lock().order.len(), 1);
+    }
+
+    #[test]
+    fn descriptors_are_counted() {
+        let open = Memory::of_open_files();
+        let pool = FilePool::default();
+        let key = |n: usize| Key::of(&n.to_le_bytes());
+        let file = || {
+            let null = std::fs::File::open("/dev/null").unwrap();
+            Object::new(Arc::default(), Body::Shared(pool.hold(null), 7), 1, 0, 1000)
+        };
+        for n in 0..2 * OPEN_FILES {
+            open.put(key(n), file());
+        }
+        let counts = || {
+            let kept = open.lock();
+            (kept.files, kept.by_key.len())
+        };
+        assert_eq!(counts(), (OPEN_FILES, OPEN_FILES));
+        open.put(key(2 * OPEN_FILES - 1), file());
+        open.remove(&key(2 * OPEN_FILES - 2));
+        assert_eq!(counts(), (OPEN_FILES - 1, OPEN_FILES - 1));
     }
 }

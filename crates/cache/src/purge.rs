@@ -44,7 +44,7 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
     purged.dedup();
     for key in &purged {
         cache.index.forget(key);
-        cache.memory.remove(key);
+        cache.let_go(key);
     }
     Ok(purged.len())
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use weir_engine::{FileInfo, FilePool, Files, OpenFile, OpenHow, Waiter};
 
+use crate::body::Range;
 use crate::entry::{Entry, Stored, Unusable};
 use crate::key::Key;
 
@@ -89,6 +90,12 @@ impl Opened {
                 }
             }
         }
+    }
+
+    /// The body in its file.
+    pub fn range(&self) -> Range {
+        let Stored { body: offset, length, .. } = self.stored;
+        Range { file: self.file.clone(), info: self.info, offset, length }
     }
 
     /// The body, if it was read whole.

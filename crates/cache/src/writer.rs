@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_engine::{FilePool, Handle, Waiter};
 
+use crate::body::Body;
 use crate::entry::Entry;
 use crate::fill::{End, Fill};
 use crate::index::Ticket;
@@ -106,14 +107,11 @@ impl Job {
         let mut gone = Vec::new();
         let generation = cache.index.stored(&self.key, size, now, &mut gone);
         let fits = |body: &Bytes| self.memory && cache.memory.fits(body.len() as u64);
-        match self.fill.in_memory().filter(fits) {
-            Some(body) => {
-                // The pieces may be parts of much larger buffers.
-                let body = Bytes::copy_from_slice(&body);
-                let object = Object::new(self.entry.clone(), body, generation, inode, now);
-                cache.memory.put(self.key, object);
-            }
-            None => cache.memory.remove(&self.key),
+        cache.let_go(&self.key);
+        if let Some(body) = self.fill.in_memory().filter(fits) {
+            let body = Body::in_memory(&body, handle.files());
+            let object = Object::new(self.entry.clone(), body, generation, inode, now);
+            cache.memory.put(self.key, object);
         }
         remove_files(cache, gone, handle);
     }
@@ -126,7 +124,7 @@ pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
     }
     let place = cache.settings.place.clone();
     for key in &keys {
-        cache.memory.remove(key);
+        cache.let_go(key);
     }
     drop(handle.files().run(move || {
         for key in keys {
@@ -149,13 +147,15 @@ pub async fn renew(
 ) -> io::Result<()> {
     let path = cache.settings.place.path(&key);
     cache.memory.renew(&key, &stored.entry);
+    // Its file's time changes.
+    cache.open.remove(&key);
     let written = handle
         .files()
         .run_by(who, "renew", move || rewrite(&path, &stored.entry, stored.body, stored.length))
         .await
         .and_then(|written| written);
     if written.is_err() {
-        cache.memory.remove(&key);
+        cache.let_go(&key);
     }
     written
 }

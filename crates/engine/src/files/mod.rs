@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 pub use open_file::OpenFile;
@@ -227,6 +227,13 @@ impl Files {
     pub fn hand_over(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.offloaded.set(self.offloaded.get() + 1);
         self.pool.hand_over(work)
+    }
+
+    /// A file that is memory and nothing else: no loop waits for it, and what is sent of it is not copied.
+    pub fn memory_file(&self, bytes: &[u8]) -> io::Result<Arc<OpenFile>> {
+        let file = File::from(rustix::fs::memfd_create("weir", MemfdFlags::CLOEXEC)?);
+        file.write_all_at(bytes, 0)?;
+        Ok(Arc::new(OpenFile::new(file, self.pool.clone(), Access::Here)))
     }
 
     /// As [`FilePool::hold`], by the default pool.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::FilePool;
 
@@ -17,6 +18,8 @@ pub struct OpenFile {
     /// Whose threads read it when it is not in memory.
     pool: FilePool,
     access: Access,
+    /// Its file system says what of it is in memory.
+    tells: AtomicBool,
 }
 
 /// Which thread waits for a file.
@@ -26,13 +29,13 @@ pub(super) enum Access {
     Memory,
     /// One of the pool.
     Pool,
-    /// Whoever asks.
+    /// Whoever asks: the file is memory, or its users want to wait.
     Here,
 }
 
 impl OpenFile {
     pub(super) fn new(file: File, pool: FilePool, access: Access) -> OpenFile {
-        OpenFile { file: Some(file), pool, access }
+        OpenFile { file: Some(file), pool, access, tells: AtomicBool::new(false) }
     }
 
     /// Whose threads read it when it is not in memory.
@@ -43,6 +46,20 @@ impl OpenFile {
     /// Who asks also waits.
     pub(crate) fn waits_here(&self) -> bool {
         self.access == Access::Here
+    }
+
+    /// It is a local file, opened for reading: to ask what it is needs no disk.
+    pub fn is_local(&self) -> bool {
+        self.access == Access::Memory
+    }
+
+    /// Whether its file system has said before what of it is in memory.
+    pub(super) fn tells(&self) -> bool {
+        self.tells.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_told(&self) {
+        self.tells.store(true, Ordering::Relaxed);
     }
 
     /// Whether it may be closed here.

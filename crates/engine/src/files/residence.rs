@@ -1,10 +1,11 @@
 //! Is a range of a file in memory, so that sending it does not wait for a disk?
 
-use std::fs::File;
 use std::io::IoSliceMut;
 
 use rustix::io::ReadWriteFlags;
 use weir_sys::pagecache::cached_pages;
+
+use super::OpenFile;
 
 /// What sending a range of a file would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +17,17 @@ pub(crate) enum Residence {
 }
 
 /// Looks at `len` bytes of `file` from `offset` on.
-pub(crate) fn residence(file: &File, offset: u64, len: u64) -> Residence {
-    // The first byte tells whether the file system can answer at all.
-    if !present(file, offset) {
-        return Residence::Unknown;
-    }
+pub(crate) fn residence(file: &OpenFile, offset: u64, len: u64) -> Residence {
     let page = rustix::param::page_size() as u64;
     let last = offset.saturating_add(len.max(1) - 1);
     let pages = last / page - offset / page + 1;
+    // The first byte tells whether the file system can answer at all; once is enough.
+    if pages == 1 || !file.tells() {
+        if !present(file, offset) {
+            return Residence::Unknown;
+        }
+        file.has_told();
+    }
     if pages == 1 {
         return Residence::Cached;
     }
@@ -36,7 +40,7 @@ pub(crate) fn residence(file: &File, offset: u64, len: u64) -> Residence {
     if cached { Residence::Cached } else { Residence::Unknown }
 }
 
-fn present(file: &File, offset: u64) -> bool {
+fn present(file: &OpenFile, offset: u64) -> bool {
     let mut byte = [0u8; 1];
     let mut pieces = [IoSliceMut::new(&mut byte)];
     // Behind the end of a file that became shorter there is nothing to wait for either.

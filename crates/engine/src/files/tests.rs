@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -137,7 +137,10 @@ fn a_stuck_operation_holds_nobody_up() {
 
 #[test]
 fn a_full_queue_and_a_panic_are_errors() {
-    on_a_loop(FilePool::new(1, 1), |h, _| async move {
+    let (hear, heard) = mpsc::channel();
+    let pool = FilePool::new(1, 1);
+    pool.on_overflow(move |text| hear.send(text.to_owned()).unwrap());
+    on_a_loop(pool, |h, _| async move {
         let panicked = h.files().run(|| panic!("on purpose")).await;
         assert!(panicked.is_err());
         let (release, stuck) = mpsc::channel::<()>();
@@ -151,6 +154,8 @@ fn a_full_queue_and_a_panic_are_errors() {
         assert!(slow.await.unwrap().1);
         assert_eq!(second.await.unwrap(), 2);
     });
+    let text = "thread pool \"default\" queue overflow: 1 tasks waiting";
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [text]);
 }
 
 #[test]
@@ -168,9 +173,10 @@ fn the_pool_starts_no_thread_before_it_is_needed_and_shares_them() {
 #[test]
 fn a_range_behind_the_end_and_a_pipe_are_harmless() {
     let (reader, _writer) = io::pipe().unwrap();
-    let pipe = File::from(OwnedFd::from(reader));
+    let pool = FilePool::new(1, 1);
+    let pipe = pool.hold(File::from(OwnedFd::from(reader)));
     assert_eq!(residence(&pipe, 0, 10), Residence::Unknown);
-    let own = Arc::new(File::open("/proc/self/exe").unwrap());
+    let own = pool.hold(File::open("/proc/self/exe").unwrap());
     residence(&own, u64::MAX / 4, u64::MAX);
 }
 

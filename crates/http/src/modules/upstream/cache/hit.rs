@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_cache::{End, Entry, Object, Opened, Piece, Reader};
-use weir_engine::{Chain, OpenFile, Segment};
+use weir_cache::{Body, End, Entry, Object, Opened, Piece, Reader, is_short};
+use weir_engine::{Chain, Files, OpenFile, Segment};
 use weir_log::Level;
 
 use crate::modules::upstream::passing::Passing;
@@ -38,9 +38,24 @@ pub enum Part {
 pub struct Unusable;
 
 impl Kept {
-    /// What is in memory.
-    pub fn of_memory(object: Arc<Object>) -> Kept {
-        Kept { entry: object.entry.clone(), part: Part::Memory(object.body.clone()) }
+    /// What is at hand; `None` if its file is another one by now.
+    pub async fn of_object(files: &Files, object: &Object) -> Option<Kept> {
+        let part = match &object.body {
+            Body::Bytes(bytes) => Part::Memory(bytes.clone()),
+            Body::Shared(file, length) => Part::File(file.clone(), 0, *length),
+            Body::File(range) if !range.stands() => return None,
+            Body::File(range) if is_short(range.length) => {
+                let room = Vec::with_capacity(range.length as usize);
+                let (read, mut bytes) = files.read_at(&range.file, room, range.offset).await;
+                bytes.truncate(range.length as usize);
+                if read.ok()? < range.length as usize {
+                    return None;
+                }
+                Part::Memory(bytes.into())
+            }
+            Body::File(range) => Part::File(range.file.clone(), range.offset, range.length),
+        };
+        Some(Kept { entry: object.entry.clone(), part })
     }
 
     /// What is in a file; a body that was read with the head need not be read again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_cache::{Fill, Found as Known, Key, Look, Object, Opened, Unusable};
+use weir_cache::{Body, Fill, Found as Known, Key, Look, Object, Opened, Unusable};
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
@@ -114,29 +114,31 @@ fn scarce(state: &mut State) -> Looked {
 
 /// From memory, or from the file.
 async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
-    let object = state.memory.then(|| state.cache.memory.get(&state.key, generation)).flatten();
-    let Some(object) = object else {
+    let at_hand = state.cache.at_hand(state.memory);
+    let Some(object) = at_hand.get(&state.key, generation) else {
         return open(r, state, Some(generation), now).await;
     };
-    match object.look(now, CHECK) {
-        Look::Fresh => return Some(Kept::of_memory(object)),
-        Look::Soon => {
-            check_beside(r, state, &object);
-            return Some(Kept::of_memory(object));
-        }
-        Look::Due => {}
+    let looked = object.look(now, CHECK);
+    if looked == Look::Soon {
+        check_beside(r, state, &object);
     }
+    let there = looked != Look::Due || is_there(r, state, &object, now).await;
+    if there && let Some(kept) = Kept::of_object(r.worker.handle.files(), &object).await {
+        return Some(kept);
+    }
+    at_hand.remove_this(&state.key, &object);
+    open(r, state, Some(generation), now).await
+}
+
+async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool {
     // Who removes a file by hand wants the answer to be gone.
     let path = state.cache.settings.place.path(&state.key);
     match r.worker.handle.files().stat(&path).await {
         Ok(info) if info.inode == object.inode => {
             object.seen(now);
-            Some(Kept::of_memory(object))
+            true
         }
-        _ => {
-            state.cache.memory.remove(&state.key);
-            open(r, state, Some(generation), now).await
-        }
+        _ => false,
     }
 }
 
@@ -144,12 +146,13 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
 /// asked for often.
 fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
     let (cache, key, object) = (state.cache.clone(), state.key, object.clone());
+    let in_memory = state.memory;
     let handle = r.worker.handle.clone();
     r.worker.handle.spawn(async move {
         let path = cache.settings.place.path(&key);
         match handle.files().stat(&path).await {
             Ok(info) if info.inode == object.inode => object.seen(cache.index.msec(handle.now())),
-            _ => cache.memory.remove_this(&key, &object),
+            _ => cache.at_hand(in_memory).remove_this(&key, &object),
         }
     });
 }
@@ -181,18 +184,23 @@ async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> O
     };
     match known {
         None => state.cache.index.known(&state.key, opened.info.len, now),
-        Some(generation) => remember(state, &opened, generation, now),
+        Some(generation) => remember(r, state, &opened, generation, now),
     }
     Some(Kept::of_file(opened))
 }
 
-/// Keeps a small answer in memory that was read whole with its head.
-fn remember(state: &State, opened: &Opened, generation: u32, now: u64) {
-    let memory = &state.cache.memory;
-    let fits = |body: &Bytes| state.memory && memory.fits(body.len() as u64);
-    let Some(body) = opened.body().filter(fits) else { return };
+/// Keeps an answer at hand: a small one that was read whole with its head in memory, if it may be there; else a local
+/// file open.
+fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u64) {
+    let at_hand = state.cache.at_hand(state.memory);
+    let fits = |body: &Bytes| at_hand.fits(body.len() as u64);
+    let body = match opened.body().filter(fits) {
+        Some(body) if state.memory => Body::in_memory(&body, r.worker.handle.files()),
+        _ if !state.memory && opened.file.is_local() => Body::File(opened.range()),
+        _ => return,
+    };
     let entry = Arc::new(opened.stored.entry.clone());
-    memory.put(state.key, Object::new(entry, body, generation, opened.info.inode, now));
+    at_hand.put(state.key, Object::new(entry, body, generation, opened.info.inode, now));
 }
 
 fn complain(r: &Request, path: &std::path::Path, why: Unusable) {
