@@ -16,7 +16,7 @@ use super::link::Link;
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
 /// Read of a file at once.
-const READ_AHEAD: usize = 64 * 1024;
+const READ_AHEAD: usize = 16 * 1024;
 
 /// One stream of a connection.
 pub struct Stream {
