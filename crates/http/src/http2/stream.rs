@@ -15,7 +15,7 @@ use super::link::Link;
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
-/// Read of a file at once.
+/// Read of a file at once, if a frame is not longer.
 const READ_AHEAD: usize = 16 * 1024;
 
 /// One stream of a connection.
@@ -335,7 +335,7 @@ impl Stream {
         let handle = &self.link.worker.handle;
         let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
         if let Some(Segment::File { file, offset, len }) = chain.pop() {
-            let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD);
+            let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD.max(chunk));
             let (read, mut buf) =
                 handle.files().read_at(&file, handle.take_buf(room), offset).await;
             buf.truncate(read?.min(room));

@@ -12,7 +12,10 @@ use crate::encoding::Encoder;
 /// which zlib does less.
 const MOST: usize = 128 * 1024;
 
-/// The same for the levels that think long, from [`LONG`] on.
+/// Shorter ones are for the other compressor: this one stores what is shorter than about 50 bytes.
+const LEAST: usize = 64;
+
+/// The same as [`MOST`] for the levels that think long, from [`LONG`] on.
 const MOST_LONG: usize = 64 * 1024;
 
 /// The first of them.
@@ -103,7 +106,9 @@ impl Encoder for Whole {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        if let State::Gathering(gathered) = &self.state {
+        if let State::Gathering(gathered) = &self.state
+            && gathered.len() >= LEAST
+        {
             self.state = State::Ended(compress(self.level, gathered)?);
             return Ok(());
         }
