@@ -185,7 +185,7 @@ impl Worker {
         self.retiring.set(Some(how));
         self.upstreams.clear();
         for link in self.links.borrow().values().filter_map(Weak::upgrade) {
-            link.signal();
+            link.out.signal();
         }
         lua::retire(self);
         match how {

@@ -3,20 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 
 use weir_proto::http2::frame::{self, ErrorCode};
 
+use super::outbox::{FULL, Outbox};
 use super::stream::{Stream, WrongLength, still_announced};
 use crate::connection::Conn;
 use crate::modules::v2;
 use crate::site::Server;
 use crate::worker::Worker;
-
-/// While more than this waits to be sent, streams wait.
-const FULL: usize = 64 * 1024;
-/// Room for frames at first.
-const ROOM: usize = 4096;
 
 /// The largest payload that a frame may have: RFC 9113 section 4.1.
 const MOST_PAYLOAD: usize = (1 << 24) - 1;
@@ -83,9 +78,7 @@ pub struct Link {
     /// Whose settings hold for the connection as a whole.
     pub server: &'static Server,
     /// Frames to be sent.
-    out: RefCell<Vec<u8>>,
-    /// Bytes of frames that the socket has not taken yet.
-    backlog: Cell<usize>,
+    pub out: Outbox,
     /// What outlives the streams.
     pub ledger: Ledger,
     /// Those that live, by their numbers.
@@ -94,8 +87,6 @@ pub struct Link {
     queue: RefCell<VecDeque<Rc<Stream>>>,
     /// Room for the values of fields while they are written.
     room: RefCell<Vec<u8>>,
-    driver: RefCell<Option<Waker>>,
-    signalled: Cell<bool>,
     /// No new streams.
     leaving: Cell<bool>,
 }
@@ -106,14 +97,11 @@ impl Link {
         let server = worker.site.default_server(&conn);
         Rc::new(Link {
             server,
-            out: RefCell::default(),
-            backlog: Cell::new(0),
+            out: Outbox::default(),
             ledger,
             streams: RefCell::default(),
             queue: RefCell::default(),
             room: RefCell::default(),
-            driver: RefCell::default(),
-            signalled: Cell::new(false),
             leaving: Cell::new(false),
             conn,
             worker,
@@ -137,13 +125,7 @@ impl Link {
 
     /// Writes frames, which leave before the loop waits again.
     pub fn write(&self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut out = self.out.borrow_mut();
-        if out.capacity() == 0 {
-            *out = self.worker.handle.take_buf(ROOM);
-        }
-        write(&mut out);
-        drop(out);
-        self.signal();
+        self.out.write(&self.worker.handle, write);
     }
 
     /// Room for a value, to be given back.
@@ -156,52 +138,16 @@ impl Link {
         self.room.replace(room);
     }
 
-    /// Takes the frames that wait.
-    pub fn take_out(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.out.borrow_mut())
-    }
-
-    /// True if frames wait.
-    pub fn has_out(&self) -> bool {
-        !self.out.borrow().is_empty()
-    }
-
-    /// More is waiting than the socket takes.
-    pub fn is_full(&self) -> bool {
-        self.backlog.get() + self.out.borrow().len() >= FULL
-    }
-
     /// So much of what was taken is still on its way.
-    pub fn set_backlog(&self, bytes: usize) {
-        self.backlog.set(bytes);
+    pub fn set_backlog(&self, bytes: u64) {
+        self.out.set_backlog(bytes);
         self.admit();
-    }
-
-    /// Wakes the connection's task.
-    pub fn signal(&self) {
-        if !self.signalled.replace(true)
-            && let Some(driver) = self.driver.borrow_mut().take()
-        {
-            driver.wake();
-        }
-    }
-
-    /// Whether the connection's task was signalled; if not, it will be woken.
-    pub fn take_signal(&self, cx: &Context<'_>) -> bool {
-        if self.signalled.replace(false) {
-            return true;
-        }
-        let mut driver = self.driver.borrow_mut();
-        if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *driver = Some(cx.waker().clone());
-        }
-        false
     }
 
     /// No new streams from now on.
     pub fn leave(&self) {
         self.leaving.set(true);
-        self.signal();
+        self.out.signal();
     }
 
     /// Whether new streams are refused.
@@ -304,7 +250,7 @@ impl Link {
         // It may have been given a place that it did not use.
         self.admit();
         if last {
-            self.signal();
+            self.out.signal();
         }
     }
 
@@ -320,12 +266,11 @@ impl Link {
 
     /// Lets those go on that wait, as far as there is room for them.
     fn admit(&self) {
-        if self.queue.borrow().is_empty() || self.is_full() || self.ledger.window.get() <= 0 {
+        if self.queue.borrow().is_empty() || self.out.is_full() || self.ledger.window.get() <= 0 {
             return;
         }
         let chunk = usize::try_from(self.v2().chunk_size).unwrap_or(FULL).max(1);
-        let room = FULL.saturating_sub(self.backlog.get() + self.out.borrow().len());
-        for _ in 0..room.div_ceil(chunk) {
+        for _ in 0..self.out.room().div_ceil(chunk) {
             let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
             stream.admit();
         }

@@ -210,7 +210,7 @@ impl Task {
         let link = &self.link;
         loop {
             if self.sending.is_empty() {
-                let out = link.take_out();
+                let out = link.out.take();
                 if out.is_empty() {
                     since.blocked = None;
                     break;
@@ -227,32 +227,14 @@ impl Task {
                 break;
             }
         }
-        link.set_backlog(usize::try_from(self.sending.len()).unwrap_or(usize::MAX));
+        link.set_backlog(self.sending.len());
         Ok(())
     }
 
     /// Waits for something to read (true), or to do.
     async fn wait(&self) -> io::Result<bool> {
-        let (link, stream) = (&self.link, &self.link.conn.stream);
-        // Who does not read what it is sent is not read from.
-        let may_read = !link.is_full() || self.sending.is_empty();
-        let mut readable = pin!(stream.readable());
-        let mut writable = pin!(stream.writable());
-        poll_fn(|cx| {
-            if link.take_signal(cx) {
-                return Poll::Ready(Ok(false));
-            }
-            if !self.sending.is_empty()
-                && let Poll::Ready(result) = writable.as_mut().poll(cx)
-            {
-                return Poll::Ready(result.map(|()| false));
-            }
-            if may_read {
-                return readable.as_mut().poll(cx).map_ok(|()| true);
-            }
-            Poll::Pending
-        })
-        .await
+        let (out, stream) = (&self.link.out, &self.link.conn.stream);
+        out.wait(!self.sending.is_empty(), stream.readable(), stream.writable()).await
     }
 
     fn receive(&mut self) -> Result<bool, End> {
@@ -278,7 +260,7 @@ impl Task {
 
     /// Nothing is asked, and nothing is to be sent.
     fn is_alone(&self) -> bool {
-        self.link.streams() == 0 && self.sending.is_empty() && !self.link.has_out()
+        self.link.streams() == 0 && self.sending.is_empty() && self.link.out.is_empty()
     }
 
     /// Nobody but this task has to do with the connection, and nothing was read in part: something of a request may
@@ -345,7 +327,7 @@ impl Task {
         link.fail();
         poll_fn(|cx| {
             while link.streams() > 0 {
-                if !link.take_signal(cx) {
+                if !link.out.take_signal(cx) {
                     return Poll::Pending;
                 }
             }
@@ -398,7 +380,7 @@ impl Link {
         self.worker.metrics.add(Metric::Waiting, 1);
         let mut resting = pin!(self.conn.stream.rest(grace));
         let woken = poll_fn(|cx| {
-            if self.take_signal(cx) {
+            if self.out.take_signal(cx) {
                 return Poll::Ready(None);
             }
             resting.as_mut().poll(cx).map(Some)

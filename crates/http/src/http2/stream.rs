@@ -12,6 +12,7 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
 use weir_proto::http2::hpack;
 
 use super::link::Link;
+use super::outbox::{wait, wake};
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
@@ -353,7 +354,7 @@ impl Stream {
     fn may_send(&self) -> bool {
         let link = &self.link;
         let turn = self.admitted.get() || !link.is_contested();
-        turn && self.window.get() > 0 && link.window() > 0 && !link.is_full()
+        turn && self.window.get() > 0 && link.window() > 0 && !link.out.is_full()
     }
 
     fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
@@ -419,18 +420,5 @@ fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(now);
         left -= len;
         chain.consume(len as u64, |buf| handle.give_buf(buf));
-    }
-}
-
-fn wake(waker: &RefCell<Option<Waker>>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
-
-fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
-    let mut place = place.borrow_mut();
-    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        *place = Some(cx.waker().clone());
     }
 }

@@ -111,10 +111,11 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
         let mut reader = Reader::new(link.clone(), History::default());
         reader.read(&request).unwrap();
         while link.streams() > 0 {
-            poll_fn(|cx| if link.take_signal(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+            poll_fn(|cx| if link.out.take_signal(cx) { Poll::Ready(()) } else { Poll::Pending })
+                .await;
         }
         let mut out = weir_engine::Chain::new();
-        out.push(link.take_out());
+        out.push(link.out.take());
         link.conn.stream.send(&mut out).await.unwrap();
         let (stream, parked) = part(link, reader).unwrap();
         send.send((stream.into_fd().unwrap(), parked)).unwrap();

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::task::{Context, Waker};
 use std::time::Instant;
 
 use weir_engine::Handle;
@@ -13,11 +12,8 @@ use weir_upstream::{Connection, Limits};
 use super::ending::Ending;
 use super::links::Opening;
 use super::stream::{Room, State, Stream};
+use crate::http2::Outbox;
 
-/// While more than this waits to be sent, streams wait.
-const FULL: usize = 64 * 1024;
-/// Room for frames at first.
-const ROOM: usize = 4096;
 /// Until the server says how many streams it serves, no more: RFC 9113 section 6.5.2 asks servers for that many.
 const MOST: u32 = 100;
 /// A connection whose streams have used up this many numbers takes no new ones.
@@ -28,9 +24,7 @@ pub struct Link {
     /// The socket, whom it leads to, and how it is secured.
     pub connection: Connection,
     /// Frames to be sent.
-    out: RefCell<Vec<u8>>,
-    /// Bytes of frames that the socket has not taken yet.
-    backlog: Cell<usize>,
+    pub out: Outbox,
     /// How much of bodies the server takes on the whole connection.
     window: Cell<i64>,
     /// The window that the server gives to each new stream.
@@ -53,8 +47,6 @@ pub struct Link {
     leaving: Cell<bool>,
     /// Others wait until the server has said how it wants to be spoken to.
     opening: RefCell<Option<Opening>>,
-    driver: RefCell<Option<Waker>>,
-    signalled: Cell<bool>,
 }
 
 impl Link {
@@ -63,8 +55,7 @@ impl Link {
         let now = connection.started;
         let link = Link {
             connection,
-            out: RefCell::default(),
-            backlog: Cell::new(0),
+            out: Outbox::default(),
             window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
             initial_window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
             table_changed: Cell::new(false),
@@ -76,8 +67,6 @@ impl Link {
             idle_since: Cell::new(now),
             leaving: Cell::new(false),
             opening: RefCell::new(opening),
-            driver: RefCell::default(),
-            signalled: Cell::new(false),
         };
         link.greet();
         Rc::new(link)
@@ -99,50 +88,13 @@ impl Link {
 
     /// Writes frames, which leave before the loop waits again.
     pub fn write(&self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut out = self.out.borrow_mut();
-        if out.capacity() == 0 {
-            *out = self.handle().take_buf(ROOM);
-        }
-        write(&mut out);
-        drop(out);
-        self.signal();
-    }
-
-    /// Takes the frames that wait.
-    pub fn take_out(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.out.borrow_mut())
-    }
-
-    /// More is waiting than the socket takes.
-    pub fn is_full(&self) -> bool {
-        self.backlog.get() + self.out.borrow().len() >= FULL
+        self.out.write(self.handle(), write);
     }
 
     /// So much of what was taken is still on its way.
-    pub fn set_backlog(&self, bytes: usize) {
-        self.backlog.set(bytes);
+    pub fn set_backlog(&self, bytes: u64) {
+        self.out.set_backlog(bytes);
         self.admit();
-    }
-
-    /// Wakes the connection's task.
-    pub fn signal(&self) {
-        if !self.signalled.replace(true)
-            && let Some(driver) = self.driver.borrow_mut().take()
-        {
-            driver.wake();
-        }
-    }
-
-    /// Whether the connection's task was signalled; if not, it will be woken.
-    pub fn take_signal(&self, cx: &Context<'_>) -> bool {
-        if self.signalled.replace(false) {
-            return true;
-        }
-        let mut driver = self.driver.borrow_mut();
-        if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *driver = Some(cx.waker().clone());
-        }
-        false
     }
 }
 
@@ -175,7 +127,7 @@ impl Link {
     /// No new streams from now on.
     pub fn leave(&self) {
         self.leaving.set(true);
-        self.signal();
+        self.out.signal();
     }
 
     /// Whether there will be no new streams.
@@ -258,7 +210,7 @@ impl Link {
 
     /// Lets those go on that wait, if there is room. Those that find none wait behind the others.
     fn admit(&self) {
-        if self.window.get() <= 0 || self.is_full() {
+        if self.window.get() <= 0 || self.out.is_full() {
             return;
         }
         for stream in self.waiting.take() {
@@ -304,7 +256,7 @@ impl Link {
         }
         if last {
             self.idle_since.set(self.handle().now());
-            self.signal();
+            self.out.signal();
         }
     }
 

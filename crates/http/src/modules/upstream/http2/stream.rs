@@ -16,6 +16,7 @@ use super::ending::Ending;
 use super::link::Link;
 use super::message::Message;
 use crate::headers::Headers;
+use crate::http2::{wait, wake};
 use crate::modules::upstream::pieces;
 
 /// What a request has room for.
@@ -237,7 +238,7 @@ impl State {
     }
 
     fn may_send(&self) -> bool {
-        self.window.get() > 0 && self.link.window() > 0 && !self.link.is_full()
+        self.window.get() > 0 && self.link.window() > 0 && !self.link.out.is_full()
     }
 
     /// The end, as who sends hears of it.
@@ -442,18 +443,5 @@ impl Drop for Stream {
         let reset = !done && !state.enough.get();
         state.link.remove(state.id, reset.then_some(ErrorCode::Cancel));
         state.link.handle().give_buf(state.incoming.take());
-    }
-}
-
-fn wake(waker: &RefCell<Option<Waker>>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
-
-fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
-    let mut place = place.borrow_mut();
-    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        *place = Some(cx.waker().clone());
     }
 }

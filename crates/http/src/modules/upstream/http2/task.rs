@@ -1,10 +1,7 @@
 //! A connection's task: reads frames, sends what waits, and ends the connection.
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
 
 use weir_engine::Chain;
 use weir_proto::http2::frame::{self, ErrorCode};
@@ -142,7 +139,7 @@ impl Task {
         let link = &self.link;
         loop {
             if self.sending.is_empty() {
-                let out = link.take_out();
+                let out = link.out.take();
                 if out.is_empty() {
                     break;
                 }
@@ -153,32 +150,14 @@ impl Task {
                 break;
             }
         }
-        link.set_backlog(usize::try_from(self.sending.len()).unwrap_or(usize::MAX));
+        link.set_backlog(self.sending.len());
         Ok(())
     }
 
     /// Waits for something to read (true), or to do.
     async fn wait(&self) -> io::Result<bool> {
-        let (link, stream) = (&self.link, &self.link.connection.stream);
-        // Who does not read what it is sent is not read from.
-        let may_read = self.sending.is_empty() || !link.is_full();
-        let mut readable = pin!(stream.readable());
-        let mut writable = pin!(stream.writable());
-        poll_fn(|cx| {
-            if link.take_signal(cx) {
-                return Poll::Ready(Ok(false));
-            }
-            if !self.sending.is_empty()
-                && let Poll::Ready(result) = writable.as_mut().poll(cx)
-            {
-                return Poll::Ready(result.map(|()| false));
-            }
-            if may_read {
-                return readable.as_mut().poll(cx).map_ok(|()| true);
-            }
-            Poll::Pending
-        })
-        .await
+        let (out, stream) = (&self.link.out, &self.link.connection.stream);
+        out.wait(!self.sending.is_empty(), stream.readable(), stream.writable()).await
     }
 
     fn receive(&mut self) -> Result<(), End> {
