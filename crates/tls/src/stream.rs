@@ -232,10 +232,7 @@ impl TlsStream {
     pub async fn completed(&self) -> io::Result<()> {
         let mut early = Vec::new();
         while !self.has_unread() && self.with(Connection::is_early) == Some(true) {
-            self.socket().readable().await?;
-            let received = self.receive(&mut early)?;
-            self.keep_unread(&mut early, received == Some(0));
-            if received == Some(0) {
+            if self.receive_ahead(&mut early).await? {
                 break;
             }
         }
@@ -250,14 +247,19 @@ impl TlsStream {
             if std::mem::replace(&mut again, true) {
                 give_way().await;
             }
-            self.socket().readable().await?;
-            let received = self.receive(&mut early)?;
-            self.keep_unread(&mut early, received == Some(0));
-            if received == Some(0) {
+            if self.receive_ahead(&mut early).await? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Waits for the socket and receives once, for the next who receives. True at the end.
+    async fn receive_ahead(&self, early: &mut Vec<u8>) -> io::Result<bool> {
+        self.socket().readable().await?;
+        let closed = self.receive(early)? == Some(0);
+        self.keep_unread(early, closed);
+        Ok(closed)
     }
 
     /// Keeps what was received for the next who receives.
