@@ -408,21 +408,6 @@ fn a_server_without_master_serves() {
 }
 
 #[test]
-fn each_backend_and_several_loops_serve() {
-    for backend in ["epoll", "poll", "select"] {
-        let conf = format!(
-            "worker_threads 3; events {{ use {backend}; }}
-             http {{ server {{ listen 127.0.0.1:%%PORT%%; return 200 $pid; }} }}"
-        );
-        let mut server = Server::start(WEIR, &conf);
-        for _ in 0..10 {
-            assert_eq!(server.get("/").status, 200);
-        }
-        assert_eq!(server.stop().code(), Some(0), "{backend}");
-    }
-}
-
-#[test]
 fn a_worker_that_cannot_start_is_not_started_again() {
     let server = Server::start(WEIR, &format!("working_directory /no/such/place; {HELLO}"));
     server.wait_log("exited with fatal code 2 and cannot be respawned", 1);

@@ -42,6 +42,10 @@ impl Ready {
         Ready(bits & Self::READABLE.and(Self::WRITE).0)
     }
 
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
     pub(crate) const fn and(self, other: Ready) -> Ready {
         Ready(self.0 | other.0)
     }

@@ -8,6 +8,7 @@ macro_rules! backends {
         mod epoll { $($( #[test] fn $law() { super::laws::$topic::$law(crate::BackendKind::Epoll); } )+)+ }
         mod poll { $($( #[test] fn $law() { super::laws::$topic::$law(crate::BackendKind::Poll); } )+)+ }
         mod select { $($( #[test] fn $law() { super::laws::$topic::$law(crate::BackendKind::Select); } )+)+ }
+        mod io_uring { $($( #[test] fn $law() { super::with_io_uring(super::laws::$topic::$law); } )+)+ }
     };
 }
 
@@ -49,4 +50,13 @@ backends! {
         a_panic_ends_one_task_only,
         a_panic_while_accepting_costs_one_connection,
         a_task_that_wakes_itself_starves_nobody;
+}
+
+/// Kernels and containers without it are common.
+fn with_io_uring(law: impl Fn(crate::BackendKind)) {
+    let kind = crate::BackendKind::IoUring;
+    match kind.check() {
+        Ok(()) => law(kind),
+        Err(e) => eprintln!("not tried, io_uring: {e}"),
+    }
 }

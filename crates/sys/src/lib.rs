@@ -9,6 +9,7 @@ pub mod lua;
 pub mod pagecache;
 pub mod poll;
 pub mod process;
+pub mod ring;
 pub mod select;
 pub mod shared;
 pub mod signal;

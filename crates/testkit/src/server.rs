@@ -26,6 +26,9 @@ pub struct Server {
     dir: Dir,
 }
 
+/// The environment's word on how servers wait whose configuration does not say: epoll, poll, select or io_uring.
+const USE: &str = "WEIR_TEST_USE";
+
 /// Ports that `%%PORT..%%` may name.
 const PORTS: usize = 10;
 
@@ -174,6 +177,11 @@ fn globals(dir: &Dir) -> String {
 
 fn expand(conf: &str, ports: &[u16], dir: &Dir) -> String {
     let mut text = conf.replace("%%DIR%%", &dir.path().display().to_string());
+    if let Ok(backend) = std::env::var(USE)
+        && !text.contains("use ")
+    {
+        text = text.replacen("events {", &format!("events {{ use {backend};"), 1);
+    }
     for (n, port) in ports.iter().enumerate() {
         let name = if n == 0 { "%%PORT%%".to_owned() } else { format!("%%PORT{n}%%") };
         text = text.replace(&name, &port.to_string());

@@ -2,7 +2,7 @@
 //! buffer is full for the first time; listening sockets and foreign descriptors level-triggered.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,15 @@ impl Epoll {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Epoll { fd, reported: Vec::with_capacity(events.max(1)) })
     }
+
+    /// As [`Backend::watch`], for a descriptor that closes only after this instance.
+    pub(super) fn watch_fd(&self, fd: BorrowedFd<'_>, token: Token, arm: Arm) -> io::Result<()> {
+        let flags = match arm {
+            Arm::Shared => EventFlags::IN,
+            Arm::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
+        };
+        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token.0), flags)?)
+    }
 }
 
 impl Backend for Epoll {
@@ -55,11 +64,7 @@ impl Backend for Epoll {
     }
 
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
-        let flags = match arm {
-            Arm::Shared => EventFlags::IN,
-            Arm::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
-        };
-        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token.0), flags)?)
+        self.watch_fd(fd.as_fd(), token, arm)
     }
 
     fn unwatch(&mut self, fd: &OwnedFd, _: Token) {

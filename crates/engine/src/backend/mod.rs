@@ -3,6 +3,7 @@
 pub(crate) mod epoll;
 pub(crate) mod poll;
 pub(crate) mod select;
+pub(crate) mod uring;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,6 +25,15 @@ pub enum BackendKind {
     Poll,
     /// `select(2)`: for comparison, and descriptors below 1024 only.
     Select,
+    /// `io_uring(7)`: where the kernel has it, see [`BackendKind::check`].
+    IoUring,
+}
+
+impl BackendKind {
+    /// An error where the kernel has no such backend, or forbids it.
+    pub fn check(self) -> io::Result<()> {
+        make(self, 1).map(drop)
+    }
 }
 
 /// Waits for sockets. One that reports readiness, as these do, leaves the operations to the
@@ -58,6 +68,7 @@ pub(crate) fn make(kind: BackendKind, events: usize) -> io::Result<Box<dyn Backe
         BackendKind::Epoll => Box::new(epoll::Epoll::new(events)?),
         BackendKind::Poll => Box::new(poll::Poll::new()),
         BackendKind::Select => Box::new(select::Select::new()),
+        BackendKind::IoUring => Box::new(uring::Uring::new(events)?),
     })
 }
 

@@ -1,4 +1,4 @@
-//! epoll, poll and select among many idle connections.
+//! epoll, poll, select and io_uring among many idle connections.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -13,13 +13,20 @@ use crate::running::Running;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "backends",
-    title: "epoll, poll, select",
+    title: "epoll, poll, select, io_uring",
     question: "Ten busy connections among 10 to 10,000 idle ones: what does each way of waiting cost?",
     published: "select and poll look at every connection at each wait, epoll only at those with news: \
                 its cost does not grow with the idle ones.",
     run,
 };
 
+/// The ways to wait; the last one is weir's alone.
+const WAYS: [(&str, &str); 4] = [
+    ("epoll", "use epoll;"),
+    ("poll", "use poll;"),
+    ("select", "use select;"),
+    ("io_uring", "use io_uring;"),
+];
 /// select(2) knows no descriptors from 1024 on.
 const MOST_FOR_SELECT: usize = 900;
 /// A server that looks at all connections for each one that it accepts needs long for ten thousand.
@@ -40,9 +47,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut table = Table::new(&heads);
     let mut picture = Vec::new();
     for program in &lab.programs {
-        for (name, line) in
-            [("epoll", "use epoll;"), ("poll", "use poll;"), ("select", "use select;")]
-        {
+        let ways = if program.family == Family::Weir { &WAYS[..] } else { &WAYS[..3] };
+        for &(name, line) in ways {
             let subject = match program.family {
                 Family::Weir => program.policy(name, "fair"),
                 Family::Nginx => program.one_queue(),
@@ -59,7 +65,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
                     continue;
                 }
                 let Ok(server) = Running::start(&subject, &setup) else {
-                    // Built without it.
+                    // Built without it, or the kernel has none.
                     cells.push("-".to_owned());
                     values.push(0.0);
                     continue;
@@ -87,7 +93,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     finding.picture("rates", svg);
     finding.remark(
         "Requests per second of the server's CPU time, one worker, answers from memory. A dash: the server \
-         is built without it, or select cannot have so many.",
+         is built without it, the kernel has none, or select cannot have so many.",
     );
     Ok(finding)
 }
@@ -98,6 +104,7 @@ fn compare(finding: &mut Finding, rates: &[(String, Vec<f64>)]) {
         ("epoll", "does not grow with the idle connections"),
         ("poll", "grows with every connection"),
         ("select", "grows with every connection, and ends at 1024"),
+        ("io_uring", "not in the articles"),
     ] {
         let row = rates.iter().find(|(label, _)| label.ends_with(&format!(", {way}")));
         let Some((label, all)) = row else { continue };

@@ -2,6 +2,8 @@
 
 use weir_balance::{Kind, UnknownPolicy};
 use weir_conf::{Directive, Error};
+use weir_engine::BackendKind;
+use weir_log::Cause;
 
 use super::{Line, Said, put};
 
@@ -14,20 +16,40 @@ pub enum Backend {
     Poll,
     /// select(2).
     Select,
+    /// io_uring(7).
+    IoUring,
 }
 
 impl Backend {
-    const NAMES: [(&str, Backend); 3] =
-        [("epoll", Backend::Epoll), ("poll", Backend::Poll), ("select", Backend::Select)];
+    const NAMES: [(&str, Backend); 4] = [
+        ("epoll", Backend::Epoll),
+        ("poll", Backend::Poll),
+        ("select", Backend::Select),
+        ("io_uring", Backend::IoUring),
+    ];
 
     /// The name that `use` takes.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, b)| *b == self).map_or("epoll", |(name, _)| name)
     }
+
+    /// The engine's word for it.
+    pub fn kind(self) -> BackendKind {
+        match self {
+            Backend::Epoll => BackendKind::Epoll,
+            Backend::Poll => BackendKind::Poll,
+            Backend::Select => BackendKind::Select,
+            Backend::IoUring => BackendKind::IoUring,
+        }
+    }
 }
 
 pub(super) const LINES: &[Line] = &[
-    Line { name: "use", help: "How loops wait: epoll, poll or select.", set: set_use },
+    Line {
+        name: "use",
+        help: "How loops wait: epoll, poll, select, or weir's own io_uring.",
+        set: set_use,
+    },
     Line {
         name: "worker_connections",
         help: "Connections that a loop may have open, those to upstreams included.",
@@ -89,6 +111,8 @@ fn set_use(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
     let found = Backend::NAMES.iter().find(|(name, _)| *name == word);
     let (_, backend) = found.ok_or_else(|| d.error(format!("invalid event type \"{word}\"")))?;
+    let problem = |e| d.error(format!("event type \"{word}\" is not available {}", Cause(&e)));
+    backend.kind().check().map_err(problem)?;
     said.backend = Some(*backend);
     Ok(())
 }

@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use weir_engine::{BackendKind, FilePool, Handle, Loop, Options, Remote};
+use weir_engine::{FilePool, Handle, Loop, Options, Remote};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Row};
 
 use self::control::Control;
 use self::turns::Turns;
 use crate::channel::Report;
-use crate::config::{Backend, Config, FileThreads};
+use crate::config::{Config, FileThreads};
 use crate::cycle::Cycle;
 use crate::listen::{Listening, Place};
 use crate::master::{Assignment, FATAL};
@@ -201,11 +201,7 @@ impl Shared {
             log!(self.log(), Alert, None, "sched_setaffinity() failed {}", Cause(&e.into()));
         }
         Loop::new(&Options {
-            backend: match config.events.backend {
-                Backend::Epoll => BackendKind::Epoll,
-                Backend::Poll => BackendKind::Poll,
-                Backend::Select => BackendKind::Select,
-            },
+            backend: config.events.backend.kind(),
             timer_resolution: config.timer_resolution,
             events: config.events.at_once,
             files: self.files.clone(),

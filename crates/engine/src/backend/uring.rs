@@ -1,0 +1,206 @@
+//! `io_uring(7)`: the kernel tells of each change of a socket by itself, in memory that the loop
+//! reads, after one request at the socket's beginning.
+//!
+//! Listening sockets and foreign descriptors are in an epoll instance, and so is the ring; the loop
+//! sleeps in `epoll_wait`. Only there a connection wakes one of those that sleep and passes over those
+//! that are busy: a ring that waits for a listening socket takes the wake-up however busy its
+//! loop is (io_uring/poll.c), and an epoll instance that a ring waits for wakes all.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use weir_sys::ring::Ring;
+
+use super::epoll::Epoll;
+use super::{Backend, Events, Kind, Table, Token};
+use crate::Arm;
+use crate::slots::Key;
+use crate::source::{Ready, Source};
+
+/// A request's number is its source's token, and this bit if it asks for room.
+const ROOM: u64 = 1 << 63;
+
+const INCOMING: Ready = Ready::READ.and(Ready::RDHUP);
+
+/// The end of a request that was cancelled.
+const FORGOTTEN: i32 = -Errno::CANCELED.raw_os_error();
+
+/// When the kernel cannot take requests, it is asked again after this.
+const RETRY: Duration = Duration::from_millis(1);
+
+pub(crate) struct Uring {
+    ring: Ring,
+    doors: Epoll,
+    table: Table,
+    /// Completions taken at once.
+    most: usize,
+    /// Requests that ended by themselves.
+    ended: Vec<u64>,
+}
+
+impl Uring {
+    pub(crate) fn new(events: usize) -> io::Result<Self> {
+        let completions = u32::try_from(events.saturating_mul(4)).unwrap_or(u32::MAX);
+        let (ring, doors) = (Ring::new(completions)?, Epoll::new(events)?);
+        // It stands for sockets that are not named: see `wait`.
+        let all = Token::new(Kind::Stream, Key { index: u32::MAX, generation: 0 });
+        doors.watch_fd(ring.as_fd(), all, Arm::Shared)?;
+        let (table, ended) = (Table::default(), Vec::new());
+        Ok(Uring { ring, doors, table, most: events.max(1), ended })
+    }
+
+    fn ask(&mut self, source: &Source, what: Ready, bit: u64) {
+        self.ring.watch(source.fd.as_fd(), what.bits().into(), source.token.0 | bit);
+    }
+
+    fn forget(&mut self, source: &Source) {
+        self.table.remove(source);
+        self.ring.forget(source.token.0);
+        if source.reports_room.get() {
+            self.ring.forget(source.token.0 | ROOM);
+        }
+    }
+
+    /// What ended although its source is there, for want of room among the completions, goes on.
+    fn ask_again(&mut self) {
+        while let Some(number) = self.ended.pop() {
+            let index = Token(number & !ROOM).key().index as usize;
+            let Some(Some(source)) = self.table.sources.get(index) else { continue };
+            let source = Rc::clone(source);
+            if source.token.0 == number & !ROOM {
+                let what = if number & ROOM == 0 { INCOMING } else { Ready::WRITE };
+                self.ask(&source, what, number & ROOM);
+            }
+        }
+    }
+
+    fn collect(&mut self, events: &mut Events) {
+        for completion in self.ring.completions(self.most) {
+            let token = Token(completion.number & !ROOM);
+            match u16::try_from(completion.result) {
+                Ok(bits) => {
+                    events.push(token, Ready::from_bits(bits));
+                    if !completion.more {
+                        self.ended.push(completion.number);
+                    }
+                }
+                Err(_) if completion.result == FORGOTTEN => {}
+                // Nothing more will be heard of this socket.
+                Err(_) => events.push(token, Ready::READABLE.and(Ready::WRITABLE)),
+            }
+        }
+        self.ask_again();
+    }
+}
+
+impl Backend for Uring {
+    fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
+        self.table.add(source);
+        self.ask(source, INCOMING, 0);
+        if source.reports_room.get() {
+            self.ask(source, Ready::WRITE, ROOM);
+        }
+        Ok(())
+    }
+
+    fn report_room(&mut self, source: &Source) -> io::Result<()> {
+        self.ask(source, Ready::WRITE, ROOM);
+        Ok(())
+    }
+
+    /// The ring holds the socket: it closes when the loop waits next.
+    fn remove(&mut self, source: &Source) {
+        self.forget(source);
+    }
+
+    fn detach(&mut self, source: &Source) {
+        self.forget(source);
+    }
+
+    fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
+        self.doors.watch(fd, token, arm)
+    }
+
+    fn unwatch(&mut self, fd: &OwnedFd, token: Token) {
+        self.doors.unwatch(fd, token);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
+        let taken = self.ring.submit()?;
+        let timeout = match (self.ring.is_ready(), taken) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => timeout,
+            (false, false) => Some(timeout.map_or(RETRY, |t| t.min(RETRY))),
+        };
+        self.doors.wait(timeout, events)?;
+        // That the ring has something is no event of its own.
+        events.streams.clear();
+        self.collect(events);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Fd;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// More than there is room for.
+    const MANY: usize = 5000;
+
+    /// The kernel ends a request whose completions find no room.
+    #[test]
+    fn news_that_nobody_took_do_not_end_the_news() {
+        let Ok(mut uring) = Uring::new(1) else { return };
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let token = Token::new(Kind::Stream, Key { index: 0, generation: 0 });
+        let source = Rc::new(Source::new(Fd::Own(ours.into()), token, Ready::WRITE));
+        uring.add(&source).unwrap();
+        let mut told = |timeout| {
+            let mut events = Events::default();
+            uring.wait(Some(timeout), &mut events).unwrap();
+            events.streams.iter().filter(|(t, ready)| *t == token && ready.any(Ready::READ)).count()
+        };
+        assert_eq!(told(Duration::ZERO), 0);
+        for _ in 0..MANY {
+            theirs.write_all(b"x").unwrap();
+            rustix::io::read(&source.fd, &mut [0; 1]).unwrap();
+        }
+        let mut taken = 0;
+        while told(Duration::ZERO) > 0 {
+            taken += 1;
+        }
+        assert!((1..MANY).contains(&taken), "{taken}: all of them found room");
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(told(Duration::from_secs(20)), 1);
+    }
+
+    /// As epoll has it: who reads or writes on it hears of the error at once.
+    #[test]
+    fn a_reset_connection_is_ready_for_everything() {
+        let Ok(mut uring) = Uring::new(1) else { return };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let token = Token::new(Kind::Stream, Key { index: 0, generation: 0 });
+        let source = Rc::new(Source::new(Fd::Own(ours.into()), token, Ready::WRITE));
+        uring.add(&source).unwrap();
+        uring.wait(Some(Duration::ZERO), &mut Events::default()).unwrap();
+        rustix::net::sockopt::set_socket_linger(&theirs, Some(Duration::ZERO)).unwrap();
+        drop(theirs);
+        let mut events = Events::default();
+        while events.streams.is_empty() {
+            uring.wait(Some(Duration::from_secs(20)), &mut events).unwrap();
+        }
+        for (_, ready) in &events.streams {
+            source.mark(*ready);
+        }
+        assert!(source.is(Ready::READ) && source.is(Ready::WRITE) && source.is(Ready::ERR));
+    }
+}
