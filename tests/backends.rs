@@ -77,7 +77,10 @@ fn serves(backend: &str) {
     }
     for version in ["--http1.1", "--http2"] {
         let url = format!("https://127.0.0.1:{}/long", server.port_at(2));
-        let out = Command::new("curl").args(["-sSk", version, &url]).output().unwrap();
+        let Ok(out) = Command::new("curl").args(["-sSk", version, &url]).output() else {
+            eprintln!("not tried over TLS: curl is missing");
+            break;
+        };
         assert_eq!(out.stdout.len(), LONG, "{version}: {}", String::from_utf8_lossy(&out.stderr));
     }
     let old = server.workers();
@@ -120,14 +123,18 @@ fn io_uring_is_refused_where_the_kernel_has_none() {
         let inject = format!("inject=io_uring_setup:error={error}");
         let trace = dir.file("trace").display().to_string();
         let args = ["-f", "-o", &trace, "-e", &inject, WEIR, "-t", "-p", &prefix];
-        run("strace", args.into_iter().chain(["-c", "nginx.conf", "-e", "error.log"]))
+        let rest = ["-c", "nginx.conf", "-e", "error.log"];
+        Command::new("strace").args(args.into_iter().chain(rest)).output()
     };
     for (error, why) in [
         ("ENOSYS", "(38: Function not implemented)"),
         ("EPERM", "(1: Operation not permitted)"),
         ("EINVAL", "(the kernel's io_uring is older than Linux 6.0)"),
     ] {
-        let out = strace(error);
+        let Ok(out) = strace(error) else {
+            eprintln!("skipped: strace is missing");
+            return;
+        };
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         if said.contains("strace:") {
             eprintln!("skipped: strace may not trace here");
