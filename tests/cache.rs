@@ -388,6 +388,40 @@ fn a_purged_key_has_no_variants_left() {
 }
 
 #[test]
+fn variants_are_purged_when_the_answer_that_was_first_is_gone_or_does_not_vary() {
+    let server = start(
+        "",
+        "proxy_cache_key $uri; proxy_cache_purge $http_x_purge; proxy_cache_bypass $http_x_fresh;",
+        "location / { add_header Vary $http_x_vary; return 200 $http_x_kind; }",
+    );
+    let ask = |line: &str| {
+        let head = format!("GET /a HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n");
+        server.connect().send(head).response()
+    };
+    let directory = server.dir().file("cache");
+    for is_gone in [true, false] {
+        ask("X-Kind: one\r\nX-Vary: X-Kind");
+        wait_stored(&server, 1);
+        let first = files(&directory);
+        for (n, kind) in [(2, "two"), (3, "three")] {
+            ask(&format!("X-Kind: {kind}\r\nX-Vary: X-Kind"));
+            wait_stored(&server, n);
+        }
+        if is_gone {
+            std::fs::remove_file(&first[0]).unwrap();
+        } else {
+            let inode = |path: &PathBuf| std::fs::metadata(path).unwrap().ino();
+            let before = inode(&first[0]);
+            assert_eq!(ask("X-Fresh: 1\r\nX-Kind: all").body(), "all");
+            assert!(eventually(|| inode(&first[0]) != before));
+        }
+        assert_eq!(ask("X-Purge: 1").status, 204);
+        wait_stored(&server, 0);
+        assert_eq!(ask("X-Purge: 1").status, 404);
+    }
+}
+
+#[test]
 fn what_is_on_its_way_can_be_purged() {
     let server = start_in(
         Dir::new(),

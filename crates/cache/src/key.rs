@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use md5::{Digest, Md5};
 
+/// Where the bytes begin that a key shares with its variants: no fewer than three levels of two digits need.
+const FAMILY: usize = 12;
+
 /// What an answer is stored under: the MD5 of its key's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub [u8; 16]);
@@ -18,7 +21,7 @@ impl Key {
     }
 
     /// The key of that variant of an answer which depends on the headers that `vary` lists. `headers` gives the
-    /// values of a header of the request.
+    /// values of a header of the request. Its file lies where the main key's does: see [`Key::is_beside`].
     pub fn variant<'h, I>(&self, vary: &[u8], headers: impl Fn(&[u8]) -> I) -> Variant
     where
         I: Iterator<Item = &'h [u8]>,
@@ -44,7 +47,15 @@ impl Key {
             }
             hash.update(b"\r\n");
         }
-        Key(hash.finalize().into())
+        let mut key: [u8; 16] = hash.finalize().into();
+        key[FAMILY..].copy_from_slice(&self.0[FAMILY..]);
+        Key(key)
+    }
+
+    /// Whether this key ends as the other one does, as the keys of all variants of an answer do. Their files are in
+    /// one directory, since that is named by the end of a key.
+    pub fn is_beside(&self, other: &Key) -> bool {
+        self.0[FAMILY..] == other.0[FAMILY..]
     }
 
     /// In hexadecimal digits: the file's name.
@@ -119,5 +130,12 @@ mod tests {
         assert_ne!(one, two);
         let apart = variant(b"x", &[("x", "a"), ("x", "b")]);
         assert_eq!(apart, variant(b"x", &[("x", "a,b")]));
+    }
+
+    #[test]
+    fn variants_lie_beside_their_main_key() {
+        let (main, one) = (Key::of(b"k"), variant(b"x", &[("x", "a")]));
+        assert!(one != main && one.is_beside(&main) && !one.is_beside(&Key::of(b"other")));
+        assert_eq!(one.path(&[2, 2, 2]).parent(), main.path(&[2, 2, 2]).parent());
     }
 }

@@ -175,6 +175,15 @@ impl Memory {
         self.lock().remove(key);
     }
 
+    /// Forgets all answers whose keys' texts are `wanted`. Their keys.
+    pub(crate) fn purge(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Key> {
+        let mut kept = self.lock();
+        let all = kept.by_key.iter().filter(|(_, object)| wanted(&object.entry.key));
+        let purged: Vec<Key> = all.map(|(key, _)| *key).collect();
+        purged.iter().for_each(|key| kept.remove(key));
+        purged
+    }
+
     /// Forgets an answer, unless another one has taken its place.
     pub fn remove_this(&self, key: &Key, object: &Arc<Object>) {
         let mut kept = self.lock();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_engine::Files;
 
-use crate::store::{read_entry, walk};
+use crate::store::{beside, read_entry, walk};
 use crate::{Cache, Key};
 
 /// Which answers.
@@ -34,12 +34,14 @@ impl Which {
 ///
 /// Where the directory cannot be read.
 pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Result<usize> {
-    let mut purged = cache.purge_fills(|text| which.takes(text));
-    // Only a variant has another key than its text's.
-    let varies =
-        matches!(&which, Which::Key(text) if purged.iter().any(|key| *key != Key::of(text)));
+    let wanted = |text: &[u8]| which.takes(text);
+    let mut purged = cache.purge_fills(wanted);
+    // Of what is at hand, the file may be gone already.
+    for at_hand in [&cache.memory, &cache.open] {
+        purged.extend(at_hand.purge(wanted));
+    }
     let this = cache.clone();
-    purged.extend(files.run(move || remove(&this, &which, varies)).await??);
+    purged.extend(files.run(move || remove(&this, &which)).await??);
     purged.sort_unstable();
     purged.dedup();
     for key in &purged {
@@ -49,28 +51,31 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
     Ok(purged.len())
 }
 
-/// Removes files. Their keys. Variants have keys of their own, which only their requests' headers tell: they are looked
-/// for in all files where there are some, as the main answer's file or `varies` says.
-fn remove(cache: &Cache, which: &Which, varies: bool) -> io::Result<Vec<Key>> {
+/// Removes files. Their keys. Variants have keys of their own, which only their requests' headers tell, but they lie
+/// beside the main answer's file, whether that is there or not.
+fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
     let place = &cache.settings.place;
     let mut purged = Vec::new();
-    if let Which::Key(text) = which {
-        let key = Key::of(text);
-        let path = place.path(&key);
-        let varies = varies || read_entry(&path).is_some_and(|entry| !entry.vary.is_empty());
-        purged.extend(remove_file(cache, key, &path));
-        if !varies {
-            return Ok(purged);
+    let main = match which {
+        Which::Key(text) => Some(Key::of(text)),
+        Which::Prefix(_) => None,
+    };
+    let mut take = |key: Key, path: &Path| {
+        if Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry.key)) {
+            purged.extend(remove_file(cache, key, path));
+        }
+    };
+    match main {
+        Some(main) => beside(place, &main, &mut take)?,
+        None => {
+            walk(&place.directory, &mut |named| {
+                if let Some(key) = named.key {
+                    take(key, &named.path);
+                }
+                true
+            })?;
         }
     }
-    walk(&place.directory, &mut |named| {
-        if let Some(key) = named.key
-            && read_entry(&named.path).is_some_and(|entry| which.takes(&entry.key))
-        {
-            purged.extend(remove_file(cache, key, &named.path));
-        }
-        true
-    })?;
     Ok(purged)
 }
 
@@ -99,13 +104,13 @@ mod tests {
     fn a_prefix_is_removed() {
         let trial = crate::tests::Trial::new("prefix");
         let [one, two, other] = [b"/a/1".as_slice(), b"/a/2", b"/b"].map(|text| trial.store(text));
-        let mut purged = remove(&trial.cache, &Which::Prefix(b"/a/".to_vec()), false).unwrap();
+        let mut purged = remove(&trial.cache, &Which::Prefix(b"/a/".to_vec())).unwrap();
         purged.sort();
         let mut expected = vec![one, two];
         expected.sort();
         assert_eq!(purged, expected);
         let place = &trial.cache.settings.place;
         assert!(place.path(&other).exists() && !place.path(&one).exists());
-        assert_eq!(remove(&trial.cache, &Which::Key(b"/b".to_vec()), false).unwrap(), [other]);
+        assert_eq!(remove(&trial.cache, &Which::Key(b"/b".to_vec())).unwrap(), [other]);
     }
 }

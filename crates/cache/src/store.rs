@@ -253,6 +253,29 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io
     Ok(true)
 }
 
+/// Goes through the files of a key and of its variants, by their names alone.
+pub(crate) fn beside(
+    place: &Place,
+    key: &Key,
+    found: &mut dyn FnMut(Key, &Path),
+) -> io::Result<()> {
+    let path = place.path(key);
+    let items = match std::fs::read_dir(path.parent().unwrap_or(&place.directory)) {
+        // Directories are made when there is something to be put there.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        items => items?,
+    };
+    for item in items.flatten() {
+        let name = item.file_name();
+        if let Some(named) = name.to_str().and_then(Key::from_hex)
+            && named.is_beside(key)
+        {
+            found(named, &item.path());
+        }
+    }
+    Ok(())
+}
+
 /// What is known of the answer in a file.
 pub(crate) fn read_entry(path: &Path) -> Option<Entry> {
     let file = File::open(path).ok()?;
