@@ -112,20 +112,34 @@ pub fn judge(calls: &[Call]) -> Verdict {
 struct Known {
     /// The process of each thread that another one has started.
     process: HashMap<u32, u32>,
-    /// Files that a loop has opened from memory, for reading: their inodes need no disk, and closing them is
-    /// dropping a reference. By process and number.
-    opened: HashSet<(u32, u32)>,
-    /// Of these, and of others, those whose bytes were found in memory.
-    resident: HashSet<(u32, u32)>,
+    /// Files that a loop has opened from memory, for reading: their inodes need no disk. By process and number.
+    opened: HashSet<File>,
+    /// Of these, those that a loop has asked about in its running turn: closing them is dropping a reference, unless
+    /// they were removed in this turn.
+    asked: HashMap<File, u32>,
+    /// Files of which a loop has found bytes in memory in its running turn.
+    resident: HashMap<File, u32>,
 }
+
+/// A process, and its number for an open file.
+type File = (u32, u32);
 
 impl Known {
     fn process(&self, thread: u32) -> u32 {
         self.process.get(&thread).copied().unwrap_or(thread)
     }
 
-    fn has(&self, set: &HashSet<(u32, u32)>, call: &Call, at: usize) -> bool {
-        call.descriptor(at).is_some_and(|fd| set.contains(&(self.process(call.thread), fd.number)))
+    fn file(&self, call: &Call, at: usize) -> Option<File> {
+        call.descriptor(at).map(|fd| (self.process(call.thread), fd.number))
+    }
+
+    fn is_opened(&self, call: &Call) -> bool {
+        self.file(call, 0).is_some_and(|file| self.opened.contains(&file))
+    }
+
+    /// Whether the thread that makes the call has learnt this of its file in the running turn.
+    fn knows(&self, of: &HashMap<File, u32>, call: &Call, at: usize) -> bool {
+        self.file(call, at).is_some_and(|file| of.get(&file) == Some(&call.thread))
     }
 
     fn may_wait(&self, call: &Call) -> bool {
@@ -142,23 +156,27 @@ impl Known {
             "openat2" => !call.args.contains("RESOLVE_CACHED"),
             "newfstatat" | "fstat" | "statx" => {
                 let of_path = !call.args.contains("\"\"") && name != "fstat";
-                let fresh = self.has(&self.opened, call, 0);
+                let fresh = self.is_opened(call);
                 let unasking = call.args.contains("AT_STATX_DONT_SYNC");
                 of_path || (on_file(0) && !fresh && !unasking)
             }
             "preadv2" => on_file(0) && !call.args.contains("RWF_NOWAIT"),
-            "sendfile" => on_file(1) && !self.has(&self.resident, call, 1),
+            "sendfile" => on_file(1) && !self.knows(&self.resident, call, 1),
             "mmap" => on_file(4),
-            "close" => on_file(0) && !self.has(&self.opened, call, 0),
+            "close" => on_file(0) && !(self.is_opened(call) && self.knows(&self.asked, call, 0)),
             "dup2" | "dup3" => on_file(1),
             _ => false,
         }
     }
 
     fn learn(&mut self, call: &Call) {
-        let process = self.process(call.thread);
-        let number = |at| call.descriptor(at).map(|fd| (process, fd.number));
+        let (thread, process) = (call.thread, self.process(call.thread));
+        let file = self.file(call, 0);
         match call.name.as_str() {
+            name if WAITS.contains(&name) => {
+                self.asked.retain(|_, by| *by != thread);
+                self.resident.retain(|_, by| *by != thread);
+            }
             "clone" | "clone3" if call.args.contains("CLONE_THREAD") => {
                 if let Some(thread) = call.returned() {
                     self.process.insert(thread as u32, process);
@@ -169,13 +187,18 @@ impl Known {
                 let writable = call.args.contains("O_RDWR") || call.args.contains("O_WRONLY");
                 if call.args.contains("RESOLVE_CACHED") && !writable {
                     self.opened.extend(kept);
+                    self.asked.extend(kept.map(|file| (file, thread)));
                 }
             }
-            "preadv2" if call.returned().is_some() => self.resident.extend(number(0)),
+            "newfstatat" | "fstat" => self.asked.extend(file.map(|file| (file, thread))),
+            "preadv2" if call.returned().is_some() => {
+                self.resident.extend(file.map(|file| (file, thread)));
+            }
             "close" => {
-                if let Some(key) = number(0) {
-                    self.opened.remove(&key);
-                    self.resident.remove(&key);
+                if let Some(file) = file {
+                    self.opened.remove(&file);
+                    self.asked.remove(&file);
+                    self.resident.remove(&file);
                 }
             }
             _ => {}
@@ -194,12 +217,16 @@ fn what_may_wait_is_found() {
     };
     let open =
         "1 openat2(AT_FDCWD</>, \"/a\", {flags=O_RDONLY, resolve=RESOLVE_CACHED}, 24) = 9</a>";
+    let turn = "1 epoll_wait(3<anon_inode:[eventpoll]>, [], 1, 0) = 0";
+    let stat = "1 newfstatat(9</a>, \"\", {}, AT_EMPTY_PATH) = 0";
+    let read = "1 preadv2(9</a>, [], 1, 0, RWF_NOWAIT) = 1";
+    let send = "1 sendfile(4<socket:[1]>, 9</a>, [0], 5) = 5";
+    let close = "1 close(9</a>) = 0";
     for fine in [
         open,
-        &format!("{open}\n1 newfstatat(9</a>, \"\", {{}}, AT_EMPTY_PATH) = 0\n1 close(9</a>) = 0"),
-        &format!(
-            "{open}\n1 preadv2(9</a>, [], 1, 0, RWF_NOWAIT) = 1\n1 sendfile(4<socket:[1]>, 9</a>, [0], 5) = 5"
-        ),
+        &format!("{open}\n{stat}\n{close}"),
+        &format!("{open}\n{turn}\n{stat}\n{close}"),
+        &format!("{open}\n{read}\n{send}"),
         "1 write(7<socket:[1]>, \"x\", 1) = 1",
         "1 readlink(\"/proc/self/fd/9\", \"/a\", 1) = 2",
         "2 openat(AT_FDCWD</>, \"/a\", O_RDONLY) = 9</a>",
@@ -212,9 +239,11 @@ fn what_may_wait_is_found() {
         "1 openat2(AT_FDCWD</>, \"/a\", {flags=O_RDONLY, resolve=0}, 24) = 9</a>",
         "1 write(9</a>, \"x\", 1) = 1",
         "1 newfstatat(AT_FDCWD</>, \"/a\", {}, 0) = 0",
-        "1 newfstatat(9</a>, \"\", {}, AT_EMPTY_PATH) = 0",
-        "1 close(9</a>) = 0",
-        "1 sendfile(4<socket:[1]>, 9</a>, [0], 5) = 5",
+        stat,
+        close,
+        send,
+        &format!("{open}\n{turn}\n{close}"),
+        &format!("{open}\n{read}\n{turn}\n{send}"),
         "1 preadv2(9</a>, [], 1, 0, 0) = 1",
         "1 unlink(\"/a\") = 0",
         "1 mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 9</a>, 0) = 0x1",

@@ -77,7 +77,6 @@ pub fn is_short(length: u64) -> bool {
 impl Range {
     /// Whether the file still is there, and what it was.
     pub fn stands(&self) -> bool {
-        let Ok(stat) = rustix::fs::fstat(&self.file) else { return false };
-        stat.st_nlink > 0 && FileInfo::from(stat) == self.info
+        self.file.stands(&self.info)
     }
 }

@@ -43,6 +43,7 @@ impl Clock {
     pub(crate) fn refresh(&self) {
         let now = read();
         self.now.set(now);
+        TURN.set(Some(now));
         self.tick.set(floor_millis(now.saturating_duration_since(self.epoch)));
         if now.saturating_duration_since(self.wall_at.get()) >= self.resolution {
             self.wall_at.set(now);
@@ -88,6 +89,17 @@ impl Clock {
         }
         at.map_or(left, |at| at.saturating_duration_since(read()))
     }
+}
+
+thread_local! {
+    static TURN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The running turn of this thread's loop, by its time: what was found out in a turn holds to its end. `None` on other
+/// threads.
+pub(crate) fn turn() -> Option<Instant> {
+    // At a thread's end nothing holds any more.
+    TURN.try_with(Cell::get).unwrap_or(None)
 }
 
 /// The time now, for the few who cannot do with the turn's.

@@ -194,6 +194,11 @@ impl Worker {
         };
     }
 
+    /// What a turn has found out about files does not hold in the next one.
+    pub fn end_of_turn(&self) {
+        self.turn_files.borrow_mut().close();
+    }
+
     /// Sends buffered lines of access logs to their files.
     pub fn flush_logs(&self) {
         self.logs.flush(self);

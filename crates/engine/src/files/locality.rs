@@ -11,12 +11,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use weir_sys::poll::{PollSet, Polled};
 
-use crate::clock;
+use crate::operation::coarse_now;
 
 /// How often the kernel is asked whether the mounts have changed.
 const CHECK: Duration = Duration::from_millis(100);
@@ -69,7 +69,8 @@ const LOCAL: &[&str] = &[
 
 pub(crate) struct Locality {
     mounts: RefCell<Option<Mounts>>,
-    checked: Cell<Option<Instant>>,
+    /// By the coarse clock, which is good enough and costs least.
+    checked: Cell<Option<Duration>>,
 }
 
 struct Mounts {
@@ -93,8 +94,8 @@ impl Locality {
     }
 
     fn refresh(&self) {
-        let now = clock::read();
-        if self.checked.get().is_some_and(|at| now.saturating_duration_since(at) < CHECK) {
+        let now = coarse_now();
+        if self.checked.get().is_some_and(|at| now.saturating_sub(at) < CHECK) {
             return;
         }
         self.checked.set(Some(now));

@@ -1,16 +1,20 @@
 //! An open file, and where it is closed.
 
 use std::fs::File;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::FilePool;
+use super::{FileInfo, FilePool};
+use crate::clock;
 
 /// A file that many may read or send, and that no loop waits for when it is closed.
 ///
 /// Closing is more than forgetting a number: NFS and FUSE tell a server, and with the last reference to a file that
 /// was removed its blocks are freed. A thread of the pool does either.
+///
+/// What a turn of a loop finds out about a file holds to the turn's end, and is not asked for again.
 #[derive(Debug)]
 pub struct OpenFile {
     /// There until it is dropped.
@@ -18,8 +22,16 @@ pub struct OpenFile {
     /// Whose threads read it when it is not in memory.
     pool: FilePool,
     access: Access,
-    /// Its file system says what of it is in memory.
-    tells: AtomicBool,
+    found: Mutex<Found>,
+}
+
+/// What was found out, and in which turn.
+#[derive(Debug, Default)]
+struct Found {
+    /// It had a name, and was what it was when it was opened.
+    stands: Option<Instant>,
+    /// These bytes were in memory.
+    resident: Option<(Instant, Range<u64>)>,
 }
 
 /// Which thread waits for a file.
@@ -35,7 +47,10 @@ pub(super) enum Access {
 
 impl OpenFile {
     pub(super) fn new(file: File, pool: FilePool, access: Access) -> OpenFile {
-        OpenFile { file: Some(file), pool, access, tells: AtomicBool::new(false) }
+        // Of what was opened by its name the kernel was asked a moment ago.
+        let stands = if access == Access::Memory { clock::turn() } else { None };
+        let found = Mutex::new(Found { stands, resident: None });
+        OpenFile { file: Some(file), pool, access, found }
     }
 
     /// Whose threads read it when it is not in memory.
@@ -53,20 +68,51 @@ impl OpenFile {
         self.access == Access::Memory
     }
 
-    /// Whether its file system has said before what of it is in memory.
-    pub(super) fn tells(&self) -> bool {
-        self.tells.load(Ordering::Relaxed)
+    /// Whether it still has a name, and is what it was when it was opened.
+    pub fn stands(&self, opened: &FileInfo) -> bool {
+        let turn = clock::turn();
+        if turn.is_some() && self.found().stands == turn {
+            return true;
+        }
+        let Ok(stat) = rustix::fs::fstat(self) else { return false };
+        let stands = stat.st_nlink > 0 && FileInfo::from(stat) == *opened;
+        if stands {
+            self.found().stands = turn;
+        }
+        stands
     }
 
-    pub(super) fn has_told(&self) {
-        self.tells.store(true, Ordering::Relaxed);
+    /// Whether these bytes were found in memory in this turn; if not, `look` says whether they are.
+    pub(super) fn is_resident(&self, bytes: Range<u64>, look: impl FnOnce() -> bool) -> bool {
+        let turn = clock::turn();
+        if let Some((when, known)) = &self.found().resident
+            && turn == Some(*when)
+            && known.start <= bytes.start
+            && bytes.end <= known.end
+        {
+            return true;
+        }
+        let resident = look();
+        if resident {
+            self.found().resident = turn.map(|turn| (turn, bytes));
+        }
+        resident
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it may be closed here.
     fn closes_here(&self, file: &File) -> bool {
+        let has_name = || {
+            let turn = clock::turn();
+            turn.is_some() && self.found().stands == turn
+                || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0)
+        };
         super::pool::may_wait_here()
             || match self.access {
-                Access::Memory => rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0),
+                Access::Memory => has_name(),
                 Access::Pool => false,
                 Access::Here => true,
             }

@@ -18,26 +18,24 @@ pub(crate) enum Residence {
 
 /// Looks at `len` bytes of `file` from `offset` on.
 pub(crate) fn residence(file: &OpenFile, offset: u64, len: u64) -> Residence {
-    let page = rustix::param::page_size() as u64;
-    let last = offset.saturating_add(len.max(1) - 1);
-    let pages = last / page - offset / page + 1;
-    // The first byte tells whether the file system can answer at all; once is enough.
-    if pages == 1 || !file.tells() {
-        if !present(file, offset) {
-            return Residence::Unknown;
-        }
-        file.has_told();
-    }
-    if pages == 1 {
-        return Residence::Cached;
-    }
-    let cached = match cached_pages(file, offset, len) {
-        Ok(cached) => cached >= pages,
-        // An older kernel, or a file that this process may not ask about: the last byte stands
-        // for the rest.
-        Err(_) => present(file, last),
-    };
+    let end = offset.saturating_add(len.max(1));
+    let cached = file.is_resident(offset..end, || is_cached(file, offset, end));
     if cached { Residence::Cached } else { Residence::Unknown }
+}
+
+fn is_cached(file: &OpenFile, offset: u64, end: u64) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let last = end - 1;
+    let pages = last / page - offset / page + 1;
+    // Pages count from when they are asked of the disk; the last one has its bytes when those before it have theirs.
+    // And not every file system answers at all.
+    present(file, last)
+        && (pages == 1
+            || match cached_pages(file, offset, end - offset) {
+                Ok(cached) => cached >= pages,
+                // An older kernel, or a file that this process may not ask about: both ends stand for the rest.
+                Err(_) => present(file, offset),
+            })
 }
 
 fn present(file: &OpenFile, offset: u64) -> bool {

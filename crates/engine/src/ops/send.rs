@@ -27,7 +27,7 @@ const COLD_READ: usize = 128 << 10;
 pub struct Send<'a> {
     stream: &'a Stream,
     chain: &'a mut Chain,
-    /// The first segment's file is in memory up to this offset.
+    /// So many bytes of the first segment's file are in memory.
     warm: u64,
     cold: Option<Offload<(io::Result<usize>, Vec<u8>)>>,
 }
@@ -70,6 +70,8 @@ impl Future for Send<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let registered = &this.stream.0;
+        // What was in memory in another turn may have left it while this one's client was slow.
+        this.warm = 0;
         let mut files = this.chain.file_chunk();
         while !this.chain.is_empty() {
             if files == 0 {

@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
@@ -27,9 +26,6 @@ mod walk;
 
 pub use cache::Caches;
 pub use turn::TurnFiles;
-
-/// Files of a turn that nothing followed are closed after this time.
-const CLOSE_AFTER: Duration = Duration::from_millis(500);
 
 /// An open file, and what it is.
 #[derive(Debug, Clone)]
@@ -118,25 +114,18 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     if cache {
         r.worker.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
     }
-    if let Ok(opened) = &opened {
+    // What a thread has opened may be older than this turn's requests.
+    if let Ok(opened) = &opened
+        && r.worker.handle.now() == now
+    {
         remember(r, path, opened);
     }
     opened
 }
 
-/// Remembers a file to the end of the turn. No file stays open for long on that account when nobody asks for
-/// another one.
+/// Remembers a file to the end of the turn.
 fn remember(r: &Request, path: &[u8], opened: &Opened) {
-    let worker = &r.worker;
-    let mut files = worker.turn_files.borrow_mut();
-    files.put(worker.handle.now(), path, opened);
-    if files.needs_closing() {
-        let worker = worker.clone();
-        r.worker.handle.spawn(async move {
-            worker.handle.sleep(CLOSE_AFTER).await;
-            worker.turn_files.borrow_mut().close();
-        });
-    }
+    r.worker.turn_files.borrow_mut().put(path, opened);
 }
 
 /// A file that was opened before and is still known well enough.
@@ -145,11 +134,11 @@ pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>>
     if conf.symlinks.refuse != Refuse::Nothing {
         return None;
     }
-    let now = r.worker.handle.now();
-    if let Some(opened) = r.worker.turn_files.borrow_mut().get(now, path) {
+    if let Some(opened) = r.worker.turn_files.borrow().get(path) {
         return Some(Ok(opened));
     }
     conf.open_files.cache.as_ref()?;
+    let now = r.worker.handle.now();
     let known = r.worker.file_caches.borrow_mut().get(&conf.open_files, path, now);
     if let Some(Ok(opened)) = &known {
         remember(r, path, opened);
@@ -162,7 +151,7 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
     if r.conf().core.symlinks.refuse != Refuse::Nothing {
         return None;
     }
-    r.worker.turn_files.borrow_mut().whole(r.worker.handle.now(), path)
+    r.worker.turn_files.borrow().whole(path)
 }
 
 /// `aio`: who waits for the files of a request.
@@ -218,7 +207,7 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
 /// The whole content of a small file.
 pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<Bytes> {
     let handle = &r.worker.handle;
-    if let Some(content) = r.worker.turn_files.borrow_mut().content(handle.now(), path) {
+    if let Some(content) = r.worker.turn_files.borrow().content(path, opened) {
         return Ok(content);
     }
     let len = usize::try_from(opened.info.len).unwrap_or(usize::MAX);
@@ -233,6 +222,6 @@ pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<By
     }
     buf.truncate(len);
     let content = Bytes::from(buf);
-    r.worker.turn_files.borrow_mut().put_content(handle.now(), path, &content);
+    r.worker.turn_files.borrow_mut().put_content(path, opened, &content);
     Ok(content)
 }

@@ -1,7 +1,7 @@
 //! The files of one turn of the loop.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -13,64 +13,45 @@ const MOST: usize = 256;
 /// What the running turn has opened.
 #[derive(Debug, Default)]
 pub struct TurnFiles {
-    turn: Option<Instant>,
     files: HashMap<Box<[u8]>, (Opened, Option<Bytes>)>,
-    /// Somebody will call [`TurnFiles::close`].
-    closing: bool,
 }
 
 impl TurnFiles {
     /// A file that this turn has opened.
-    pub fn get(&mut self, now: Instant, path: &[u8]) -> Option<Opened> {
-        self.begin(now);
+    pub fn get(&self, path: &[u8]) -> Option<Opened> {
         self.files.get(path).map(|(opened, _)| opened.clone())
     }
 
-    /// The content of a file that this turn has read.
-    pub fn content(&mut self, now: Instant, path: &[u8]) -> Option<Bytes> {
-        self.begin(now);
-        self.files.get(path)?.1.clone()
+    /// The content of this very file, if this turn has read it.
+    pub fn content(&self, path: &[u8], of: &Opened) -> Option<Bytes> {
+        let (opened, content) = self.files.get(path)?;
+        content.clone().filter(|_| Arc::ptr_eq(&opened.file, &of.file))
     }
 
     /// Both at once: what a whole answer needs.
-    pub fn whole(&mut self, now: Instant, path: &[u8]) -> Option<(Opened, Bytes)> {
-        self.begin(now);
+    pub fn whole(&self, path: &[u8]) -> Option<(Opened, Bytes)> {
         let (opened, content) = self.files.get(path)?;
         Some((opened.clone(), content.clone()?))
     }
 
     /// Remembers a file to the end of the turn.
-    pub fn put(&mut self, now: Instant, path: &[u8], opened: &Opened) {
-        self.begin(now);
+    pub fn put(&mut self, path: &[u8], opened: &Opened) {
         if self.files.len() < MOST {
             self.files.insert(path.into(), (opened.clone(), None));
         }
     }
 
     /// Remembers a file's content with it.
-    pub fn put_content(&mut self, now: Instant, path: &[u8], content: &Bytes) {
-        self.begin(now);
-        if let Some(file) = self.files.get_mut(path) {
-            file.1 = Some(content.clone());
+    pub fn put_content(&mut self, path: &[u8], of: &Opened, content: &Bytes) {
+        if let Some((opened, place)) = self.files.get_mut(path)
+            && Arc::ptr_eq(&opened.file, &of.file)
+        {
+            *place = Some(content.clone());
         }
     }
 
-    /// True once after each [`TurnFiles::close`]: the caller sees to the next one.
-    pub fn needs_closing(&mut self) -> bool {
-        !std::mem::replace(&mut self.closing, true)
-    }
-
-    /// Forgets all files, and so closes them.
+    /// The turn is over: nothing of it holds in the next one.
     pub fn close(&mut self) {
         self.files.clear();
-        self.closing = false;
-    }
-
-    /// Another turn has begun: nothing of the last one holds.
-    fn begin(&mut self, now: Instant) {
-        if self.turn != Some(now) {
-            self.turn = Some(now);
-            self.files.clear();
-        }
     }
 }

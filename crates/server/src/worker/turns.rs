@@ -100,6 +100,7 @@ impl Driver for Turns {
 
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         if let Some(service) = &mut self.service {
+            service.http.end_of_turn();
             service.listening.end_of_turn(h, turn);
             match weir_log::take_left_out() {
                 0 => {}
