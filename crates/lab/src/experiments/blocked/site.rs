@@ -26,6 +26,8 @@ pub(crate) struct Site {
     scratch: Scratch,
     /// The next object that nobody has asked for.
     fresh: Cell<u32>,
+    /// The next one in the row of those that are asked for in turn.
+    next: Cell<u32>,
 }
 
 /// A directory that is removed in the end.
@@ -57,14 +59,14 @@ impl Site {
         let disk = SlowDisk::mount(&source, &mount, delays).map_err(|e| e.to_string())?;
         disk.set_slow(false);
         let origin = Origin::start().map_err(|e| format!("no origin: {e}"))?;
-        Ok(Site { origin, disk, scratch, fresh: Cell::new(1_000_000) })
+        Ok(Site { origin, disk, scratch, fresh: Cell::new(1_000_000), next: Cell::new(0) })
     }
 
     /// A server under all loads, each without slow operations first.
     pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<Row>, String> {
         lab.step(&format!("{}: starting", subject.label));
         let server = Running::start(subject, &self.setup(subject))?;
-        let objects = lab.size(10_000, 200);
+        let objects = lab.size(5_500, 200);
         for load in [Load::Cold, Load::Hot, Load::Checks] {
             lab.step(&format!("{}: storing {}", subject.label, load.name()));
             streams::fetch(lab, server.address(), &self.paths(load, objects, 0))?;
@@ -90,7 +92,7 @@ impl Site {
     ) -> Result<Streams, String> {
         let how = if self.disk.is_slow() { "slow" } else { "fast" };
         lab.step(&format!("{}: {}, {how} disk", subject.label, load.name()));
-        let time = load.time(lab);
+        let time = load.time(lab, self.disk.is_slow());
         let fresh = (super::RATE * time.as_secs_f64()).ceil() as u32;
         let paths = self.paths(load, objects, fresh);
         let (before, loops) = (self.disk.counts().0, blocked(subject, server));
@@ -101,16 +103,20 @@ impl Site {
         Ok(Streams { memory, disk, delayed, blocked })
     }
 
-    /// What a load asks for. `fresh` is how many it needs of those that nobody has asked for.
+    /// What a load asks for. `fresh` is how many it needs of those that nobody has asked for, or not of late.
     fn paths(&self, load: Load, objects: u32, fresh: u32) -> Vec<String> {
         let named = |prefix: &str, numbers: std::ops::Range<u32>| {
             numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()
         };
         match load {
-            // Neighbours in time are no neighbours by name; 7919 is a prime.
-            Load::Cold => (0..objects).map(|n| format!("/o/{}", n * 7919 % objects)).collect(),
+            // Where the run before ended: what that one left in memory is of no use. Neighbours in time are no
+            // neighbours by name; 7919 is a prime.
+            Load::Cold => {
+                let first = self.next.replace((self.next.get() + fresh) % objects);
+                (first..first + objects).map(|n| format!("/o/{}", n * 7919 % objects)).collect()
+            }
             Load::Hot => named("hot", 0..HOT),
-            Load::Checks => named("checked", 0..objects / 25),
+            Load::Checks => named("checked", 0..objects / 14),
             Load::Fills => {
                 let first = self.fresh.replace(self.fresh.get() + fresh);
                 named("o", first..first + fresh.max(1))

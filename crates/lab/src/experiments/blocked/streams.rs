@@ -37,11 +37,15 @@ impl Load {
         }
     }
 
-    pub(crate) fn time(self, lab: &Lab) -> Duration {
-        match self {
-            Load::Cold => lab.size(Duration::from_secs(8), Duration::from_millis(400)),
-            _ => lab.size(Duration::from_millis(2500), Duration::from_millis(200)),
-        }
+    /// How long it lasts. What no operation delays is soon known.
+    pub(crate) fn time(self, lab: &Lab, is_slow: bool) -> Duration {
+        let millis = match (self, is_slow) {
+            (Load::Cold, true) => lab.size(7000, 400),
+            (Load::Cold, false) => lab.size(3000, 400),
+            (_, true) => lab.size(2500, 200),
+            (_, false) => lab.size(1200, 200),
+        };
+        Duration::from_millis(millis)
     }
 }
 
