@@ -153,8 +153,10 @@ impl Index {
         if state.error() != 0 && (table.value(entry, VALID) as i64) < wall {
             state = state.with_error(0);
         }
-        let rest = [table.value(entry, SIZE), table.value(entry, VALID), table.value(entry, LOCK)];
-        table.set_values(entry, [state.0, rest[0], rest[1], rest[2], now]);
+        table.set_value(entry, STATE, state.0);
+        if table.value(entry, SEEN) != now {
+            table.set_value(entry, SEEN, now);
+        }
         match state {
             s if s.error() != 0 => Found::Error(s.error()),
             s if s.has(EXISTS) => Found::Stored(s.generation()),

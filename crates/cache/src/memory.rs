@@ -1,9 +1,10 @@
 //! Answers that are asked for often, at hand: in memory, or with their files open. Each belongs to one version of its
 //! file.
 
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::body::{self, Body};
 use crate::entry::Entry;
@@ -11,8 +12,8 @@ use crate::key::Key;
 
 /// Answers longer than this share of the memory are not kept.
 const SHARE: u64 = 16;
-/// What an answer costs beside its bytes, about.
-const OVERHEAD: u64 = 256;
+/// What an answer costs beside its bytes, about, with what is made of its head.
+const OVERHEAD: u64 = 512;
 /// Memory for what is known of files that are kept open.
 const OPEN_LIMIT: u64 = 1 << 20;
 /// So many are, so that the room of those that were removed is soon free.
@@ -52,13 +53,25 @@ pub struct Object {
     /// Somebody is looking for it.
     checking: AtomicBool,
     used: AtomicBool,
+    made: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Object {
     /// An answer whose file was seen now.
     pub fn new(entry: Arc<Entry>, body: Body, generation: u32, inode: u64, now: u64) -> Object {
         let (checked, checking, used) = (AtomicU64::new(now), <_>::default(), <_>::default());
-        Object { entry, body, generation, inode, checked, checking, used }
+        let made = OnceLock::new();
+        Object { entry, body, generation, inode, checked, checking, used, made }
+    }
+
+    /// What a reader has made of the head, for the next one.
+    pub fn made<T: 'static>(&self) -> Option<&T> {
+        self.made.get()?.downcast_ref()
+    }
+
+    /// A reader has made this of the head; it is kept if it is the first.
+    pub fn make<T: Send + Sync + 'static>(&self, made: T) {
+        let _ = self.made.set(Box::new(made));
     }
 
     fn size(&self) -> u64 {
@@ -260,9 +273,9 @@ mod tests {
     fn what_is_used_stays() {
         let memory = memory(16 * 1000);
         let key = |n: u32| Key::of(&n.to_le_bytes());
-        memory.put(key(0), object(600, 0));
+        memory.put(key(0), object(300, 0));
         for n in 1..100 {
-            memory.put(key(n), object(600, 0));
+            memory.put(key(n), object(300, 0));
             assert!(memory.get(&key(0), 0).is_some(), "{n}");
         }
         assert!(memory.get(&key(1), 0).is_none());
@@ -272,6 +285,15 @@ mod tests {
         let off = Memory::default();
         off.put(key(0), object(0, 0));
         assert!(off.get(&key(0), 0).is_none());
+    }
+
+    #[test]
+    fn what_was_made_of_a_head_is_there_for_the_next_reader() {
+        let object = object(1, 1);
+        assert_eq!(object.made::<u32>(), None);
+        object.make(1u32);
+        object.make(2u32);
+        assert_eq!((object.made::<u32>(), object.made::<u64>()), (Some(&1), None));
     }
 
     #[test]

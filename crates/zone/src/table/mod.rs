@@ -237,6 +237,13 @@ impl<'z> Locked<'z> {
         self.words.commit();
     }
 
+    /// Changes one value of an entry.
+    pub fn set_value(&mut self, entry: Entry, i: usize, value: u64) {
+        debug_assert!(i < self.shape.values);
+        // A change of one word needs no journal: it is made, or it is not.
+        self.fill(entry.0, HEAD + i, value);
+    }
+
     /// The contents of a record.
     pub fn contents(&self, record: Entry) -> Vec<u8> {
         let mut all = Vec::new();

@@ -22,7 +22,7 @@ pub struct Outgoing {
 }
 
 /// The head of an answer. Spans point into the buffer that [`Protocol::head`] was given.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Answer {
     /// Its status.
     pub status: u16,

@@ -8,7 +8,7 @@ use weir_engine::{Chain, Files, OpenFile, Segment};
 use weir_log::Level;
 
 use crate::modules::upstream::passing::Passing;
-use crate::modules::upstream::protocol::{Found, Protocol};
+use crate::modules::upstream::protocol::{Answer, Found, Protocol};
 use crate::modules::upstream::response;
 use crate::phases::Step;
 use crate::request::Request;
@@ -20,6 +20,8 @@ pub struct Kept {
     pub entry: Arc<Entry>,
     /// Its body.
     pub part: Part,
+    /// Where it is at hand.
+    pub object: Option<Arc<Object>>,
 }
 
 /// Where a body is.
@@ -39,7 +41,7 @@ pub struct Unusable;
 
 impl Kept {
     /// What is at hand; `None` if its file is another one by now.
-    pub async fn of_object(files: &Files, object: &Object) -> Option<Kept> {
+    pub async fn of_object(files: &Files, object: Arc<Object>) -> Option<Kept> {
         let part = match &object.body {
             Body::Bytes(bytes) => Part::Memory(bytes.clone()),
             Body::Shared(file, length) => Part::File(file.clone(), 0, *length),
@@ -55,7 +57,7 @@ impl Kept {
             }
             Body::File(range) => Part::File(range.file.clone(), range.offset, range.length),
         };
-        Some(Kept { entry: object.entry.clone(), part })
+        Some(Kept { entry: object.entry.clone(), part, object: Some(object) })
     }
 
     /// What is in a file; a body that was read with the head need not be read again.
@@ -64,7 +66,7 @@ impl Kept {
             Some(body) => Part::Memory(body),
             None => Part::File(opened.file, opened.stored.body, opened.stored.length),
         };
-        Kept { entry: Arc::new(opened.stored.entry), part }
+        Kept { entry: Arc::new(opened.stored.entry), part, object: None }
     }
 
     /// What is known of it.
@@ -113,15 +115,7 @@ fn fill_head<P: Protocol>(
     kept: &Kept,
 ) -> Result<(), Unusable> {
     let mut buf = kept.entry.head.clone();
-    protocol.restart();
-    let mut answer = match protocol.head(r, &mut buf) {
-        Ok(Found::Head(answer)) => answer,
-        _ => {
-            let key = String::from_utf8_lossy(&kept.entry.key);
-            r.log(Level::Crit, format_args!("cache entry \"{key}\" contains invalid header"));
-            return Err(Unusable);
-        }
-    };
+    let mut answer = understand(r, protocol, kept, &mut buf)?;
     let context = &mut r.contexts.upstream;
     (context.head, context.headers) = (buf, std::mem::take(&mut answer.headers));
     context.cached = true;
@@ -135,6 +129,34 @@ fn fill_head<P: Protocol>(
     response::wishes(r, passing);
     response::fill(r, passing, protocol, &answer);
     Ok(())
+}
+
+/// What the head says; of an answer at hand it is read once.
+fn understand<P: Protocol>(
+    r: &mut Request,
+    protocol: &mut P,
+    kept: &Kept,
+    buf: &mut Vec<u8>,
+) -> Result<Answer, Unusable> {
+    let known = kept.object.as_ref().and_then(|object| object.made::<Answer>());
+    if let Some(answer) = known {
+        return Ok(answer.clone());
+    }
+    protocol.restart();
+    match protocol.head(r, buf) {
+        Ok(Found::Head(answer)) => {
+            // Spans are places in the head as it is stored.
+            if let Some(object) = kept.object.as_ref().filter(|_| *buf == kept.entry.head) {
+                object.make(answer.clone());
+            }
+            Ok(answer)
+        }
+        _ => {
+            let key = String::from_utf8_lossy(&kept.entry.key);
+            r.log(Level::Crit, format_args!("cache entry \"{key}\" contains invalid header"));
+            Err(Unusable)
+        }
+    }
 }
 
 /// Sends a body as it comes in.

@@ -123,7 +123,8 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
         check_beside(r, state, &object);
     }
     let there = looked != Look::Due || is_there(r, state, &object, now).await;
-    if there && let Some(kept) = Kept::of_object(r.worker.handle.files(), &object).await {
+    let files = r.worker.handle.files();
+    if there && let Some(kept) = Kept::of_object(files, object.clone()).await {
         return Some(kept);
     }
     at_hand.remove_this(&state.key, &object);
@@ -315,7 +316,7 @@ async fn join(
         Some(bytes) => Part::Memory(bytes),
         None => Part::Coming(fill.reader()?, length),
     };
-    Some(judge(r, passing, state, Kept { entry, part }))
+    Some(judge(r, passing, state, Kept { entry, part, object: None }))
 }
 
 /// The variant of an answer for this request.

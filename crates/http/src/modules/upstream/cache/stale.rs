@@ -70,7 +70,7 @@ pub async fn renew_and_send<P: Protocol>(
     let times = said.times(&passing.caching, old.entry().status, now);
     state.status = Status::Revalidated;
     state.cacheable = false;
-    let kept = Kept { entry: old.entry.clone(), part: old.part };
+    let kept = Kept { entry: old.entry.clone(), ..old };
     let length = match &kept.part {
         Part::Memory(bytes) => Some(bytes.len() as u64),
         Part::File(_, _, length) => Some(*length),
