@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
+use rustls::pki_types::ServerName;
 use weir_testkit::{Client, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -174,6 +178,60 @@ fn a_stopped_worker_is_left_out() {
         assert!(!answers.iter().any(|answer| answer.starts_with(&own)), "{policy}");
         server.signal_worker(stopped, Signal::CONT);
     }
+}
+
+/// Who is in the midst of a handshake will want more of its loop than who is idle: of two loops with as many
+/// connections, the one without handshakes takes the next, though they come one at a time.
+#[test]
+fn handshakes_weigh_more_than_idle_connections() {
+    const EACH: usize = 6;
+    let keys = format!("{}/../tls/testdata", env!("CARGO_MANIFEST_DIR"));
+    let secured = format!(
+        "server {{ listen 127.0.0.1:%%PORT1%% ssl;
+         ssl_certificate {keys}/leaf.pem; ssl_certificate_key {keys}/leaf.key; }} server {{"
+    );
+    let layout = (2, 1);
+    let server = Server::start(WEIR, &conf("fair", layout).replace("server {", &secured));
+    wait_idle(&server, "fair", layout);
+    let free = server.workers()[0];
+    server.signal_worker(free, Signal::STOP);
+    let _shaking: Vec<TcpStream> = (0..EACH).map(|_| half_a_handshake(server.port_at(1))).collect();
+    server.signal_worker(free, Signal::CONT);
+    let free = format!("{free}-0");
+    let mut kept: Vec<Client> = Vec::new();
+    while kept.len() < EACH {
+        wait_idle(&server, "fair", layout);
+        let mut client = server.connect();
+        // The machine may leave a loop without a processor for a moment.
+        if client.get("/").body() == free {
+            kept.push(client);
+        }
+    }
+    let answers = (0..40).map(|_| {
+        wait_idle(&server, "fair", layout);
+        server.get("/").body()
+    });
+    let by_others = answers.filter(|answer| *answer != free).count();
+    assert!(by_others <= 4, "{by_others} of 40 went to the loop with handshakes");
+}
+
+/// A client that has been answered, and says no more.
+fn half_a_handshake(port: u16) -> TcpStream {
+    let name = ServerName::try_from("www.example.org").unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let mut hello = Vec::new();
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    connection.write_tls(&mut hello).unwrap();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(weir_testkit::PATIENCE)).unwrap();
+    client.write_all(&hello).unwrap();
+    assert!(client.peek(&mut [0]).unwrap() > 0);
+    client
 }
 
 /// The connection that the worker was at is gone, those that wait are not.

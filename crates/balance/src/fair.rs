@@ -11,10 +11,12 @@
 //! *Weight*: a loop is armed unless it carries more than the mean: first of open connections, which
 //! stay and bring more work; then, among those with no more than their share of them, of requests
 //! in process. Compared the other way round, a loop with four idle connections would take a fifth
-//! whenever another one works, and keep it for minutes.
+//! whenever another one works, and keep it for minutes. A decision is as old as the sleep: an armed
+//! loop with handshakes or requests in process would stay before those who have finished theirs. So
+//! whoever falls asleep armed wakes an armed one that carries more than the mean, to compare anew.
 //!
-//! *Liveness*. By comparison alone a connection could wait while a disarmed loop sleeps, since a
-//! decision is as old as the sleep. Three things bound that wait:
+//! *Liveness*. For the same reason a connection could wait while a disarmed loop sleeps. Three
+//! things bound that wait:
 //! - the last armed sleeper to wake up wakes a disarmed one, so that it compares anew;
 //! - a disarmed loop that sees no armed sleeper waits [`PATIENCE`] for one that carries less, and
 //!   then stands in, with a [`BREATH`] after each connection;
@@ -24,7 +26,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Arm, LoadTable, Policy, Probe, Setup, State, Wait};
+use crate::{After, Arm, Load, LoadTable, Policy, Probe, Setup, State, Wait};
 
 /// How long a disarmed loop leaves the place to loops that carry less, when all of them work. Less
 /// than a slow handler takes, more than the pause between two requests of a busy connection.
@@ -82,7 +84,7 @@ impl Fair {
         self.probe_at = None;
         self.pause = PROBE_FIRST;
         let last = std::mem::take(&mut self.accepted);
-        Wait { arm: if last { Arm::ArmedLast } else { Arm::Armed }, at_most: None }
+        Wait { arm: if last { Arm::ArmedLast } else { Arm::Armed }, ..Wait::ARMED }
     }
 
     /// Disarmed; the mark comes before the look, so that of a loop that falls asleep disarmed and
@@ -114,7 +116,7 @@ impl Fair {
     fn sleep_disarmed(&mut self, at_most: Duration) -> Wait {
         self.armed = false;
         self.accepted = false;
-        Wait { arm: Arm::Disarmed, at_most: Some(at_most) }
+        Wait { at_most: Some(at_most), ..Wait::DISARMED }
     }
 }
 
@@ -130,7 +132,7 @@ impl Policy for Fair {
             return self.arm();
         }
         let slack = if self.armed { self.slack } else { 0 };
-        let Standing { above, absent } = standing(now, loops, self.me, slack);
+        let Standing { above, absent, heavier } = standing(now, loops, self.me, slack);
         if above {
             self.seen = None;
             return self.disarm(now, loops);
@@ -138,7 +140,12 @@ impl Policy for Fair {
         self.seen = Some((now, own.open, own.inflight));
         self.alone = None;
         let at_most = absent.then_some(PROBE_LAST);
-        Wait { at_most, ..self.arm() }
+        let wake = heavier.filter(|&i| loops.row(i).wake(loops.stamp(now)));
+        Wait { at_most, wake, ..self.arm() }
+    }
+
+    fn on_woken(&mut self) {
+        self.seen = None;
     }
 
     fn after_wait(&mut self, now: Instant, _loops: &LoadTable<'_>) -> Probe {
@@ -193,6 +200,8 @@ struct Standing {
     above: bool,
     /// Some loop does not count now, and will when it is back.
     absent: bool,
+    /// A loop that sleeps armed and carries more than the mean.
+    heavier: Option<usize>,
 }
 
 /// Compares loop `me` with the mean, open connections first.
@@ -210,15 +219,19 @@ fn standing(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> Stand
             absent |= matches!(row.state(), State::Awake | State::Armed | State::Disarmed);
         }
     }
-    if !open.admits(own.open, slack) || own.inflight == 0 {
-        return Standing { above: !open.admits(own.open, slack), absent };
+    if !open.admits(own.open, slack) {
+        return Standing { above: true, absent, heavier: None };
     }
     let mut inflight = Mean { sum: own.inflight, n: 1 };
     for (_, row) in counting().filter(|(_, row)| open.admits(row.load().open, slack)) {
         let busy = u64::from(row.state() == State::Awake);
         inflight.add(row.load().inflight.max(busy));
     }
-    Standing { above: !inflight.admits(own.inflight, slack), absent }
+    let above =
+        |load: Load| !open.admits(load.open, slack) || !inflight.admits(load.inflight, slack);
+    let mut armed = counting().filter(|(_, row)| row.state() == State::Armed);
+    let heavier = armed.find(|(_, row)| above(row.load())).map(|(i, _)| i);
+    Standing { above: above(own), absent, heavier }
 }
 
 struct Mean {
@@ -261,7 +274,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Load, Wait};
+    use crate::Wait;
 
     fn setup(me: usize, sockets: usize) -> Setup {
         Setup { me, sockets, connections: 1000, mutex_delay: Duration::from_millis(500) }

@@ -394,6 +394,27 @@ fn fair_forgets_a_stopped_loop() {
     assert_eq!(w.answered[1], 0);
 }
 
+/// Of two loops with as many connections, the one whose connections are at work takes none of those that come one
+/// after another: neither while it sleeps as it decided before, nor because the other one has just had one more.
+#[test]
+fn fair_spares_a_loop_with_handshakes() {
+    const EACH: u64 = 6;
+    let mut world = World::new(Kind::Fair, 2, Instant::now());
+    world.stop(Duration::ZERO, 0);
+    for _ in 0..EACH {
+        world.client(MS, Client { gap: MS * 60_000, ..Client::once(Duration::ZERO) });
+    }
+    world.cont(MS * 100, 0);
+    for i in 0..EACH as u32 {
+        let think = MS * 60_000;
+        world.client(MS * (200 + 5 * i), Client { think, ..Client::keeping(Duration::ZERO) });
+    }
+    for i in 0..40 {
+        world.client(MS * (300 + 5 * i), Client { gap: MS, ..Client::once(Duration::ZERO) });
+    }
+    assert_eq!(world.run(MS * 600).accepted, [EACH + 40, EACH]);
+}
+
 /// When the one that carries less is back, the place is its own again.
 #[test]
 fn fair_steps_back_after_standing_in() {

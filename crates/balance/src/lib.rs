@@ -37,6 +37,9 @@ pub trait Policy: Send {
     /// About to sleep: should this loop be woken for new connections, and when must it look again?
     fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait;
 
+    /// Another loop woke this one to look again; [`after_wait`](Policy::after_wait) follows.
+    fn on_woken(&mut self) {}
+
     /// Back from the wait. The answer says whether to try an accept although the loop was not
     /// armed, since nobody else may be there to take a waiting connection.
     fn after_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Probe {
@@ -51,9 +54,9 @@ pub trait Policy: Send {
     /// One of this loop's connections ended.
     fn on_closed(&mut self, _now: Instant) {}
 
-    /// Asked after [`after_wait`](Policy::after_wait) and [`on_accepted`](Policy::on_accepted),
-    /// until it answers `None`: a sleeping loop that must look again, now. It is woken and runs its
-    /// own `before_wait`.
+    /// Asked in each turn when its accepts are done and before its other work, until it answers
+    /// `None`: a sleeping loop that must look again, now. It is woken and runs its own
+    /// `before_wait`, which compares with what this loop carries since its accepts.
     fn whom_to_wake(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
         None
     }
@@ -83,13 +86,15 @@ pub struct Wait {
     pub arm: Arm,
     /// The longest sleep after which the policy must be asked again; `None`: as long as it likes.
     pub at_most: Option<Duration>,
+    /// An armed loop that sleeps and must look again, now that this one is armed, too.
+    pub wake: Option<usize>,
 }
 
 impl Wait {
     /// Armed, for as long as nothing happens.
-    pub const ARMED: Wait = Wait { arm: Arm::Armed, at_most: None };
+    pub const ARMED: Wait = Wait { arm: Arm::Armed, at_most: None, wake: None };
     /// Disarmed, for as long as nothing happens.
-    pub const DISARMED: Wait = Wait { arm: Arm::Disarmed, at_most: None };
+    pub const DISARMED: Wait = Wait { arm: Arm::Disarmed, at_most: None, wake: None };
 }
 
 /// Whether to try an accept on sockets that are not armed.

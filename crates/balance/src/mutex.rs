@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Arm, LoadTable, Policy, Probe, Setup, Wait};
+use crate::{After, LoadTable, Policy, Probe, Setup, Wait};
 
 pub(crate) struct Mutex {
     me: usize,
@@ -32,7 +32,7 @@ impl Policy for Mutex {
         } else if loops.try_lock(self.me) {
             return Wait::ARMED;
         }
-        Wait { arm: Arm::Disarmed, at_most: Some(self.delay) }
+        Wait { at_most: Some(self.delay), ..Wait::DISARMED }
     }
 
     /// The lock is held while its holder sleeps, not while it works.
@@ -63,7 +63,7 @@ mod tests {
         let setup =
             |me| Setup { me, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) };
         let (mut a, mut b) = (Mutex::new(setup(0)), Mutex::new(setup(1)));
-        let refused = Wait { arm: Arm::Disarmed, at_most: Some(Duration::from_millis(500)) };
+        let refused = Wait { at_most: Some(Duration::from_millis(500)), ..Wait::DISARMED };
         assert_eq!(a.before_wait(now, &table), Wait::ARMED);
         assert_eq!(a.before_wait(now, &table), Wait::ARMED, "its own lock");
         assert_eq!(b.before_wait(now, &table), refused);

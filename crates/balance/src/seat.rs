@@ -18,8 +18,7 @@ pub struct Setup {
 }
 
 /// One loop's row and policy. The driver calls it in the order of a turn: [`before_wait`], the
-/// wait, [`after_wait`], [`accepted`] for each accept; and after the last two [`next_to_wake`]
-/// until it is `None`.
+/// wait, [`after_wait`], [`accepted`] for each accept, and then [`next_to_wake`] until it is `None`.
 ///
 /// [`before_wait`]: Seat::before_wait
 /// [`after_wait`]: Seat::after_wait
@@ -77,7 +76,9 @@ impl Seat {
     pub fn after_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Probe {
         let row = loops.row(self.setup.me);
         self.woke = loops.stamp(now);
-        row.stir();
+        if row.stir() {
+            self.policy.on_woken();
+        }
         if self.retired {
             return Probe::No;
         }

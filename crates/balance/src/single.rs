@@ -25,6 +25,6 @@ impl Policy for Single {
         let there = |state| !matches!(state, State::Vacant | State::Retired);
         let first = !loops.rows().take(self.me).any(|(_, row)| there(row.state()));
         let arm = if first { Arm::Armed } else { Arm::Disarmed };
-        Wait { arm, at_most: (self.me > 0).then_some(LOOK) }
+        Wait { arm, at_most: (self.me > 0).then_some(LOOK), ..Wait::ARMED }
     }
 }

@@ -277,11 +277,9 @@ impl Row<'_> {
         self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst).is_ok()
     }
 
-    /// The loop stirs: it answers whoever woke it.
-    pub(crate) fn stir(&self) {
-        if self.0[WOKEN].load(SeqCst) != 0 {
-            self.0[WOKEN].store(0, SeqCst);
-        }
+    /// The loop stirs: it answers whoever woke it. False if nobody did.
+    pub(crate) fn stir(&self) -> bool {
+        self.0[WOKEN].load(SeqCst) != 0 && self.0[WOKEN].swap(0, SeqCst) != 0
     }
 
     fn is_silent(&self, stamp: u64) -> bool {

@@ -18,6 +18,11 @@ pub trait Driver {
     /// costs the connection only: see [`Handle::on_panic`].
     fn acceptable(&mut self, h: &Handle, listener: ListenerKey);
 
+    /// The turn's accepts are done, its other work is to come.
+    fn after_accepts(&mut self, h: &Handle, now: Instant) {
+        let _ = (h, now);
+    }
+
     /// The turn's work is done.
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         let _ = (h, turn);

@@ -82,6 +82,8 @@ impl Loop {
         let events = self.events.len();
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
+        driver.after_accepts(&h, woke);
+        self.call_watches(&h);
         for (token, ready) in self.events.streams.drain(..) {
             h.0.deliver(&h, token, ready);
         }
@@ -118,7 +120,7 @@ impl Loop {
     }
 
     /// Accept events first: a loop that is awake and has not accepted holds a wake-up that
-    /// another one could have used. Then foreign descriptors.
+    /// another one could have used.
     fn accept_events(&mut self, h: &Handle, driver: &mut dyn Driver) {
         for token in &self.events.doors {
             if token.kind() == Kind::Listener {
@@ -126,6 +128,10 @@ impl Loop {
                 h.0.laps.lap();
             }
         }
+    }
+
+    /// Foreign descriptors.
+    fn call_watches(&mut self, h: &Handle) {
         for token in &self.events.doors {
             match token.kind() {
                 Kind::Watch => {

@@ -73,9 +73,9 @@ impl World {
         let now = self.base + self.now;
         let probe = seat.after_wait(now, &LoadTable::over(&self.words, self.base));
         self.loops[i].seat = Some(seat);
-        self.wake_others(i);
         let before = self.witness.accepted[i];
         self.accept(i, probe == Probe::Try);
+        self.wake_others(i);
         self.loops[i].batch = self.loops[i].ready.len();
         let cost = self.cost_of_accepts(self.witness.accepted[i] - before);
         if cost.is_zero() {
@@ -122,7 +122,6 @@ impl World {
         } else if seat.accepted(self.base + self.now, &table, load, 1) == After::Readd {
             self.readd(i);
         }
-        self.wake_others(i);
     }
 
     pub(super) fn wake_others(&mut self, i: usize) {
@@ -179,6 +178,9 @@ impl World {
         let Some(seat) = lp.seat.as_mut() else { return };
         let wait = seat.before_wait(self.base + self.now, &table, load, true);
         self.arm(i, wait.arm);
+        if let Some(other) = wait.wake {
+            self.wake(other);
+        }
         let socket = if self.sockets.len() > 1 { i } else { 0 };
         let mut reports = self.sockets[socket].reports(i);
         if self.kind.shape() == Shape::AcceptorEach {

@@ -176,7 +176,6 @@ impl Listening {
         if self.seat.accepted(h.now(), &table, load, accepted) == After::Readd {
             self.doors.readd(h, door.key, &self.log);
         }
-        self.wake_others(h);
     }
 
     /// One accept; false when there was nothing to take.
@@ -236,12 +235,6 @@ impl Listening {
         self.http.accepted(fd, Address::from_any(peer.flatten()), number);
     }
 
-    fn wake_others(&mut self, h: &Handle) {
-        while let Some(i) = self.seat.next_to_wake(h.now(), &self.load.table()) {
-            self.load.ring(i);
-        }
-    }
-
     /// Makes room by closing idle connections; says so, or that it cannot.
     fn make_room(&mut self, h: &Handle) {
         let evicted = (h.parked() / EVICT_PART).clamp(1, EVICT_MOST).min(h.parked());
@@ -279,6 +272,9 @@ impl Driver for Listening {
         let table = self.load.table();
         let mut wait = self.seat.before_wait(now, &table, self.carried(), able);
         self.doors.arm(h, wait.arm, able, &self.log);
+        if let Some(i) = wait.wake {
+            self.load.ring(i);
+        }
         if let Some(acceptor) = &self.acceptor {
             let waits = if wait.arm == Decision::Disarmed {
                 acceptor.close();
@@ -301,7 +297,6 @@ impl Driver for Listening {
             acceptor.close();
         }
         self.take_from_acceptor(now);
-        self.wake_others(h);
         if probe == Probe::Try {
             for door in self.doors.shared_doors() {
                 self.accept(h, door);
@@ -320,6 +315,12 @@ impl Driver for Listening {
         for door in self.doors.behind(listener, &self.load) {
             self.http.metrics.add(Metric::AcceptEvents, 1);
             self.accept(h, door);
+        }
+    }
+
+    fn after_accepts(&mut self, _: &Handle, now: Instant) {
+        while let Some(i) = self.seat.next_to_wake(now, &self.load.table()) {
+            self.load.ring(i);
         }
     }
 }

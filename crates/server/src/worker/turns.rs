@@ -98,6 +98,12 @@ impl Driver for Turns {
         }
     }
 
+    fn after_accepts(&mut self, h: &Handle, now: Instant) {
+        if let Some(service) = &mut self.service {
+            service.listening.after_accepts(h, now);
+        }
+    }
+
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         if let Some(service) = &mut self.service {
             service.http.end_of_turn();
