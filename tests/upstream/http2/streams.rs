@@ -1,10 +1,14 @@
 //! Many requests on one connection.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
+
+use weir_testkit::PATIENCE;
 
 use super::peer::{Event, Peer};
 use super::{ask, post, start};
@@ -253,4 +257,43 @@ fn a_body_goes_out_as_it_comes_in() {
     assert_eq!(told.recv().unwrap(), "two");
     client.send("0\r\n\r\n");
     assert_eq!(client.response().body(), "done");
+}
+
+/// The server answers each piece of a body before the next one is sent, and the client waits for that.
+#[test]
+fn an_answer_and_the_body_that_it_is_for_go_at_the_same_time() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            match talk.next()? {
+                Event::Head(head) => talk.fields(head.id, &[(":status", "200")], false),
+                Event::Data(id, data, ended) => {
+                    talk.data(id, &data, ended);
+                }
+                _ => {}
+            }
+        }
+    });
+    let server = start(&peer, "", "proxy_request_buffering off; proxy_buffering off;");
+    let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut read = String::new();
+    let mut say = |bytes: &str, until: &str| {
+        client.write_all(bytes.as_bytes()).unwrap();
+        let mut buf = [0; 1000];
+        while !read.contains(until) {
+            let n = client.read(&mut buf).unwrap_or_default();
+            assert!(n > 0, "no {until:?}: {read}\n{}", server.log());
+            read.push_str(&String::from_utf8_lossy(&buf[..n]));
+        }
+        std::mem::take(&mut read)
+    };
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    say(&format!("{head}3\r\none\r\n"), "one");
+    say("3\r\ntwo\r\n", "two");
+    let large = format!("{:x}\r\n{}\r\n", 40_000, "x".repeat(40_000));
+    say(&large, &"x".repeat(1000));
+    say("0\r\n\r\n", "\r\n0\r\n\r\n");
+    // The connection is at the next request.
+    say(&format!("{head}4\r\nfive\r\n0\r\n\r\n"), "five");
 }

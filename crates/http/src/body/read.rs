@@ -52,6 +52,8 @@ impl Request {
                 stream.readable(core.client_body_buffer_size, core.client_body_timeout).await;
             }
             None => {
+                let end = self.worker.handle.now() + self.conf().core.client_body_timeout;
+                self.conn.stream.set_deadline(Some(end));
                 let _ = self.conn.stream.readable().await;
             }
         }

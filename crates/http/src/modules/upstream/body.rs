@@ -10,7 +10,7 @@ use weir_upstream::Connection;
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
-use super::http2::Stream;
+use super::http2::{Sender, Stream};
 use super::line::Line;
 use super::passing::Passing;
 use super::pieces;
@@ -86,54 +86,98 @@ async fn push(
     }
 }
 
-/// Sends the request, and the body behind it as it comes in. True if all of it went out.
+/// What the server has not got of a client's body.
+#[derive(Default)]
+pub struct Rest {
+    pending: Chain,
+    /// Nothing follows `pending`.
+    last: bool,
+}
+
+/// What [`Rest::go_on`] came to.
+pub enum Went {
+    /// All that was there went out.
+    Out,
+    /// The client has sent more.
+    More,
+}
+
+impl Rest {
+    /// Takes what the client has sent.
+    pub fn fill<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<(), u16> {
+        let piece = gather(r)?;
+        if !piece.is_empty() {
+            r.keep_body_piece(&piece);
+            protocol.frame(piece, &mut self.pending);
+        }
+        self.last = r.body.is_read();
+        if self.last {
+            protocol.end_frame(&mut self.pending);
+        }
+        Ok(())
+    }
+
+    /// Sends what is there, or waits for more. Given up, it can be called again.
+    pub async fn go_on(&mut self, r: &Request, passing: &Passing, to: &Sender) -> io::Result<Went> {
+        if self.last || !self.pending.is_empty() {
+            to.send(&mut self.pending, self.last, passing.send_timeout).await?;
+            return Ok(Went::Out);
+        }
+        r.body_readable().await;
+        Ok(Went::More)
+    }
+
+    /// After [`Went::Out`]: whether that was the end of the body.
+    pub fn is_last(&self) -> bool {
+        self.last
+    }
+}
+
+/// Sends the request, and the body behind it as it comes in; what is left when the server begins to answer.
 pub async fn stream<P: Protocol>(
     r: &mut Request,
     passing: &Passing,
     line: &Line,
     protocol: &P,
-    mut chain: Chain,
-) -> Result<bool, Fault> {
+    chain: Chain,
+) -> Result<Option<Rest>, Fault> {
+    let both = passing.store.is_none() && !r.is_cacheable();
+    let mut rest = Rest { pending: chain, last: false };
     loop {
-        let piece = gather(r).map_err(Fault::Client)?;
-        if !piece.is_empty() {
-            r.keep_body_piece(&piece);
-            protocol.frame(piece, &mut chain);
-        }
-        let last = r.body.is_read();
-        if last {
-            protocol.end_frame(&mut chain);
-        }
-        let piece = std::mem::take(&mut chain);
+        rest.fill(r, protocol).map_err(Fault::Client)?;
         let sent = match line {
-            Line::Own(connection) => send(r, passing, connection, piece).await?,
-            Line::Stream(stream) => send_on(r, passing, stream, piece, last).await?,
+            Line::Own(connection) => {
+                send(r, passing, connection, std::mem::take(&mut rest.pending)).await?
+            }
+            Line::Stream(stream) => send_on(r, passing, line, stream, &mut rest, both).await?,
         };
         if !sent {
-            return Ok(false);
+            return Ok(Some(rest));
         }
-        if last {
-            return Ok(true);
+        if rest.last {
+            return Ok(None);
         }
         r.send_continue().await;
         // The server may answer before the client has sent everything.
-        let waited = race(r.body_readable(), line.answered()).await;
+        let waited = race(r.body_readable(), line.answered(both)).await;
         if matches!(waited, Either::Right(_)) {
-            return Ok(false);
+            return Ok(Some(rest));
         }
         r.more_body().await.map_err(Fault::Client)?;
     }
 }
 
-/// Sends a piece on a stream; false if the server has ended it, in whichever way.
+/// Sends a piece on a stream; false if the server answers before it takes all of it.
 async fn send_on(
     r: &Request,
     passing: &Passing,
+    line: &Line,
     stream: &Stream,
-    mut piece: Chain,
-    last: bool,
+    rest: &mut Rest,
+    both: bool,
 ) -> Result<bool, Fault> {
-    let sending = either(stream.send(&mut piece, last, passing.send_timeout), stream.over());
+    let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
+    let sending = either(sending, line.answered(both));
     match wait(r, passing, sending, true).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Either::Left(Ok(()))) => Ok(true),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use weir_upstream::Connection;
 
-use super::http2::Stream;
+use super::http2::{Sender, Stream};
 use crate::headers::Headers;
 
 /// What a request has of a connection.
@@ -41,14 +41,24 @@ impl Line {
         }
     }
 
-    /// Waits until the server wants no more of the request: over HTTP/1 when it begins to answer, since who has not
-    /// read all of a request by then may close; of a stream both directions are independent.
-    pub async fn answered(&self) {
+    /// Waits until the server begins to answer. Over HTTP/1 it wants no more of the request then, since who has not
+    /// read all of it may close; of a stream both directions are independent, and who cannot do `both` at once
+    /// waits for the answer's end.
+    pub async fn answered(&self, both: bool) {
         match self {
             Line::Own(connection) => {
                 let _ = connection.stream.readable().await;
             }
+            Line::Stream(stream) if both => stream.answered().await,
             Line::Stream(stream) => stream.over().await,
+        }
+    }
+
+    /// For who sends the rest of a request beside its answer.
+    pub fn sender(&self) -> Option<Sender> {
+        match self {
+            Line::Own(_) => None,
+            Line::Stream(stream) => Some(stream.sender()),
         }
     }
 

@@ -7,6 +7,7 @@ use weir_upstream::{Peer, Picked};
 
 use super::{EXCUSES, Run, Talk};
 use crate::modules::upstream::attempt::{Attempt, Who};
+use crate::modules::upstream::body::Rest;
 use crate::modules::upstream::fault::{Doing, Fault, complain};
 use crate::modules::upstream::http2::{self, Room, Stream};
 use crate::modules::upstream::line::Line;
@@ -29,7 +30,7 @@ impl Run {
         if protocol.is_tunnel() {
             return Ok(opened(r, line));
         }
-        let complete = self.send(r, protocol, &line).await?;
+        let rest = self.send(r, protocol, &line).await?;
         let mut buf = std::mem::take(&mut r.contexts.upstream.head);
         if buf.capacity() > 0 {
             r.worker.handle.give_buf(std::mem::take(&mut buf));
@@ -43,7 +44,7 @@ impl Run {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
             attempt.status = answer.status;
         }
-        Ok((Talk { line, complete }, answer))
+        Ok((Talk { line, rest }, answer))
     }
 
     async fn open<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<Line, Fault> {
@@ -123,13 +124,13 @@ impl Run {
         Box::pin(waiting::wait(r, self.passing, &self.group, &mut self.choice, conf)).await
     }
 
-    /// Sends the request. True if all of it went out.
+    /// Sends the request; what is left of it when the server begins to answer.
     async fn send<P: Protocol>(
         &mut self,
         r: &mut Request,
         protocol: &mut P,
         line: &Line,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Option<Rest>, Fault> {
         let mut chain = Chain::new();
         let connection = match line {
             Line::Own(connection) => connection,
@@ -144,7 +145,7 @@ impl Run {
                 if !chain.is_empty() {
                     stream.send_all(chain, self.passing.send_timeout);
                 }
-                return Ok(true);
+                return Ok(None);
             }
         };
         chain.push(self.outgoing.bytes.clone());
@@ -156,7 +157,8 @@ impl Run {
             let _ = connection.stream.socket().nodelay(true);
             return Box::pin(body::stream(r, self.passing, line, protocol, chain)).await;
         }
-        body::send(r, self.passing, connection, chain).await
+        let complete = body::send(r, self.passing, connection, chain).await?;
+        Ok((!complete).then(Rest::default))
     }
 }
 
@@ -168,7 +170,7 @@ fn opened(r: &mut Request, line: Line) -> (Talk, Answer) {
     if let Some(attempt) = context.attempt() {
         (attempt.header, attempt.status) = (attempt.connect, 200);
     }
-    (Talk { line, complete: true }, Answer { status: 200, ..Answer::default() })
+    (Talk { line, rest: None }, Answer { status: 200, ..Answer::default() })
 }
 
 /// The largest window of a stream, however much its request has room for.

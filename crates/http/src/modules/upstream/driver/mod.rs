@@ -13,6 +13,7 @@ use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use crate::modules::upstream::attempt::{Attempt, Current};
+use crate::modules::upstream::body::Rest;
 use crate::modules::upstream::fault::{Doing, Fault};
 use crate::modules::upstream::groups::{GroupId, Key, Upstream};
 use crate::modules::upstream::http2::Links;
@@ -100,8 +101,8 @@ pub async fn serve<P: Protocol>(
 /// A connection to a server that was sent the request.
 struct Talk {
     line: Line,
-    /// All of the request went out.
-    complete: bool,
+    /// What did not go out of the request.
+    rest: Option<Rest>,
 }
 
 /// What binds a request to a server.
@@ -271,7 +272,7 @@ impl Run {
     fn leave<P: Protocol>(&self, r: &Request, talk: Talk, answer: &Answer, protocol: &mut P) {
         let head = &r.contexts.upstream.head;
         let empty = answer.length == Some(0) || !protocol.has_body(r, answer);
-        if empty && head.len() == answer.end && talk.complete && answer.keepalive {
+        if empty && head.len() == answer.end && talk.rest.is_none() && answer.keepalive {
             self.keep(r, talk.line);
         }
     }
@@ -345,8 +346,8 @@ impl Run {
         // The head stays: variables of the answer's own head may ask for it.
         let head = &mut r.contexts.upstream.head;
         let begun = head.split_off(answer.end.min(head.len()));
-        let complete = talk.complete;
-        let line = talk.line;
+        let Talk { line, rest } = talk;
+        let complete = rest.is_none();
         let relayed = match (&kept, store) {
             (Some(fill), _) => {
                 Box::pin(cache::relay(r, passing, line, protocol, &begun, fill)).await
@@ -354,7 +355,7 @@ impl Run {
             (None, Some(to)) => {
                 Box::pin(store::relay(r, passing, to, line, protocol, &begun)).await
             }
-            (None, None) => relay::relay(r, passing, buffering, line, protocol, &begun).await,
+            (None, None) => relay::relay(r, passing, buffering, line, protocol, &begun, rest).await,
         };
         if let Some(connection) = relayed.connection
             && answer.keepalive
@@ -386,7 +387,7 @@ impl Run {
     /// An answer without a body: the connection is free before the client has its head.
     async fn bodiless(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
         let clean = r.contexts.upstream.head.len() == answer.end;
-        if clean && talk.complete && answer.keepalive {
+        if clean && talk.rest.is_none() && answer.keepalive {
             self.keep(r, talk.line);
         }
         if let Err(step) = r.send_head() {

@@ -19,4 +19,4 @@ mod task;
 
 pub use links::Links;
 pub use open::open;
-pub use stream::{Room, Stream};
+pub use stream::{Room, Sender, Stream};

@@ -31,6 +31,9 @@ pub struct Room {
 /// A request's end of a stream. Dropped before both sides are done, it resets the stream.
 pub struct Stream(pub(super) Rc<State>);
 
+/// Sends the body of a request whose answer is read elsewhere.
+pub struct Sender(Rc<State>);
+
 /// A stream as its connection sees it.
 pub struct State {
     link: Rc<Link>,
@@ -356,6 +359,19 @@ impl Stream {
         self.0.send(piece, last, timeout).await
     }
 
+    /// For who sends while another receives.
+    pub fn sender(&self) -> Sender {
+        Sender(self.0.clone())
+    }
+
+    /// Waits until the server begins to answer, or ends the stream.
+    pub async fn answered(&self) {
+        let state = &self.0;
+        let is_answered =
+            || state.has_head.get() || state.ended.get() || state.ending.borrow().is_some();
+        self.read_until(is_answered).await;
+    }
+
     /// Waits until the server has said all that it will say.
     pub async fn over(&self) {
         let is_over = || self.0.ended.get() || self.0.ending.borrow().is_some();
@@ -431,6 +447,13 @@ impl Stream {
     /// Bytes sent so far.
     pub fn sent(&self) -> u64 {
         self.0.sent.get()
+    }
+}
+
+impl Sender {
+    /// Sends a piece of a body; `last` is the end of the request. Given up, it can go on with the same piece.
+    pub async fn send(&self, piece: &mut Chain, last: bool, timeout: Duration) -> io::Result<()> {
+        self.0.send(piece, last, timeout).await
     }
 }
 
