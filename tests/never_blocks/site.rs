@@ -65,6 +65,7 @@ pub fn conf(more: &str) -> String {
                  location /kept/ {{ alias %%DIR%%/site/; open_file_cache max=10; open_file_cache_errors on; }}
                  location /links/ {{ alias %%DIR%%/site/; disable_symlinks on; }}
                  location /direct/ {{ alias %%DIR%%/site/; directio 1m; aio threads; }}
+                 location /sent/ {{ alias %%DIR%%/site/; sendfile on; }}
                  location /copied/ {{ alias %%DIR%%/site/; sendfile off; output_buffers 2 64k; }}
                  location = /page.shtml {{ ssi on; ssi_types *; }}
                  location /secret/ {{ alias %%DIR%%/site/; auth_basic x; auth_basic_user_file %%DIR%%/users; }}
@@ -143,6 +144,7 @@ fn files(server: &Server) {
         ("/links/a.txt", 200, 5),
         ("/links/none", 404, 4),
         ("/direct/large.bin", 200, LARGE),
+        ("/sent/large.bin", 200, LARGE),
         ("/copied/large.bin", 200, LARGE),
         ("/if?name=a.txt", 200, 5),
         ("/if?name=none", 200, 4),
@@ -150,6 +152,14 @@ fn files(server: &Server) {
         let r = client.get(path);
         assert_eq!(r.status, status, "{path}");
         assert!(length == 0 || r.bytes.len() == length, "{path}: {} bytes", r.bytes.len());
+    }
+    // A client that does not read: what is left of the file is sent in other turns.
+    for path in ["/large.bin", "/sent/large.bin"] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        for _ in 0..4 {
+            assert_eq!(server.get("/a.txt").status, 200);
+        }
+        assert_eq!(client.response().bytes.len(), LARGE, "{path}");
     }
     assert!(client.get("/list/").body().contains("two"));
     assert!(["1", "2"].contains(&client.get("/random/").body().as_str()));
