@@ -56,6 +56,8 @@ struct Running {
     sent: bool,
     /// Requests answered on this connection.
     answered: u64,
+    /// It never connected.
+    new: bool,
     since: Duration,
 }
 
@@ -69,14 +71,21 @@ enum Place {
 impl Clients {
     pub(super) fn add(&mut self, client: Client) -> usize {
         let since = Duration::ZERO;
-        self.0.push(Running { client, place: Place::Away, sent: false, answered: 0, since });
+        self.0.push(Running {
+            client,
+            place: Place::Away,
+            sent: false,
+            answered: 0,
+            new: true,
+            since,
+        });
         self.0.len() - 1
     }
 
     pub(super) fn connected(&mut self, id: usize, now: Duration) -> Duration {
         let running = &mut self.0[id];
         (running.place, running.sent, running.since) = (Place::Queue, false, now);
-        running.answered = 0;
+        (running.answered, running.new) = (0, false);
         running.client.gap
     }
 
@@ -118,6 +127,11 @@ impl Clients {
 
     pub(super) fn is_kept(&self, id: usize) -> bool {
         self.0[id].client.keep
+    }
+
+    /// Whether it never connected.
+    pub(super) fn is_new(&self, id: usize) -> bool {
+        self.0[id].new
     }
 
     /// Whether its request is not the connection's first one.

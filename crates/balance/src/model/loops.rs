@@ -63,7 +63,7 @@ impl World {
             let turn = Event::Turn(i, lp.life);
             match self.host {
                 None => self.schedule(self.now + WAKE, turn),
-                Some(_) => self.compute(Task::Loop(i), TURN, turn, true),
+                Some(_) => self.compute(Task::Loop(i), self.turn_cost(), turn, true),
             }
         }
     }
@@ -193,7 +193,7 @@ impl World {
         let lp = &mut self.loops[i];
         if reports || !lp.ready.is_empty() || !lp.handed.is_empty() {
             let turn = Event::Turn(i, lp.life);
-            return self.compute(Task::Loop(i), TURN, turn, false);
+            return self.compute(Task::Loop(i), self.turn_cost(), turn, false);
         }
         lp.asleep = true;
         lp.asleep_since = self.now;
@@ -205,6 +205,16 @@ impl World {
         self.leave(Task::Loop(i));
     }
 
+    /// A turn's own cost, where it is not in the cost of what it does.
+    fn turn_cost(&self) -> Duration {
+        if self.host.is_some() { Duration::from_micros(1) } else { TURN }
+    }
+
+    /// What it costs to close a client's connection behind its answer.
+    pub(super) fn closing(&self, client: usize) -> Duration {
+        if self.clients.is_kept(client) { Duration::ZERO } else { self.cost_of_closing() }
+    }
+
     /// The handler of a request: for how long it blocks its loop, and whether on a CPU.
     fn work(&mut self, i: usize, life: u64, client: usize) {
         let n = self.services.len().max(1);
@@ -212,6 +222,7 @@ impl World {
         let drawn = self.services.get(drawn).copied();
         let time = drawn.unwrap_or_else(|| self.clients.work(client));
         if self.clients.computes(client) || time.is_zero() {
+            let time = time + self.closing(client);
             return self.compute(Task::Loop(i), time, Event::Answer(i, life, client), false);
         }
         self.leave(Task::Loop(i));

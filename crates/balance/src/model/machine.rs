@@ -3,11 +3,8 @@
 //! Without one, each loop has a CPU of its own and clients cost nothing, so that the policy alone
 //! decides. With one, two things more do.
 //!
-//! *CPUs*: who is woken first need not run first. Tasks get a CPU as equals do in
-//! kernel/sched/fair.c: first come, first served, and while others wait each for a slice at most.
-//! A CPU that is idle is taken at once, but needs time to wake up itself. (There, each CPU has a
-//! queue; `select_idle_sibling` and `sched_balance_newidle` see to it that none is idle beside
-//! another one's queue, so that one queue for all comes to nearly the same.)
+//! *CPUs*: who is woken first need not run first; see `cpus`. A CPU that is idle is taken at once, but needs time to wake
+//! up itself.
 //!
 //! *The client program*: load generators are one thread, which does what it hears of in that
 //! order. Clients who come together all connect before the first of them sends, and the loop that
@@ -16,12 +13,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::cpus::{Cpus, Ended, Timer};
 use super::{Event, World};
-
-/// From one task to the next on the same CPU.
-const SWITCH: Duration = Duration::from_micros(2);
-/// For how long a task may go on while others wait, on one CPU (`sysctl_sched_base_slice`).
-const SLICE: Duration = Duration::from_micros(700);
 
 /// What a machine has, and what things cost on it.
 #[derive(Clone, Debug)]
@@ -44,108 +37,95 @@ pub(super) enum Task {
     Clients,
 }
 
+impl Task {
+    /// Its place among all tasks; the client program has the first.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Task::Clients => 0,
+            Task::Loop(i) => i + 1,
+        }
+    }
+}
+
 /// The CPUs of a machine, and its client program.
 pub(super) struct Host {
     machine: Machine,
-    running: Vec<Running>,
-    waiting: VecDeque<Waiting>,
+    cpus: Cpus,
     chores: VecDeque<Event>,
     /// The client program has begun with a chore.
     at_work: bool,
 }
 
-/// Who is on a CPU, and since when.
-struct Running {
-    task: Task,
-    since: Duration,
-}
-
-/// Who wants a CPU, for how long, and what happens then.
-struct Waiting {
-    task: Task,
-    cost: Duration,
-    event: Event,
-}
-
-impl Host {
-    fn slice(&self) -> Duration {
-        // get_update_sysctl_factor: more with more CPUs, up to eight of them.
-        SLICE * (1 + self.machine.cpus.clamp(1, 8).ilog2())
-    }
-
-    /// A task that was on a CPU leaves it.
-    fn leave(&mut self, task: Task) {
-        self.running.retain(|r| r.task != task);
-    }
-}
-
 impl World {
     /// From now on loops and clients share this machine.
     pub fn share(&mut self, machine: Machine) {
-        self.host = Some(Host {
-            machine,
-            running: Vec::new(),
-            waiting: VecDeque::new(),
-            chores: VecDeque::new(),
-            at_work: false,
-        });
+        let cpus = Cpus::new(machine.cpus, self.loops.len());
+        self.host = Some(Host { machine, cpus, chores: VecDeque::new(), at_work: false });
     }
 
     /// `event` happens when the task has computed for `cost`. A task that is not on a CPU was
     /// woken; `late` says that this takes its time on an idle one.
     pub(super) fn compute(&mut self, task: Task, cost: Duration, event: Event, late: bool) {
-        let (now, random) = (self.now, self.random());
+        let (now, random, chance) = (self.now, self.random(), self.random());
         let Some(host) = &mut self.host else { return self.schedule(now + cost, event) };
-        if let Some(own) = host.running.iter().find(|r| r.task == task) {
-            if now - own.since < host.slice() || host.waiting.is_empty() {
-                return self.schedule(now + cost, event);
-            }
-            host.leave(task);
-            host.waiting.push_back(Waiting { task, cost, event });
-            return self.dispatch();
-        }
-        if host.running.len() >= host.machine.cpus {
-            host.waiting.push_back(Waiting { task, cost, event });
-            return;
-        }
-        host.running.push(Running { task, since: now });
+        let is_handler = matches!(event, Event::Answer(..));
+        let cost = if is_handler { cost } else { cost.mul_f64(jitter(chance)) };
         let n = host.machine.wakes.len().max(1) as u64;
         let wake = host.machine.wakes.get((random % n) as usize).filter(|_| late);
         let wake = wake.copied().unwrap_or_default();
-        self.schedule(now + wake + cost, event);
-    }
-
-    /// The task sleeps: its CPU is for others.
-    pub(super) fn leave(&mut self, task: Task) {
-        if let Some(host) = &mut self.host {
-            host.leave(task);
-            self.dispatch();
-        }
+        let timers = host.cpus.compute(now, task, (cost, wake), event);
+        self.set(timers);
     }
 
     /// The task is no more.
     pub(super) fn forget(&mut self, task: Task) {
         if let Some(host) = &mut self.host {
-            host.waiting.retain(|w| w.task != task);
-        }
-        self.leave(task);
-    }
-
-    fn dispatch(&mut self) {
-        let now = self.now;
-        while let Some(host) = &mut self.host
-            && host.running.len() < host.machine.cpus
-            && let Some(Waiting { task, cost, event }) = host.waiting.pop_front()
-        {
-            host.running.push(Running { task, since: now });
-            self.schedule(now + SWITCH + cost, event);
+            let timers = host.cpus.forget(self.now, task);
+            self.set(timers);
         }
     }
 
-    /// What accepting so many connections costs.
+    /// The task was stopped before what happens to it.
+    pub(super) fn put_off(&mut self, task: Task) {
+        if let Some(host) = &mut self.host {
+            let timers = host.cpus.put_off(self.now, task);
+            self.set(timers);
+        }
+    }
+
+    /// The task sleeps: its CPU is for others.
+    pub(super) fn leave(&mut self, task: Task) {
+        if let Some(host) = &mut self.host {
+            let timers = host.cpus.leave(self.now, task);
+            self.set(timers);
+        }
+    }
+
+    /// Something on a CPU has come to its end; what happens then.
+    pub(super) fn on_cpu(&mut self, cpu: usize, token: u64) -> Option<Event> {
+        match self.host.as_mut()?.cpus.ended(self.now, cpu, token) {
+            Ended::Happens(event) => Some(event),
+            Ended::Timers(timers) => {
+                self.set(timers);
+                None
+            }
+        }
+    }
+
+    fn set(&mut self, timers: Vec<Timer>) {
+        for (at, cpu, token) in timers {
+            self.schedule(at, Event::OnCpu(cpu, token));
+        }
+    }
+
+    /// What accepting so many connections costs: half of what they cost in all.
     pub(super) fn cost_of_accepts(&self, n: u64) -> Duration {
-        let each = self.host.as_ref().map_or(Duration::ZERO, |host| host.machine.accept);
-        each * u32::try_from(n).unwrap_or(u32::MAX)
+        self.cost_of_closing() * u32::try_from(n).unwrap_or(u32::MAX)
+    }
+
+    /// The other half.
+    pub(super) fn cost_of_closing(&self) -> Duration {
+        self.host.as_ref().map_or(Duration::ZERO, |host| host.machine.accept / 2)
     }
 
     /// Something for the client program to do, when it comes to it.
@@ -176,9 +156,13 @@ impl World {
 
     fn next_chore(&mut self, late: bool) {
         let Some(host) = &mut self.host else { return };
+        let (connect, request) = (host.machine.connect, host.machine.request);
         let cost = host.chores.front().map(|event| match event {
-            Event::Connect(_) => host.machine.connect,
-            _ => host.machine.request,
+            Event::Connect(client) if self.clients.is_new(*client) => connect * 2 / 3,
+            // What came before is read and closed first.
+            Event::Connect(_) => connect + request / 2,
+            Event::Request(client) if self.clients.is_another(*client) => request,
+            _ => request / 2,
         });
         host.at_work = cost.is_some();
         match cost {
@@ -194,6 +178,12 @@ impl World {
             _ => {}
         }
     }
+}
+
+/// What a system call costs, as a share of its mean: half of it is always the same, the rest as chance has it.
+fn jitter(random: u64) -> f64 {
+    let share = (random >> 11) as f64 / (1u64 << 53) as f64;
+    0.5 - 0.5 * (1.0 - share).ln()
 }
 
 #[cfg(test)]
@@ -252,7 +242,6 @@ mod tests {
             (1..=6).for_each(|i| world.client(MS * 20 * i, Client { gap, ..Client::once(work) }));
             world.run(MS * 1000).accepted.clone()
         };
-        assert_eq!(spread([5, 5]), [0, 0, 6]);
         let slow = spread([5, 500]);
         assert!(slow.iter().filter(|&&n| n > 0).count() > 1, "{slow:?}");
     }

@@ -8,6 +8,7 @@
 //! loop has a CPU of its own, unless all are to share a [`Machine`].
 
 mod clients;
+mod cpus;
 mod kernel;
 mod loops;
 mod machine;
@@ -71,6 +72,8 @@ enum Event {
     Answer(usize, u64, usize),
     /// The client program has computed for its next chore.
     Chore,
+    /// A CPU's timer number so-and-so.
+    OnCpu(usize, u64),
     Stop(usize),
     Continue(usize),
     Kill(usize),
@@ -220,10 +223,16 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
+        if let Event::OnCpu(cpu, token) = event {
+            if let Some(event) = self.on_cpu(cpu, token) {
+                self.handle(event);
+            }
+            return;
+        }
         if let Some((i, life)) = event.of_loop() {
             if self.loops[i].stopped {
                 self.loops[i].held.push_back(event);
-                return self.leave(Task::Loop(i));
+                return self.put_off(Task::Loop(i));
             }
             if life.is_some_and(|life| self.loops[i].life != life) {
                 return;
@@ -240,10 +249,12 @@ impl World {
             Event::Handle(i, _) => self.step(i),
             Event::Rouse(i, life, client) => {
                 let answer = Event::Answer(i, life, client);
-                self.compute(Task::Loop(i), Duration::ZERO, answer, false);
+                let closing = self.closing(client);
+                self.compute(Task::Loop(i), closing, answer, false);
             }
             Event::Answer(i, _, client) => self.answer(i, client),
             Event::Chore => self.do_chore(),
+            Event::OnCpu(..) => {}
             Event::Stop(i) => self.loops[i].stopped = true,
             Event::Continue(i) => self.go_on(i),
             Event::Kill(i) => self.die(i),
