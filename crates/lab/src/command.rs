@@ -126,8 +126,7 @@ fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<
     let chosen = choose(names)?;
     let programs = if servers.is_empty() { usual()? } else { given(servers)? };
     let bar = ProgressBar::new(chosen.len() as u64);
-    let style = ProgressStyle::with_template("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.set_style(style("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}"));
     let lab = Lab { programs, brief, bar };
     let mut failed = Vec::new();
     for experiment in chosen {
@@ -172,7 +171,8 @@ fn simulate(servers: &[String], workers: &[usize], model: bool, brief: bool) -> 
 
 fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), String> {
     let programs = if servers.is_empty() { vec![this()?] } else { given(servers)? };
-    let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
+    let bar = ProgressBar::new(1).with_style(style("{spinner} {pos}/{len} {elapsed}: {msg}"));
+    let lab = Lab { programs, brief, bar };
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
     println!("{}\n{}", advice?, report::machine());
@@ -188,6 +188,10 @@ fn report(dir: &Path) -> Result<(), String> {
     std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     println!("{}: {count} experiments", file.display());
     Ok(())
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, String> {

@@ -16,8 +16,10 @@ pub(crate) enum Part {
     /// Texts in columns of their own, side by side where there is room.
     Blocks(Vec<String>),
     Remark(String),
-    /// SVG.
-    Picture(String),
+    Picture {
+        svg: String,
+        caption: String,
+    },
 }
 
 /// Everything that an experiment leaves behind.
@@ -108,11 +110,11 @@ impl Finding {
         self.parts.push(Part::Blocks(texts));
     }
 
-    /// A picture; one that cannot be drawn becomes a remark.
-    pub(crate) fn picture(&mut self, name: &str, svg: Result<String, String>) {
+    /// A picture as SVG, and what is to be seen in it; one that cannot be drawn becomes a remark.
+    pub(crate) fn picture(&mut self, name: &str, caption: &str, svg: Result<String, String>) {
         match svg {
             Ok(svg) => {
-                self.parts.push(Part::Picture(svg.clone()));
+                self.parts.push(Part::Picture { svg: svg.clone(), caption: caption.to_owned() });
                 self.pictures.push((name.to_owned(), svg));
             }
             Err(e) => self.remark(&format!("The picture {name} could not be drawn: {e}")),
@@ -142,7 +144,7 @@ impl Finding {
             Part::Table(table) => Some(table.text()),
             Part::Blocks(blocks) => Some(blocks.join("\n")),
             Part::Remark(text) => Some(wrap(text)),
-            Part::Picture(_) => None,
+            Part::Picture { .. } => None,
         }));
         texts.join("\n")
     }

@@ -44,12 +44,13 @@ fn the_page_holds_what_was_found() {
     let mut table = Table::new(&["", "value"]);
     table.row(&["a < b".to_owned(), "7".to_owned()]);
     finding.table("numbers", &table);
-    finding.picture("drawn", Ok("<svg></svg>".to_owned()));
+    finding.picture("drawn", "Less is better.", Ok("<svg></svg>".to_owned()));
     let experiment = ALL.first().expect("there are some");
     report::write(&dir, experiment, &finding).unwrap();
     let (page, count) = report::page(&dir);
     std::fs::remove_dir_all(&dir).unwrap();
     assert_eq!(count, 1);
-    assert!(page.contains("a &lt; b") && page.contains("<figure><svg></svg></figure>"));
+    assert!(page.contains("a &lt; b"));
+    assert!(page.contains("<figure><svg></svg><figcaption>Less is better.</figcaption></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
 }

@@ -26,37 +26,30 @@ impl Best {
 }
 
 /// What to use of the ways of one server. The best is the one whose worse situation is the least bad, each taken
-/// against the best there. `change` says how to come from what the configuration has to a policy.
+/// against the best there. `change` says how to come from what the configuration has to a way.
 pub(super) fn advice(
     server: &str,
     ways: &[&Measured],
-    policy: &str,
     change: impl Fn(&Measured) -> String,
 ) -> String {
     let best = Best::of(ways);
     let Some(first) = ways.iter().min_by(|a, b| best.badness(a).total_cmp(&best.badness(b))) else {
         return String::new();
     };
-    let Some(now) = ways.iter().find(|m| m.policy == policy) else {
-        let figures =
-            format!("p99 {:.1} ms under overload, {:.1} kept", first.overload, first.kept);
-        return format!("Advice for {server}: {} ({figures}).", first.setting);
+    let Some(now) = ways.iter().find(|m| m.now) else {
+        return format!("Advice for {server}: {}. {}", first.setting, figures(first));
     };
     if best.badness(now) <= best.badness(first) * SMALL {
         return format!(
-            "Advice for {server}: leave it as it is. With {} the p99 is {:.1} ms under overload and {:.1} ms for connections that \
-             stay; no other way is better in its worse situation by more than a tenth.",
-            now.setting, now.overload, now.kept
+            "Advice for {server}: leave it as it is ({}). {} In the worse of the two situations, none of the other ways is more than a \
+             tenth better.",
+            now.setting,
+            figures(now)
         );
     }
-    let times = |now: f64, then: f64| match now / then.max(1e-9) {
-        more if more >= 1.05 => format!("{more:.1} times as long now"),
-        less if less <= 0.95 => format!("{:.1} times as long then", 1.0 / less),
-        _ => "the same".to_owned(),
-    };
     format!(
-        "Advice for {server}: {}. {} Under overload the p99 is {:.1} ms with it and {:.1} ms as it is ({}); for \
-         connections that stay, {:.1} and {:.1} ms ({}). {}",
+        "Advice for {server}: {}. {} When all workers are overloaded, 99 of 100 requests are then answered within {:.1} ms, and within \
+         {:.1} ms as it is now ({}); on connections that stay, within {:.1} and {:.1} ms ({}). {}",
         first.setting,
         change(first),
         first.overload,
@@ -69,10 +62,38 @@ pub(super) fn advice(
     )
 }
 
+/// What an nginx does that reads the same configuration: for those who have one and not yet a weir.
+pub(super) fn beside_nginx(ways: &[&Measured]) -> Option<String> {
+    let now = ways.iter().find(|m| m.now)?;
+    let nginx = ways.iter().find(|m| m.policy == "rotate").filter(|m| !m.now)?;
+    Some(format!(
+        "An nginx of today (1.21.6 and later) with this configuration does what accept_balance rotate does: {:.1} ms under overload and \
+         {:.1} ms on connections that stay, of which its busiest worker had {} (here: {}). --server \
+         nginx=/usr/sbin/nginx measures the one that is installed.",
+        nginx.overload, nginx.kept, nginx.most, now.most
+    ))
+}
+
+fn figures(way: &Measured) -> String {
+    format!(
+        "When all workers are overloaded, 99 of 100 requests are answered within {:.1} ms, and within {:.1} ms on \
+         connections that stay.",
+        way.overload, way.kept
+    )
+}
+
+fn times(now: f64, then: f64) -> String {
+    match now / then.max(1e-9) {
+        more if more >= 1.05 => format!("{more:.1} times as long now"),
+        less if less <= 0.95 => format!("{:.1} times as long then", 1.0 / less),
+        _ => "the same".to_owned(),
+    }
+}
+
 /// What is wrong with the way that the configuration has.
 fn why(now: &Measured, first: &Measured) -> String {
     let landed = format!(
-        "Of the connections that stay, one loop had {} (with {}: {})",
+        "Of the connections that stay, one worker had {} (with {}: {})",
         now.most, first.setting, first.most
     );
     match now.policy.as_str() {
@@ -99,14 +120,21 @@ mod tests {
     fn way(policy: &str, overload: f64, kept: f64) -> Measured {
         let (label, setting) = (String::new(), format!("accept_balance {policy}"));
         let (policy, program) = (policy.to_owned(), "weir".to_owned());
-        Measured { program, label, policy, setting, overload, deviation: 1.0, kept, most: 9 }
+        let (deviation, most, now) = (1.0, 9, false);
+        Measured { program, label, policy, setting, now, overload, deviation, kept, most }
+    }
+
+    fn ways(now: &str) -> Vec<Measured> {
+        let mut all =
+            vec![way("rotate", 36.0, 30.0), way("reuseport", 120.0, 10.0), way("fair", 37.0, 9.0)];
+        all.iter_mut().for_each(|way| way.now = way.policy == now);
+        all
     }
 
     fn advised(now: &str) -> String {
-        let all =
-            [way("rotate", 36.0, 30.0), way("reuseport", 120.0, 10.0), way("fair", 37.0, 9.0)];
+        let all = ways(now);
         let ways: Vec<&Measured> = all.iter().collect();
-        advice("weir", &ways, now, |to| format!("Change to {}.", to.policy))
+        advice("weir", &ways, |to| format!("Change to {}.", to.policy))
     }
 
     #[test]
@@ -116,10 +144,23 @@ mod tests {
             text.starts_with("Advice for weir: accept_balance fair. Change to fair."),
             "{text}"
         );
-        assert!(text.contains("37.0 ms with it and 120.0 ms as it is (3.2 times as long now)"));
+        assert!(text.contains("within 37.0 ms, and within 120.0 ms as it is now (3.2 times as"));
         assert!(text.contains("hash"), "{text}");
         assert!(advised("rotate").contains("(the same)"), "{}", advised("rotate"));
-        assert!(advised("fair").contains("leave it as it is"), "{}", advised("fair"));
-        assert!(advised("mutex").starts_with("Advice for weir: accept_balance fair (p99 37.0 ms"));
+        let stays = advised("fair");
+        assert!(stays.contains("leave it as it is (accept_balance fair)"), "{stays}");
+        let unknown = advised("mutex");
+        assert!(unknown.starts_with("Advice for weir: accept_balance fair. When all"), "{unknown}");
+    }
+
+    #[test]
+    fn an_nginx_is_told_of_where_it_does_something_else() {
+        let told = |now| {
+            let all = ways(now);
+            beside_nginx(&all.iter().collect::<Vec<_>>())
+        };
+        let text = told("fair").unwrap();
+        assert!(text.contains("rotate does: 36.0 ms under overload and 30.0 ms"), "{text}");
+        assert_eq!(told("rotate"), None);
     }
 }

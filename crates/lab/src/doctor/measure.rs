@@ -9,7 +9,7 @@ use crate::program::{Setup, Subject, Work};
 use crate::running::Running;
 
 /// How long a request blocks its loop.
-const WORK: Duration = Duration::from_millis(2);
+pub(super) const WORK: Duration = Duration::from_millis(2);
 /// Between two connections that stay: long enough for a loop to sleep again.
 const APART: Duration = Duration::from_millis(10);
 /// Clients for each loop under overload, and connections that stay.
@@ -25,6 +25,8 @@ pub(super) struct Way {
     pub(super) policy: String,
     /// What to write into a configuration for it.
     pub(super) setting: String,
+    /// The configuration has it.
+    pub(super) now: bool,
 }
 
 /// One way to accept, measured.
@@ -34,6 +36,7 @@ pub(super) struct Measured {
     pub(super) label: String,
     pub(super) policy: String,
     pub(super) setting: String,
+    pub(super) now: bool,
     /// p99 under overload, and the deviation.
     pub(super) overload: f64,
     pub(super) deviation: f64,
@@ -66,13 +69,15 @@ pub(super) fn measure(
     let setup =
         Setup { processes, threads, work: Some(Work::Sleep(WORK)), log: true, ..Setup::default() };
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(300));
-    lab.step(&format!("{}: overload", way.subject.label));
+    lab.step(&format!("{}: more clients than it can serve", way.subject.label));
+    lab.bar.inc(1);
     let server = Running::start(&way.subject, &setup)?;
     let load = Load::closed(loops * CROWD, Closing::Always, time);
     let tally = lab.load(&server, &load, &mut |_| {})?.tally;
     let (overload, deviation) = (tally.percentile(99.0), tally.log2.deviation());
     drop(server);
     lab.step(&format!("{}: connections that stay", way.subject.label));
+    lab.bar.inc(1);
     let server = Running::start(&way.subject, &setup)?;
     server.warm_up(loops + 2)?;
     let load =
@@ -80,7 +85,7 @@ pub(super) fn measure(
     let kept = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
     let most = server.served()?.connections.into_values().max().unwrap_or(0);
     let program = way.subject.program.name.clone();
-    let Way { label, policy, setting, .. } = way;
+    let Way { label, policy, setting, now, .. } = way;
     let (label, policy, setting) = (label.clone(), policy.clone(), setting.clone());
-    Ok(Measured { program, label, policy, setting, overload, deviation, kept, most })
+    Ok(Measured { program, label, policy, setting, now: *now, overload, deviation, kept, most })
 }

@@ -4,15 +4,14 @@ mod advice;
 mod measure;
 mod shape;
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use weir_conf::Sources;
 
-use self::measure::{CROWD, KEPT, Measured, Way, measure};
+use self::measure::{CROWD, KEPT, Measured, WORK, Way, measure};
 use self::shape::{Shape, shape};
 use crate::experiments::MAIN;
-use crate::finding::{Finding, Table};
+use crate::finding::{Finding, Table, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program, Subject};
 
@@ -25,7 +24,7 @@ const MOST: usize = 32;
 type OfNginx = (fn(&Program) -> Subject, &'static str, &'static str);
 
 const OF_NGINX: &[OfNginx] = &[
-    (Program::one_queue, "as it comes", "rotate"),
+    (Program::one_queue, "nginx's default", "rotate"),
     (Program::accept_mutex, "accept_mutex on", "mutex"),
     (Program::reuseport, "listen ... reuseport", "reuseport"),
 ];
@@ -38,42 +37,52 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
         return Err(tree.sources.first_line(error));
     }
     let shape = shape(&tree.main);
-    let mut out = told(&shape, &tree.sources, &path);
+    let mut out = told(&shape, &tree.sources, &path) + "\n";
     if shape.processes * shape.threads < 2 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let _ = writeln!(
-            out,
+        out += &wrap(&format!(
             "There is one loop, so nothing is to be spread, and all ways to accept are the same. With worker_processes auto there \
              would be as many as CPUs, {cpus} on this machine."
-        );
+        ));
         return Ok(out);
     }
     let ways = ways(lab, &shape)?;
+    let rounds = lab.size(ROUNDS, 1);
+    lab.bar.set_length((ways.len() * rounds * 2) as u64);
     let mut measured = Vec::new();
     for way in &ways {
         let mut best = measure(lab, played(&shape), way)?;
-        for _ in 1..lab.size(ROUNDS, 1) {
+        for _ in 1..rounds {
             best = best.better(measure(lab, played(&shape), way)?);
         }
         measured.push(best);
     }
-    out += &finding(&shape, &measured, |to| change(&shape, &tree.sources, &path, to)).text();
+    let change = |to: &Measured| change(&shape, &tree.sources, &path, to);
+    out += &finding(&shape, rounds, &measured, change).text();
     Ok(out)
 }
 
 /// What was read from the configuration.
 fn told(shape: &Shape, sources: &Sources, conf: &Path) -> String {
     let said = match &shape.said {
-        Some(said) => format!("{}, {}", said.words, said.place(sources, conf)),
-        None => "weir's default; nothing else is said".to_owned(),
+        Some(said) => {
+            let by = if said.words == "accept_balance" { "" } else { ", by weir's name" };
+            let (words, place) = (said.words, said.place(sources, conf));
+            format!(
+                "The workers share new connections as {words} says ({place}): accept_balance {}{by}.",
+                shape.policy
+            )
+        }
+        None => "Nothing is said about how they share new connections: weir takes accept_balance fair then, nginx what weir calls \
+                 rotate."
+            .to_owned(),
     };
-    format!(
-        "{}: {} with {} each; accept_balance {} ({said})\n\n",
+    wrap(&format!(
+        "{}: {} with {} each. {said}",
         conf.display(),
         counted(shape.processes, "worker process", "es"),
         counted(shape.threads, "loop", "s"),
-        shape.policy,
-    )
+    ))
 }
 
 fn counted(n: usize, one: &str, more: &str) -> String {
@@ -95,14 +104,19 @@ fn ways(lab: &Lab, shape: &Shape) -> Result<Vec<Way>, String> {
                     label: label.to_owned(),
                     policy: policy.to_owned(),
                     setting: format!("accept_balance {policy}"),
+                    now: policy == shape.policy,
                 }));
             }
             Family::Nginx if program.can_work() => {
+                // Of accept_balance nginx knows nothing.
+                let now = OF_NGINX.iter().map(|way| way.2).find(|policy| *policy == shape.policy);
+                let now = now.unwrap_or("rotate");
                 all.extend(OF_NGINX.iter().map(|(subject, setting, policy)| Way {
                     subject: subject(program),
-                    label: program.name.clone(),
+                    label: subject(program).label,
                     policy: (*policy).to_owned(),
                     setting: (*setting).to_owned(),
+                    now: *policy == now,
                 }));
             }
             Family::Nginx => {
@@ -128,33 +142,51 @@ fn played(shape: &Shape) -> (usize, usize) {
     (processes, shape.threads.min((MOST / processes).max(1)))
 }
 
-fn finding(shape: &Shape, all: &[Measured], change: impl Fn(&Measured) -> String) -> Finding {
+/// The advice first, then what it rests on.
+fn finding(
+    shape: &Shape,
+    rounds: usize,
+    all: &[Measured],
+    change: impl Fn(&Measured) -> String,
+) -> Finding {
     let mut finding = Finding::default();
-    finding.table("doctor", &table(shape, all));
     let (processes, threads) = played(shape);
     let (loops, asked) = (processes * threads, shape.processes * shape.threads);
-    finding.remark(&format!(
-        "* is what the configuration has. Overload: {} clients, each request holds its loop for 2 ms, a connection for each \
-         request; p99 is the time that 99 of 100 requests did not exceed, and the deviation says how far clients are from waiting \
-         alike. Kept: {} connections that stay, {KEPT} for each loop if they are spread evenly. \
-         The better of {ROUNDS} runs each.",
-        loops * CROWD,
-        loops * KEPT,
-    ));
-    if loops < asked {
-        finding.remark(&format!("The configuration has {asked} loops; {loops} were measured."));
-    }
     let mut servers: Vec<&str> = all.iter().map(|m| m.program.as_str()).collect();
     servers.dedup();
     for server in &servers {
         let ways: Vec<&Measured> = all.iter().filter(|m| m.program == *server).collect();
-        finding.remark(&advice::advice(server, &ways, &shape.policy, &change));
+        finding.remark(&advice::advice(server, &ways, &change));
+        let is_weirs_default = shape.said.is_none() && ways.iter().any(|m| m.policy == "fair");
+        if is_weirs_default
+            && servers.len() == 1
+            && let Some(text) = advice::beside_nginx(&ways)
+        {
+            finding.remark(&text);
+        }
     }
-    if servers.len() == 1 {
-        finding.remark(
-            "Another server, or another build: --server NAME=BINARY, once for each. What nginx does as it comes (since 1.21.6) is \
-             the policy rotate.",
-        );
+    finding.remark("What it rests on (* is what the configuration has):");
+    finding.table("doctor", &table(all));
+    let best = |each: usize| each as u128 * WORK.as_millis();
+    let runs = match rounds {
+        1 => "One short run each, so that the figures mean little.".to_owned(),
+        n => format!("Of each, the better of {n} runs."),
+    };
+    finding.remark(&format!(
+        "Every request holds its worker for 2 ms, as one does that computes or waits for a disk. Overload: {} clients ask without pause, \
+         each request on a connection of its own; the least that their p99, the time within which 99 of 100 were answered, can be is \
+         {} ms. The deviation says how far clients are from waiting alike. Kept: {} connections that stay, {KEPT} for each \
+         worker if they are spread evenly, which would be {} ms. {runs}",
+        loops * CROWD,
+        best(CROWD),
+        loops * KEPT,
+        best(KEPT),
+    ));
+    if threads > 1 {
+        finding.remark("A worker is one loop here, of which each process has several.");
+    }
+    if loops < asked {
+        finding.remark(&format!("The configuration has {asked} loops; {loops} were measured."));
     }
     finding
 }
@@ -172,7 +204,7 @@ fn change(shape: &Shape, sources: &Sources, conf: &Path, to: &Measured) -> Strin
     let add = match (to.policy.as_str(), to.setting.as_str()) {
         ("fair", _) if place.is_some() => "; fair is what weir does by default".to_owned(),
         ("reuseport", _) => "add reuseport to the first listen of each address".to_owned(),
-        (_, "as it comes") => String::new(),
+        (_, "nginx's default") => String::new(),
         (_, setting) => format!("write {setting}; in events {{ }}"),
     };
     let joint =
@@ -183,11 +215,12 @@ fn change(shape: &Shape, sources: &Sources, conf: &Path, to: &Measured) -> Strin
     if text.is_empty() { text } else { format!("{first}{}.", letters.as_str()) }
 }
 
-fn table(shape: &Shape, measured: &[Measured]) -> Table {
-    let heads = ["", "known as", "overload p99 ms", "deviation", "kept p99 ms", "most on one loop"];
+fn table(measured: &[Measured]) -> Table {
+    let heads =
+        ["", "known as", "overload p99 ms", "deviation", "kept p99 ms", "most on one worker"];
     let mut table = Table::new(&heads);
     for way in measured {
-        let mark = if way.policy == shape.policy { " *" } else { "" };
+        let mark = if way.now { " *" } else { "" };
         table.row(&[
             format!("{}{mark}", way.setting),
             way.label.clone(),

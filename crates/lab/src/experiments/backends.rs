@@ -79,7 +79,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
                 drop(kept);
                 let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);
                 let rate = outcome.tally.requests() as f64 / cpu.as_secs_f64().max(1e-9);
-                cells.push(format!("{rate:.0}"));
+                // A server that takes no more than so many connections answers none of ours.
+                cells.push(if rate > 0.0 { format!("{rate:.0}") } else { "-".to_owned() });
                 values.push(rate);
             }
             table.row(&cells);
@@ -90,10 +91,15 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     finding.table("rates", &table);
     let labels: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
     let svg = weir_bench::plot::bars("Requests per second of server CPU", "1/s", &labels, &picture);
-    finding.picture("rates", svg);
+    finding.picture(
+        "rates",
+        "Higher is better. Bars of one height in all groups mean that idle connections cost nothing; a missing bar is a backend that \
+         the server does not have, or that cannot watch so many.",
+        svg,
+    );
     finding.remark(
         "Requests per second of the server's CPU time, one worker, answers from memory. A dash: the server \
-         is built without it, the kernel has none, or select cannot have so many.",
+         is built without it, the kernel has none, or it cannot have so many connections.",
     );
     Ok(finding)
 }

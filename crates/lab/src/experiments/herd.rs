@@ -63,8 +63,17 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     compare(&mut finding, &rows);
     finding.table("sleeps", &table);
     let labels = ["eight workers".to_owned()];
-    let svg = weir_bench::plot::bars("Sleeps per connection", "sleeps", &labels, &picture);
-    finding.picture("sleeps", svg);
+    let svg = weir_bench::plot::bars(
+        "How often workers woke and slept again, per connection",
+        "sleeps",
+        &labels,
+        &picture,
+    );
+    finding.picture(
+        "sleeps",
+        "Lower is better: one or two sleeps are one worker that does the work, eight and more are a herd.",
+        svg,
+    );
     finding.remark(
         "Eight workers, 200 connections a second with a request each. Counted is how often workers went \
          to sleep (the kernel's voluntary context switches of all their threads): a worker that is \

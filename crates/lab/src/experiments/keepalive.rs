@@ -71,7 +71,11 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     compare_crowd(&mut finding, &crowd);
     finding.table("latency", &table);
     let runs: Vec<_> = outcomes.iter().map(|(label, run)| (label.as_str(), run)).collect();
-    finding.picture("latency-36-connections", weir_bench::svg(&runs));
+    finding.picture(
+        "latency-36-connections",
+        "Thirty-six connections that stay. The lower the line, the fewer of the others share a connection's worker.",
+        weir_bench::svg(&runs),
+    );
     finding.remark(
         "Each server has served a few requests before, since the first connection of a worker is special: nginx re-adds its \
          listening socket after that one, and then after every 16th. The connections come one after another, 15 ms apart, before their first requests. Each request \

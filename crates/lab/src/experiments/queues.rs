@@ -83,7 +83,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     finding.table("latency", &table);
     histograms(&mut finding, &outcomes);
     let runs: Vec<_> = outcomes.iter().map(|(label, run)| (label.as_str(), run)).collect();
-    finding.picture("latency", weir_bench::svg(&runs));
+    finding.picture(
+        "latency",
+        "How long the lucky (left) and the unlucky (right) wait. A level line is a queue in which all wait alike; one that begins \
+         low and climbs has clients who go first and clients who pay for it.",
+        weir_bench::svg(&runs),
+    );
     finding.remark(
         "Why it is so: with one queue, whoever is free takes the next client, so that all wait alike. With a queue \
          each, a client is bound to one worker's queue, however long that is; the clients of a short \

@@ -70,6 +70,16 @@ fn run(lab: &Lab) -> Result<Finding, String> {
          queue there is none to close. What is lost is what waits in the eight queues at that moment.",
     );
     finding.table("failures", &table);
+    let bars: Vec<_> =
+        losses.iter().map(|(label, lost)| (label.clone(), vec![*lost as f64])).collect();
+    let labels = ["lost".to_owned()];
+    let svg = weir_bench::plot::bars(
+        "Requests lost by a reload from twelve workers to four",
+        "requests",
+        &labels,
+        &bars,
+    );
+    finding.picture("lost", "No bar is none lost.", svg);
     finding.remark(
         "200 clients in a closed loop, a connection for each request, each of which holds its worker for 2 ms, so that connections wait \
          at every moment; the configuration is replaced after a third of the time. Every failed one is a visitor who saw an error.",

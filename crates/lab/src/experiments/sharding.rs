@@ -56,7 +56,11 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         .map(|((label, kept), (_, closing))| (label.clone(), vec![kept.per_cpu, closing.per_cpu]))
         .collect();
     let svg = weir_bench::plot::bars("Requests per second of server CPU", "1/s", &labels, &bars);
-    finding.picture("rates", svg);
+    finding.picture(
+        "rates",
+        "Higher is better: what a second of the server's CPU time is good for.",
+        svg,
+    );
     Ok(finding)
 }
 

@@ -53,6 +53,17 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     compare(&mut finding, &rows);
     finding.blocks(vec![lines]);
     finding.table("connections", &table);
+    let workers = ["the busiest worker", "the second", "the third"].map(str::to_owned);
+    let bars: Vec<_> = rows
+        .iter()
+        .map(|(label, got)| (label.clone(), got.iter().map(|&n| n as f64).collect()))
+        .collect();
+    let svg = weir_bench::plot::bars("Who got the six connections", "connections", &workers, &bars);
+    finding.picture(
+        "connections",
+        "Even is two in each group. A bar of six at the left is one worker that took all while two slept.",
+        svg,
+    );
     finding.remark(
         "Connections per worker, the busiest first. A queue with several waiters is served from one \
          end: blocked accepts stand at its end again afterwards, epoll waiters keep their place \

@@ -68,7 +68,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let labels: Vec<String> = (1..=WORKERS).map(|n| n.to_string()).collect();
     let svg =
         weir_bench::plot::bars("CPU by worker, the busiest first", "% of a CPU", &labels, &picture);
-    finding.picture("cpu", svg);
+    finding.picture(
+        "cpu",
+        "Each group is a worker, from the busiest to the least busy. A way that spreads evenly has bars of one height in all groups; \
+         one that does not is high at the left and gone at the right.",
+        svg,
+    );
     finding.remark(&format!(
         "{RATE:.0} requests a second, evenly spaced, each of which computes for 1 ms, over connections of \
          their own. The latency is small in all rows: what uneven work costs shows when connections \

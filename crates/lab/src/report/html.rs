@@ -25,8 +25,9 @@ pub(super) fn section(experiment: &Experiment, finding: &Finding, machine: &str)
             Part::Remark(text) => {
                 let _ = writeln!(out, "<p>{}</p>", escape(text));
             }
-            Part::Picture(svg) => {
-                let _ = writeln!(out, "<figure>{svg}</figure>");
+            Part::Picture { svg, caption } => {
+                let caption = escape(caption);
+                let _ = writeln!(out, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
             }
             Part::Blocks(blocks) => {
                 out.push_str("<div class=\"blocks\">");
@@ -79,30 +80,42 @@ const HEAD: &str = "<!DOCTYPE html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><title>weir lab</title>
 <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
 <style>
+:root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --soft: #53647a; --rule: #d5dce4; --line: #e3e8ee;
+  --mark: #1f77b4; --note: #f3f7fb; --there: #faf6ec; --here: #eef6ee; --code: #f5f7f9; --link: #155a96; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14181d; --ink: #dfe5ec; --soft: #9fb0c3; --rule: #3a444f; --line: #2a323b;
+    --mark: #5aa9e0; --note: #1b2530; --there: #2b2717; --here: #19291d; --code: #1c2229; --link: #7fbcf0; }
+  /* Light and dark change places, hues stay. */
+  svg { filter: invert(0.91) hue-rotate(180deg); }
+}
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em;
-  color: #1c2430; }
+  color: var(--ink); background: var(--paper); }
+a { color: var(--link); }
 h1 { line-height: 1.2; }
 h2 { margin: 0 0 .3em; }
-h3 { margin: 1.6em 0 .4em; font-size: 1em; color: #567; }
-section { border-top: 2px solid #d5dce4; margin-top: 2.5em; padding-top: 1.2em; }
-.question { font-size: 1.1em; color: #234; }
-.because { border-left: 4px solid #1f77b4; padding: .2em .8em; background: #f3f7fb; }
-.machine { color: #789; font-size: .85em; }
+h3 { margin: 1.6em 0 .4em; font-size: 1em; color: var(--soft); }
+section { border-top: 2px solid var(--rule); margin-top: 2.5em; padding-top: 1.2em; }
+.question { font-size: 1.1em; }
+.because { border-left: 4px solid var(--mark); padding: .2em .8em; background: var(--note); }
+.machine { color: var(--soft); font-size: .85em; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: .8em 0; font-size: .92em; }
-th, td { padding: .25em .8em; text-align: right; border-bottom: 1px solid #e3e8ee;
+th, td { padding: .25em .8em; text-align: right; border-bottom: 1px solid var(--line);
   font-variant-numeric: tabular-nums; vertical-align: top; }
 tr > :first-child { text-align: left; }
-tr th { font-weight: 600; }
-tr th[scope], tr td + td { white-space: nowrap; }
+th { font-weight: 600; }
+tr:first-child > th { vertical-align: bottom; }
+tr:not(:first-child) > th { font-weight: 500; }
+td { white-space: nowrap; }
 table.beside td { white-space: normal; text-align: left; }
-table.beside tr > :nth-child(2) { background: #faf6ec; }
-table.beside tr > :nth-child(3) { background: #eef6ee; }
+table.beside tr > :nth-child(2) { background: var(--there); }
+table.beside tr > :nth-child(3) { background: var(--here); }
 table.beside th { text-align: left; }
 .blocks { display: flex; flex-wrap: wrap; gap: .8em; }
-pre { background: #f5f7f9; padding: .8em; overflow-x: auto; font-size: 11.5px; line-height: 1.35;
+pre { background: var(--code); padding: .8em; overflow-x: auto; font-size: 11.5px; line-height: 1.35;
   margin: 0; flex: 0 1 auto; }
 figure { margin: 1em 0; }
+figcaption { color: var(--soft); font-size: .92em; max-width: 54em; }
 svg { max-width: 100%; height: auto; }
 dt { font-weight: 600; margin-top: .5em; }
 dd { margin: 0 0 0 1.2em; }

@@ -199,7 +199,12 @@ fn pictures(finding: &mut Finding, rows: &[Row]) {
     ] {
         let curves: Vec<_> =
             curves.iter().map(|(n, points)| (n.as_str(), points.clone())).collect();
-        finding.picture(name, weir_bench::plot::percentiles(title, &curves));
+        finding.picture(
+            name,
+            "One operation of the disk in 500 takes 100 ms. The further to the right a line stays low, the fewer requests wait for a \
+             slow operation that is not their own.",
+            weir_bench::plot::percentiles(title, &curves),
+        );
     }
 }
 

@@ -28,9 +28,7 @@ pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<Finding, String> {
     if lab.weir().is_ok() {
         beside::tables(lab, &mut finding)?;
     }
-    for &workers in sizes {
-        large::tables(lab, workers, &mut finding);
-    }
+    large::tables(lab, sizes, &mut finding);
     large::explain(&mut finding);
     finding.remark(
         "How the kernel walks along its list of waiters (weir lab sim --explain tells more):",
