@@ -218,6 +218,11 @@ impl Variables {
         id
     }
 
+    /// The number of a variable that the configuration knows by this name, in lower case.
+    pub fn number_of(&self, name: &[u8]) -> Option<u32> {
+        self.by_name.get(name).map(|id| id.0)
+    }
+
     /// Whether a variable of this name was defined and may not be set: nginx's `the duplicate "x" variable`.
     pub fn is_fixed(&self, name: &[u8]) -> bool {
         let id = self.by_name.get(name.to_ascii_lowercase().as_slice());
@@ -293,6 +298,11 @@ impl Request {
             Some(&id) => self.variable(id, out),
             None => prefixed::getter(&name).is_some_and(|get| get(self, out)),
         }
+    }
+
+    /// The same by the number that [`Variables::number_of`] gave.
+    pub fn variable_at(&mut self, number: u32, out: &mut Vec<u8>) -> bool {
+        (number as usize) < self.site.variables.list.len() && self.variable(VariableId(number), out)
     }
 
     /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would.

@@ -101,7 +101,10 @@ pub async fn drive(
     function: Function,
     args: MultiValue,
 ) -> Outcome {
-    let thread = match vm.lua.create_thread(function) {
+    // What a timer's script keeps by its coroutine (`ngx.ctx`) is its own.
+    let is_kept = request.is_some();
+    let thread = if is_kept { vm.coroutine(function) } else { vm.lua.create_thread(function) };
+    let thread = match thread {
         Ok(thread) => thread,
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
@@ -111,6 +114,9 @@ pub async fn drive(
     run.routines.push(entry);
     loop {
         if let Some(outcome) = run.step_all().await {
+            if let (Outcome::Finished, [_], true) = (&outcome, &run.routines[..], is_kept) {
+                run.routines.into_iter().for_each(|routine| vm.keep(routine.thread));
+            }
             return outcome;
         }
         if let Some(outcome) = run.wait().await {
@@ -127,13 +133,16 @@ pub fn at_once(
     function: Function,
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, String> {
-    let thread = vm.lua.create_thread(function).map_err(|error| text_of(&error))?;
+    let thread = vm.coroutine(function).map_err(|error| text_of(&error))?;
     let values = current::enter(Some(r), phase, || thread.resume::<MultiValue>(args));
     let wish = current::take_wish();
     let values = values.map_err(|error| text_of(&error))?;
     match wish.filter(|_| is_wait(&values)) {
         Some(Wish::Exit(exit)) => Ok(Err(exit)),
-        None if thread.status() != ThreadStatus::Resumable => Ok(Ok(values)),
+        None if thread.status() != ThreadStatus::Resumable => {
+            vm.keep(thread);
+            Ok(Ok(values))
+        }
         _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
     }
 }

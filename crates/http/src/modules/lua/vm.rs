@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mlua::{Function, Lua, Table};
+use mlua::{Function, Lua, Table, Thread, ThreadStatus};
 use weir_log::Level;
 
 use super::current::{self, Phase};
@@ -19,6 +19,9 @@ use crate::worker::Worker;
 /// Files with variables in their names that are kept compiled.
 const FILES: usize = 1024;
 
+/// Coroutines that are kept for the next scripts.
+const COROUTINES: usize = 64;
+
 /// A loop's machine.
 pub struct Vm {
     /// Lua itself.
@@ -26,6 +29,8 @@ pub struct Vm {
     site: &'static Site,
     scripts: RefCell<Vec<Option<Function>>>,
     files: RefCell<HashMap<PathBuf, Function>>,
+    /// Coroutines whose script has ended: to make one and to throw it away is much of what a short script costs.
+    ended: RefCell<Vec<Thread>>,
     /// `init_by_lua` failed: no script can rely on what it did not do.
     broken: Cell<bool>,
     /// Connections that scripts have left for others.
@@ -44,6 +49,7 @@ pub fn start(worker: &Rc<Worker>) -> Option<Rc<Vm>> {
     let vm = Rc::new(Vm {
         scripts: RefCell::new(vec![None; site.lua.len()]),
         files: RefCell::default(),
+        ended: RefCell::default(),
         broken: Cell::new(false),
         pools: socket::Pools::default(),
         timers: timers::Timers::new(&site.lua),
@@ -72,6 +78,22 @@ impl Vm {
     /// Writes to the error log of the whole site.
     pub fn log(&self, level: Level, text: std::fmt::Arguments<'_>) {
         self.site.main.core.error_log.write(level, None, text);
+    }
+
+    /// A coroutine for a script.
+    pub fn coroutine(&self, function: Function) -> mlua::Result<Thread> {
+        match self.ended.borrow_mut().pop() {
+            Some(thread) => thread.reset(function).map(|()| thread),
+            None => self.lua.create_thread(function),
+        }
+    }
+
+    /// Keeps the coroutine of a script that has come to its end.
+    pub fn keep(&self, thread: Thread) {
+        let mut ended = self.ended.borrow_mut();
+        if ended.len() < COROUTINES && thread.status() == ThreadStatus::Finished {
+            ended.push(thread);
+        }
     }
 
     fn at_start(&self, phase: Phase, script: Option<ScriptId>) {

@@ -1,10 +1,12 @@
 //! Texts in other spellings: escapes, base64, query strings, quotes of SQL.
 
-use mlua::{Lua, Value};
+use std::borrow::Cow;
+
+use mlua::Lua;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::uri::{self, Escape};
 
-use super::Natives;
+use super::{Named, Natives, named};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -36,13 +38,16 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         lua.create_string(quote_sql(&text.as_bytes()))
     })?;
     natives.add("decode_args", |lua, (text, most): (mlua::String, Option<usize>)| {
-        let decoded = decode_args(lua, &text.as_bytes(), most.unwrap_or(100));
-        decoded.map_or((None, false), |(list, truncated)| (Some(list), truncated))
+        let ((all, list), truncated) = decode_args(lua, &text.as_bytes(), most).unwrap_or_default();
+        (all, list, truncated)
     })
 }
 
 /// What is no escape stays as it is.
-fn unescape(text: &[u8]) -> Vec<u8> {
+fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr2(b'%', b'+', text).is_none() {
+        return Cow::Borrowed(text);
+    }
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
@@ -59,7 +64,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
             _ => out.push(byte),
         }
     }
-    out
+    Cow::Owned(out)
 }
 
 /// Bytes that would break a request line, escaped: whoever passes the query on may rely on that.
@@ -78,25 +83,26 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Names and values in turn, a value `true` where there was none, and whether there were too many.
-pub fn decode_args(lua: &Lua, text: &[u8], most: usize) -> mlua::Result<(Vec<Value>, bool)> {
-    let mut list = Vec::new();
+/// The arguments by name, `true` where one has no value, and a word on it if there were more than `most` (as a rule
+/// 100, 0: any number).
+pub fn decode_args(
+    lua: &Lua,
+    text: &[u8],
+    most: Option<usize>,
+) -> mlua::Result<(Named, Option<&'static str>)> {
     let mut parts = text.split(|b| *b == b'&').filter(|part| !part.is_empty());
-    let most = if most == 0 { usize::MAX } else { most };
+    let most = most.filter(|most| *most != 0).unwrap_or(most.map_or(100, |_| usize::MAX));
+    let mut all = Vec::new();
     for part in parts.by_ref().take(most) {
-        let (name, value) = match memchr::memchr(b'=', part) {
-            Some(0) => continue,
-            Some(at) => (&part[..at], Some(&part[at + 1..])),
-            None => (part, None),
-        };
-        list.push(Value::String(lua.create_string(unescape(name))?));
-        list.push(match value {
-            Some(value) => Value::String(lua.create_string(unescape(value))?),
-            None => Value::Boolean(true),
-        });
+        match memchr::memchr(b'=', part) {
+            Some(0) => {}
+            Some(at) => all.push((unescape(&part[..at]), Some(unescape(&part[at + 1..])))),
+            None => all.push((unescape(part), None)),
+        }
     }
-    let truncated = parts.next().is_some();
-    Ok((list, truncated))
+    let truncated = parts.next().map(|_| "truncated");
+    let pairs: Vec<_> = all.iter().map(|(name, value)| (&name[..], value.as_deref())).collect();
+    Ok((named(lua, &pairs)?, truncated))
 }
 
 /// As MySQL reads it.
@@ -134,6 +140,7 @@ mod tests {
 
     #[test]
     fn a_plus_is_a_space() {
-        assert_eq!(unescape(b"a+b%2Bc%zz%4"), b"a b+c%zz%4".as_slice());
+        assert_eq!(*unescape(b"a+b%2Bc%zz%4"), *b"a b+c%zz%4");
+        assert_eq!(*unescape(b"plain"), *b"plain");
     }
 }

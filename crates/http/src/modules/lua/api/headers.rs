@@ -1,10 +1,12 @@
 //! Header lines of the answer and of the request.
 
-use mlua::{Lua, Value};
+use std::borrow::Cow;
+
+use mlua::{BString, Lua, Table, Value};
 use weir_proto::Span;
 use weir_proto::http1::{Header, HeaderId};
 
-use super::Natives;
+use super::{Natives, failed, named};
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 
@@ -12,40 +14,54 @@ use crate::request::Request;
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("get_header", |lua, name: mlua::String| {
         with(|r| {
-            let name = dashed(r, &name.as_bytes());
+            let name = dashed(r, name.as_bytes().to_vec());
             answer_header(lua, r, &name)
         })
     })?;
     natives.add_refusing("set_header", |lua, (name, value): (mlua::String, Value)| {
-        let values = values(lua, &value)?;
-        with(|r| {
-            let name = dashed(r, &escaped(&name.as_bytes()));
-            if !r.response.sent {
-                return set_answer_header(r, &name, &values);
-            }
-            let name = String::from_utf8_lossy(&name).into_owned();
-            let text = "attempt to set ngx.header.HEADER after sending out response headers";
-            r.log(weir_log::Level::Error, format_args!("{text} ({name})"));
-            Ok(())
-        })?
+        set(&name.as_bytes(), &values(lua, &value)?)
     })?;
-    natives.add_refusing("answer_headers", |lua, ()| {
-        with(|r| list(lua, answer_headers(r).iter().map(|(n, v)| (n.as_slice(), v.as_slice()))))
+    natives.add("set_header_text", |_, (name, value): (BString, BString)| {
+        set(&name, &[escaped(value.into())]).err().map(|refusal| refusal.to_string())
     })?;
-    natives.add_refusing("request_headers", |lua, ()| with(|r| list(lua, r.headers())))?;
+    natives.add("answer_headers", |lua, (most, raw): (Option<usize>, Option<bool>)| {
+        let all = with(|r| answer_headers(r));
+        let all = all.and_then(|all| {
+            let lines = all.iter().map(|(n, v)| (n.as_slice(), v.as_slice()));
+            lines_of(lua, lines, most, raw == Some(true)).map_err(failed)
+        });
+        flat(all)
+    })?;
+    natives.add("request_headers", |lua, (most, raw): (Option<usize>, Option<bool>)| {
+        let all = with(|r| lines_of(lua, r.headers(), most, raw == Some(true)).map_err(failed));
+        flat(all.and_then(|all| all))
+    })?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
         let values = values(lua, &value)?;
-        with(|r| set_request_header(r, &escaped(&name.as_bytes()), &values))
+        with(|r| set_request_header(r, &escaped(name.as_bytes().to_vec()), &values))
     })
 }
 
+/// Sets a line of the answer, while it can be set.
+fn set(name: &[u8], values: &[Vec<u8>]) -> Result<(), Refusal> {
+    with(|r| {
+        let name = dashed(r, escaped(name.to_vec()));
+        if !r.response.sent {
+            return set_answer_header(r, &name, values);
+        }
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let text = "attempt to set ngx.header.HEADER after sending out response headers";
+        r.log(weir_log::Level::Error, format_args!("{text} ({name})"));
+        Ok(())
+    })?
+}
+
 /// `ngx.header` allows `_` for `-`, which no name in Lua may hold.
-fn dashed(r: &Request, name: &[u8]) -> Vec<u8> {
-    let dash = |b: &u8| if *b == b'_' { b'-' } else { *b };
-    match r.conf().lua.underscores {
-        true => name.iter().map(dash).collect(),
-        false => name.to_vec(),
+fn dashed(r: &Request, mut name: Vec<u8>) -> Vec<u8> {
+    if r.conf().lua.underscores {
+        name.iter_mut().filter(|b| **b == b'_').for_each(|b| *b = b'-');
     }
+    name
 }
 
 /// One value, several, or none.
@@ -55,7 +71,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
             Value::Boolean(value) => Some(value.to_string().into_bytes()),
             value => super::bytes(lua, value),
         };
-        text.map(|text| escaped(&text)).ok_or_else(|| "invalid header value".into())
+        text.map(escaped).ok_or_else(|| "invalid header value".into())
     };
     match value {
         Value::Nil => Ok(Vec::new()),
@@ -68,9 +84,12 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
 }
 
 /// Bytes that would end a header line, and begin another one, escaped as in a URL.
-fn escaped(text: &[u8]) -> Vec<u8> {
+fn escaped(text: Vec<u8>) -> Vec<u8> {
+    if memchr::memchr3(b'\r', b'\n', 0, &text).is_none() {
+        return text;
+    }
     let mut out = Vec::with_capacity(text.len());
-    for byte in text {
+    for byte in &text {
         match byte {
             b'\r' => out.extend_from_slice(b"%0D"),
             b'\n' => out.extend_from_slice(b"%0A"),
@@ -81,17 +100,35 @@ fn escaped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Names and values in turn.
-fn list<'a>(
+/// Lines by their names, in lower case unless `raw`, and a word on it if there were more than `most` (as a rule 100,
+/// 0: any number).
+fn lines_of<'a>(
     lua: &Lua,
-    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-) -> mlua::Result<Vec<mlua::String>> {
-    let mut list = Vec::new();
-    for (name, value) in headers {
-        list.push(lua.create_string(name)?);
-        list.push(lua.create_string(value)?);
+    lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    most: Option<usize>,
+    raw: bool,
+) -> mlua::Result<Lines> {
+    let most = most.filter(|most| *most != 0).unwrap_or(most.map_or(100, |_| usize::MAX));
+    let mut lines = lines.map(|(name, value)| match raw {
+        true => (Cow::Borrowed(name), value),
+        false => (Cow::Owned(name.to_ascii_lowercase()), value),
+    });
+    let all: Vec<_> = lines.by_ref().take(most).collect();
+    let truncated = lines.next().map(|_| "truncated");
+    let pairs: Vec<_> = all.iter().map(|(name, value)| (&name[..], Some(*value))).collect();
+    Ok((named(lua, &pairs)?, truncated))
+}
+
+type Lines = (super::Named, Option<&'static str>);
+
+/// As the prelude takes it: a refusal, or a table by names or names and values in turn, and a word.
+fn flat(
+    lines: Result<Lines, Refusal>,
+) -> (Option<String>, Option<Table>, Option<Table>, Option<&'static str>) {
+    match lines {
+        Ok(((all, list), truncated)) => (None, all, list, truncated),
+        Err(refusal) => (Some(refusal.to_string()), None, None, None),
     }
-    Ok(list)
 }
 
 fn lower(name: &[u8], dash: u8) -> Vec<u8> {

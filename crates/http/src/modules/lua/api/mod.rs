@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use mlua::{FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use mlua::{Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 
 use super::current::{self, Refusal};
 use super::run::{self, Wish};
@@ -61,6 +61,22 @@ impl Natives<'_> {
         self.table.raw_set(name, f)
     }
 
+    /// The same for functions of one value, which comes without a list of values being made.
+    fn add_asking<A, R>(
+        &self,
+        name: &str,
+        f: impl Fn(&Lua, A) -> Result<R, Refusal> + 'static,
+    ) -> mlua::Result<()>
+    where
+        A: FromLuaMulti,
+        R: IntoLua,
+    {
+        self.add(name, move |lua, args: A| match f(lua, args) {
+            Ok(value) => (None, Some(value)),
+            Err(refusal) => (Some(refusal.to_string()), None),
+        })
+    }
+
     /// Adds a function that waits; the prelude yields after it.
     fn add_waiting<A>(
         &self,
@@ -112,6 +128,62 @@ const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.shared", include_str!("../prelude/shared.lua")),
     ("=ngx.socket", include_str!("../prelude/socket.lua")),
 ];
+
+/// A text on its way to Lua. Where it is UTF-8, as nearly all are, no reference to it is held in between, and
+/// references are what costs most of such a call.
+type Text = Either<String, mlua::String>;
+
+fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<Text> {
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Either::Left(text)),
+        Err(odd) => lua.create_string(odd.as_bytes()).map(Either::Right),
+    }
+}
+
+/// There is no memory for it.
+fn failed(error: mlua::Error) -> Refusal {
+    Refusal::Other(error.to_string())
+}
+
+/// The same where it goes into a table.
+fn borrowed<'t>(lua: &Lua, bytes: &'t [u8]) -> mlua::Result<Either<&'t str, mlua::String>> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(Either::Left(text)),
+        Err(_) => lua.create_string(bytes).map(Either::Right),
+    }
+}
+
+fn valued<'t>(lua: &Lua, value: Option<&'t [u8]>) -> mlua::Result<Valued<'t>> {
+    match value {
+        Some(bytes) => borrowed(lua, bytes).map(Either::Left),
+        None => Ok(Either::Right(true)),
+    }
+}
+
+type Valued<'t> = Either<Either<&'t str, mlua::String>, bool>;
+
+/// Names and values (none is `true`): as a table by names, or, where names are repeated or very many, as
+/// names and values in turn, which the prelude gathers.
+type Named = (Option<Table>, Option<Table>);
+
+fn named(lua: &Lua, pairs: &[(&[u8], Option<&[u8]>)]) -> mlua::Result<Named> {
+    /// More are not compared each with each.
+    const FEW: usize = 32;
+    let repeats = |n: usize, name: &[u8]| pairs.iter().take(n).any(|(before, _)| *before == name);
+    if pairs.len() <= FEW && !pairs.iter().enumerate().any(|(n, (name, _))| repeats(n, name)) {
+        let mut all = Vec::with_capacity(pairs.len());
+        for (name, given) in pairs {
+            all.push((borrowed(lua, name)?, valued(lua, *given)?));
+        }
+        return Ok((Some(lua.create_table_from(all)?), None));
+    }
+    let mut list = Vec::with_capacity(pairs.len() * 2);
+    for (name, given) in pairs {
+        list.push(Either::Left(borrowed(lua, name)?));
+        list.push(Either::Right(valued(lua, *given)?));
+    }
+    Ok((None, Some(lua.create_sequence_from(list)?)))
+}
 
 /// What functions of OpenResty answer where all is well: 1, or nil and why not.
 struct Done(Result<(), String>);

@@ -1,6 +1,6 @@
 //! Answering: `ngx.say`, `ngx.print`, `ngx.flush`, `ngx.eof`, `ngx.send_headers`, `ngx.arg`.
 
-use mlua::{MultiValue, Value};
+use mlua::{BString, MultiValue, Value};
 
 use super::{Natives, done, gather};
 use crate::modules::lua::answer;
@@ -18,6 +18,16 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let mut bytes = gather(lua, &values, "say")?;
         bytes.push(b'\n');
         with_answer(|r| done(answer::print(r, &bytes)))
+    })?;
+    natives.add("print_text", |_, (mut text, is_line): (BString, Option<bool>)| {
+        if is_line == Some(true) {
+            text.push(b'\n');
+        }
+        match with_answer(|r| answer::print(r, &text)) {
+            Ok(Ok(())) => (None, Some(1), None),
+            Ok(Err(why)) => (None, None, Some(why)),
+            Err(refusal) => (Some(refusal.to_string()), None, None),
+        }
     })?;
     natives
         .add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r, true))))?;

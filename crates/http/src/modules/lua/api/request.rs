@@ -3,14 +3,16 @@
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
-use super::{Natives, encode, headers};
+use super::{Natives, encode, failed, headers, text};
 use crate::modules::lua::current::{Phase, Refusal, phase, with};
 use crate::modules::lua::run::{Exit, Wish};
 use crate::request::Request;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_refusing("method", |lua, ()| with(|r| lua.create_string(r.method_name())))?;
+    natives.add_asking("method", |lua, ()| {
+        with(|r| text(lua, r.method_name().to_vec()))?.map_err(failed)
+    })?;
     natives.add_refusing("set_method", |_, name: mlua::String| {
         let method = Method::from_name(&name.as_bytes());
         if method.name().is_none() {
@@ -23,7 +25,13 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         with(|r| lua.create_string(raw_header(r, no_line == Some(true))))
     })?;
     natives.add_refusing("is_internal", |_, ()| with(|r| r.internal))?;
-    natives.add_refusing("args", |lua, ()| with(|r| lua.create_string(&r.args)))?;
+    natives.add("uri_args", |lua, most: Option<usize>| {
+        match with(|r| encode::decode_args(lua, &r.args, most)) {
+            Ok(Ok(((all, list), truncated))) => (None, all, list, truncated),
+            Ok(Err(error)) => (Some(error.to_string()), None, None, None),
+            Err(refusal) => (Some(refusal.to_string()), None, None, None),
+        }
+    })?;
     natives.add_refusing("set_args", |_, text: mlua::String| {
         with(|r| r.args = encode::query(&text.as_bytes()))
     })?;

@@ -1,11 +1,15 @@
 //! `ngx.shared`.
 
-use mlua::{IntoLuaMulti, Lua, MultiValue, Value};
+use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
-use super::Natives;
+use super::{Natives, Text, text};
 use crate::modules::lua::dict::{self, Dict, How, Refused, Value as Stored};
+use crate::modules::lua::run;
 use crate::worker::Worker;
+
+/// A key: a string, or a number as one; anything else is none.
+type Key = Either<BString, Value>;
 
 /// Adds the functions of this part. The prelude passes each its dictionary's number and the key first.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -14,13 +18,18 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         .map(|worker| worker.site.lua.dicts.iter().map(|zone| zone.name().to_owned()).collect())
         .unwrap_or_default();
     natives.constant("dicts", names)?;
-    natives.add("dict_get", |lua, (at, key): (usize, Value)| {
-        answer(lua, with(at, &key, |dict, key| Ok(dict.valid(key))), |lua, found| {
-            let Some(found) = found else { return Ok(nil()) };
-            values(lua, &found.value, [flags(found.flags)])
-        })
+    natives.add("dict_get", |lua, (at, key): (usize, Key)| {
+        let found = with(at, &key, |dict, key| Ok(dict.valid(key)));
+        let given = found.and_then(|found| {
+            found.map(|found| Ok((given(lua, found.value)?, flags(found.flags)))).transpose()
+        });
+        match given {
+            Ok(Some((value, flags))) => (Some(value), flags),
+            Ok(None) => (None, Value::Nil),
+            Err(refused) => (None, run::failure(lua, refused).pop_back().unwrap_or(Value::Nil)),
+        }
     })?;
-    natives.add("dict_get_stale", |lua, (at, key): (usize, Value)| {
+    natives.add("dict_get_stale", |lua, (at, key): (usize, Key)| {
         answer(lua, with(at, &key, |dict, key| Ok(dict.get(key))), |lua, found| {
             let Some(found) = found else { return Ok(nil()) };
             values(lua, &found.value, [flags(found.flags), Value::Boolean(found.stale)])
@@ -41,7 +50,7 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
     ] {
         natives.add(
             name,
-            move |_, (at, key, value, ttl, flags): (usize, Value, Value, Option<f64>, Option<u32>)| {
+            move |_, (at, key, value, ttl, flags): (usize, Key, Value, Option<f64>, Option<u32>)| {
                 let stored = with(at, &key, |dict, key| match stored(&value)? {
                     None if how == How::Set => {
                         dict.remove(key);
@@ -59,7 +68,7 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
             },
         )?;
     }
-    natives.add("dict_delete", |_, (at, key): (usize, Value)| {
+    natives.add("dict_delete", |_, (at, key): (usize, Key)| {
         let done = with(at, &key, |dict, key| {
             dict.remove(key);
             Ok(())
@@ -68,17 +77,19 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add(
         "dict_incr",
-        |lua, (at, key, by, init, ttl): (usize, Value, f64, Option<f64>, Option<f64>)| {
+        |_, (at, key, by, init, ttl): (usize, Key, f64, Option<f64>, Option<f64>)| {
             let init = init.map(|init| (init, millis(ttl)));
-            let sum = with(at, &key, |dict, key| dict.increase(key, by, init));
-            answer(lua, sum, |lua, (sum, forcible)| (sum, Value::Nil, forcible).into_lua_multi(lua))
+            match with(at, &key, |dict, key| dict.increase(key, by, init)) {
+                Ok((sum, forcible)) => (Some(sum), None, Some(forcible)),
+                Err(refused) => (None, Some(refused), None),
+            }
         },
     )
 }
 
 fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
     for (name, left) in [("dict_lpush", true), ("dict_rpush", false)] {
-        natives.add(name, move |_, (at, key, value): (usize, Value, Value)| {
+        natives.add(name, move |_, (at, key, value): (usize, Key, Value)| {
             let pushed = with(at, &key, |dict, key| {
                 let value = match stored(&value)? {
                     Some(value @ (Stored::Text(_) | Stored::Number(_))) => value,
@@ -93,7 +104,7 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
         })?;
     }
     for (name, left) in [("dict_lpop", true), ("dict_rpop", false)] {
-        natives.add(name, move |lua, (at, key): (usize, Value)| {
+        natives.add(name, move |lua, (at, key): (usize, Key)| {
             let popped = with(at, &key, |dict, key| {
                 dict.with_list(key, false, |list| match left {
                     true if !list.is_empty() => Some(list.remove(0)),
@@ -106,7 +117,7 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
             })
         })?;
     }
-    natives.add("dict_llen", |_, (at, key): (usize, Value)| {
+    natives.add("dict_llen", |_, (at, key): (usize, Key)| {
         match with(at, &key, |dict, key| dict.with_list(key, false, |list| list.len())) {
             Ok(length) => (Some(length.unwrap_or(0)), None),
             Err(refused) => (None, Some(refused)),
@@ -116,13 +127,13 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
 
 /// What is asked of a key's time, or of the dictionary as a whole.
 fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("dict_ttl", |_, (at, key): (usize, Value)| {
+    natives.add("dict_ttl", |_, (at, key): (usize, Key)| {
         match with(at, &key, |dict, key| dict.left(key).ok_or("not found")) {
             Ok(left) => (Some(left as f64 / 1000.0), None),
             Err(refused) => (None, Some(refused)),
         }
     })?;
-    natives.add("dict_expire", |_, (at, key, ttl): (usize, Value, f64)| {
+    natives.add("dict_expire", |_, (at, key, ttl): (usize, Key, f64)| {
         let done = with(at, &key, |dict, key| {
             dict.expire(key, millis(Some(ttl))).then_some(()).ok_or("not found")
         });
@@ -157,26 +168,13 @@ fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
 
 fn with<T>(
     at: usize,
-    key: &Value,
+    key: &Key,
     f: impl FnOnce(&mut Dict<'_>, &[u8]) -> Result<T, Refused>,
 ) -> Result<T, Refused> {
-    let text;
-    let mut number = Vec::new();
-    let key: &[u8] = match key {
-        Value::Nil => return Err("nil key"),
-        Value::String(key) => {
-            text = key.as_bytes();
-            &text
-        }
-        Value::Integer(n) => {
-            number.extend_from_slice(n.to_string().as_bytes());
-            &number
-        }
-        Value::Number(n) => {
-            number.extend_from_slice(n.to_string().as_bytes());
-            &number
-        }
-        _ => return Err("bad key type"),
+    let key = match key {
+        Either::Left(key) => key,
+        Either::Right(Value::Nil) => return Err("nil key"),
+        Either::Right(_) => return Err("bad key type"),
     };
     dict::check(key)?;
     open(at, |dict| f(dict, key)).unwrap_or(Err("no such dictionary"))
@@ -189,11 +187,21 @@ fn answer<T>(
     values: impl FnOnce(&Lua, T) -> mlua::Result<MultiValue>,
 ) -> MultiValue {
     let values = result.and_then(|value| values(lua, value).map_err(|_| "no memory"));
-    values.unwrap_or_else(|refused| crate::modules::lua::run::failure(lua, refused))
+    values.unwrap_or_else(|refused| run::failure(lua, refused))
 }
 
 fn nil() -> MultiValue {
     MultiValue::from_vec(vec![Value::Nil])
+}
+
+/// A value on its way to Lua.
+fn given(lua: &Lua, value: Stored) -> Result<Either<Text, Value>, Refused> {
+    Ok(match value {
+        Stored::Boolean(value) => Either::Right(Value::Boolean(value)),
+        Stored::Number(value) => Either::Right(Value::Number(value)),
+        Stored::Text(bytes) => Either::Left(text(lua, bytes).map_err(|_| "no memory")?),
+        Stored::List(_) => return Err("value is a list"),
+    })
 }
 
 /// A value with what goes with it.
@@ -202,7 +210,7 @@ fn values<const N: usize>(lua: &Lua, value: &Stored, more: [Value; N]) -> mlua::
         Stored::Boolean(value) => Value::Boolean(*value),
         Stored::Number(value) => Value::Number(*value),
         Stored::Text(text) => Value::String(lua.create_string(text)?),
-        Stored::List(_) => return Ok(crate::modules::lua::run::failure(lua, "value is a list")),
+        Stored::List(_) => return Ok(run::failure(lua, "value is a list")),
     };
     Ok(std::iter::once(value).chain(more).collect())
 }

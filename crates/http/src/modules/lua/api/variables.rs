@@ -1,22 +1,26 @@
 //! `ngx.var`, `ngx.ctx`, `ngx.status`, `ngx.headers_sent`, `ngx.is_subrequest`.
 
-use mlua::{Lua, Value};
+use mlua::{BString, Lua, Value};
 use weir_log::Level;
 
-use super::Natives;
+use super::{Natives, Text, failed, text};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 use crate::variables::NotStored;
+use crate::worker::Worker;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_refusing("get_var", |lua, name: Value| {
-        with(|r| match &name {
-            Value::Integer(n) => Ok(group(lua, r, *n)),
-            Value::String(name) => Ok(variable(lua, r, &name.as_bytes())),
-            _ => Err(Refusal::from("bad variable name")),
-        })?
+    natives.add_refusing("get_group", |lua, n: i64| with(|r| group(lua, r, n)))?;
+    natives.add_asking("get_var", |lua, name: BString| {
+        with(|r| value(lua, |out| r.variable_named(&name, out)))?
+    })?;
+    natives.add_asking("get_var_at", |lua, number: u32| {
+        with(|r| value(lua, |out| r.variable_at(number, out)))?
+    })?;
+    natives.add("var_number", |_, name: BString| {
+        Worker::current().and_then(|worker| worker.site.variables.number_of(&name))
     })?;
     natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
         let value = match &value {
@@ -59,12 +63,10 @@ fn group(lua: &Lua, r: &Request, n: i64) -> Value {
     group.map_or(Value::Nil, |group| string(lua, group))
 }
 
-fn variable(lua: &Lua, r: &mut Request, name: &[u8]) -> Value {
+/// What `get` appends; nil where it says that there is nothing.
+fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<Text>, Refusal> {
     let mut out = Vec::new();
-    match r.variable_named(name, &mut out) {
-        true => string(lua, &out),
-        false => Value::Nil,
-    }
+    get(&mut out).then(|| text(lua, out).map_err(failed)).transpose()
 }
 
 /// Stores a variable as a script asks for it.

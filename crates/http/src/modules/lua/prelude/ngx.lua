@@ -81,8 +81,42 @@ ngx = {
 
 print = native.print_log
 
-function ngx.say(...) return check(native.say(...)) end
-function ngx.print(...) return check(native.print(...)) end
+
+-- What consists of plain values is put together here; tables and ngx.null are left to `native`.
+local function text_of(...)
+    local first, n = ..., select("#", ...)
+    if n == 1 and type(first) == "string" then return first end
+    local parts = { ... }
+    for i = 1, n do
+        local part = parts[i]
+        local kind = type(part)
+        if kind == "nil" or kind == "boolean" then
+            parts[i] = tostring(part)
+        elseif kind ~= "string" and kind ~= "number" then
+            return nil
+        end
+    end
+    return concat(parts)
+end
+
+local function printed(refusal, ok, why)
+    if refusal then error(refusal, 2) end
+    if ok then return ok end
+    return nil, why
+end
+
+function ngx.say(...)
+    local text = text_of(...)
+    if text then return printed(native.print_text(text, true)) end
+    return check(native.say(...))
+end
+
+function ngx.print(...)
+    local text = text_of(...)
+    if text then return printed(native.print_text(text)) end
+    return check(native.print(...))
+end
+
 function ngx.send_headers() return check(native.send_headers()) end
 function ngx.flush() return wait(native.flush()) end
 function ngx.eof() return wait(native.eof()) end
@@ -139,40 +173,57 @@ local function gathered(list)
 end
 native.gathered = gathered
 
+-- A table by names, or a list that has to become one, and a word on what was left out.
+local function named(all, list, truncated)
+    if not all then all = gathered(list) end
+    if truncated then return all, truncated end
+    return all
+end
+native.named = named
+
 function ngx.decode_args(text, most)
-    local list, truncated = native.decode_args(text, most)
-    if truncated then return gathered(list), "truncated" end
-    return gathered(list)
+    return named(native.decode_args(text, most))
 end
 
 -- Header lines: names in lower case, and a metatable that finds them in any spelling.
 
+-- Scripts ask for the same few names again and again, but nothing keeps them from asking for others.
+local spellings, known_spellings = {}, 0
+
+local function spelling(name)
+    local usual = spellings[name]
+    if usual then return usual end
+    if known_spellings >= 1000 then spellings, known_spellings = {}, 0 end
+    usual = name:lower():gsub("_", "-")
+    spellings[name], known_spellings = usual, known_spellings + 1
+    return usual
+end
+
 local spelled = {
     __index = function(t, name)
         if type(name) ~= "string" then return nil end
-        return rawget(t, (name:lower():gsub("_", "-")))
+        return rawget(t, spelling(name))
     end
 }
 
-function native.headers(list, most, raw)
-    local limit, truncated = most or 100
-    if limit == 0 then limit = #list end
-    if #list > limit * 2 then
-        truncated = "truncated"
-        for i = #list, limit * 2 + 1, -1 do list[i] = nil end
-    end
-    if raw then return gathered(list), truncated end
-    for i = 1, #list, 2 do list[i] = list[i]:lower() end
-    return setmetatable(gathered(list), spelled), truncated
+function native.headers(raw, all, list, truncated)
+    if not all then all = gathered(list) end
+    if not raw then setmetatable(all, spelled) end
+    return all, truncated
 end
 
 ngx.resp = {
-    get_headers = function(most, raw) return native.headers(check(native.answer_headers()), most, raw) end,
+    get_headers = function(most, raw) return native.headers(raw, check(native.answer_headers(most, raw and true))) end,
 }
 
 ngx.header = setmetatable({}, {
     __index = function(_, name) return check(native.get_header(name)) end,
-    __newindex = function(_, name, value) return check(native.set_header(name, value)) end,
+    __newindex = function(_, name, value)
+        if type(value) == "string" and type(name) == "string" then
+            return check(native.set_header_text(name, value))
+        end
+        return check(native.set_header(name, value))
+    end,
 })
 
 function ngx.resp.add_header(name, value)
@@ -187,8 +238,26 @@ function ngx.resp.add_header(name, value)
     return check(native.set_header(name, all))
 end
 
+-- Variables that the configuration knows have numbers; there are only so many of them.
+local numbers = setmetatable({}, { __index = function(t, name)
+    local number = native.var_number(name)
+    if number then rawset(t, name, number) end
+    return number
+end })
+
+local function get_var(_, name)
+    local kind = type(name)
+    if kind == "string" then
+        local number = numbers[name]
+        if number then return check(native.get_var_at(number)) end
+        return check(native.get_var(name))
+    end
+    if kind == "number" then return check(native.get_group(name)) end
+    error("bad variable name", 2)
+end
+
 ngx.var = setmetatable({}, {
-    __index = function(_, name) return check(native.get_var(name)) end,
+    __index = get_var,
     __newindex = function(_, name, value) return check(native.set_var(name, value)) end,
 })
 

@@ -37,7 +37,7 @@ function req.set_method(method)
 end
 
 function req.get_headers(most, raw)
-    return native.headers(check(native.request_headers()), most, raw)
+    return native.headers(raw, check(native.request_headers(most, raw and true)))
 end
 
 function req.set_header(name, value) return check(native.set_request_header(tostring(name), value)) end
@@ -51,7 +51,7 @@ function req.add_header(name, value)
 end
 
 function req.get_uri_args(most)
-    return ngx.decode_args(check(native.args()), most)
+    return native.named(check(native.uri_args(most)))
 end
 
 function req.set_uri_args(args)
