@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxBuildHasher;
 use weir_conf::Error;
 
 use crate::modules::LocationConf;
@@ -115,16 +116,19 @@ impl Place {
     }
 }
 
+/// Locations by whole names. The names are the configuration's, so that no client can make them collide.
+type Names = HashMap<Vec<u8>, LocationId, FxBuildHasher>;
+
 /// The locations directly inside a server or a location, arranged for the search.
 #[derive(Debug, Default)]
 pub struct Children {
-    exact: HashMap<Vec<u8>, LocationId>,
+    exact: Names,
     /// Sorted by name, so that all names with a common beginning stand together.
     prefixes: Vec<Prefix>,
     regexes: Vec<LocationId>,
-    named: HashMap<Vec<u8>, LocationId>,
+    named: Names,
     /// Names that a request without the last slash is redirected to.
-    redirects: HashMap<Vec<u8>, LocationId>,
+    redirects: Names,
 }
 
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Kernel facilities that rustix and libc do not offer safely: the only unsafe room.
 
+pub mod allocator;
 pub mod crypt;
 pub mod descriptor;
 pub mod environment;

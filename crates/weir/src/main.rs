@@ -3,10 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::process::exit;
 
+use weir_sys::allocator::Mimalloc;
+
 /// Of glibc's allocator a rush of connections leaves holes between the few bytes that each idle one keeps;
 /// this one keeps sizes apart and gives the pages of ended requests back.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Mimalloc = Mimalloc;
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().collect();

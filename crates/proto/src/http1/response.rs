@@ -8,6 +8,9 @@ use super::names::{Header, HeaderId};
 use super::request::{Progress, offset};
 use crate::Span;
 
+/// Room for the fields of most responses.
+const USUAL: usize = 16;
+
 /// Why a response head is refused. The upstream is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
@@ -146,6 +149,9 @@ impl ResponseParser {
                 FieldsProgress::Line { header, .. } => {
                     if header.id != HeaderId::Other {
                         self.head.seen |= header.id.bit();
+                    }
+                    if self.head.headers.capacity() == 0 {
+                        self.head.headers.reserve(USUAL);
                     }
                     self.head.headers.push(header);
                 }
