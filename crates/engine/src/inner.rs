@@ -69,7 +69,7 @@ impl Inner {
         backend.watch(mailbox.bell(), bell, Arm::Shared)?;
         let clock = Clock::new(options.timer_resolution);
         Ok(Inner {
-            laps: Laps::new(clock.now()),
+            laps: Laps::new(),
             clock,
             backend: RefCell::new(backend),
             kind: options.backend,

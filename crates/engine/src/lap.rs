@@ -6,7 +6,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock;
 
 /// Hears how long things took; must not touch the loop.
 pub trait Timekeeper {
@@ -19,13 +21,14 @@ pub trait Timekeeper {
 /// The laps of a loop.
 pub(crate) struct Laps {
     keeper: RefCell<Option<Rc<dyn Timekeeper>>>,
-    woke: Cell<Instant>,
-    last: Cell<Instant>,
+    /// By [`clock::nanos`], both.
+    woke: Cell<u64>,
+    last: Cell<u64>,
 }
 
 impl Laps {
-    pub(crate) fn new(now: Instant) -> Self {
-        Laps { keeper: RefCell::new(None), woke: Cell::new(now), last: Cell::new(now) }
+    pub(crate) fn new() -> Self {
+        Laps { keeper: RefCell::new(None), woke: Cell::new(0), last: Cell::new(0) }
     }
 
     pub(crate) fn set_keeper(&self, keeper: Option<Rc<dyn Timekeeper>>) {
@@ -33,8 +36,8 @@ impl Laps {
         drop(old);
     }
 
-    /// The wait has returned.
-    pub(crate) fn begin(&self, woke: Instant) {
+    /// The wait has returned, at this time by [`clock::nanos`].
+    pub(crate) fn begin(&self, woke: u64) {
         self.woke.set(woke);
         self.last.set(woke);
     }
@@ -43,15 +46,15 @@ impl Laps {
     pub(crate) fn lap(&self) {
         let keeper = self.keeper.borrow();
         let Some(keeper) = &*keeper else { return };
-        let (start, end) = (self.last.get(), crate::clock::read());
+        let blocked = self.blocked();
+        let (start, end) = (self.last.get(), clock::nanos());
         self.last.set(end);
-        let blocked = start.saturating_duration_since(self.woke.get());
-        keeper.handled(blocked, end.saturating_duration_since(start));
+        keeper.handled(blocked, Duration::from_nanos(end.saturating_sub(start)));
     }
 
     /// The turn is over.
     pub(crate) fn end(&self) {
-        let took = self.last.get().saturating_duration_since(self.woke.get());
+        let took = self.blocked();
         if let Some(keeper) = &*self.keeper.borrow()
             && !took.is_zero()
         {
@@ -61,6 +64,6 @@ impl Laps {
 
     /// How long the event of the running handler waited.
     pub(crate) fn blocked(&self) -> Duration {
-        self.last.get().saturating_duration_since(self.woke.get())
+        Duration::from_nanos(self.last.get().saturating_sub(self.woke.get()))
     }
 }

@@ -48,7 +48,7 @@ pub use files::{FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow,
 pub use handle::Handle;
 pub use heavy::Heavy;
 pub use lap::Timekeeper;
-pub use operation::{coarse_now, longest_operation, operation};
+pub use operation::{coarse_nanos, longest_operation, operation};
 pub use ops::connect::ConnectOptions;
 pub use ops::datagram::Datagram;
 pub use ops::ready::{Closed, Readable, Writable};

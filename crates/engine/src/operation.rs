@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::clock::in_nanos;
+
 /// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
 pub const COARSE_TICK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy)]
 struct Longest {
     name: &'static str,
-    took: Duration,
+    /// In nanoseconds.
+    took: u64,
 }
 
-const NONE: Longest = Longest { name: "", took: Duration::ZERO };
+const NONE: Longest = Longest { name: "", took: 0 };
 
 thread_local! {
     /// What was begun last.
@@ -27,21 +30,19 @@ thread_local! {
     static LONGEST: Cell<Longest> = const { Cell::new(NONE) };
 }
 
-/// The time by the kernel's coarse clock.
+/// The time by the kernel's coarse clock, in nanoseconds.
 #[inline]
-pub fn coarse_now() -> Duration {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    let (secs, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
+pub fn coarse_nanos() -> u64 {
+    in_nanos(clock_gettime(ClockId::MonotonicCoarse))
 }
 
 /// Does `work` under a name, such as that of a system call.
 #[inline]
 pub fn operation<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     LAST.set(name);
-    let since = coarse_now();
+    let since = coarse_nanos();
     let out = work();
-    let took = coarse_now().saturating_sub(since);
+    let took = coarse_nanos().saturating_sub(since);
     // Of one within another, the inner one is told first, and is the better name.
     if took > LONGEST.get().took {
         LONGEST.set(Longest { name, took });
@@ -53,7 +54,7 @@ pub fn operation<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
 /// clock can tell, it is one that took half of it; for a shorter one, the last.
 pub fn longest_operation(whole: Duration) -> Option<&'static str> {
     let (last, longest) = (LAST.replace(""), LONGEST.replace(NONE));
-    let name = match longest.took {
+    let name = match Duration::from_nanos(longest.took) {
         took if !took.is_zero() && 2 * took >= whole => longest.name,
         _ if whole < 2 * COARSE_TICK => last,
         _ => "",
@@ -67,8 +68,8 @@ mod tests {
 
     /// Passes time by the clock that is asked.
     fn wait(time: Duration) {
-        let until = coarse_now() + time;
-        while coarse_now() < until {
+        let until = coarse_nanos() + time.as_nanos() as u64;
+        while coarse_nanos() < until {
             std::hint::spin_loop();
         }
     }

@@ -78,7 +78,7 @@ impl Loop {
         let allowed = driver.before_wait(&h, h.now());
         self.wait(allowed)?;
         let woke = h.now();
-        h.0.laps.begin(woke);
+        h.0.laps.begin(h.0.clock.now_nanos());
         let events = self.events.len();
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);

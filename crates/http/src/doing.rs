@@ -10,7 +10,7 @@ use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use weir_engine::{Timekeeper, coarse_now, longest_operation};
+use weir_engine::{Timekeeper, coarse_nanos, longest_operation};
 use weir_log::{Level, Log};
 use weir_metrics::{Histogram, Metric};
 
@@ -44,10 +44,10 @@ impl PartialEq for Doing {
 const NOTHING: Doing = Doing { phase: "", module: "", location: None };
 
 thread_local! {
-    /// What is being done, and since when.
-    static DOING: Cell<(Doing, Duration)> = const { Cell::new((NOTHING, Duration::ZERO)) };
-    /// What took longest of what this handler did before, and how long.
-    static LONGEST: Cell<(Doing, Duration)> = const { Cell::new((NOTHING, Duration::ZERO)) };
+    /// What is being done, and since when, by the coarse clock.
+    static DOING: Cell<(Doing, u64)> = const { Cell::new((NOTHING, 0)) };
+    /// What took longest of what this handler did before, and how many nanoseconds.
+    static LONGEST: Cell<(Doing, u64)> = const { Cell::new((NOTHING, 0)) };
 }
 
 /// Notes whose code runs for a request, and in which phase; the module is empty where it is nobody's in particular.
@@ -58,7 +58,7 @@ pub fn note(phase: &'static str, module: &'static str, r: &Request) {
 
 #[inline]
 fn begin(doing: Doing) {
-    let now = coarse_now();
+    let now = coarse_nanos();
     let (before, since) = DOING.replace((doing, now));
     let took = now.saturating_sub(since);
     if before.location.is_some() && took > LONGEST.get().1 {
@@ -68,8 +68,9 @@ fn begin(doing: Doing) {
 
 /// What took longest of what the handler did that has just ended.
 fn blame(took: Duration) -> Doing {
-    let nothing = (NOTHING, Duration::ZERO);
+    let nothing = (NOTHING, 0);
     let ((last, _), (longest, time)) = (DOING.replace(nothing), LONGEST.replace(nothing));
+    let time = Duration::from_nanos(time);
     if 2 * time >= took && !time.is_zero() { longest } else { last }
 }
 

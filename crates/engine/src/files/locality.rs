@@ -16,10 +16,10 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use weir_sys::poll::{PollSet, Polled};
 
-use crate::operation::coarse_now;
+use crate::operation::coarse_nanos;
 
-/// How often the kernel is asked whether the mounts have changed.
-const CHECK: Duration = Duration::from_millis(100);
+/// How often the kernel is asked whether the mounts have changed, in nanoseconds.
+const CHECK: u64 = 100_000_000;
 
 /// File systems whose answers need no server.
 const LOCAL: &[&str] = &[
@@ -69,8 +69,8 @@ const LOCAL: &[&str] = &[
 
 pub(crate) struct Locality {
     mounts: RefCell<Option<Mounts>>,
-    /// By the coarse clock, which is good enough and costs least.
-    checked: Cell<Option<Duration>>,
+    /// By the coarse clock, in nanoseconds, which is good enough and costs least.
+    checked: Cell<Option<u64>>,
 }
 
 struct Mounts {
@@ -94,7 +94,7 @@ impl Locality {
     }
 
     fn refresh(&self) {
-        let now = coarse_now();
+        let now = coarse_nanos();
         if self.checked.get().is_some_and(|at| now.saturating_sub(at) < CHECK) {
             return;
         }
