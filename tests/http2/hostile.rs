@@ -155,6 +155,8 @@ fn others_get_their_turn_during_a_flood() {
     let mut frames = repeated(Kind::Ping, &[0; 8], 0, 60 * 1000);
     frame::write_reset(id, ErrorCode::Cancel, &mut frames);
     let worker = server.workers()[0];
+    // A loop amidst a turn would not hear of the other one before the next.
+    server.wait_asleep(worker);
     server.signal_worker(worker, Signal::STOP);
     client.stream.write_all(&frames).unwrap();
     other.send("GET /denied HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -66,12 +67,39 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process of the test.
+/// Sends a signal to a process of the test; one that is told to stop has stopped then.
 pub(crate) fn signal_pid(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        // One that has ended meanwhile needs no signal.
-        let _ = kill_process(pid, signal);
+    let Some(known) = Pid::from_raw(pid) else { return };
+    // One that has ended meanwhile needs no signal.
+    let _ = kill_process(known, signal);
+    if signal == Signal::STOP {
+        wait_state(pid, "TtZX");
     }
+}
+
+/// Waits until all threads of a process sleep, for an event, say.
+pub(crate) fn wait_asleep(pid: i32) {
+    wait_state(pid, "SZX");
+}
+
+/// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. Nobody but its parent
+/// would be told: this asks on and on.
+fn wait_state(pid: i32, states: &str) {
+    let begun = Instant::now();
+    while !is_in(pid, states) {
+        assert!(begun.elapsed() < PATIENCE, "process {pid} is not in a state of {states}");
+        std::thread::yield_now();
+    }
+}
+
+fn is_in(pid: i32, states: &str) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    let mut stats = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("stat")).ok());
+    stats.all(|stat| state_of(&stat).is_none_or(|state| states.contains(state)))
+}
+
+fn state_of(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_whitespace().next()
 }
 
 /// Waits for the end of a process, which need not be a child.

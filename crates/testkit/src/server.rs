@@ -109,7 +109,12 @@ impl Server {
         self.process.signal(signal);
     }
 
-    /// Sends one of its workers a signal.
+    /// Waits until all threads of one of its workers sleep: it has done what there was to do.
+    pub fn wait_asleep(&self, pid: i32) {
+        process::wait_asleep(pid);
+    }
+
+    /// Sends one of its workers a signal; one that is told to stop has stopped then.
     pub fn signal_worker(&self, pid: i32, signal: Signal) {
         process::signal_pid(pid, signal);
     }
