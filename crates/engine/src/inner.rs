@@ -93,8 +93,8 @@ impl Inner {
         })
     }
 
-    /// Brings a socket into the loop.
-    pub(crate) fn register(
+    /// Brings a socket into the loop, whose backend does not report it yet.
+    pub(crate) fn enter(
         &self,
         h: &Handle,
         fd: impl Into<Fd>,
@@ -107,8 +107,18 @@ impl Inner {
             source
         });
         let Some(source) = made else { return Err(io::ErrorKind::OutOfMemory.into()) };
-        let registered = Registered { h: h.clone(), source };
-        self.backend.borrow_mut().add(&registered.source)?;
+        Ok(Registered { h: h.clone(), source })
+    }
+
+    /// Brings a socket into the loop; the backend reports it from now on.
+    pub(crate) fn register(
+        &self,
+        h: &Handle,
+        fd: impl Into<Fd>,
+        ready: Ready,
+    ) -> io::Result<Registered> {
+        let registered = self.enter(h, fd, ready)?;
+        registered.report()?;
         Ok(registered)
     }
 

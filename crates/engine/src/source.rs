@@ -1,6 +1,7 @@
 //! The loop's side of a socket: its descriptor, what is known ready, who waits for it.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -115,6 +116,8 @@ pub(crate) struct Source {
     pub(crate) parked: Cell<bool>,
     /// The task that has the stream rests, as in the list of parked sources.
     pub(crate) rest: Cell<Rest>,
+    /// The backend reports it: see [`Registered::report`].
+    pub(crate) reported: Cell<bool>,
     /// The backend reports room to write, too.
     pub(crate) reports_room: Cell<bool>,
     pub(crate) reader: Cell<Waiter>,
@@ -140,6 +143,7 @@ impl Source {
             ready: Cell::new(ready),
             parked: Cell::new(false),
             rest: Cell::new(Rest::No),
+            reported: Cell::new(false),
             reports_room: Cell::new(!ready.any(Ready::WRITE)),
             reader: Cell::new(Waiter::NOBODY),
             writer: Cell::new(Waiter::NOBODY),
@@ -194,6 +198,19 @@ impl Registered {
         self.h.0.backend.borrow_mut().detach(&source);
         drop(self);
         Rc::into_inner(source).and_then(|source| source.fd.into_inner())
+    }
+
+    /// From now on the backend reports the socket, if it did not before. What was only supposed of it is forgotten;
+    /// the backend's first report tells what is there already.
+    #[inline]
+    pub(crate) fn report(&self) -> io::Result<()> {
+        if self.source.reported.replace(true) {
+            return Ok(());
+        }
+        self.source.clear(Ready::READ);
+        let added = self.h.0.backend.borrow_mut().add(&self.source);
+        self.source.reported.set(added.is_ok());
+        added
     }
 
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {

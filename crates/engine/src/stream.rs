@@ -16,10 +16,10 @@ use crate::source::{Fd, Ready, Registered};
 pub struct Stream(pub(crate) Registered);
 
 impl Handle {
-    /// Brings a connected, non-blocking socket into the loop. Its first event tells whether it
-    /// is readable.
+    /// Brings a connected, non-blocking socket into the loop. The kernel is asked to report it once
+    /// somebody waits for it; a connection that is served and closed before that costs nothing of it.
     pub fn stream(&self, fd: OwnedFd) -> io::Result<Stream> {
-        Ok(Stream(self.0.register(self, fd, Ready::WRITE)?))
+        Ok(Stream(self.0.enter(self, fd, Ready::READ.and(Ready::WRITE))?))
     }
 
     /// The same for a socket that may still be in another loop of the process, which must forget it: see

@@ -81,6 +81,7 @@ pub struct Worker {
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
+    pub(crate) punctual: connection::Punctual,
     /// Connections over HTTP/2, which are told of the worker's end.
     links: RefCell<HashMap<u64, Weak<Link>>>,
     date: Cell<(i64, [u8; 29])>,
@@ -142,6 +143,7 @@ impl Worker {
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
+            punctual: connection::Punctual::default(),
             links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Cell::new((i64::MIN, 0)),

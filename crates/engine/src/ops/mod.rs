@@ -21,6 +21,7 @@ impl Registered {
         if self.expired() {
             return Poll::Ready(Err(timed_out()));
         }
+        self.report()?;
         self.h.0.waiters.register(&self.source.reader, cx, &self.h.0.tasks);
         Poll::Pending
     }
@@ -31,10 +32,9 @@ impl Registered {
         if self.expired() {
             return Poll::Ready(Err(timed_out()));
         }
-        if !self.source.reports_room.replace(true)
-            && let Err(e) = self.h.0.backend.borrow_mut().report_room(&self.source)
-        {
-            return Poll::Ready(Err(e));
+        self.report()?;
+        if !self.source.reports_room.replace(true) {
+            self.h.0.backend.borrow_mut().report_room(&self.source)?;
         }
         self.h.0.waiters.register(&self.source.writer, cx, &self.h.0.tasks);
         Poll::Pending

@@ -37,7 +37,8 @@ impl Stream {
         Closed(self)
     }
 
-    /// True if it is known that the peer has closed its side or that the connection broke.
+    /// True if it is known that the peer has closed its side or that the connection broke; of a stream
+    /// that nobody has waited for yet, it is not.
     pub fn peek_closed(&self) -> bool {
         self.0.source.is(Ready::GONE)
     }
@@ -48,6 +49,7 @@ impl Future for Readable<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let registered = &self.0.0;
+        registered.report()?;
         if registered.source.is(Ready::READABLE) {
             // Whoever waits so receives without waiting: this is where others get their turn.
             return if registered.must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
@@ -73,6 +75,7 @@ impl Future for Closed<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let registered = &self.0.0;
+        registered.report()?;
         if registered.source.is(Ready::GONE) {
             return Poll::Ready(Ok(()));
         }

@@ -39,6 +39,11 @@ impl Future for Resting<'_> {
             source.deadline.set(NEVER);
             return Poll::Ready(why);
         }
+        if registered.report().is_err() {
+            // Whoever receives hears of it.
+            end(registered);
+            return Poll::Ready(Wake::Ready);
+        }
         if source.is(Ready::READABLE) {
             end(registered);
             return Poll::Ready(Wake::Ready);

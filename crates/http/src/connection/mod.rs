@@ -2,6 +2,7 @@
 //! between them as a small value without buffers.
 
 mod conn;
+mod punctual;
 
 use std::io;
 use std::pin::pin;
@@ -9,6 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 pub use conn::{Conn, Resting};
+pub use punctual::Punctual;
 use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
@@ -21,7 +23,7 @@ use crate::http2::{self, Greeting};
 use crate::modules::core::Conf;
 use crate::modules::ssl;
 use crate::phases;
-use crate::request::Request;
+use crate::request::{Request, Scratch};
 use crate::request_head;
 use crate::worker::Worker;
 
@@ -40,14 +42,46 @@ struct Parked {
     stays: Instant,
 }
 
-/// Takes a new connection: it rests until its first byte.
+/// Takes a new connection: it is served at once if its first bytes are there, and rests until they are otherwise.
 pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
     let now = worker.handle.now();
     let number = worker.next_connection();
-    let timeout = worker.site.first_timeout(listen);
-    let conn = Resting::new(peer, listen, number, now);
     worker.began();
+    let conn = Resting::new(peer, listen, number, now);
+    let Some((stream, conn)) = serve_at_once(worker, conn, stream) else { return };
+    let timeout = worker.site.first_timeout(listen);
     rest(worker, stream, Parked { conn, stays: now }, now + timeout);
+}
+
+/// Serves a new connection whose first bytes are there already; others come back.
+fn serve_at_once(worker: &Rc<Worker>, conn: Resting, stream: Stream) -> Option<(Stream, Resting)> {
+    if !worker.punctual.asks() {
+        return Some((stream, conn));
+    }
+    let conn = conn.on(stream);
+    if worker.site.protocols(&conn).ssl {
+        return Some(conn.part());
+    }
+    let mut scratch = worker.take_scratch();
+    let buf = scratch.head().1;
+    buf.reserve(FIRST_READ);
+    let received = conn.stream.try_recv(buf);
+    worker.punctual.learn(!matches!(received, Ok(None)));
+    match received {
+        Ok(Some(n)) if n > 0 => {
+            worker.handle.spawn(run(Rc::new(conn), worker.clone(), scratch));
+            None
+        }
+        Ok(None) => {
+            worker.give_scratch(scratch);
+            Some(conn.part())
+        }
+        Ok(Some(_)) | Err(_) => {
+            worker.give_scratch(scratch);
+            worker.ended(true);
+            None
+        }
+    }
 }
 
 /// Parks a connection until something comes of it, or until `deadline`.
@@ -74,7 +108,8 @@ impl Idle for Parked {
         if first && worker.site.protocols(&conn).ssl {
             handle.spawn(secure(conn, worker));
         } else {
-            handle.spawn(run(Rc::new(conn), worker, Vec::new()));
+            let scratch = worker.take_scratch();
+            handle.spawn(run(Rc::new(conn), worker, scratch));
         }
     }
 }
@@ -107,17 +142,17 @@ async fn secure(conn: Conn, worker: Rc<Worker>) {
         Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
             http2::serve(Rc::new(conn), worker, bytes).await;
         }
-        Some((conn, bytes)) => run(Rc::new(conn), worker, bytes).await,
+        Some((conn, mut bytes)) => {
+            let mut scratch = worker.take_scratch();
+            scratch.fill(&mut bytes);
+            run(Rc::new(conn), worker, scratch).await;
+        }
         None => worker.ended(true),
     }
 }
 
-/// Serves requests; `read` is what was read of the first.
-async fn run(conn: Rc<Conn>, worker: Rc<Worker>, mut read: Vec<u8>) {
-    let mut scratch = worker.take_scratch();
-    if !read.is_empty() {
-        scratch.fill(&mut read);
-    }
+/// Serves requests; `scratch` holds what was read of the first.
+async fn run(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) {
     if conn.requests.get() > 0 {
         worker.busy();
     }

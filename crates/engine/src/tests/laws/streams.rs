@@ -31,6 +31,48 @@ pub(crate) fn an_echo_comes_back(kind: BackendKind) {
     play.join().unwrap();
 }
 
+pub(crate) fn what_is_there_needs_no_event(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let mut socket = site.client();
+    socket.write_all(b"there").unwrap();
+    let events = Cell::new(0);
+    site.serve_turns(
+        |h, stream| async move {
+            let mut buf = h.take_buf(100);
+            assert_eq!(stream.try_recv(&mut buf).unwrap(), Some(5));
+            send(&stream, buf).await.unwrap();
+            h.stop();
+        },
+        |turn| events.set(events.get() + turn.events),
+    );
+    assert_eq!(events.get(), 1, "the listening socket's");
+    let mut back = Vec::new();
+    socket.read_to_end(&mut back).unwrap();
+    assert_eq!(back, b"there");
+}
+
+pub(crate) fn what_comes_later_is_reported(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let (asked, told) = std::sync::mpsc::channel();
+    let play = client(&site, move |mut socket| {
+        told.recv().unwrap();
+        socket.write_all(b"late").unwrap();
+        assert_eq!(socket.read(&mut [0; 10]).unwrap(), 4);
+    });
+    site.serve(move |h, stream| {
+        let asked = asked.clone();
+        async move {
+            let mut buf = h.take_buf(100);
+            assert_eq!(stream.try_recv(&mut buf).unwrap(), None);
+            asked.send(()).unwrap();
+            let bytes = receive(&stream).await.unwrap();
+            send(&stream, bytes).await.unwrap();
+        }
+    });
+    play.join().unwrap();
+    assert_eq!(site.h.panics(), 0);
+}
+
 pub(crate) fn a_long_answer_arrives_whole(kind: BackendKind) {
     const PARTS: usize = 40;
     const PART: usize = 200_000;
