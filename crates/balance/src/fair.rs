@@ -168,6 +168,7 @@ impl Policy for Fair {
 
     fn on_accepted(&mut self, now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
         self.accepted = true;
+        self.seen = None; // others may have compared with what it carried for a moment
         if !self.stood.is_zero() {
             self.alone = now.checked_sub(PATIENCE - BREATH);
         }
@@ -334,6 +335,20 @@ mod tests {
         };
         assert_eq!(arm(1), Arm::Disarmed);
         assert_eq!(arm(64), Arm::Armed);
+    }
+
+    /// Somebody compared while it had one more, and sleeps: it says so, though it has no more than before.
+    #[test]
+    fn who_accepted_compares_anew() {
+        let loads = [(0, 1), (1, 1)].map(|(inflight, open)| Load { inflight, open });
+        with_loads(&loads, |now, table| {
+            let mut fair = Fair::new(setup(0, 1));
+            assert_eq!(fair.before_wait(now, table).wake, Some(1));
+            table.row(1).stir();
+            assert_eq!(fair.before_wait(now, table).wake, None);
+            let _ = fair.on_accepted(now, table, 1);
+            assert_eq!(fair.before_wait(now, table).wake, Some(1));
+        });
     }
 
     #[test]

@@ -59,6 +59,10 @@ impl Seat {
         let (row, stamp) = (loops.row(self.setup.me), loops.stamp(now));
         row.set_load(load);
         row.set_turn(stamp.saturating_sub(self.woke));
+        if row.stir() {
+            // Woken in its turn: the bell may have been silenced with an earlier one.
+            self.policy.on_woken();
+        }
         if self.retired {
             return Wait::DISARMED;
         }
@@ -147,6 +151,18 @@ mod tests {
             assert_eq!(table.row(0).state(), State::Full);
             assert_eq!(seat.after_wait(now, &table), Probe::No);
         }
+    }
+
+    #[test]
+    fn who_is_woken_in_its_turn_has_stirred_when_it_sleeps() {
+        let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        let mut seat = Seat::take(Kind::Fair, setup(0), now, &table);
+        assert!(table.row(0).wake(table.stamp(now)));
+        let _ = seat.before_wait(now, &table, Load::default(), true);
+        let later = now + Duration::from_secs(1);
+        assert!(table.counts(table.row(0), table.stamp(later)));
     }
 
     #[test]
