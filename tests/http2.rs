@@ -160,7 +160,9 @@ impl Client {
         }
         let head = FrameHead::read(&head).unwrap();
         let mut payload = vec![0; head.len];
-        self.stream.read_exact(&mut payload).unwrap();
+        if self.stream.read_exact(&mut payload).is_err() {
+            return Event::Closed;
+        }
         match head.kind {
             Kind::Headers | Kind::Data | Kind::RstStream => self.of_stream(head, &payload),
             Kind::Goaway => Event::Goaway(frame::word(&payload[4..8]).unwrap()),

@@ -54,7 +54,7 @@ fn a_zone_with_other_keys_is_refused_at_reload() {
 
 #[test]
 fn requests_above_the_rate_wait() {
-    let http = "limit_req_zone $arg_k zone=one:64k rate=20r/s;";
+    let http = "limit_req_zone $arg_k zone=one:64k rate=1r/s;";
     let server = start(http, "location / { limit_req zone=one burst=1; }");
     let statuses = [(); 2].map(|()| server.get("/x?k=a").status);
     assert_eq!(statuses, [404, 404]);

@@ -5,13 +5,14 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use rustix::process::Signal;
 
 use crate::dir::Dir;
 use crate::http::{Client, Response};
 use crate::process::{self, Process, children};
-use crate::wait::until;
+use crate::wait::{PATIENCE, until};
 
 /// A running server with its directory; ended when it is dropped.
 ///
@@ -33,7 +34,7 @@ const USE: &str = "WEIR_TEST_USE";
 const PORTS: usize = 10;
 
 impl Server {
-    /// Starts `program` with a configuration, and waits until it listens.
+    /// Starts `program` with a configuration, and waits until it listens and has its workers.
     pub fn start(program: &str, conf: &str) -> Server {
         Server::start_in(Dir::new(), program, conf)
     }
@@ -51,7 +52,23 @@ impl Server {
         let up = until(server.dir.path(), || pid_file.exists() || !server.process.is_running());
         let runs = up && server.process.is_running();
         assert!(runs, "the server does not start:\n{}", server.log());
+        server.wait_workers(conf);
         server
+    }
+
+    /// Waits until its workers are there, or have been: the master starts them after its pid file is written.
+    fn wait_workers(&mut self, conf: &str) {
+        let said = conf.split("worker_processes ").nth(1).and_then(|rest| rest.split(';').next());
+        let wanted = said.and_then(|number| number.parse().ok()).unwrap_or(1);
+        let alone = conf.contains("master_process off");
+        let started = |server: &Server| {
+            server.workers().len() >= wanted || server.logged("start worker process ") >= wanted
+        };
+        let end = Instant::now() + PATIENCE;
+        while !alone && !started(self) && self.process.is_running() {
+            assert!(Instant::now() < end, "no {wanted} workers:\n{}", self.log());
+            std::thread::yield_now();
+        }
     }
 
     /// Its directory.
