@@ -1,6 +1,7 @@
-//! Forking, by a process that has one thread. fork(2).
+//! Forking, by a process that has one thread, fork(2), and the process's own id.
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Pid;
 
@@ -33,6 +34,35 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
+/// This process's id as [`id`] last found it; 0 is not known.
+static ID: AtomicU32 = AtomicU32::new(0);
+
+/// The id of this process, as getpid(2) has it, without a system call each time.
+#[must_use]
+pub fn id() -> u32 {
+    match ID.load(Ordering::Relaxed) {
+        0 => find_id(),
+        known => known,
+    }
+}
+
+#[cold]
+fn find_id() -> u32 {
+    extern "C" fn forget() {
+        ID.store(0, Ordering::Relaxed);
+    }
+    // Nothing undoes this, so it is done once; a child inherits it with the memory.
+    static IS_FORGOTTEN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // SAFETY: the handler, which runs in each child of a fork before anything else does, stores to an atomic and
+    // no more. pthread_atfork(3).
+    let forgets = || unsafe { libc::pthread_atfork(None, None, Some(forget)) } == 0;
+    let id = std::process::id();
+    if *IS_FORGOTTEN.get_or_init(forgets) {
+        ID.store(id, Ordering::Relaxed);
+    }
+    id
+}
+
 /// Whether the calling thread is the only one of the process.
 pub(crate) fn has_one_thread() -> io::Result<bool> {
     // SAFETY: unshare takes flags only. CLONE_THREAD changes nothing in a process of one thread
@@ -50,6 +80,24 @@ pub(crate) fn has_one_thread() -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_has_its_own_id() {
+        assert_eq!((id(), id()), (std::process::id(), std::process::id()));
+        // SAFETY: the child reads an id and ends with _exit, so nothing that another thread of this test process
+        // held at the fork is used.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_own = id() == std::process::id() && id() == std::process::id();
+            // SAFETY: ends the child without running this process's destructors.
+            unsafe { libc::_exit(i32::from(!is_own)) };
+        }
+        assert!(child > 0);
+        let mut status = 0;
+        // SAFETY: `status` outlives the call; the child is ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
 
     #[test]
     fn a_process_with_threads_does_not_fork() {

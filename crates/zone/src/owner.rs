@@ -7,7 +7,7 @@ static THIS: AtomicU64 = AtomicU64::new(0);
 
 /// This process: its id above, the low half of its start time below. Never 0.
 pub fn this() -> u64 {
-    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let pid = weir_sys::process::id();
     let known = THIS.load(Ordering::Relaxed);
     // A fork copies what its parent knew of itself.
     if (known >> 32) as u32 == pid {
