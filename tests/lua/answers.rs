@@ -16,6 +16,20 @@ fn output_is_what_openresty_prints() {
 }
 
 #[test]
+fn values_are_printed_however_many_there_are() {
+    let values = ["1", "nil", "\"c\"", "false", "{ 8, \"t\" }", "0.5", "true"];
+    let printed = ["1", "nil", "c", "false", "8t", "0.5", "true"];
+    let (mut script, mut expected) = (String::new(), String::new());
+    for from in 0..=values.len() {
+        for to in from..=values.len() {
+            script.push_str(&format!("ngx.say({}) ", values[from..to].join(", ")));
+            expected.push_str(&format!("{}\n", printed[from..to].concat()));
+        }
+    }
+    assert_eq!(said(&script), expected);
+}
+
+#[test]
 fn an_answer_may_come_piece_by_piece() {
     let server = server(
         r#"location = /slow { content_by_lua_block {

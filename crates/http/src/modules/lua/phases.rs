@@ -69,7 +69,7 @@ async fn in_content(r: &mut Request) -> Step {
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outcome, Step> {
     let Some(vm) = r.worker.lua.get().cloned() else { return Err(Step::Status(500)) };
     if r.conf().lua.need_request_body {
-        r.read_body().await.map_err(Step::Status)?;
+        Box::pin(r.read_body()).await.map_err(Step::Status)?;
     }
     let function = match vm.load(r, script).await {
         Ok(function) => function,

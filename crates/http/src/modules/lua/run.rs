@@ -96,7 +96,7 @@ struct Run<'r> {
 /// Runs a script that may wait, with a request or (a timer) without one.
 pub async fn drive(
     vm: &Vm,
-    request: Option<&mut Request>,
+    mut request: Option<&mut Request>,
     phase: Phase,
     function: Function,
     args: MultiValue,
@@ -108,21 +108,19 @@ pub async fn drive(
         Ok(thread) => thread,
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
-    let entry = Routine { thread, state: State::Ready(args), joined: false };
-    let watching = request.as_ref().is_some_and(|r| r.conf().lua.check_client_abort);
-    let mut run = Run { vm, request, phase, routines: Vec::new(), watching };
-    run.routines.push(entry);
-    loop {
-        if let Some(outcome) = run.step_all().await {
-            if let (Outcome::Finished, [_], true) = (&outcome, &run.routines[..], is_kept) {
-                run.routines.into_iter().for_each(|routine| vm.keep(routine.thread));
-            }
-            return outcome;
+    let (result, wish) = resume(request.as_deref_mut(), phase, &thread, args);
+    if result.is_ok() && wish.is_none() && thread.status() != ThreadStatus::Resumable {
+        // Most scripts do not wait for anything.
+        if is_kept {
+            vm.keep(thread);
         }
-        if let Some(outcome) = run.wait().await {
-            return outcome;
-        }
+        return Outcome::Finished;
     }
+    let entry = Routine { thread, state: State::Ready(MultiValue::new()), joined: false };
+    let watching = request.as_ref().is_some_and(|r| r.conf().lua.check_client_abort);
+    let run = Run { vm, request, phase, routines: vec![entry], watching };
+    // Large, and seldom needed: no request pays for its room but one that waits.
+    Box::pin(run.go_on((result, wish), is_kept)).await
 }
 
 /// Runs a script that may not wait; its values.
@@ -134,8 +132,7 @@ pub fn at_once(
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, String> {
     let thread = vm.coroutine(function).map_err(|error| text_of(&error))?;
-    let values = current::enter(Some(r), phase, || thread.resume::<MultiValue>(args));
-    let wish = current::take_wish();
+    let (values, wish) = resume(Some(r), phase, &thread, args);
     let values = values.map_err(|error| text_of(&error))?;
     match wish.filter(|_| is_wait(&values)) {
         Some(Wish::Exit(exit)) => Ok(Err(exit)),
@@ -147,7 +144,33 @@ pub fn at_once(
     }
 }
 
+/// What a coroutine has yielded or returned, and what it waits for.
+type Stepped = (mlua::Result<MultiValue>, Option<Wish>);
+
+fn resume(r: Option<&mut Request>, phase: Phase, thread: &Thread, args: MultiValue) -> Stepped {
+    let result = current::enter(r, phase, || thread.resume::<MultiValue>(args));
+    (result, current::take_wish())
+}
+
 impl Run<'_> {
+    /// All that follows the first step of the script.
+    async fn go_on(mut self, first: Stepped, is_kept: bool) -> Outcome {
+        if let Some(outcome) = self.stepped(0, first).await {
+            return outcome;
+        }
+        loop {
+            if let Some(outcome) = self.step_all().await {
+                if let (Outcome::Finished, [_], true) = (&outcome, &self.routines[..], is_kept) {
+                    self.routines.into_iter().for_each(|routine| self.vm.keep(routine.thread));
+                }
+                return outcome;
+            }
+            if let Some(outcome) = self.wait().await {
+                return outcome;
+            }
+        }
+    }
+
     /// Runs what can run, until all wait or the run is over.
     async fn step_all(&mut self) -> Option<Outcome> {
         while let Some(i) = self.first_ready() {
@@ -169,15 +192,17 @@ impl Run<'_> {
         let routine = self.routines.get_mut(i)?;
         let State::Ready(args) = &mut routine.state else { return None };
         let args = std::mem::take(args);
-        let thread = routine.thread.clone();
-        let request = self.request.as_deref_mut();
-        let result = current::enter(request, self.phase, || thread.resume::<MultiValue>(args));
-        let wish = current::take_wish();
+        let step = resume(self.request.as_deref_mut(), self.phase, &routine.thread, args);
+        self.stepped(i, step).await
+    }
+
+    /// Does what a coroutine's step has come to.
+    async fn stepped(&mut self, i: usize, (result, wish): Stepped) -> Option<Outcome> {
         let values = match result {
             Ok(values) => values,
             Err(error) => return self.broke(i, &error),
         };
-        if thread.status() != ThreadStatus::Resumable {
+        if self.routines.get(i)?.thread.status() != ThreadStatus::Resumable {
             self.ended(i, true, values);
             return None;
         }

@@ -168,7 +168,7 @@ impl Vm {
         if let Some(known) = self.files.borrow().get(&path) {
             return Ok(known.clone());
         }
-        let text = read(r, &path).await.map_err(|error| {
+        let text = Box::pin(read(r, &path)).await.map_err(|error| {
             Unloaded::Missing(format!("cannot open {}: {error}", path.display()))
         })?;
         let name = format!("@{}", path.display());

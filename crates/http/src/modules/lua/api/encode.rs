@@ -101,8 +101,7 @@ pub fn decode_args(
         }
     }
     let truncated = parts.next().map(|_| "truncated");
-    let pairs: Vec<_> = all.iter().map(|(name, value)| (&name[..], value.as_deref())).collect();
-    Ok((named(lua, &pairs)?, truncated))
+    Ok((named(lua, &all)?, truncated))
 }
 
 /// As MySQL reads it.

@@ -110,13 +110,12 @@ fn lines_of<'a>(
 ) -> mlua::Result<Lines> {
     let most = most.filter(|most| *most != 0).unwrap_or(most.map_or(100, |_| usize::MAX));
     let mut lines = lines.map(|(name, value)| match raw {
-        true => (Cow::Borrowed(name), value),
-        false => (Cow::Owned(name.to_ascii_lowercase()), value),
+        true => (Cow::Borrowed(name), Some(Cow::Borrowed(value))),
+        false => (Cow::Owned(name.to_ascii_lowercase()), Some(Cow::Borrowed(value))),
     });
     let all: Vec<_> = lines.by_ref().take(most).collect();
     let truncated = lines.next().map(|_| "truncated");
-    let pairs: Vec<_> = all.iter().map(|(name, value)| (&name[..], Some(*value))).collect();
-    Ok((named(lua, &pairs)?, truncated))
+    Ok((named(lua, &all)?, truncated))
 }
 
 type Lines = (super::Named, Option<&'static str>);

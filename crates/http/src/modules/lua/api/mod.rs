@@ -1,8 +1,9 @@
 //! What scripts find in `ngx`: functions in Rust, one file for each part.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
-use mlua::{Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
+use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 
 use super::current::{self, Refusal};
 use super::run::{self, Wish};
@@ -145,44 +146,37 @@ fn failed(error: mlua::Error) -> Refusal {
     Refusal::Other(error.to_string())
 }
 
-/// The same where it goes into a table.
-fn borrowed<'t>(lua: &Lua, bytes: &'t [u8]) -> mlua::Result<Either<&'t str, mlua::String>> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Ok(Either::Left(text)),
-        Err(_) => lua.create_string(bytes).map(Either::Right),
-    }
-}
+/// Names and values; none is `true`.
+type Pair<'t> = (Cow<'t, [u8]>, Option<Cow<'t, [u8]>>);
 
-fn valued<'t>(lua: &Lua, value: Option<&'t [u8]>) -> mlua::Result<Valued<'t>> {
-    match value {
-        Some(bytes) => borrowed(lua, bytes).map(Either::Left),
-        None => Ok(Either::Right(true)),
-    }
-}
-
-type Valued<'t> = Either<Either<&'t str, mlua::String>, bool>;
-
-/// Names and values (none is `true`): as a table by names, or, where names are repeated or very many, as
-/// names and values in turn, which the prelude gathers.
+/// Pairs as a table by names, or, where names are repeated or very many, as names and values in turn, which the
+/// prelude gathers.
 type Named = (Option<Table>, Option<Table>);
 
-fn named(lua: &Lua, pairs: &[(&[u8], Option<&[u8]>)]) -> mlua::Result<Named> {
+fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<Named> {
     /// More are not compared each with each.
     const FEW: usize = 32;
-    let repeats = |n: usize, name: &[u8]| pairs.iter().take(n).any(|(before, _)| *before == name);
+    let repeats = |n: usize, name: &[u8]| pairs.iter().take(n).any(|(before, _)| **before == *name);
     if pairs.len() <= FEW && !pairs.iter().enumerate().any(|(n, (name, _))| repeats(n, name)) {
-        let mut all = Vec::with_capacity(pairs.len());
-        for (name, given) in pairs {
-            all.push((borrowed(lua, name)?, valued(lua, *given)?));
-        }
+        let all = pairs.iter().map(|(name, given)| (borrowed(name), valued(given.as_deref())));
         return Ok((Some(lua.create_table_from(all)?), None));
     }
-    let mut list = Vec::with_capacity(pairs.len() * 2);
-    for (name, given) in pairs {
-        list.push(Either::Left(borrowed(lua, name)?));
-        list.push(Either::Right(valued(lua, *given)?));
-    }
+    let list = pairs.iter().flat_map(|(name, given)| {
+        [Either::Left(borrowed(name)), Either::Right(valued(given.as_deref()))]
+    });
     Ok((None, Some(lua.create_sequence_from(list)?)))
+}
+
+/// A text on its way into a table.
+fn borrowed(bytes: &[u8]) -> Either<&str, BString> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Either::Left(text),
+        Err(_) => Either::Right(bytes.into()),
+    }
+}
+
+fn valued(value: Option<&[u8]>) -> Either<Either<&str, BString>, bool> {
+    value.map_or(Either::Right(true), |bytes| Either::Left(borrowed(bytes)))
 }
 
 /// What functions of OpenResty answer where all is well: 1, or nil and why not.

@@ -83,18 +83,39 @@ print = native.print_log
 
 
 -- What consists of plain values is put together here; tables and ngx.null are left to `native`.
+
+-- A plain value as a text, or a number that may stand for one; of others nothing.
+local function written(part)
+    local kind = type(part)
+    if kind == "string" or kind == "number" then return part end
+    if kind == "nil" or kind == "boolean" then return tostring(part) end
+end
+
+-- For a few values no table is made, which would take longer than all the rest.
 local function text_of(...)
-    local first, n = ..., select("#", ...)
-    if n == 1 and type(first) == "string" then return first end
+    local n, a, b, c, d, e = select("#", ...), ...
+    if n == 1 then
+        if type(a) == "string" then return a end
+        a = written(a)
+        return a and a .. ""
+    elseif n == 2 then
+        a, b = written(a), written(b)
+        return a and b and a .. b
+    elseif n == 3 then
+        a, b, c = written(a), written(b), written(c)
+        return a and b and c and a .. b .. c
+    elseif n == 4 then
+        a, b, c, d = written(a), written(b), written(c), written(d)
+        return a and b and c and d and a .. b .. c .. d
+    elseif n == 5 then
+        a, b, c, d, e = written(a), written(b), written(c), written(d), written(e)
+        return a and b and c and d and e and a .. b .. c .. d .. e
+    end
     local parts = { ... }
     for i = 1, n do
-        local part = parts[i]
-        local kind = type(part)
-        if kind == "nil" or kind == "boolean" then
-            parts[i] = tostring(part)
-        elseif kind ~= "string" and kind ~= "number" then
-            return nil
-        end
+        local part = written(parts[i])
+        if not part then return nil end
+        parts[i] = part
     end
     return concat(parts)
 end
