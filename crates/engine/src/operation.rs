@@ -42,12 +42,16 @@ pub fn operation<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     LAST.set(name);
     let since = coarse_nanos();
     let out = work();
-    let took = coarse_nanos().saturating_sub(since);
-    // Of one within another, the inner one is told first, and is the better name.
+    ended(name, coarse_nanos().saturating_sub(since));
+    out
+}
+
+/// Of one within another, the inner one ends first, and is the better name.
+#[inline]
+fn ended(name: &'static str, took: u64) {
     if took > LONGEST.get().took {
         LONGEST.set(Longest { name, took });
     }
-    out
 }
 
 /// The operation that a handler which took `whole` spent its time on, and forgets all. For a time that the coarse
@@ -66,31 +70,31 @@ pub fn longest_operation(whole: Duration) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Passes time by the clock that is asked.
-    fn wait(time: Duration) {
-        let until = coarse_nanos() + time.as_nanos() as u64;
-        while coarse_nanos() < until {
-            std::hint::spin_loop();
-        }
-    }
-
     const LONG: Duration = Duration::from_millis(60);
     const SHORT: Duration = Duration::from_millis(10);
 
+    fn took(name: &'static str, time: Duration) {
+        LAST.set(name);
+        ended(name, time.as_nanos() as u64);
+    }
+
     #[test]
     fn what_took_longest_is_named_if_it_took_half() {
-        operation("short", || wait(SHORT));
-        operation("long", || wait(LONG));
-        operation("last", || {});
+        let all = || {
+            took("short", SHORT);
+            took("long", LONG);
+            took("last", Duration::ZERO);
+        };
+        all();
         assert_eq!(longest_operation(LONG + SHORT), Some("long"));
         assert_eq!(longest_operation(LONG), None, "it was asked for already");
-        operation("short", || wait(SHORT));
-        assert_eq!(longest_operation(Duration::from_secs(10)), None, "most was something else");
+        all();
+        assert_eq!(longest_operation(3 * LONG), None, "most was something else");
     }
 
     #[test]
     fn of_one_within_another_the_inner_one_is_named() {
-        operation("outer", || operation("inner", || wait(LONG)));
+        operation("outer", || took("inner", LONG));
         assert_eq!(longest_operation(LONG), Some("inner"));
     }
 
