@@ -304,12 +304,15 @@ fn who_waits_at_an_address_that_goes_is_served() {
         for client in &mut waiting {
             client.send("GET / HTTP/1.0\r\n\r\n");
         }
+        let old = server.workers();
         server.configure(&one);
         server.reload();
         assert_eq!(at_work.response().status, 200, "{policy}");
         for client in &mut waiting {
             assert_eq!(client.response().status, 200, "{policy}");
         }
+        // Whoever has an acceptor keeps the address until it has ended.
+        old.into_iter().for_each(|pid| server.wait_gone(pid));
         assert!(Client::try_connect(server.port_at(1)).is_err(), "{policy}");
     }
 }
