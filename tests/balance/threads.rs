@@ -1,9 +1,8 @@
 //! What a server's threads are doing, as /proc tells it.
 
 use std::fs;
-use std::time::Instant;
 
-use weir_testkit::{PATIENCE, Server};
+use weir_testkit::{Server, ask_until};
 
 /// A word that epoll shows of a socket that wakes one waiter only: EPOLLEXCLUSIVE.
 const EXCLUSIVE: u64 = 1 << 28;
@@ -69,19 +68,10 @@ fn look(server: &Server) -> Vec<Thread> {
     server.workers().into_iter().flat_map(tasks).collect()
 }
 
-/// Looks until it is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 /// Waits until so many threads of the workers, by whatever name, sleep in epoll_wait(2) at the same time, and none
 /// of the loops that a connection may wake is `unwanted`.
 pub fn wait_asleep(server: &Server, threads: usize, unwanted: impl Fn(&str) -> bool) {
-    until("the loops do not come to rest", || {
+    let is_so = ask_until(|| {
         let before = look(server);
         let asleep = before.iter().filter(|thread| thread.waits());
         let armed = before.iter().filter_map(Thread::armed);
@@ -90,12 +80,14 @@ pub fn wait_asleep(server: &Server, threads: usize, unwanted: impl Fn(&str) -> b
             && !armed.into_iter().any(|name| unwanted(&name))
             && look(server) == before
     });
+    assert!(is_so, "the loops do not come to rest");
 }
 
 /// Waits until a loop is blocked by a request.
 pub fn wait_blocked(server: &Server) {
-    until("no loop is blocked", || {
+    let is_so = ask_until(|| {
         let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep];
         look(server).iter().any(|thread| thread.is_in(&sleeps))
     });
+    assert!(is_so, "no loop is blocked");
 }

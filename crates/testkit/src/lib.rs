@@ -20,4 +20,4 @@ pub use dir::Dir;
 pub use http::{Client, Response};
 pub use process::{Process, children, run, wait_end};
 pub use server::{Server, free_port};
-pub use wait::{PATIENCE, until};
+pub use wait::{PATIENCE, ask_until, until};

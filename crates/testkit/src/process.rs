@@ -3,12 +3,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::wait::{PATIENCE, timespec};
+use crate::wait::{PATIENCE, ask_until, timespec};
 
 /// A started program; ended when it is dropped.
 #[derive(Debug)]
@@ -83,23 +82,20 @@ pub(crate) fn wait_asleep(pid: i32) {
 }
 
 /// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. Nobody but its parent
-/// would be told: this asks on and on.
+/// would be told.
 fn wait_state(pid: i32, states: &str) {
-    let begun = Instant::now();
-    while !is_in(pid, states) {
-        assert!(begun.elapsed() < PATIENCE, "process {pid} is not in a state of {states}");
-        std::thread::yield_now();
-    }
+    assert!(ask_until(|| is_in(pid, states)), "process {pid} is not in a state of {states}");
 }
 
 fn is_in(pid: i32, states: &str) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     let mut stats = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("stat")).ok());
-    stats.all(|stat| state_of(&stat).is_none_or(|state| states.contains(state)))
+    stats.all(|stat| fields(&stat).next().is_none_or(|state| states.contains(state)))
 }
 
-fn state_of(stat: &str) -> Option<&str> {
-    stat.rsplit_once(')')?.1.split_whitespace().next()
+/// The fields of proc(5)'s `stat` from the state on: those behind a name that may contain anything.
+fn fields(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
 }
 
 /// Waits for the end of a process, which need not be a child.
@@ -128,8 +124,7 @@ pub fn children(parent: i32) -> Vec<i32> {
 
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
+    let mut fields = fields(&stat);
     // Dead ones that nobody has buried yet do not count.
     fields.next().filter(|state| *state != "Z")?;
     fields.next()?.parse().ok()

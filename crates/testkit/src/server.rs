@@ -5,14 +5,13 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
 use std::sync::Mutex;
-use std::time::Instant;
 
 use rustix::process::Signal;
 
 use crate::dir::Dir;
 use crate::http::{Client, Response};
 use crate::process::{self, Process, children};
-use crate::wait::{PATIENCE, until};
+use crate::wait::{ask_until, until};
 
 /// A running server with its directory; ended when it is dropped.
 ///
@@ -61,14 +60,13 @@ impl Server {
         let said = conf.split("worker_processes ").nth(1).and_then(|rest| rest.split(';').next());
         let wanted = said.and_then(|number| number.parse().ok()).unwrap_or(1);
         let alone = conf.contains("master_process off");
-        let started = |server: &Server| {
-            server.workers().len() >= wanted || server.logged("start worker process ") >= wanted
-        };
-        let end = Instant::now() + PATIENCE;
-        while !alone && !started(self) && self.process.is_running() {
-            assert!(Instant::now() < end, "no {wanted} workers:\n{}", self.log());
-            std::thread::yield_now();
-        }
+        let started = ask_until(|| {
+            alone
+                || self.workers().len() >= wanted
+                || self.logged("start worker process ") >= wanted
+                || !self.process.is_running()
+        });
+        assert!(started, "no {wanted} workers:\n{}", self.log());
     }
 
     /// Its directory.

@@ -39,3 +39,15 @@ pub fn until(dir: &Path, mut done: impl FnMut() -> bool) -> bool {
 pub(crate) fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() }
 }
+
+/// As [`until`], for what no file tells: asks on and on.
+pub fn ask_until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}

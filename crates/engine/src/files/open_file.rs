@@ -70,16 +70,21 @@ impl OpenFile {
 
     /// Whether it still has a name, and is what it was when it was opened.
     pub fn stands(&self, opened: &FileInfo) -> bool {
-        let turn = clock::turn();
-        if turn.is_some() && self.found().stands == turn {
+        if self.stood() {
             return true;
         }
         let Ok(stat) = rustix::fs::fstat(self) else { return false };
         let stands = stat.st_nlink > 0 && FileInfo::from(stat) == *opened;
         if stands {
-            self.found().stands = turn;
+            self.found().stands = clock::turn();
         }
         stands
+    }
+
+    /// Whether that was found out in this turn.
+    fn stood(&self) -> bool {
+        let turn = clock::turn();
+        turn.is_some() && self.found().stands == turn
     }
 
     /// Whether these bytes were found in memory in this turn; if not, `look` says whether they are.
@@ -105,11 +110,8 @@ impl OpenFile {
 
     /// Whether it may be closed here.
     fn closes_here(&self, file: &File) -> bool {
-        let has_name = || {
-            let turn = clock::turn();
-            turn.is_some() && self.found().stands == turn
-                || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0)
-        };
+        let has_name =
+            || self.stood() || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 0);
         super::pool::may_wait_here()
             || match self.access {
                 Access::Memory => has_name(),

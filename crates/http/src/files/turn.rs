@@ -1,10 +1,10 @@
 //! The files of one turn of the loop.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustc_hash::FxBuildHasher;
 
 use super::Opened;
 
@@ -14,7 +14,8 @@ const MOST: usize = 256;
 /// What the running turn has opened.
 #[derive(Debug, Default)]
 pub struct TurnFiles {
-    files: HashMap<Box<[u8]>, Known, BuildHasherDefault<Quick>>,
+    /// Whoever asks for names that collide makes a turn compare [`MOST`].
+    files: HashMap<Box<[u8]>, Known, FxBuildHasher>,
 }
 
 #[derive(Debug)]
@@ -22,37 +23,6 @@ struct Known {
     opened: Opened,
     /// Where all of it was read.
     content: Option<Bytes>,
-}
-
-/// A hash that costs little. Whoever asks for names that collide makes a turn compare as many as it remembers at most.
-#[derive(Debug, Default)]
-struct Quick(u64);
-
-impl Hasher for Quick {
-    fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            self.write_u64(u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
-        }
-        let rest = chunks.remainder();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.write_u64(u64::from_le_bytes(last));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // An odd number without a pattern: the digits of pi.
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x243f_6a88_85a3_08d3);
-    }
-
-    fn write_usize(&mut self, n: usize) {
-        self.write_u64(n as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        // A product's upper half depends on all of its factors, its lower bits on few.
-        self.0.rotate_left(26)
-    }
 }
 
 impl TurnFiles {
