@@ -380,6 +380,10 @@ fn what_is_wrong_with_certificates_is_said_before_the_start() {
         complaint(&conf("", "ssl_protocols TLSv1.1 TLSv1.2; ssl_ecdh_curve X448:X25519;"));
     assert!(good && said.contains("[warn] ") && said.contains("\"TLSv1.1\""), "{said}");
     assert!(said.contains("the curve \"X448\""), "{said}");
+    let (good, said) = complaint(&conf("", "ssl_ciphers aNULL;"));
+    assert!(good && said.contains("only TLSv1.3 is"), "{said}");
+    let (good, said) = complaint(&conf("", "ssl_ciphers aNULL; ssl_protocols TLSv1.2;"));
+    assert!(!good && said.contains("[emerg] "), "{said}");
 }
 
 #[test]

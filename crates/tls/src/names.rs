@@ -72,7 +72,7 @@ struct Suite {
 macro_rules! suite {
     ($id:ident, $name:literal $(, $word:literal)*) => {
         Suite { id: CipherSuite::$id, name: $name, words: &[
-            $($word,)* "ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDHE", "EECDH", "kECDHE", "kEECDH", "FIPS",
+            $($word,)* "ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDH", "ECDHE", "EECDH", "kECDHE", "kEECDH", "FIPS",
         ] }
     };
 }
@@ -157,11 +157,23 @@ impl Default for Ciphers {
     }
 }
 
+/// What a cipher string chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// Ciphers for TLS 1.2.
+    Some,
+    /// Such as OpenSSL has and rustls has not: what is left is TLS 1.3, whose ciphers it does not choose.
+    Foreign,
+    /// Nothing that anybody knows.
+    Nothing,
+}
+
 impl Ciphers {
-    /// Reads a cipher string, such as `HIGH:!aNULL:ECDHE+AESGCM`. False if nothing in it is a cipher of
-    /// rustls, which has those of TLS 1.2 with forward secrecy and authenticated encryption.
-    pub fn set(&mut self, text: &str) -> bool {
+    /// Reads a cipher string, such as `HIGH:!aNULL:ECDHE+AESGCM`. rustls has those of TLS 1.2 with forward
+    /// secrecy and authenticated encryption.
+    pub fn set(&mut self, text: &str) -> Chosen {
         let (mut chosen, mut barred) = (Vec::<CipherSuite>::new(), Vec::new());
+        let mut foreign = false;
         for word in text.split([':', ',', ';', ' ']).filter(|w| !w.is_empty()) {
             let (sign, words) = match word.split_at_checked(1) {
                 Some((sign @ ("!" | "-" | "+"), rest)) => (sign, rest),
@@ -177,6 +189,7 @@ impl Ciphers {
                     chosen.extend::<Vec<_>>(moved);
                 }
                 _ => {
+                    foreign |= hits.is_empty() && is_foreign(words);
                     let new = hits.into_iter().filter(|id| !chosen.contains(id));
                     chosen.extend(new.collect::<Vec<_>>());
                 }
@@ -184,7 +197,11 @@ impl Ciphers {
         }
         chosen.retain(|id| !barred.contains(id));
         self.tls12 = chosen;
-        !self.tls12.is_empty()
+        match self.tls12.is_empty() {
+            false => Chosen::Some,
+            true if foreign => Chosen::Foreign,
+            true => Chosen::Nothing,
+        }
     }
 
     /// Reads a list of suites of TLS 1.3 (`ssl_conf_command Ciphersuites`).
@@ -215,6 +232,16 @@ pub fn cipher(id: u16) -> String {
     let known = tls12.chain(SUITES13.iter().copied()).chain(FOREIGN.iter().copied());
     let name = known.into_iter().find(|(suite, _)| u16::from(*suite) == id);
     name.map_or_else(|| format!("0x{id:04x}"), |(_, name)| name.to_owned())
+}
+
+/// Whether OpenSSL 3 has ciphers by such words that rustls has not.
+fn is_foreign(words: &str) -> bool {
+    const KINDS: &[&str] = &[
+        "aNULL", "ADH", "AECDH", "eNULL", "NULL", "RSA", "kRSA", "DHE", "EDH", "kDHE", "kEDH",
+        "aDSS", "DSS", "PSK", "kPSK", "aPSK", "SRP", "kSRP", "aSRP", "CAMELLIA", "ARIA", "SHA",
+        "SHA1", "SSLv3", "TLSv1",
+    ];
+    FOREIGN.iter().any(|(_, name)| *name == words) || words.split('+').any(|w| KINDS.contains(&w))
 }
 
 /// Ciphers that clients offer and rustls does not have, for `$ssl_ciphers`.
@@ -355,7 +382,12 @@ mod tests {
         );
         assert_eq!(names("aRSA:+AES256").last().unwrap(), "ECDHE-RSA-AES256-GCM-SHA384");
         assert_eq!(names("ALL:-CHACHA20:!AES128").len(), 2);
-        assert!(!Ciphers::default().set("RC4-SHA:DES-CBC3-SHA"));
+        let set = |text| Ciphers::default().set(text);
+        assert_eq!(set("kECDH+AESGCM:ECDH+AESGCM:RSA+AES:"), Chosen::Some);
+        assert_eq!(set("RC4-SHA:DES-CBC3-SHA"), Chosen::Nothing);
+        assert_eq!(set("aNULL"), Chosen::Foreign);
+        assert_eq!(set("AES128-SHA:kRSA+AESGCM"), Chosen::Foreign);
+        assert_eq!(set("!aNULL"), Chosen::Nothing);
     }
 
     #[test]

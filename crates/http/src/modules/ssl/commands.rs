@@ -1,7 +1,7 @@
 //! `..._conf_command`: settings by OpenSSL's names.
 
 use weir_conf::Error;
-use weir_tls::{Ciphers, Curves, Versions};
+use weir_tls::{Chosen, Ciphers, Curves, Versions};
 
 use super::{Conf, Named};
 
@@ -47,7 +47,7 @@ impl Changed {
         match command {
             "certificate" => self.certificate = file(),
             "privatekey" => self.key = file(),
-            "cipherstring" => return self.ciphers.set(value),
+            "cipherstring" => return self.ciphers.set(value) != Chosen::Nothing,
             "ciphersuites" => return self.ciphers.set_tls13(value),
             "groups" | "curves" => match Curves::parse(value) {
                 Ok((curves, _)) => self.curves = curves,

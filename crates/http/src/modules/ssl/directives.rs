@@ -212,7 +212,9 @@ fn protocols(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn ciphers(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    read::ciphers(&mut Scope::change(&mut s.location.ssl).ciphers, d)
+    let ciphers = read::ciphers(s.setup, d)?;
+    Scope::change(&mut s.location.ssl).ciphers = ciphers;
+    Ok(())
 }
 
 fn curves(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
-use weir_tls::{Ciphers, Versions};
+use weir_tls::{Chosen, Ciphers, Versions};
 
 use super::Named;
 use crate::configure::Setup;
@@ -53,12 +53,23 @@ pub fn versions(
 }
 
 /// `..._ciphers`
-pub fn ciphers(ciphers: &mut Ciphers, d: &Line) -> Result<(), Error> {
-    let Some(word) = d.args.first() else { return Ok(()) };
-    if ciphers.set(&word.lossy()) {
-        return Ok(());
+pub fn ciphers(setup: &mut Setup<'_>, d: &Line) -> Result<Ciphers, Error> {
+    const HAS: &str = "weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
+    let mut ciphers = Ciphers::default();
+    let Some(word) = d.args.first() else { return Ok(ciphers) };
+    let list = word.lossy();
+    match ciphers.set(&list) {
+        Chosen::Some => {}
+        Chosen::Foreign => {
+            let text =
+                format!("no cipher of TLSv1.2 is left of \"{list}\", only TLSv1.3 is: {HAS}");
+            setup.warnings.push(d.warning(text).mark(word.pos));
+        }
+        Chosen::Nothing => {
+            let text =
+                format!("SSL_CTX_set_cipher_list(\"{list}\") failed (SSL: no cipher match: {HAS})");
+            return Err(d.error_at(word, text));
+        }
     }
-    let why = "no cipher match: weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
-    let text = format!("SSL_CTX_set_cipher_list(\"{}\") failed (SSL: {why})", word.lossy());
-    Err(d.error_at(word, text))
+    Ok(ciphers)
 }

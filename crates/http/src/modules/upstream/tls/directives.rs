@@ -51,8 +51,9 @@ macro_rules! tls_directives {
                     Ok(())
                 }),
             },
-            one!("ssl_ciphers", "Ciphers of TLS 1.2, as OpenSSL's cipher list.", |tls, _, d| {
-                read::ciphers(&mut tls.ciphers, d)
+            one!("ssl_ciphers", "Ciphers of TLS 1.2, as OpenSSL's cipher list.", |tls, setup, d| {
+                tls.ciphers = read::ciphers(setup, d)?;
+                Ok(())
             }),
             one!(
                 "ssl_name",
