@@ -39,11 +39,8 @@ impl Title {
         let bytes = text.as_bytes();
         let shown = bytes.len().min(self.len.saturating_sub(1));
         let start = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
-        // SAFETY: the kernel named these bytes as the process's own argument and environment
-        // strings, which stay mapped and writable on the initial stack. `take` moved the
-        // environment away, and the argument strings, whose last byte stays NUL, are read by
-        // nobody: their reader was done before `take`, as documented there. `&mut self` is the
-        // only `Title`.
+        // SAFETY: these are `len` bytes of the initial stack, which stays mapped and writable. The
+        // environment was moved away; the arguments, whose last byte stays NUL, are read no more.
         unsafe {
             std::ptr::write_bytes(start, 0, self.len);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, shown);

@@ -41,7 +41,8 @@ impl Natives<'_> {
         self.table.raw_set(name, f)
     }
 
-    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises.
+    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises. Those of one
+    /// value that are called most go through [`one`] instead.
     fn add_refusing<A, R>(
         &self,
         name: &str,
@@ -60,22 +61,6 @@ impl Natives<'_> {
             Err(refusal) => refusal.to_string().into_lua_multi(lua),
         })?;
         self.table.raw_set(name, f)
-    }
-
-    /// The same for functions of one value, which comes without a list of values being made.
-    fn add_asking<A, R>(
-        &self,
-        name: &str,
-        f: impl Fn(&Lua, A) -> Result<R, Refusal> + 'static,
-    ) -> mlua::Result<()>
-    where
-        A: FromLuaMulti,
-        R: IntoLua,
-    {
-        self.add(name, move |lua, args: A| match f(lua, args) {
-            Ok(value) => (None, Some(value)),
-            Err(refusal) => (Some(refusal.to_string()), None),
-        })
     }
 
     /// Adds a function that waits; the prelude yields after it.
@@ -138,6 +123,14 @@ fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<Text> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Either::Left(text)),
         Err(odd) => lua.create_string(odd.as_bytes()).map(Either::Right),
+    }
+}
+
+/// What a function that may refuse answers with one value: without a list of values being made of it.
+fn one<R>(answer: Result<R, Refusal>) -> (Option<String>, Option<R>) {
+    match answer {
+        Ok(value) => (None, Some(value)),
+        Err(refusal) => (Some(refusal.to_string()), None),
     }
 }
 

@@ -3,15 +3,15 @@
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
-use super::{Natives, encode, failed, headers, text};
+use super::{Natives, encode, failed, headers, one, text};
 use crate::modules::lua::current::{Phase, Refusal, phase, with};
 use crate::modules::lua::run::{Exit, Wish};
 use crate::request::Request;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_asking("method", |lua, ()| {
-        with(|r| text(lua, r.method_name().to_vec()))?.map_err(failed)
+    natives.add("method", |lua, ()| {
+        one(with(|r| text(lua, r.method_name().to_vec()).map_err(failed)).flatten())
     })?;
     natives.add_refusing("set_method", |_, name: mlua::String| {
         let method = Method::from_name(&name.as_bytes());

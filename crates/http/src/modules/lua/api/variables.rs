@@ -3,7 +3,7 @@
 use mlua::{BString, Lua, Value};
 use weir_log::Level;
 
-use super::{Natives, Text, failed, text};
+use super::{Natives, Text, failed, one, text};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
@@ -13,11 +13,11 @@ use crate::worker::Worker;
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("get_group", |lua, n: i64| with(|r| group(lua, r, n)))?;
-    natives.add_asking("get_var", |lua, name: BString| {
-        with(|r| value(lua, |out| r.variable_named(&name, out)))?
+    natives.add("get_var", |lua, name: BString| {
+        one(with(|r| value(lua, |out| r.variable_named(&name, out))).flatten())
     })?;
-    natives.add_asking("get_var_at", |lua, number: u32| {
-        with(|r| value(lua, |out| r.variable_at(number, out)))?
+    natives.add("get_var_at", |lua, number: u32| {
+        one(with(|r| value(lua, |out| r.variable_at(number, out))).flatten())
     })?;
     natives.add("var_number", |_, name: BString| {
         Worker::current().and_then(|worker| worker.site.variables.number_of(&name))
