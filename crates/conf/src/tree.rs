@@ -85,6 +85,11 @@ impl Directive {
         Error::emerg(message).at(self.end).mark(word.pos)
     }
 
+    /// nginx's `invalid WHAT "WORD"`.
+    pub fn invalid(&self, what: &str, word: &Word) -> Error {
+        self.error_at(word, format!("invalid {what} \"{}\"", word.lossy()))
+    }
+
     /// nginx's `"NAME" directive PROBLEM`, as in `"listen" directive is duplicate`.
     pub fn problem(&self, problem: &str) -> Error {
         self.error(format!("\"{}\" directive {problem}", self.name.lossy()))

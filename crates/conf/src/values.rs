@@ -206,7 +206,7 @@ impl Directive {
     fn word_of(&self, arg: &Word, words: &[&'static str]) -> Result<&'static str, Error> {
         let found = words.iter().find(|word| arg.bytes.eq_ignore_ascii_case(word.as_bytes()));
         found.copied().ok_or_else(|| {
-            let error = self.error_at(arg, format!("invalid value \"{}\"", arg.lossy()));
+            let error = self.invalid("value", arg);
             error.hint(format!("it may be: {}", words.join(", ")))
         })
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_conf::{Body, Context, Directive, Error};
+use weir_conf::{Body, Context, Directive, Error, Word};
 use weir_log::{Log, OpenLogs};
 
 use crate::listen::ListenLine;
@@ -11,6 +11,7 @@ use crate::location::{Kind, Location, LocationId, Place};
 use crate::modules::core::{Root, ServerConf};
 use crate::modules::upstream::{Block, Drafts, Match};
 use crate::modules::{LocationConf, MODULES};
+use crate::regex::Regex;
 use crate::scope::Scope;
 use crate::site::{Parts, Server, Site};
 use crate::temp_file::TempPath;
@@ -108,6 +109,32 @@ impl<'a> Setup<'a> {
     /// Whether a location that was read adds the slash to its name.
     pub fn auto_redirect(&self, id: LocationId) -> bool {
         self.locations[id.0 as usize].as_ref().is_some_and(|l| l.auto_redirect)
+    }
+
+    /// A value with variables; errors point at the word.
+    pub fn template(&mut self, d: &Directive, word: &Word) -> Result<Template, Error> {
+        self.template_of(d, word, &word.bytes)
+    }
+
+    /// The same for a part of the word, or what is made of it.
+    pub fn template_of(
+        &mut self,
+        d: &Directive,
+        word: &Word,
+        text: &[u8],
+    ) -> Result<Template, Error> {
+        Template::new(&mut self.variables, text).map_err(|error| d.error_at(word, error))
+    }
+
+    /// A regular expression in a word; errors point at the word.
+    pub fn regex(
+        &mut self,
+        d: &Directive,
+        word: &Word,
+        pattern: &[u8],
+        caseless: bool,
+    ) -> Result<Regex, Error> {
+        Regex::new(&mut self.variables, pattern, caseless).map_err(|error| d.error_at(word, error))
     }
 
     /// A path relative to the prefix.

@@ -136,7 +136,7 @@ impl<'s, 'a> Scope<'s, 'a> {
 /// warned of it where it only tunes.
 fn variable_name<'w>(d: &weir_conf::Directive, word: &'w Word) -> Result<&'w [u8], Error> {
     let name = word.bytes.strip_prefix(b"$").filter(|name| !name.is_empty());
-    name.ok_or_else(|| d.error_at(word, format!("invalid variable name \"{}\"", word.lossy())))
+    name.ok_or_else(|| d.invalid("variable name", word))
 }
 
 fn find(d: &weir_conf::Directive) -> Option<&'static Directive> {

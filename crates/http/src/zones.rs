@@ -31,7 +31,7 @@ impl Keyed {
             if let Some(value) = word.bytes.strip_prefix(b"zone=") {
                 named = Some(name_and_size(d, word, value)?);
             } else if !other(word)? {
-                return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+                return Err(d.invalid("parameter", word));
             }
         }
         let directive = d.name.lossy();
@@ -85,7 +85,7 @@ impl Keyed {
 }
 
 fn name_and_size(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
-    let invalid = || d.error_at(word, format!("invalid zone size \"{}\"", word.lossy()));
+    let invalid = || d.invalid("zone size", word);
     let colon = value.iter().position(|b| *b == b':').ok_or_else(invalid)?;
     let (name, size) = value.split_at(colon);
     let size = size.get(1..).and_then(values::size).ok_or_else(invalid)?;

@@ -77,8 +77,7 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
         Who::All
     } else {
         let parsed = Cidr::parse(&word.bytes);
-        let (cidr, odd) = parsed
-            .ok_or_else(|| d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())))?;
+        let (cidr, odd) = parsed.ok_or_else(|| d.invalid("parameter", word))?;
         if odd {
             let text = format!("low address bits of {} are meaningless", word.lossy());
             s.setup.warnings.push(d.warning(text));

@@ -48,17 +48,9 @@ fn auth_request(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn auth_request_set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let [variable, value] = d.args.as_slice() else { return Ok(()) };
-    let Some(name) = variable.bytes.strip_prefix(b"$") else {
-        let text = format!("invalid variable name \"{}\"", variable.lossy());
-        return Err(d.error_at(variable, text));
-    };
-    if s.setup.variables.is_fixed(name) {
-        let name = String::from_utf8_lossy(name);
-        return Err(d.error_at(variable, format!("the duplicate \"{name}\" variable")));
-    }
-    let id = s.setup.variables.stored(name);
-    let template = Template::new(&mut s.setup.variables, &value.bytes);
-    let template = template.map_err(|text| d.error_at(value, text))?;
+    let name = s.new_variable(d, variable)?;
+    let id = s.setup.variables.stored(name.as_bytes());
+    let template = s.setup.template(d, value)?;
     if s.first(d) {
         Scope::change(&mut s.location.auth_request).variables.clear();
     }
@@ -115,6 +107,7 @@ mod tests {
             "\"auth_request\" directive is duplicate"
         );
         assert_eq!(complaint("auth_request_set a b;"), "invalid variable name \"a\"");
+        assert_eq!(complaint("auth_request_set $ b;"), "invalid variable name \"$\"");
         assert_eq!(complaint("auth_request_set $uri b;"), "the duplicate \"uri\" variable");
         assert_eq!(complaint("auth_request_set $a $b;"), "unknown \"b\" variable");
         assert_eq!(complaint("auth_request_set $a b; auth_request_set $a c;"), "");

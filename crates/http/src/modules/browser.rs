@@ -205,9 +205,7 @@ fn modern(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             let browser = browser.ok_or_else(|| {
                 d.error_at(name, format!("unknown browser name \"{}\"", name.lossy()))
             })?;
-            let least = version(&least.bytes).ok_or_else(|| {
-                d.error_at(least, format!("invalid browser version \"{}\"", least.lossy()))
-            })?;
+            let least = version(&least.bytes).ok_or_else(|| d.invalid("browser version", least))?;
             conf.modern.versions.push((browser, least));
             conf.modern.versions.sort_by_key(|(browser, _)| *browser);
         }

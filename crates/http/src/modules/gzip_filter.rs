@@ -196,7 +196,7 @@ fn proxied(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             b"private" => proxied.private = true,
             b"no_last_modified" => proxied.no_last_modified = true,
             b"no_etag" => proxied.no_etag = true,
-            _ => return Err(d.error_at(word, format!("invalid value \"{}\"", word.lossy()))),
+            _ => return Err(d.invalid("value", word)),
         }
     }
     Ok(())
@@ -213,8 +213,7 @@ fn disable(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             Scope::change(&mut s.location.gzip_filter).not_msie6 = true;
             continue;
         }
-        let regex = Regex::new(&mut s.setup.variables, &word.bytes, true)
-            .map_err(|text| d.error_at(word, text))?;
+        let regex = s.setup.regex(d, word, &word.bytes, true)?;
         Scope::change(&mut s.location.gzip_filter).disable.push(regex);
     }
     Ok(())

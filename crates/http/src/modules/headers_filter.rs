@@ -203,11 +203,10 @@ fn add(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
         None => false,
         Some(word) if word.is("always") => true,
         Some(word) => {
-            return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+            return Err(d.invalid("parameter", word));
         }
     };
-    let template = Template::new(&mut s.setup.variables, &value.bytes);
-    let value = template.map_err(|text| d.error_at(value, text))?;
+    let value = s.setup.template(d, value)?;
     let trailer = d.name.is("add_trailer");
     let kind = if trailer { Kind::Plain } else { kind(name) };
     let conf = Scope::change(&mut s.location.headers_filter);

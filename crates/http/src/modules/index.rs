@@ -47,8 +47,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             let text = "only the last index in \"index\" directive should be absolute";
             s.setup.warnings.push(d.warning(text).mark(word.pos));
         }
-        let name = Template::new(&mut s.setup.variables, &word.bytes);
-        names.push(name.map_err(|text| d.error_at(word, text))?);
+        names.push(s.setup.template(d, word)?);
     }
     Scope::change(&mut s.location.index).names = names;
     Ok(())

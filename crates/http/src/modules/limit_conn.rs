@@ -213,9 +213,9 @@ fn limit(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if conf.lines.iter().any(|(known, _)| *known == name) {
         return Err(d.problem("is duplicate"));
     }
-    let most = values::number(&number.bytes).filter(|n| *n > 0).ok_or_else(|| {
-        d.error_at(number, format!("invalid number of connections \"{}\"", number.lossy()))
-    })?;
+    let most = values::number(&number.bytes)
+        .filter(|n| *n > 0)
+        .ok_or_else(|| d.invalid("number of connections", number))?;
     if most > 65535 {
         return Err(d.error_at(number, "connection limit must be less 65536"));
     }

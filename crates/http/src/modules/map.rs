@@ -79,8 +79,7 @@ impl Map {
 /// `map source $variable { ... }`
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let (Some(source), Some(variable)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
-    let template = Template::new(&mut s.setup.variables, &source.bytes);
-    let source = template.map_err(|text| d.error_at(source, text))?;
+    let source = s.setup.template(d, source)?;
     let name = s.new_variable(d, variable)?;
     let mut map = Map {
         source,
@@ -96,9 +95,8 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             (b"hostnames", []) => map.hostnames = true,
             (b"volatile", []) => volatile = true,
             (_, [value]) => {
-                let template = Template::new(&mut s.setup.variables, &value.bytes);
-                let template = template.map_err(|text| line.error_at(value, text))?;
-                entry(s, &mut map, line, template)?;
+                let value = s.setup.template(line, value)?;
+                entry(s, &mut map, line, value)?;
             }
             _ => return Err(line.error("invalid number of the map parameters")),
         }
@@ -123,8 +121,7 @@ fn entry(s: &mut Scope<'_, '_>, map: &mut Map, line: &Line, value: Template) -> 
             Some(pattern) => (pattern, true),
             None => (pattern, false),
         };
-        let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
-        map.regexes.push((regex.map_err(|text| line.error_at(&line.name, text))?, value));
+        map.regexes.push((s.setup.regex(line, &line.name, pattern, caseless)?, value));
         return Ok(());
     }
     let key = key.strip_prefix(b"\\").unwrap_or(key);

@@ -170,8 +170,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             b"server_names" => conf.server_names = true,
             b"~" => return Err(fault("empty regex in")),
             [b'~', pattern @ ..] => {
-                let regex = Regex::new(&mut s.setup.variables, pattern, true);
-                table.regexes.push(regex.map_err(|text| d.error_at(word, text))?);
+                table.regexes.push(s.setup.regex(d, word, pattern, true)?);
             }
             text => {
                 let slash = memchr::memchr(b'/', text).unwrap_or(text.len());

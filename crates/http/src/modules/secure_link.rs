@@ -104,8 +104,7 @@ fn init(setup: &mut Setup<'_>) {
 fn template(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(None) };
-    let template = Template::new(&mut s.setup.variables, &word.bytes);
-    template.map(Some).map_err(|text| d.error_at(word, text))
+    s.setup.template(d, word).map(Some)
 }
 
 /// `1` for a good link, `0` for one whose time has passed.

@@ -37,8 +37,7 @@ struct Part {
 /// `split_clients string $variable { ... }`
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let (Some(source), Some(variable)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
-    let template = Template::new(&mut s.setup.variables, &source.bytes);
-    let source = template.map_err(|text| d.error_at(source, text))?;
+    let source = s.setup.template(d, source)?;
     let name = s.new_variable(d, variable)?;
     let parts = parts(d)?;
     s.setup.variables.define_changeable(&name, true, move |r, out| {
@@ -59,10 +58,7 @@ fn parts(d: &Line) -> Result<Vec<Part>, Error> {
     for line in d.block() {
         let share = match line.name.bytes.as_slice() {
             b"*" => None,
-            text => Some(percent(text).ok_or_else(|| {
-                let text = format!("invalid percent value \"{}\"", line.name.lossy());
-                line.error_at(&line.name, text)
-            })?),
+            text => Some(percent(text).ok_or_else(|| line.invalid("percent value", &line.name))?),
         };
         sum = share.map_or(ALL, |share| sum.saturating_add(share));
         if sum > ALL {

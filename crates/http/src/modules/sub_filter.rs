@@ -73,11 +73,8 @@ fn sub_filter(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if s.location.sub_filter.pairs.len() == PAIRS {
         return Err(d.error("number of search patterns exceeds 255"));
     }
-    let variables = &mut s.setup.variables;
-    let from = Template::new(variables, &search.bytes.to_ascii_lowercase())
-        .map_err(|text| d.error_at(search, text))?;
-    let to = Template::new(variables, &replacement.bytes)
-        .map_err(|text| d.error_at(replacement, text))?;
+    let from = s.setup.template_of(d, search, &search.bytes.to_ascii_lowercase())?;
+    let to = s.setup.template(d, replacement)?;
     Scope::change(&mut s.location.sub_filter).pairs.push((from, to));
     Ok(())
 }

@@ -91,7 +91,7 @@ fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.server.head_limits.allow_connect = true;
     let text = d.args.first().map_or(b"$host:$request_port".as_slice(), |w| &w.bytes);
     let word = d.args.first().unwrap_or(&d.name);
-    let value = Template::new(&mut s.setup.variables, text).map_err(|e| d.error_at(word, e))?;
+    let value = s.setup.template_of(d, word, text)?;
     let pass = if value.constant().is_none() {
         Pass::Computed(value)
     } else {

@@ -120,7 +120,7 @@ fn set_use(said: &mut Said, d: &Directive) -> Result<(), Error> {
 fn set_balance(said: &mut Said, d: &Directive) -> Result<(), Error> {
     let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
     if let Some(more) = d.arg(1) {
-        return Err(d.error_at(more, format!("invalid parameter \"{}\"", more.lossy())));
+        return Err(d.invalid("parameter", more));
     }
     let kind = Kind::parse(&word).map_err(|e| match e {
         UnknownPolicy::Name => d

@@ -141,8 +141,7 @@ fn ask(r: &mut Request, realm: &[u8]) -> Step {
 fn realm(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
-    let value = Template::new(&mut s.setup.variables, &word.bytes);
-    let value = value.map_err(|text| d.error_at(word, text))?;
+    let value = s.setup.template(d, word)?;
     Scope::change(&mut s.location.auth_basic).realm = Some(value);
     Ok(())
 }
@@ -150,8 +149,7 @@ fn realm(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 fn user_file(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
-    let value = Template::new(&mut s.setup.variables, &word.bytes);
-    let value = value.map_err(|text| d.error_at(word, text))?;
+    let value = s.setup.template(d, word)?;
     let directory = s.setup.inputs.conf_prefix.to_owned();
     let conf = Scope::change(&mut s.location.auth_basic);
     (conf.user_file, conf.directory) = (Some(value), directory);

@@ -114,10 +114,7 @@ fn charset(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let is_source = d.name.bytes == b"source_charset";
     let charset = match word.bytes.as_slice() {
         b"off" if !is_source => Charset::Off,
-        [b'$', ..] => Charset::Variable(
-            Template::new(&mut s.setup.variables, &word.bytes)
-                .map_err(|text| d.error_at(word, text))?,
-        ),
+        [b'$', ..] => Charset::Variable(s.setup.template(d, word)?),
         name => {
             s.location.charset_filter.write().add(name);
             Charset::Name(name.to_vec())

@@ -7,7 +7,6 @@ use weir_conf::{Body, Context, Directive, Error, Word};
 
 use crate::listen::ListenLine;
 use crate::location::{Key, Kind, LocationId, Place};
-use crate::regex::Regex;
 use crate::scope::{Scope, Spot};
 use crate::site::Server;
 
@@ -85,8 +84,8 @@ pub fn open_reserved(
 /// The modifier may stand apart from the name or be glued to it.
 fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &'d Word), Error> {
     let regex = |s: &mut Scope<'_, '_>, word: &'d Word, pattern: &[u8], caseless| {
-        let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
-        regex.map(|r| (Kind::Regex(r), Key::Regex, word)).map_err(|text| d.error_at(word, text))
+        let regex = s.setup.regex(d, word, pattern, caseless)?;
+        Ok((Kind::Regex(regex), Key::Regex, word))
     };
     if let [modifier, name] = d.args.as_slice() {
         return match modifier.bytes.as_slice() {
@@ -94,9 +93,7 @@ fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &
             b"^~" => Ok((Kind::Prefix { noregex: true }, Key::Prefix(name.bytes.clone()), name)),
             b"~" => regex(s, name, &name.bytes, false),
             b"~*" => regex(s, name, &name.bytes, true),
-            _ => Err(
-                d.error_at(modifier, format!("invalid location modifier \"{}\"", modifier.lossy()))
-            ),
+            _ => Err(d.invalid("location modifier", modifier)),
         };
     }
     let Some(word) = d.args.first() else {

@@ -31,8 +31,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         Scope::change(&mut s.location.core).error_pages.clear();
     }
     let Some((page_word, mut codes)) = d.args.split_last() else { return Ok(()) };
-    let invalid =
-        |word: &weir_conf::Word| d.error_at(word, format!("invalid value \"{}\"", word.lossy()));
+    let invalid = |word: &weir_conf::Word| d.invalid("value", word);
     let number = |text: &[u8]| values::number(text).and_then(|n| u16::try_from(n).ok());
     let mut tell = None;
     if let Some((last, rest)) = codes.split_last()

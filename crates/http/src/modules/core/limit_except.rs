@@ -25,7 +25,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     for word in &d.args {
         let method = Method::from_name(&word.bytes.to_ascii_uppercase());
         if method == Method::Other {
-            return Err(d.error_at(word, format!("invalid method \"{}\"", word.lossy())));
+            return Err(d.invalid("method", word));
         }
         allowed.push(method);
     }

@@ -7,7 +7,6 @@ use weir_proto::http1::HeadLimits;
 
 use crate::listen::ListenLine;
 use crate::names::ServerName;
-use crate::regex::Regex;
 use crate::scope::Scope;
 use crate::template::Template;
 
@@ -83,8 +82,7 @@ pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
                 return Err(d.error_at(word, text));
             }
             let caseless = pattern.iter().any(u8::is_ascii_uppercase);
-            let regex = Regex::new(&mut s.setup.variables, pattern, caseless);
-            let regex = regex.map_err(|text| d.error_at(word, text))?;
+            let regex = s.setup.regex(d, word, pattern, caseless)?;
             s.server.names.push(ServerName::Regex(regex));
             continue;
         }

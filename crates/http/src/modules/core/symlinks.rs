@@ -35,9 +35,8 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             b"on" => refuse = Some(Refuse::All),
             b"if_not_owner" => refuse = Some(Refuse::NotOwner),
             text => {
-                let part = text.strip_prefix(b"from=").ok_or_else(|| {
-                    d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))
-                })?;
+                let part =
+                    text.strip_prefix(b"from=").ok_or_else(|| d.invalid("parameter", word))?;
                 let part = Template::new(&mut s.setup.variables, part);
                 from = Some(part.map_err(|text| d.error_at(word, text))?);
             }

@@ -38,22 +38,19 @@ enum Fallback {
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some((last, words)) = d.args.split_last() else { return Ok(()) };
-    let mut template = |word: &weir_conf::Word, text: &[u8]| {
-        Template::new(&mut s.setup.variables, text).map_err(|text| d.error_at(word, text))
-    };
     let mut names = Vec::new();
     for word in words {
         let plain = word.bytes.strip_suffix(b"/");
-        let name = template(word, plain.unwrap_or(&word.bytes))?;
+        let name = s.setup.template_of(d, word, plain.unwrap_or(&word.bytes))?;
         names.push(Candidate { name, directory: plain.is_some() });
     }
     let fallback = match last.bytes.strip_prefix(b"=") {
         Some(code) => {
             let code = values::number(code).filter(|n| *n <= 999);
-            let bad = || d.error_at(last, format!("invalid code \"{}\"", last.lossy()));
+            let bad = || d.invalid("code", last);
             Fallback::Status(code.ok_or_else(bad)? as u16)
         }
-        None => Fallback::Path(template(last, &last.bytes)?),
+        None => Fallback::Path(s.setup.template(d, last)?),
     };
     let found = TryFiles { names, fallback };
     Scope::change(&mut s.location.core).try_files = Some(Arc::new(found));

@@ -243,7 +243,7 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 pub fn access(d: &Line) -> Result<u32, Error> {
     let (mut mode, mut user) = (0, 0o600);
     for word in &d.args {
-        let invalid = || d.error_at(word, format!("invalid value \"{}\"", word.lossy()));
+        let invalid = || d.invalid("value", word);
         let colon = word.bytes.iter().position(|b| *b == b':').ok_or_else(invalid)?;
         let shift = match &word.bytes[..colon] {
             b"user" => {

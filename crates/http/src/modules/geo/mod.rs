@@ -139,8 +139,7 @@ fn network(s: &mut Scope<'_, '_>, line: &Line, word: &Word) -> Result<Cidr, Erro
         return Ok(Cidr::V4(u32::MAX, u32::MAX));
     }
     let parsed = Cidr::parse(&word.bytes).filter(|(cidr, _)| *cidr != Cidr::Unix);
-    let (cidr, odd) = parsed
-        .ok_or_else(|| line.error_at(word, format!("invalid network \"{}\"", word.lossy())))?;
+    let (cidr, odd) = parsed.ok_or_else(|| line.invalid("network", word))?;
     if odd {
         let text = format!("low address bits of {} are meaningless", word.lossy());
         s.setup.warnings.push(line.warning(text));

@@ -64,8 +64,7 @@ impl Ranges {
             return Ok(());
         }
         let word = if line.name.is("delete") { value } else { &line.name };
-        let range = parse(&word.bytes)
-            .ok_or_else(|| line.error_at(word, format!("invalid range \"{}\"", word.lossy())))?;
+        let range = parse(&word.bytes).ok_or_else(|| line.invalid("range", word))?;
         if line.name.is("delete") {
             if !self.delete(&range) {
                 let text = format!("no address range \"{}\" to delete", word.lossy());

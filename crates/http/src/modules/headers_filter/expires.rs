@@ -43,8 +43,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         [first, word] if first.is("modified") => (true, word),
         _ => return Err(d.problem("invalid value")),
     };
-    let template = Template::new(&mut s.setup.variables, &word.bytes);
-    let template = template.map_err(|text| d.error_at(word, text))?;
+    let template = s.setup.template(d, word)?;
     let expires = match template.constant() {
         Some(text) => Expires::Fixed(parse(text, modified).map_err(|text| d.problem(text))?),
         None => Expires::Variable(template, modified),

@@ -306,8 +306,7 @@ fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             _ => (value, 1),
         };
         let number = values::number(number).filter(|n| *n > 0);
-        let number =
-            number.ok_or_else(|| d.error_at(word, format!("invalid rate \"{}\"", word.lossy())))?;
+        let number = number.ok_or_else(|| d.invalid("rate", word))?;
         rate = number.saturating_mul(1000) / scale;
         Ok(true)
     })?;
@@ -333,7 +332,7 @@ fn limit(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         } else if word.bytes == b"nodelay" {
             delay = NEVER;
         } else {
-            return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+            return Err(d.invalid("parameter", word));
         }
     }
     let name = d.name.lossy();

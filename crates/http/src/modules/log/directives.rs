@@ -54,8 +54,7 @@ pub fn access_log(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(path) = d.arg(0) else { return Ok(()) };
     if path.is("off") {
         if let Some(extra) = d.arg(1) {
-            let text = format!("invalid parameter \"{}\"", extra.lossy());
-            return Err(d.error_at(extra, text));
+            return Err(d.invalid("parameter", extra));
         }
         Scope::change(&mut s.location.log).logs = Logs::Off;
         return Ok(());
@@ -103,8 +102,7 @@ fn place(s: &mut Scope<'_, '_>, d: &Directive, word: &Word) -> Result<Place, Err
         return open(s, path).map(Place::File).map_err(Error::emerg);
     }
     use std::os::unix::ffi::OsStrExt;
-    let name = Template::new(&mut s.setup.variables, path.as_os_str().as_bytes());
-    let name = name.map_err(|text| d.error_at(word, text))?;
+    let name = s.setup.template_of(d, word, path.as_os_str().as_bytes())?;
     s.setup.log_targets.push(Target { path, file: None, buffer: None });
     Ok(Place::Named(s.setup.log_targets.len() - 1, name))
 }
@@ -169,8 +167,7 @@ fn parameters(
             let read = values::number(value).filter(|n| (1..=9).contains(n));
             gzip = Some(read.ok_or_else(|| fault("compression level", value))? as u32);
         } else if let Some(value) = text.strip_prefix(b"if=") {
-            let template = Template::new(&mut s.setup.variables, value);
-            condition = Some(template.map_err(|text| d.error_at(word, text))?);
+            condition = Some(s.setup.template_of(d, word, value)?);
         } else {
             return Err(fault("parameter", text));
         }

@@ -291,7 +291,7 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let bytes = weir_conf::values::size(&size.bytes).filter(|size| *size >= SMALLEST);
     let Some(bytes) = bytes else {
-        return Err(d.error_at(size, format!("invalid lua shared dict size \"{}\"", size.lossy())));
+        return Err(d.invalid("lua shared dict size", size));
     };
     if s.setup.lua.dicts.iter().any(|zone| zone.name() == text) {
         let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");

@@ -107,8 +107,7 @@ pub fn read_known(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<S
 
 fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Error> {
     let full = s.setup.full_name(&path.bytes);
-    let template = Template::new(&mut s.setup.variables, &full);
-    let template = template.map_err(|text| d.error_at(path, text))?;
+    let template = s.setup.template_of(d, path, &full)?;
     let Some(constant) = template.constant() else {
         s.setup.lua.named = true;
         return Ok(Script::Named(template));

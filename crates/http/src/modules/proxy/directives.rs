@@ -13,7 +13,6 @@ use crate::modules::upstream::cache::cache_directives;
 use crate::modules::upstream::passing::{passing_directives, together};
 use crate::modules::upstream::store::store_directives;
 use crate::modules::upstream::tls::tls_directives;
-use crate::regex::Regex;
 use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
@@ -100,10 +99,6 @@ fn conf<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
     Arc::make_mut(&mut s.location.proxy)
 }
 
-fn template(s: &mut Scope<'_, '_>, d: &Line, word: &Word, text: &[u8]) -> Result<Template, Error> {
-    Template::new(&mut s.setup.variables, text).map_err(|e| d.error_at(word, e))
-}
-
 fn http_version(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let versions = [("1.0", Version::Http10), ("1.1", Version::Http11), ("2", Version::Http20)];
@@ -114,20 +109,20 @@ fn http_version(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 fn method(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };
-    conf(s).method = Some(template(s, d, word, &word.bytes)?);
+    conf(s).method = Some(s.setup.template(d, word)?);
     Ok(())
 }
 
 fn set_body(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };
-    conf(s).body = Some(template(s, d, word, &word.bytes)?);
+    conf(s).body = Some(s.setup.template(d, word)?);
     Ok(())
 }
 
 fn set_header(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let [name, value] = d.args.as_slice() else { return Ok(()) };
-    let value = template(s, d, value, &value.bytes)?;
+    let value = s.setup.template(d, value)?;
     if s.first(d) {
         conf(s).set_headers.clear();
     }
@@ -153,10 +148,10 @@ fn redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         [word] if word.is("off") && first => {}
         [word] if word.is("off") => return Err(d.problem("is duplicate")),
         [word] if word.is("default") => rules.push(default_redirect(s, d)?),
-        [word] => return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))),
+        [word] => return Err(d.invalid("parameter", word)),
         [pattern, replacement] => {
             let pattern = prefix_or_regex(s, d, pattern)?;
-            let replacement = template(s, d, replacement, &replacement.bytes)?;
+            let replacement = s.setup.template(d, replacement)?;
             rules.push(Rewrite { pattern, replacement });
         }
         _ => {}
@@ -190,19 +185,9 @@ fn prefix_or_regex(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Patte
     let (pattern, caseless) = match word.bytes.as_slice() {
         [b'~', b'*', pattern @ ..] => (pattern, true),
         [b'~', pattern @ ..] => (pattern, false),
-        text => return Ok(Pattern::Prefix(template(s, d, word, text)?)),
+        text => return Ok(Pattern::Prefix(s.setup.template_of(d, word, text)?)),
     };
-    regex(s, d, word, pattern, caseless).map(Pattern::Regex)
-}
-
-fn regex(
-    s: &mut Scope<'_, '_>,
-    d: &Line,
-    word: &Word,
-    pattern: &[u8],
-    caseless: bool,
-) -> Result<Regex, Error> {
-    Regex::new(&mut s.setup.variables, pattern, caseless).map_err(|e| d.error_at(word, e))
+    s.setup.regex(d, word, pattern, caseless).map(Pattern::Regex)
 }
 
 /// `off` alone empties a list; another single word is an error.
@@ -210,7 +195,7 @@ fn off(d: &Line, first: bool) -> Result<bool, Error> {
     match d.args.as_slice() {
         [word] if word.is("off") && first => Ok(true),
         [word] if word.is("off") => Err(d.problem("is duplicate")),
-        [word] => Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))),
+        [word] => Err(d.invalid("parameter", word)),
         _ => Ok(false),
     }
 }
@@ -227,12 +212,12 @@ fn cookie_domain(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let undotted = |text: &[u8]| text.strip_prefix(b".").unwrap_or(text).to_vec();
     let rule = match pattern.bytes.strip_prefix(b"~") {
         Some(text) => Rewrite {
-            pattern: Pattern::Regex(regex(s, d, pattern, text, true)?),
-            replacement: template(s, d, replacement, &replacement.bytes)?,
+            pattern: Pattern::Regex(s.setup.regex(d, pattern, text, true)?),
+            replacement: s.setup.template(d, replacement)?,
         },
         None => Rewrite {
-            pattern: Pattern::Domain(template(s, d, pattern, &undotted(&pattern.bytes))?),
-            replacement: template(s, d, replacement, &undotted(&replacement.bytes))?,
+            pattern: Pattern::Domain(s.setup.template_of(d, pattern, &undotted(&pattern.bytes))?),
+            replacement: s.setup.template_of(d, replacement, &undotted(&replacement.bytes))?,
         },
     };
     conf(s).cookie_domains.push(rule);
@@ -249,7 +234,7 @@ fn cookie_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let [pattern, replacement] = d.args.as_slice() else { return Ok(()) };
     let pattern = prefix_or_regex(s, d, pattern)?;
-    let replacement = template(s, d, replacement, &replacement.bytes)?;
+    let replacement = s.setup.template(d, replacement)?;
     conf(s).cookie_paths.push(Rewrite { pattern, replacement });
     Ok(())
 }
@@ -264,11 +249,11 @@ fn cookie_flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let Some((name, flags)) = d.args.split_first() else { return Ok(()) };
     let name = match name.bytes.strip_prefix(b"~") {
-        Some(text) => CookieName::Regex(regex(s, d, name, text, true)?),
-        None => CookieName::Is(template(s, d, name, &name.bytes)?),
+        Some(text) => CookieName::Regex(s.setup.regex(d, name, text, true)?),
+        None => CookieName::Is(s.setup.template(d, name)?),
     };
     let flags: Result<Vec<Template>, Error> =
-        flags.iter().map(|w| template(s, d, w, &w.bytes)).collect();
+        flags.iter().map(|w| s.setup.template(d, w)).collect();
     conf(s).cookie_flags.push(CookieFlags { name, flags: flags? });
     Ok(())
 }

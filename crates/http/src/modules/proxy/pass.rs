@@ -10,7 +10,6 @@ use crate::modules::Named;
 use crate::modules::upstream::url::{Host, Url};
 use crate::phases::Handler;
 use crate::scope::Scope;
-use crate::template::Template;
 
 /// `proxy_pass URL`
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
@@ -19,8 +18,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let core = Scope::change(&mut s.location.core);
     core.handler = Some(Named { module: "proxy", run: Handler::Later(super::handler) });
     s.place.auto_redirect |= s.place.name.ends_with(b"/");
-    let value =
-        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;
+    let value = s.setup.template(d, word)?;
     let mut location = s.place.name.clone();
     let nameless = !matches!(s.place.kind, Kind::Prefix { .. } | Kind::Exact);
     if nameless {

@@ -1,15 +1,13 @@
 //! Directives into steps. An `if`'s own lines stand in the code of the block around it, in order.
 
-use weir_conf::{Context, Directive, Error, Word, values};
+use weir_conf::{Context, Directive, Error, values};
 
 use super::code::{Op, Rewrite, Test, Then};
 use super::condition;
 use crate::location::{Kind, Place};
 use crate::modules::core::open_reserved;
 use crate::modules::lua;
-use crate::regex::Regex;
 use crate::scope::Scope;
-use crate::template::Template;
 use crate::variables::{VariableId, prefixed};
 
 /// A line of a server or location: its steps are put behind those that are there.
@@ -73,18 +71,13 @@ fn branch(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<()
     Ok(())
 }
 
-/// A value with variables; errors point at the word.
-pub fn value(s: &mut Scope<'_, '_>, d: &Directive, word: &Word) -> Result<Template, Error> {
-    Template::new(&mut s.setup.variables, &word.bytes).map_err(|text| d.error_at(word, text))
-}
-
 fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     let (Some(name), Some(word)) = (d.arg(0), d.arg(1)) else {
         return Err(d.error("invalid number of arguments in \"set\" directive"));
     };
     let name = s.new_variable(d, name)?;
     let variable = uninitialized(s, name.as_bytes());
-    Ok(Op::Set { variable, value: value(s, d, word)? })
+    Ok(Op::Set { variable, value: s.setup.template(d, word)? })
 }
 
 /// `set_by_lua $name SCRIPT [ARG ...]`
@@ -93,7 +86,7 @@ fn set_by_lua(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     let name = s.new_variable(d, name)?;
     let variable = uninitialized(s, name.as_bytes());
     let script = lua::read(s, d, 1)?;
-    let args = d.args.iter().skip(2).map(|word| value(s, d, word));
+    let args = d.args.iter().skip(2).map(|word| s.setup.template(d, word));
     let args = args.collect::<Result<_, _>>()?;
     Ok(Op::SetByLua { variable, script, args })
 }
@@ -124,11 +117,10 @@ fn ret(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
         Some(code @ 0..=999) => (code as u16, d.arg(1)),
         None if d.args.len() == 1 && is_url(&first.bytes) => (302, Some(first)),
         _ => {
-            let text = format!("invalid return code \"{}\"", first.lossy());
-            return Err(d.error_at(first, text));
+            return Err(d.invalid("return code", first));
         }
     };
-    let text = text.map(|word| value(s, d, word)).transpose()?;
+    let text = text.map(|word| s.setup.template(d, word)).transpose()?;
     Ok(Op::Return { status, text })
 }
 
@@ -140,8 +132,7 @@ fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
     if to.bytes.is_empty() {
         return Err(d.error_at(to, "empty replacement"));
     }
-    let regex = Regex::new(&mut s.setup.variables, &pattern.bytes, false);
-    let pattern = regex.map_err(|text| d.error_at(pattern, text))?;
+    let pattern = s.setup.regex(d, pattern, &pattern.bytes, false)?;
     let mut then = if is_url(&to.bytes) { Then::Redirect(302) } else { Then::Go };
     if let Some(flag) = d.arg(2) {
         then = match (flag.bytes.as_slice(), then) {
@@ -151,8 +142,7 @@ fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
             (b"last", _) => Then::Last,
             (b"break", _) => Then::Break,
             _ => {
-                let text = format!("invalid parameter \"{}\"", flag.lossy());
-                return Err(d.error_at(flag, text));
+                return Err(d.invalid("parameter", flag));
             }
         };
     }
@@ -165,9 +155,7 @@ fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
         (Some(at), Then::Go | Then::Last | Then::Break) => (&text[..at], Some(&text[at + 1..])),
         _ => (text, None),
     };
-    let mut template = |text: &[u8]| {
-        Template::new(&mut s.setup.variables, text).map_err(|text| d.error_at(to, text))
-    };
+    let mut template = |text: &[u8]| s.setup.template_of(d, to, text);
     let (path, args) = (template(path)?, args.map(template).transpose()?);
     Ok(Rewrite { pattern, path, args, has_query: query.is_some(), keep_args, then })
 }

@@ -3,8 +3,6 @@
 use weir_conf::{Directive, Error, Word};
 
 use super::code::{FileTest, Test};
-use super::compile::value;
-use crate::regex::Regex;
 use crate::scope::Scope;
 use crate::variables::VariableId;
 
@@ -61,10 +59,9 @@ fn compare(
         None => (false, operator.bytes.as_slice()),
     };
     match plain {
-        b"=" => Ok(Test::Equal { variable, value: value(s, d, operand)?, not }),
+        b"=" => Ok(Test::Equal { variable, value: s.setup.template(d, operand)?, not }),
         b"~" | b"~*" => {
-            let regex = Regex::new(&mut s.setup.variables, &operand.bytes, plain == b"~*");
-            let pattern = regex.map_err(|text| d.error_at(operand, text))?;
+            let pattern = s.setup.regex(d, operand, &operand.bytes, plain == b"~*")?;
             Ok(Test::Match { variable, pattern, not })
         }
         _ => {
@@ -89,7 +86,7 @@ fn file(
         b'x' => FileTest::Executable,
         _ => return Err(invalid(d, operator)),
     };
-    Ok(Test::File { kind, path: value(s, d, path)?, not })
+    Ok(Test::File { kind, path: s.setup.template(d, path)?, not })
 }
 
 fn refer(s: &mut Scope<'_, '_>, word: &Word) -> VariableId {
@@ -97,5 +94,5 @@ fn refer(s: &mut Scope<'_, '_>, word: &Word) -> VariableId {
 }
 
 fn invalid(d: &Directive, word: &Word) -> Error {
-    d.error_at(word, format!("invalid condition \"{}\"", word.lossy()))
+    d.invalid("condition", word)
 }

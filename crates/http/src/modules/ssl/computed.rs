@@ -9,7 +9,7 @@ use weir_conf::Error;
 use weir_tls::{ServerConfig, ServerSettings};
 
 use super::kept::Keep;
-use super::{Conf, Named, load};
+use super::{Conf, load};
 use crate::configure::Setup;
 use crate::connection::Conn;
 use crate::request::{Request, Scratch};
@@ -39,13 +39,9 @@ impl Computed {
         setup: &mut Setup<'_>,
         settings: ServerSettings,
     ) -> Result<Self, Error> {
-        let mut compile = |file: &Named| {
-            let name = Template::new(&mut setup.variables, &file.name);
-            name.map_err(|text| file.at.error(text))
-        };
         let pairs = conf.certificates.iter().zip(&conf.keys);
         let files: Result<Vec<_>, Error> =
-            pairs.map(|(chain, key)| Ok((compile(chain)?, compile(key)?))).collect();
+            pairs.map(|(chain, key)| Ok((chain.template(setup)?, key.template(setup)?))).collect();
         let files = files?;
         let prefix = setup.inputs.conf_prefix.to_owned();
         let passwords = conf.passwords.clone();

@@ -70,7 +70,7 @@ pub fn read(d: &Line) -> Result<Option<Keep>, Error> {
     let (mut max, mut off) = (None, false);
     let (mut inactive, mut valid) = (Duration::from_secs(10), Duration::from_secs(60));
     for word in &d.args {
-        let bad = || d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()));
+        let bad = || d.invalid("parameter", word);
         let seconds = |text| values::sec(text).map(Duration::from_secs).ok_or_else(bad);
         let text = word.bytes.as_slice();
         if text == b"off" {

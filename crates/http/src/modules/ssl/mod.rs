@@ -7,8 +7,10 @@ use weir_conf::{Context as Place, Error};
 use weir_tls::{Ciphers, Curves, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
+use crate::configure::Setup;
 use crate::modules::{Module, Settings};
 use crate::scope::{Scope, Spot};
+use crate::template::Template;
 
 mod check;
 pub mod commands;
@@ -41,6 +43,13 @@ pub struct Named {
     pub name: Vec<u8>,
     /// For error messages.
     pub at: Spot,
+}
+
+impl Named {
+    /// The name, which may hold variables.
+    pub fn template(&self, setup: &mut Setup<'_>) -> Result<Template, Error> {
+        Template::new(&mut setup.variables, &self.name).map_err(|text| self.at.error(text))
+    }
 }
 
 /// `ssl_verify_client`

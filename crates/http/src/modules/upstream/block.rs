@@ -12,7 +12,6 @@ use super::groups::{Block, Key, Queued, Zoned};
 use super::server;
 use crate::modules::core::Resolver;
 use crate::scope::{Scope, Set};
-use crate::template::Template;
 
 /// `upstream NAME { }`
 pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
@@ -100,13 +99,12 @@ fn plain_method(
 /// `hash KEY [consistent]`
 pub fn hash(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };
-    let key =
-        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;
+    let key = s.setup.template(d, word)?;
     let balance: Box<dyn Balance> = match d.args.get(1) {
         None => Box::new(Hash),
         Some(word) if word.is("consistent") => Box::new(Consistent::default()),
         Some(word) => {
-            return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+            return Err(d.invalid("parameter", word));
         }
     };
     plain_method(s, d, balance, Key::Value(key))
@@ -124,7 +122,7 @@ pub fn least_conn(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 
 /// `least_time header | last_byte [inflight]`
 pub fn least_time(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    let invalid = |w: &Word| d.error_at(w, format!("invalid parameter \"{}\"", w.lossy()));
+    let invalid = |w: &Word| d.invalid("parameter", w);
     let measure = match d.args.first() {
         Some(w) if w.is("header") => Measure::Header,
         Some(w) if w.is("last_byte") => Measure::LastByte,
@@ -140,7 +138,7 @@ pub fn least_time(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 
 /// `random [two [METHOD]]`
 pub fn random(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    let invalid = |w: &Word| d.error_at(w, format!("invalid parameter \"{}\"", w.lossy()));
+    let invalid = |w: &Word| d.invalid("parameter", w);
     let by = |measure| LeastTime { measure, inflight: false };
     let two = match d.args.as_slice() {
         [] => None,
@@ -164,7 +162,7 @@ pub fn keepalive(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         d.error_at(word, text)
     })?;
     if let Some(word) = d.args.get(1).filter(|w| !w.is("local")) {
-        return Err(d.error_at(word, format!("invalid parameter \"{}\"", word.lossy())));
+        return Err(d.invalid("parameter", word));
     }
     block(s, d)?.keepalive.idle = n;
     Ok(())
@@ -212,7 +210,7 @@ pub fn sticky(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 /// `queue NUMBER [timeout=TIME]`
 pub fn queue(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };
-    let invalid = |w: &Word| d.error_at(w, format!("invalid parameter \"{}\"", w.lossy()));
+    let invalid = |w: &Word| d.invalid("parameter", w);
     let most = values::number(&word.bytes).and_then(|n| usize::try_from(n).ok());
     let mut queue = Queued::new(most.filter(|n| *n > 0).ok_or_else(|| invalid(word))?);
     if let Some(word) = d.args.get(1) {

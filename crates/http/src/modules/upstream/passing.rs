@@ -276,7 +276,6 @@ macro_rules! passing_directives {
 
         use $crate::modules::upstream::passing;
         use $crate::scope::{Directive, Scope, Set};
-        use $crate::template::Template;
 
         macro_rules! one {
             ($name:literal, $help:literal, $set:expr) => {
@@ -470,8 +469,7 @@ macro_rules! passing_directives {
                 set: Set::Simple(|s, d| {
                     s.once(d)?;
                     let Some(word) = d.args.first() else { return Ok(()) };
-                    let rate = Template::new(&mut s.setup.variables, &word.bytes)
-                        .map_err(|e| d.error_at(word, e))?;
+                    let rate = s.setup.template(d, word)?;
                     if rate.constant().is_some_and(|t| weir_conf::values::size(t).is_none()) {
                         return Err(d.problem("invalid value"));
                     }
@@ -514,12 +512,11 @@ pub fn bind(
     let transparent = match d.args.get(1) {
         None => false,
         Some(w) if w.is("transparent") => true,
-        Some(w) => return Err(d.error_at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+        Some(w) => return Err(d.invalid("parameter", w)),
     };
-    let value =
-        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;
+    let value = s.setup.template(d, word)?;
     if value.constant().is_some_and(|t| super::connect::local(t).is_none()) {
-        return Err(d.error_at(word, format!("invalid address \"{}\"", word.lossy())));
+        return Err(d.invalid("address", word));
     }
     Ok(Some((value, transparent)))
 }

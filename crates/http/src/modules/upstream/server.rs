@@ -96,7 +96,7 @@ impl Parameters {
             self.options.route = String::from_utf8_lossy(route).into_owned();
             return Ok(());
         }
-        let invalid = || d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()));
+        let invalid = || d.invalid("parameter", word);
         self.option(text).ok_or_else(invalid)
     }
 

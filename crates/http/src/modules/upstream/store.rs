@@ -179,7 +179,6 @@ macro_rules! store_directives {
         use $crate::modules::upstream::cache::Zone;
         use $crate::modules::upstream::store::Store;
         use $crate::scope::{Directive, Scope, Set};
-        use $crate::template::Template;
 
         &[
             Directive {
@@ -194,10 +193,7 @@ macro_rules! store_directives {
                         b"" => return Err(d.error_at(word, "empty path")),
                         b"off" => None,
                         b"on" => Some(Store::AsRequested),
-                        text => {
-                            let path = Template::new(&mut s.setup.variables, text);
-                            Some(Store::To(path.map_err(|e| d.error_at(word, e))?))
-                        }
+                        _ => Some(Store::To(s.setup.template(d, word)?)),
                     };
                     let same_block = s.has_seen(CACHE);
                     let passing = &mut Scope::change(&mut s.location.$module).passing;

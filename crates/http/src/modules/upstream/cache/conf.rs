@@ -143,8 +143,7 @@ pub fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<Zone, Error> {
     if word.is("off") {
         return Ok(Zone::Off);
     }
-    let value =
-        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))?;
+    let value = s.setup.template(d, word)?;
     if value.constant().is_none() {
         return Ok(Zone::Computed(value));
     }
@@ -153,18 +152,14 @@ pub fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<Zone, Error> {
 
 /// Values of which one must be true.
 pub fn predicates(s: &mut Scope<'_, '_>, d: &Line) -> Result<Vec<Template>, Error> {
-    let read = |word: &weir_conf::Word| {
-        Template::new(&mut s.setup.variables, &word.bytes).map_err(|e| d.error_at(word, e))
-    };
-    d.args.iter().map(read).collect()
+    d.args.iter().map(|word| s.setup.template(d, word)).collect()
 }
 
 /// `..._cache_valid [status ...] time`
 pub fn valid(d: &Line) -> Result<Vec<(u16, i64)>, Error> {
     let Some((time, statuses)) = d.args.split_last() else { return Ok(Vec::new()) };
     let seconds = values::sec(&time.bytes).and_then(|n| i64::try_from(n).ok());
-    let seconds = seconds
-        .ok_or_else(|| d.error_at(time, format!("invalid time value \"{}\"", time.lossy())))?;
+    let seconds = seconds.ok_or_else(|| d.invalid("time value", time))?;
     if statuses.is_empty() {
         return Ok([200, 301, 302].map(|status| (status, seconds)).to_vec());
     }
@@ -173,8 +168,7 @@ pub fn valid(d: &Line) -> Result<Vec<(u16, i64)>, Error> {
             return Ok((0, seconds));
         }
         let status = values::number(&word.bytes).filter(|n| (100..=599).contains(n));
-        let status = status
-            .ok_or_else(|| d.error_at(word, format!("invalid status \"{}\"", word.lossy())))?;
+        let status = status.ok_or_else(|| d.invalid("status", word))?;
         Ok((status as u16, seconds))
     };
     statuses.iter().map(read).collect()

@@ -138,7 +138,7 @@ fn levels(value: &[u8]) -> Option<Vec<usize>> {
 }
 
 fn zone(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
-    let invalid = || d.error_at(word, format!("invalid keys zone size \"{}\"", word.lossy()));
+    let invalid = || d.invalid("keys zone size", word);
     let colon = value.iter().position(|b| *b == b':').ok_or_else(invalid)?;
     let size = value.get(colon + 1..).and_then(values::size).ok_or_else(invalid)?;
     if size < SMALLEST {

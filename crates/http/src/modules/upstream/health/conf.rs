@@ -42,9 +42,7 @@ impl Line {
             kept: Duration::ZERO,
         };
         for word in &d.args {
-            line.parameter(word).ok_or_else(|| {
-                d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))
-            })?;
+            line.parameter(word).ok_or_else(|| d.invalid("parameter", word))?;
         }
         if line.persistent && !line.mandatory {
             return Err(d.problem("\"persistent\" requires \"mandatory\""));

@@ -108,7 +108,7 @@ impl Match {
 }
 
 fn invalid(d: &Directive, word: &Word) -> Error {
-    d.error_at(word, format!("invalid parameter \"{}\"", word.lossy()))
+    d.invalid("parameter", word)
 }
 
 impl Required {
@@ -182,8 +182,8 @@ impl Header {
                 let must = match operator.bytes.as_slice() {
                     b"=" => Must::Be(value.bytes.clone()),
                     b"!=" => Must::NotBe(value.bytes.clone()),
-                    b"~" => Must::Fit(regex(s, d, value)?),
-                    b"!~" => Must::NotFit(regex(s, d, value)?),
+                    b"~" => Must::Fit(s.setup.regex(d, value, &value.bytes, false)?),
+                    b"!~" => Must::NotFit(s.setup.regex(d, value, &value.bytes, false)?),
                     _ => return Err(invalid(d, operator)),
                 };
                 (name, must)
@@ -209,16 +209,13 @@ impl Header {
 impl Body {
     fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Body, Error> {
         match d.args.as_slice() {
-            [operator, value] if operator.is("~") || operator.is("!~") => {
-                Ok(Body { not: operator.is("!~"), regex: regex(s, d, value)? })
-            }
+            [operator, value] if operator.is("~") || operator.is("!~") => Ok(Body {
+                not: operator.is("!~"),
+                regex: s.setup.regex(d, value, &value.bytes, false)?,
+            }),
             _ => Err(d.problem("is not understood")),
         }
     }
-}
-
-fn regex(s: &mut Scope<'_, '_>, d: &Directive, word: &Word) -> Result<Regex, Error> {
-    Regex::new(&mut s.setup.variables, &word.bytes, false).map_err(|text| d.error_at(word, text))
 }
 
 #[cfg(test)]

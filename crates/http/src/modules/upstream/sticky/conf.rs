@@ -7,7 +7,6 @@ use weir_zone::Use;
 
 use super::{Cookie, Expires, Sessions, Sticky, TAG};
 use crate::scope::Scope;
-use crate::template::Template;
 use crate::variables::VariableId;
 
 /// nginx's slab allocator takes no less: eight pages.
@@ -60,7 +59,7 @@ fn attribute(
         (b"secure", None) => (!std::mem::replace(&mut cookie.secure, true), "secure"),
         (b"domain", Some(b"")) => return Err(d.problem("no value for \"domain\"")),
         (b"domain", Some(value)) => {
-            let new = template(s, d, word, value)?;
+            let new = s.setup.template_of(d, word, value)?;
             (cookie.domain.replace(new).is_none(), "domain")
         }
         (b"path", Some(value)) => (cookie.path.replace(value.to_vec()).is_none(), "path"),
@@ -73,7 +72,7 @@ fn attribute(
             (cookie.expires.replace(new).is_none(), "expires")
         }
         (b"samesite", Some(value)) => {
-            let new = template(s, d, word, value)?;
+            let new = s.setup.template_of(d, word, value)?;
             if new.constant().is_some() && !is_same_site(value) {
                 return Err(d.problem("invalid \"samesite\" parameter value"));
             }
@@ -85,15 +84,6 @@ fn attribute(
         true => Ok(()),
         false => Err(d.problem(&format!("parameter \"{name}\" is duplicate"))),
     }
-}
-
-fn template(
-    s: &mut Scope<'_, '_>,
-    d: &Directive,
-    word: &Word,
-    value: &[u8],
-) -> Result<Template, Error> {
-    Template::new(&mut s.setup.variables, value).map_err(|text| d.error_at(word, text))
 }
 
 /// Whether browsers know this value of `samesite`.

@@ -40,11 +40,7 @@ impl Computed {
         passwords: Arc<Vec<Vec<u8>>>,
         settings: ClientSettings,
     ) -> Result<Self, Error> {
-        let mut compile = |file: &Named| {
-            let name = Template::new(&mut setup.variables, &file.name);
-            name.map_err(|text| file.at.error(text))
-        };
-        let (certificate, key) = (compile(certificate)?, compile(key)?);
+        let (certificate, key) = (certificate.template(setup)?, key.template(setup)?);
         let prefix = setup.inputs.conf_prefix.to_owned();
         Ok(Computed { certificate, key, prefix, passwords, settings })
     }
