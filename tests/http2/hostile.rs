@@ -1,13 +1,14 @@
 //! Clients that mean no good: what they cost is bounded.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustix::process::Signal;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
 use weir_testkit::{Dir, Server};
 
-use super::{Client, Event, start, start_in};
+use super::{Client, Event, WEIR, conf, start, start_in};
 
 #[test]
 fn a_flood_of_cancelled_streams_ends_the_connection() {
@@ -233,4 +234,32 @@ fn bodies_that_nobody_reads_are_taken_as_far_as_the_window() {
     }
     let answer = client.answer(id);
     assert_eq!(answer.reset, Some(ErrorCode::FlowControl as u32));
+}
+
+#[test]
+fn who_errs_and_reads_late_sees_what_was_on_its_way() {
+    let dir = Dir::new();
+    dir.write("html/big", vec![b'x'; 1 << 20]);
+    // Sockets that hold less than waits for them.
+    let conf = conf("root html;").replace("%%PORT%%;", "%%PORT%% sndbuf=16k;");
+    let server = Server::start_in(dir, WEIR, &conf);
+    let mut client = greeted(&server);
+    client.gives_windows = false;
+    sockopt::set_socket_recv_buffer_size(&client.stream, 64 * 1024).unwrap();
+    client.write(|out| {
+        frame::write_settings(&[frame::Setting::InitialWindowSize(1 << 30)], out);
+        frame::write_window_update(0, 1 << 30, out);
+    });
+    let id = client.get("/big");
+    while client.event() != Event::Stream(id) {}
+    // It sleeps since the client takes no more.
+    server.wait_asleep(server.workers()[0]);
+    let mut frames = Vec::new();
+    frame::write_window_update(0, 0, &mut frames);
+    // More than is read at once.
+    frames.extend(repeated(Kind::Ping, &[0; 8], 0, 60 * 1000));
+    client.stream.write_all(&frames).unwrap();
+    assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
+    assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
+    assert!(client.ended[&id].body.len() < 1 << 20, "the answer was over before");
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Wake};
+use weir_engine::{Chain, Either, Wake, either};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
@@ -15,6 +15,7 @@ use weir_proto::http2::frame::{self, ErrorCode, Setting};
 use super::link::{Ledger, Link};
 use super::parked;
 use super::reader::{Broken, History, Reader};
+use crate::body::Linger;
 use crate::connection::{Conn, GRACE, PAUSING};
 use crate::filters::yield_now;
 use crate::worker::Worker;
@@ -319,9 +320,11 @@ impl Task {
                 self.reader.say_goodbye(code);
             }
             link.fail();
-            let _ = self.flush(&mut Since::default());
-            if !matches!(end, End::Idle) {
-                self.linger().await;
+            let core = &link.conf().core;
+            if matches!(end, End::Idle) || core.lingering_close == Linger::Off {
+                let _ = self.flush(&mut Since::default());
+            } else if self.send_rest().await.is_ok() {
+                link.conn.linger(&link.worker.handle, core).await;
             }
         }
         link.fail();
@@ -336,13 +339,26 @@ impl Task {
         .await;
     }
 
-    /// Lets the client read what is on its way.
-    async fn linger(&mut self) {
-        if !self.sending.is_empty() {
-            return;
+    /// Sends what waits as the client reads it, and throws away what comes: a client that writes before it reads must
+    /// get to its reading.
+    async fn send_rest(&mut self) -> Result<(), End> {
+        let link = self.link.clone();
+        let (stream, mut since) = (&link.conn.stream, Since::default());
+        loop {
+            self.flush(&mut since)?;
+            if self.sending.is_empty() {
+                return Ok(());
+            }
+            stream.set_deadline(since.deadline(&link));
+            match either(stream.writable(), stream.readable()).await {
+                Either::Left(writable) => writable?,
+                Either::Right(readable) => {
+                    readable?;
+                    self.buf.clear();
+                    self.receive()?;
+                }
+            }
         }
-        let link = &self.link;
-        link.conn.linger(&link.worker.handle, &link.conf().core).await;
     }
 }
 
