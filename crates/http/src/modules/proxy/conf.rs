@@ -8,7 +8,7 @@ use weir_proto::http1::Version;
 
 use super::rewriting::{CookieFlags, Rewrite};
 use crate::location::Kind;
-use crate::modules::upstream::passing::Names;
+use crate::modules::upstream::names::Names;
 use crate::modules::upstream::{GroupId, Passing};
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;

@@ -1,12 +1,18 @@
 //! `..._conf_command`: settings by OpenSSL's names.
 
-use weir_conf::Error;
+use weir_conf::{Directive, Error};
 use weir_tls::{Chosen, Ciphers, Curves, Versions};
 
+use super::read::named;
 use super::{Conf, Named};
 
 /// A command by its name, and its value.
 pub type Command = (Named, Vec<u8>);
+
+/// `..._conf_command NAME VALUE`: what it means is seen when the block was read.
+pub fn command(d: &Directive) -> Option<Command> {
+    Some((named(d)?, d.arg(1)?.bytes.clone()))
+}
 
 /// What commands change: servers and clients have it in common.
 #[derive(Debug)]

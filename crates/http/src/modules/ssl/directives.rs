@@ -6,7 +6,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_tls::{BadCurve, Curves};
 
 use super::read::{self, file, named};
-use super::{Conf, Named, Verify, kept, ocsp, sessions};
+use super::{Conf, Named, Verify, commands, kept, ocsp, sessions};
 use crate::scope::{Directive, Scope, Set, setting};
 
 pub const DIRECTIVES: &[Directive] = &[
@@ -236,15 +236,12 @@ fn curves(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// `ssl_conf_command NAME VALUE`: what it means is seen when the block was read.
 fn command(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
     let conf = Scope::change(&mut s.location.ssl);
     if first {
         conf.commands.clear();
     }
-    if let (Some(name), Some(value)) = (named(d), d.arg(1)) {
-        conf.commands.push((name, value.bytes.clone()));
-    }
+    conf.commands.extend(commands::command(d));
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_conf::{Directive, Error};
 use weir_engine::{Chain, OpenFile};
 use weir_log::{Cause, Level};
 
@@ -15,6 +16,7 @@ use crate::filters::into_bytes;
 use crate::modules::dav::{self, Put, disk_path};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::scope::Scope;
 use crate::temp_file::{Keep, TempFile};
 use crate::template::Template;
 
@@ -25,6 +27,19 @@ pub enum Store {
     AsRequested,
     /// To the file that this says.
     To(Template),
+}
+
+impl Store {
+    /// `..._store on | off | PATH`
+    pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Option<Store>, Error> {
+        let Some(word) = d.args.first() else { return Ok(None) };
+        Ok(match word.bytes.as_slice() {
+            b"" => return Err(d.error_at(word, "empty path")),
+            b"off" => None,
+            b"on" => Some(Store::AsRequested),
+            _ => Some(Store::To(s.setup.template(d, word)?)),
+        })
+    }
 }
 
 /// Sends the head, which is filled in, and the body behind it, and makes a file of the body. It is read to its end,
@@ -176,49 +191,36 @@ macro_rules! store_directives {
     ($module:ident, $prefix:literal) => {{
         use std::sync::Arc;
 
+        use $crate::modules::dav;
+        use $crate::modules::upstream::Passing;
         use $crate::modules::upstream::cache::Zone;
         use $crate::modules::upstream::store::Store;
-        use $crate::scope::{Directive, Scope, Set};
+        use $crate::modules::upstream::table::table;
+        use $crate::scope::Scope;
 
-        &[
-            Directive {
-                name: concat!($prefix, "store"),
-                help: "Answers become files of this server.",
-                set: Set::Simple(|s, d| {
-                    s.once(d)?;
-                    const CACHE: &str = concat!($prefix, "cache");
-                    const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
-                    let Some(word) = d.args.first() else { return Ok(()) };
-                    let store = match word.bytes.as_slice() {
-                        b"" => return Err(d.error_at(word, "empty path")),
-                        b"off" => None,
-                        b"on" => Some(Store::AsRequested),
-                        _ => Some(Store::To(s.setup.template(d, word)?)),
-                    };
-                    let same_block = s.has_seen(CACHE);
-                    let passing = &mut Scope::change(&mut s.location.$module).passing;
-                    if store.is_some() && passing.caching.is_on() {
-                        if same_block {
-                            return Err(d.problem(CONFLICT));
-                        }
-                        // What the block around keeps, this one stores.
-                        Arc::make_mut(&mut passing.caching).zone = Zone::Off;
+        const CACHE: &str = concat!($prefix, "cache");
+        const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
+            &mut Scope::change(&mut s.location.$module).passing
+        }
+        table! { $prefix, settings:
+            "store": once(|s, d| {
+                let store = Store::read(s, d)?;
+                let same_block = s.has_seen(CACHE);
+                let passing = settings(s);
+                if store.is_some() && passing.caching.is_on() {
+                    if same_block {
+                        return Err(d.problem(CONFLICT));
                     }
-                    passing.store = store;
-                    Ok(())
-                }),
-            },
-            Directive {
-                name: concat!($prefix, "store_access"),
-                help: "Permissions of files that answers become.",
-                set: Set::Simple(|s, d| {
-                    s.once(d)?;
-                    let access = $crate::modules::dav::access(d)?;
-                    Scope::change(&mut s.location.$module).passing.store_access = access;
-                    Ok(())
-                }),
-            },
-        ]
+                    // What the block around keeps, this one stores.
+                    Arc::make_mut(&mut passing.caching).zone = Zone::Off;
+                }
+                passing.store = store;
+                Ok(())
+            }), "Answers become files of this server.";
+            "store_access": value(store_access, dav::access),
+                "Permissions of files that answers become.";
+        }
     }};
 }
 pub(crate) use store_directives;

@@ -187,64 +187,23 @@ pub fn methods(d: &Line) -> Vec<Method> {
 /// settings have a field `passing`.
 macro_rules! cache_directives {
     ($module:ident, $prefix:literal) => {{
-        use weir_conf::{Directive as Line, Error};
+        use weir_conf::Directive as Line;
 
         use $crate::modules::upstream::cache;
-        use $crate::scope::{Directive, Scope, Set};
+        use $crate::modules::upstream::table::table;
+        use $crate::scope::Scope;
 
-        fn caching<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut cache::Caching {
+        const STORE: &str = concat!($prefix, "store");
+        const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut cache::Caching {
             let passing = &mut Scope::change(&mut s.location.$module).passing;
             std::sync::Arc::make_mut(&mut passing.caching)
         }
-        macro_rules! one {
-            ($name:literal, $help:literal, $set:expr) => {
-                Directive {
-                    name: concat!($prefix, $name),
-                    help: $help,
-                    set: Set::Simple(|s, d| {
-                        s.once(d)?;
-                        let set: fn(&mut Scope<'_, '_>, &Line) -> Result<(), Error> = $set;
-                        set(s, d)
-                    }),
-                }
-            };
-        }
-        macro_rules! value {
-            ($name:literal, $field:ident, $read:expr, $help:literal) => {
-                one!($name, $help, |s, d| {
-                    caching(s).$field = $read(d)?;
-                    Ok(())
-                })
-            };
-        }
-        macro_rules! list {
-            ($name:literal, $field:ident, $read:expr, $help:literal) => {
-                Directive {
-                    name: concat!($prefix, $name),
-                    help: $help,
-                    set: Set::Simple(|s, d| {
-                        let first = s.first(d);
-                        let more = $read(s, d)?;
-                        let list = &mut caching(s).$field;
-                        if first {
-                            list.clear();
-                        }
-                        list.extend(more);
-                        Ok(())
-                    }),
-                }
-            };
-        }
-        &[
-            Directive {
-                name: concat!($prefix, "cache_path"),
-                help: "A directory of answers that are kept, with its index and its limits.",
-                set: Set::Simple(|s, d| cache::set_path(s, d, concat!($prefix, "cache"))),
-            },
-            one!("cache", "The cache that answers are kept in.", |s, d| {
+        table! { $prefix, settings:
+            "cache_path": line(|s, d| cache::set_path(s, d, concat!($prefix, "cache"))),
+                "A directory of answers that are kept, with its index and its limits.";
+            "cache": once(|s, d| {
                 let zone = cache::zone(s, d)?;
-                const STORE: &str = concat!($prefix, "store");
-                const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");
                 let same_block = s.has_seen(STORE);
                 let passing = &mut Scope::change(&mut s.location.$module).passing;
                 if !matches!(zone, cache::Zone::Off) && passing.store.is_some() {
@@ -254,105 +213,46 @@ macro_rules! cache_directives {
                     // What the block around stores, this one keeps.
                     passing.store = None;
                 }
-                caching(s).zone = zone;
+                settings(s).zone = zone;
                 Ok(())
-            }),
-            one!("cache_key", "What answers are kept under.", |s, d| {
-                let key = cache::predicates(s, d)?.pop();
-                caching(s).key = key;
-                Ok(())
-            }),
-            list!(
-                "cache_valid",
-                valid,
-                |_: &mut Scope<'_, '_>, d: &Line| cache::valid(d),
-                "How long answers are valid that do not say so themselves."
-            ),
-            list!(
-                "cache_bypass",
-                bypass,
-                cache::predicates,
-                "Values of which one makes a request go past the cache."
-            ),
-            list!(
-                "no_cache",
-                no_cache,
-                cache::predicates,
-                "Values of which one keeps an answer out of the cache."
-            ),
-            list!(
-                "cache_purge",
-                purge,
-                cache::predicates,
-                "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so."
-            ),
-            one!("cache_methods", "Methods whose answers are kept.", |s, d| {
-                caching(s).methods = cache::methods(d);
-                Ok(())
-            }),
-            value!(
-                "cache_min_uses",
-                min_uses,
-                Line::number,
-                "How often something must be asked for to be kept."
-            ),
-            one!(
-                "cache_max_range_offset",
-                "Ranges that begin behind this are asked for as they are, and not kept.",
-                |s, d| {
-                    caching(s).max_range_offset = Some(d.offset()?);
-                    Ok(())
-                }
-            ),
-            one!("cache_use_stale", "After which failures something too old is sent.", |s, d| {
+            }), "The cache that answers are kept in.";
+            "cache_key": scoped(key, |s, d| Ok(cache::predicates(s, d)?.pop())),
+                "What answers are kept under.";
+            "cache_valid": list(valid, |_, d| cache::valid(d)),
+                "How long answers are valid that do not say so themselves.";
+            "cache_bypass": list(bypass, cache::predicates),
+                "Values of which one makes a request go past the cache.";
+            "no_cache": list(no_cache, cache::predicates),
+                "Values of which one keeps an answer out of the cache.";
+            "cache_purge": list(purge, cache::predicates),
+                "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so.";
+            "cache_methods": value(methods, |d| Ok(cache::methods(d))),
+                "Methods whose answers are kept.";
+            "cache_min_uses": value(min_uses, Line::number),
+                "How often something must be asked for to be kept.";
+            "cache_max_range_offset": value(max_range_offset, |d| d.offset().map(Some)),
+                "Ranges that begin behind this are asked for as they are, and not kept.";
+            "cache_use_stale": once(|s, d| {
                 let (failures, updating) = cache::stale_failures(d);
-                let caching = caching(s);
+                let caching = settings(s);
                 (caching.use_stale, caching.stale_while_updating) = (failures, updating);
                 Ok(())
-            }),
-            value!(
-                "cache_lock",
-                lock,
-                Line::flag,
-                "Whether one request fetches what several ask for."
-            ),
-            value!(
-                "cache_lock_timeout",
-                lock_timeout,
-                Line::duration,
-                "How long the others wait for it."
-            ),
-            value!(
-                "cache_lock_age",
-                lock_age,
-                Line::duration,
-                "After how long one of the others may try, too."
-            ),
-            value!(
-                "cache_revalidate",
-                revalidate,
-                Line::flag,
-                "Whether servers are asked if something too old has changed."
-            ),
-            value!(
-                "cache_convert_head",
-                convert_head,
-                Line::flag,
-                "Whether HEAD is passed as GET."
-            ),
-            value!(
-                "cache_memory",
-                memory,
-                Line::size,
-                "How much memory each worker spends on small answers that are asked for often; 0: none."
-            ),
-            value!(
-                "cache_background_update",
-                background_update,
-                Line::flag,
-                "Whether something too old is sent while it is updated."
-            ),
-        ]
+            }), "After which failures something too old is sent.";
+            "cache_lock": value(lock, Line::flag),
+                "Whether one request fetches what several ask for.";
+            "cache_lock_timeout": value(lock_timeout, Line::duration),
+                "How long the others wait for it.";
+            "cache_lock_age": value(lock_age, Line::duration),
+                "After how long one of the others may try, too.";
+            "cache_revalidate": value(revalidate, Line::flag),
+                "Whether servers are asked if something too old has changed.";
+            "cache_convert_head": value(convert_head, Line::flag),
+                "Whether HEAD is passed as GET.";
+            "cache_memory": value(memory, Line::size),
+                "How much memory each worker spends on small answers that are asked for often; 0: none.";
+            "cache_background_update": value(background_update, Line::flag),
+                "Whether something too old is sent while it is updated.";
+        }
     }};
 }
 pub(crate) use cache_directives;

@@ -7,113 +7,43 @@ macro_rules! tls_directives {
 
         use weir_conf::Directive as Line;
 
-        use $crate::modules::ssl::read;
+        use $crate::modules::ssl::{commands, kept, read};
+        use $crate::modules::upstream::table::table;
         use $crate::modules::upstream::tls;
-        use $crate::scope::{Directive, Scope, Set};
+        use $crate::scope::Scope;
 
-        macro_rules! one {
-            ($name:literal, $help:literal, $set:expr) => {
-                Directive {
-                    name: concat!($prefix, $name),
-                    help: $help,
-                    set: Set::Simple(|s, d| {
-                        s.once(d)?;
-                        let conf = Scope::change(&mut s.location.$module);
-                        let set: fn(
-                            &mut tls::Settings,
-                            &mut $crate::configure::Setup<'_>,
-                            &Line,
-                        ) -> Result<(), weir_conf::Error> = $set;
-                        set(Arc::make_mut(&mut conf.passing.tls), s.setup, d)
-                    }),
-                }
-            };
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut tls::Settings {
+            Arc::make_mut(&mut Scope::change(&mut s.location.$module).passing.tls)
         }
-        macro_rules! value {
-            ($name:literal, $field:ident, $read:expr, $help:literal) => {
-                one!($name, $help, |tls, _, d| {
-                    tls.$field = $read(d)?;
-                    Ok(())
-                })
-            };
+        table! { $prefix, settings:
+            "ssl_session_reuse": value(reuse, Line::flag), "Whether sessions are resumed.";
+            "ssl_protocols": line(|s, d| {
+                let before = (!s.first(d)).then_some(settings(s).versions);
+                settings(s).versions = read::versions(s, d, before)?;
+                Ok(())
+            }), "Versions of TLS: TLSv1.2 and TLSv1.3, older ones do not exist here.";
+            "ssl_ciphers": scoped(ciphers, |s, d| read::ciphers(s.setup, d)),
+                "Ciphers of TLS 1.2, as OpenSSL's cipher list.";
+            "ssl_name": scoped(name, |s, d| {
+                d.args.first().map(|word| s.setup.template(d, word)).transpose()
+            }), "The name that the server's certificate is checked for, and that is sent to it.";
+            "ssl_server_name": value(send_name, Line::flag), "Whether the name is sent (SNI).";
+            "ssl_verify": value(verify, Line::flag), "Whether the certificate is checked.";
+            "ssl_verify_depth": value(depth, Line::number),
+                "How many authorities may stand between the certificate and the root.";
+            "ssl_trusted_certificate": value(trusted, read::file),
+                "Authorities that vouch for servers.";
+            "ssl_crl": value(crl, read::file), "Lists of revoked certificates.";
+            "ssl_certificate": value(certificate, read::file),
+                "The certificate that servers are shown.";
+            "ssl_certificate_key": value(key, read::file), "The key of that certificate.";
+            "ssl_certificate_cache": value(cache, kept::read),
+                "How many certificates and keys with variables in their names a loop keeps, and how long.";
+            "ssl_conf_command": list(commands, |_, d| Ok(commands::command(d))),
+                "Options, certificates, ciphers, curves and versions by OpenSSL's names.";
+            "ssl_password_file": scoped(passwords, |s, d| read::passwords(s.setup, d)),
+                "Passwords of the key, one a line.";
         }
-        &[
-            value!("ssl_session_reuse", reuse, Line::flag, "Whether sessions are resumed."),
-            Directive {
-                name: concat!($prefix, "ssl_protocols"),
-                help: "Versions of TLS: TLSv1.2 and TLSv1.3, older ones do not exist here.",
-                set: Set::Simple(|s, d| {
-                    let first = s.first(d);
-                    let before = s.location.$module.passing.tls.versions;
-                    let versions = read::versions(s, d, (!first).then_some(before))?;
-                    let conf = Scope::change(&mut s.location.$module);
-                    Arc::make_mut(&mut conf.passing.tls).versions = versions;
-                    Ok(())
-                }),
-            },
-            one!("ssl_ciphers", "Ciphers of TLS 1.2, as OpenSSL's cipher list.", |tls, setup, d| {
-                tls.ciphers = read::ciphers(setup, d)?;
-                Ok(())
-            }),
-            one!(
-                "ssl_name",
-                "The name that the server's certificate is checked for, and that is sent to it.",
-                |tls, setup, d| {
-                    let Some(word) = d.args.first() else { return Ok(()) };
-                    let name = $crate::template::Template::new(&mut setup.variables, &word.bytes);
-                    tls.name = Some(name.map_err(|e| d.error_at(word, e))?);
-                    Ok(())
-                }
-            ),
-            value!("ssl_server_name", send_name, Line::flag, "Whether the name is sent (SNI)."),
-            value!("ssl_verify", verify, Line::flag, "Whether the certificate is checked."),
-            value!(
-                "ssl_verify_depth",
-                depth,
-                Line::number,
-                "How many authorities may stand between the certificate and the root."
-            ),
-            value!(
-                "ssl_trusted_certificate",
-                trusted,
-                read::file,
-                "Authorities that vouch for servers."
-            ),
-            value!("ssl_crl", crl, read::file, "Lists of revoked certificates."),
-            value!(
-                "ssl_certificate",
-                certificate,
-                read::file,
-                "The certificate that servers are shown."
-            ),
-            value!("ssl_certificate_key", key, read::file, "The key of that certificate."),
-            value!(
-                "ssl_certificate_cache",
-                cache,
-                $crate::modules::ssl::kept::read,
-                "How many certificates and keys with variables in their names a loop keeps, and how long."
-            ),
-            Directive {
-                name: concat!($prefix, "ssl_conf_command"),
-                help: "Options, certificates, ciphers, curves and versions by OpenSSL's names.",
-                set: Set::Simple(|s, d| {
-                    let first = s.first(d);
-                    let conf = Scope::change(&mut s.location.$module);
-                    let commands = &mut Arc::make_mut(&mut conf.passing.tls).commands;
-                    if first {
-                        commands.clear();
-                    }
-                    if let (Some(name), Some(value)) = (read::named(d), d.arg(1)) {
-                        commands.push((name, value.bytes.clone()));
-                    }
-                    Ok(())
-                }),
-            },
-            one!("ssl_password_file", "Passwords of the key, one a line.", |tls, setup, d| {
-                tls.passwords = read::passwords(setup, d)?;
-                Ok(())
-            }),
-        ]
     }};
 }
 pub(crate) use tls_directives;

@@ -1,0 +1,222 @@
+//! Settings that all modules have which pass requests on: `proxy_read_timeout`, `fastcgi_read_timeout` ...
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error, values};
+use weir_upstream::{Failures, Retry};
+
+use super::names::Names;
+use crate::scope::Scope;
+use crate::temp_file::TempPath;
+use crate::template::Template;
+
+mod directives;
+
+pub(crate) use directives::passing_directives;
+
+/// What a location says of passing requests, whatever the protocol.
+#[derive(Debug, Clone)]
+pub struct Passing {
+    /// `..._connect_timeout`
+    pub connect_timeout: Duration,
+    /// `..._send_timeout`
+    pub send_timeout: Duration,
+    /// `..._read_timeout`
+    pub read_timeout: Duration,
+    /// `..._buffering`
+    pub buffering: bool,
+    /// `..._request_buffering`
+    pub request_buffering: bool,
+    /// `..._ignore_client_abort`
+    pub ignore_client_abort: bool,
+    /// `..._intercept_errors`
+    pub intercept_errors: bool,
+    /// `..._pass_request_headers`
+    pub pass_request_headers: bool,
+    /// `..._pass_request_body`
+    pub pass_request_body: bool,
+    /// `..._pass_trailers`
+    pub pass_trailers: bool,
+    /// `..._force_ranges`
+    pub force_ranges: bool,
+    /// `..._buffer_size`: the longest head of an answer.
+    pub buffer_size: u64,
+    /// `..._buffers`: how many, how large.
+    pub buffers: (u64, u64),
+    /// `..._busy_buffers_size`
+    pub busy_buffers_size: Option<u64>,
+    /// `..._max_temp_file_size`
+    pub max_temp_file_size: Option<u64>,
+    /// `..._temp_file_write_size`
+    pub temp_file_write_size: Option<u64>,
+    /// `..._temp_path`
+    pub temp_path: Arc<TempPath>,
+    /// `..._next_upstream` and kin.
+    pub retry: Retry,
+    /// `..._bind`: the local address, and whether it may be another host's.
+    pub bind: Option<(Template, bool)>,
+    /// `..._socket_keepalive`
+    pub socket_keepalive: bool,
+    /// `..._socket_rcvbuf`
+    pub socket_rcvbuf: Option<u64>,
+    /// `..._socket_sndbuf`
+    pub socket_sndbuf: Option<u64>,
+    /// `..._store`
+    pub store: Option<super::store::Store>,
+    /// `..._store_access`
+    pub store_access: u32,
+    /// `..._cache` and kin.
+    pub caching: Arc<super::cache::Caching>,
+    /// `..._ssl_...`
+    pub tls: Arc<super::tls::Settings>,
+    /// `..._limit_rate`
+    pub limit_rate: Option<Template>,
+    /// `..._hide_header`
+    pub hide: Vec<Vec<u8>>,
+    /// `..._pass_header`
+    pub pass: Vec<Vec<u8>>,
+    /// What these two amount to.
+    pub hidden: Names,
+    /// `..._ignore_headers`
+    pub ignored: Names,
+}
+
+impl Default for Passing {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Passing {
+            connect_timeout: minute,
+            send_timeout: minute,
+            read_timeout: minute,
+            buffering: true,
+            request_buffering: true,
+            ignore_client_abort: false,
+            intercept_errors: false,
+            pass_request_headers: true,
+            pass_request_body: true,
+            pass_trailers: false,
+            force_ranges: false,
+            buffer_size: 4096,
+            buffers: (8, 4096),
+            busy_buffers_size: None,
+            max_temp_file_size: None,
+            temp_file_write_size: None,
+            temp_path: Arc::new(TempPath::default()),
+            retry: Retry::default(),
+            bind: None,
+            socket_keepalive: false,
+            socket_rcvbuf: None,
+            socket_sndbuf: None,
+            store: None,
+            store_access: 0o600,
+            caching: Arc::default(),
+            tls: Arc::default(),
+            limit_rate: None,
+            hide: Vec::new(),
+            pass: Vec::new(),
+            hidden: Names::default(),
+            ignored: Names::default(),
+        }
+    }
+}
+
+impl Passing {
+    /// Memory for the body of an answer that waits for its client.
+    pub fn memory(&self) -> usize {
+        usize::try_from(self.buffers.0.saturating_mul(self.buffers.1)).unwrap_or(usize::MAX)
+    }
+
+    /// How large its temporary file may become.
+    pub fn file(&self) -> u64 {
+        self.max_temp_file_size.unwrap_or(1 << 30)
+    }
+
+    /// All simple directives of a block were read: sizes must fit each other, and the names of headers are
+    /// put in order. `hidden` are the names that the protocol hides in any case.
+    pub fn finish(&mut self, prefix: &str, hidden: &[&str]) -> Result<(), Error> {
+        let largest = self.buffer_size.max(self.buffers.1);
+        let complain = |text: String| Err(Error::emerg(text));
+        if self.buffers.0 < 2 {
+            return complain(format!("there must be at least 2 \"{prefix}_buffers\""));
+        }
+        let both = format!(
+            "the maximum of the value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
+        );
+        if let Some(busy) = self.busy_buffers_size {
+            let name = format!("\"{prefix}_busy_buffers_size\"");
+            if busy < largest {
+                return complain(format!("{name} must be equal to or greater than {both}"));
+            }
+            if busy > (self.buffers.0 - 1).saturating_mul(self.buffers.1) {
+                return complain(format!(
+                    "{name} must be less than the size of all \"{prefix}_buffers\" minus one buffer"
+                ));
+            }
+        }
+        if self.temp_file_write_size.is_some_and(|n| n < largest) {
+            return complain(format!(
+                "\"{prefix}_temp_file_write_size\" must be equal to or greater than {both}"
+            ));
+        }
+        if self.max_temp_file_size.is_some_and(|n| n != 0 && n < largest) {
+            return complain(format!(
+                "\"{prefix}_max_temp_file_size\" must be equal to zero to disable temporary files \
+                 usage or must be equal to or greater than {both}"
+            ));
+        }
+        self.hidden = hidden.iter().collect();
+        self.hidden.extend(&self.hide);
+        for name in &self.pass {
+            self.hidden.remove(name);
+        }
+        Ok(())
+    }
+}
+
+/// `..._next_upstream`
+pub fn failures(d: &Line) -> Failures {
+    // The words themselves were judged by the tables of conf.
+    d.args
+        .iter()
+        .filter_map(|w| Failures::word(&w.bytes.to_ascii_lowercase()))
+        .fold(Failures::NONE, Failures::and)
+}
+
+/// `..._next_upstream_tries`
+pub fn tries(d: &Line) -> Result<u32, Error> {
+    Ok(u32::try_from(d.number()?).unwrap_or(u32::MAX))
+}
+
+/// Names of headers.
+pub fn names(d: &Line) -> Vec<Vec<u8>> {
+    d.args.iter().map(|word| word.bytes.clone()).collect()
+}
+
+/// `..._limit_rate RATE`
+pub fn limit_rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> {
+    let Some(word) = d.args.first() else { return Ok(None) };
+    let rate = s.setup.template(d, word)?;
+    if rate.constant().is_some_and(|text| values::size(text).is_none()) {
+        return Err(d.problem("invalid value"));
+    }
+    Ok(Some(rate))
+}
+
+/// `..._bind ADDRESS [transparent] | off`
+pub fn bind(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<(Template, bool)>, Error> {
+    let Some(word) = d.args.first() else { return Ok(None) };
+    if d.args.len() == 1 && word.is("off") {
+        return Ok(None);
+    }
+    let transparent = match d.args.get(1) {
+        None => false,
+        Some(w) if w.is("transparent") => true,
+        Some(w) => return Err(d.invalid("parameter", w)),
+    };
+    let value = s.setup.template(d, word)?;
+    if value.constant().is_some_and(|t| super::connect::local(t).is_none()) {
+        return Err(d.invalid("address", word));
+    }
+    Ok(Some((value, transparent)))
+}

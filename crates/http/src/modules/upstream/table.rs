@@ -1,0 +1,110 @@
+//! Tables of directives that several modules have, each under a prefix of its own.
+
+use weir_conf::Error;
+
+use crate::scope::{Directive, Scope};
+
+/// Reads a value that refers to what the scope knows.
+pub type Read<T> = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<T, Error>;
+
+/// A table whose rows say how a directive is read:
+///
+/// - `value(FIELD, READ)`: stands once in a block, and is read into a field of the settings;
+/// - `scoped(FIELD, READ)`: the same where reading it takes the scope;
+/// - `list(FIELD, READ)`: what is read is added to a list, which begins anew in each block;
+/// - `once(SET)`: stands once in a block;
+/// - `line(SET)`: all else.
+///
+/// `settings` finds what the module's lines change, as a function of a scope.
+macro_rules! table {
+    ($prefix:literal, $settings:ident:
+     $($name:literal: $kind:ident($($how:tt)*), $help:literal;)*) => {
+        &[$($crate::scope::Directive {
+            name: concat!($prefix, $name),
+            help: $help,
+            set: $crate::scope::Set::Simple($crate::modules::upstream::table::setter!(
+                $kind, $settings, $($how)*
+            )),
+        }),*]
+    };
+}
+pub(crate) use table;
+
+/// How one row of a table is read.
+macro_rules! setter {
+    (value, $settings:ident, $($field:ident).+, $read:expr) => {
+        |s, d| {
+            s.once(d)?;
+            let read: fn(&weir_conf::Directive) -> Result<_, weir_conf::Error> = $read;
+            $settings(s).$($field).+ = read(d)?;
+            Ok(())
+        }
+    };
+    (scoped, $settings:ident, $field:ident, $read:expr) => {
+        |s, d| {
+            s.once(d)?;
+            let read: $crate::modules::upstream::table::Read<_> = $read;
+            $settings(s).$field = read(s, d)?;
+            Ok(())
+        }
+    };
+    (list, $settings:ident, $field:ident, $read:expr) => {
+        |s, d| {
+            let first = s.first(d);
+            let read: $crate::modules::upstream::table::Read<_> = $read;
+            let more = read(s, d)?;
+            let list = &mut $settings(s).$field;
+            if first {
+                list.clear();
+            }
+            list.extend(more);
+            Ok(())
+        }
+    };
+    (once, $settings:ident, $set:expr) => {
+        |s, d| {
+            s.once(d)?;
+            let set: $crate::scope::Setter = $set;
+            set(s, d)
+        }
+    };
+    (line, $settings:ident, $set:expr) => {
+        $set
+    };
+}
+pub(crate) use setter;
+
+/// Puts two tables of directives together.
+pub const fn together<const N: usize>(a: &[Directive], b: &[Directive]) -> [Directive; N] {
+    let mut all = [a[0]; N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < a.len() { a[i] } else { b[i - a.len()] };
+        i += 1;
+    }
+    all
+}
+
+/// Those of a table that have these names.
+pub const fn selected<const N: usize>(all: &[Directive], names: [&str; N]) -> [Directive; N] {
+    let mut some = [all[0]; N];
+    let mut i = 0;
+    while i < N {
+        let mut at = 0;
+        while !is_same(all[at].name, names[i]) {
+            at += 1;
+        }
+        some[i] = all[at];
+        i += 1;
+    }
+    some
+}
+
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while a.len() == b.len() && i < a.len() && a[i] == b[i] {
+        i += 1;
+    }
+    a.len() == b.len() && i == a.len()
+}
