@@ -9,6 +9,13 @@ use weir_proto::http1::HeaderId;
 use crate::filters::{BodyFilter, Filtered, Then};
 use crate::request::Request;
 
+mod settings;
+#[cfg(test)]
+pub mod trial;
+
+pub(crate) use settings::coding_directives;
+pub use settings::{Common, power_of_two};
+
 /// Whether `Accept-Encoding` names the coding, and does not rule it out by its quality.
 pub fn accepts(r: &Request, coding: &str) -> bool {
     r.header(HeaderId::AcceptEncoding).is_some_and(|header| is_listed(header, coding.as_bytes()))

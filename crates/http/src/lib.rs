@@ -41,6 +41,7 @@ mod scope;
 mod site;
 mod special;
 mod subrequest;
+mod table;
 mod temp_file;
 mod template;
 #[cfg(test)]

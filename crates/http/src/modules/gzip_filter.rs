@@ -4,13 +4,13 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::date;
 use weir_proto::http1::{HeaderId, Version};
 
-use crate::encoding::{Coding, accepts, encode};
-use crate::mime::{Types, types_setting};
+use crate::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
+use crate::table::together;
 use crate::user_agent::Browser;
 
 mod deflate;
@@ -22,11 +22,8 @@ use whole::Whole;
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    on: bool,
-    types: Types,
-    level: u32,
+    common: Common,
     window: u64,
-    min_length: u64,
     /// `gzip_vary`
     pub vary: bool,
     version: Version,
@@ -35,8 +32,6 @@ pub struct Conf {
     not_msie6: bool,
     /// `gzip_disable`
     disable: Vec<Regex>,
-    /// Read, and of no effect: weir's buffers grow and shrink with the answer.
-    buffers: (u64, u64),
     /// Read, and of no effect: the compressor sizes its hash by its window and level.
     hash: u64,
     /// Read, and of no effect: the compressor gathers its input itself.
@@ -48,17 +43,13 @@ pub struct Conf {
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            on: false,
-            types: Types::default(),
-            level: 1,
+            common: Common::at_level(1),
             window: 32 * 1024,
-            min_length: 20,
             vary: false,
             version: Version::Http11,
             proxied: Proxied::default(),
             not_msie6: false,
             disable: Vec::new(),
-            buffers: (32, 4096),
             hash: 128 * 1024,
             postpone: 0,
             no_buffer: false,
@@ -81,38 +72,16 @@ struct Proxied {
     no_etag: bool,
 }
 
-const DIRECTIVES: &[Directive] = &[
-    setting!("gzip", gzip_filter.on, Line::flag, "Sends answers in gzip to clients that take it."),
-    types_setting!(
-        "gzip_types",
-        gzip_filter.types,
-        &["text/html"],
-        "Types of answers that are compressed."
-    ),
-    setting!(
-        "gzip_comp_level",
-        gzip_filter.level,
-        |d: &Line| d.number_within(1, Some(9)).map(|n| n as u32),
-        "How hard to compress."
-    ),
-    setting!(
-        "gzip_min_length",
-        gzip_filter.min_length,
-        Line::size,
-        "Answers that are known to be shorter are left alone."
-    ),
+const CODING_DIRECTIVES: &[Directive] =
+    coding_directives!(gzip_filter, "gzip", 1, 9, "Sends answers in gzip to clients that take it.");
+
+const OWN: &[Directive] = &[
     setting!("gzip_window", gzip_filter.window, window, "How far back the compressor looks."),
     setting!(
         "gzip_hash",
         gzip_filter.hash,
         hash,
         "Accepted: the compressor sizes its tables by its window and level."
-    ),
-    setting!(
-        "gzip_buffers",
-        gzip_filter.buffers,
-        Line::buffers,
-        "Accepted: weir sizes these buffers itself."
     ),
     setting!(
         "postpone_gzipping",
@@ -150,8 +119,11 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+const DIRECTIVES: [Directive; CODING_DIRECTIVES.len() + OWN.len()] =
+    together(CODING_DIRECTIVES, OWN);
+
 /// The module.
-pub const MODULE: Module = Module { name: "http_gzip", directives: DIRECTIVES, init };
+pub const MODULE: Module = Module { name: "http_gzip", directives: &DIRECTIVES, init };
 
 fn init(setup: &mut crate::configure::Setup<'_>) {
     setup.variables.define("gzip_ratio", |r, out| {
@@ -167,17 +139,11 @@ fn init(setup: &mut crate::configure::Setup<'_>) {
 }
 
 fn window(d: &Line) -> Result<u64, Error> {
-    let text = "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k";
-    power_of_two(d, 512, 32 * 1024).ok_or_else(|| d.problem(text))
+    power_of_two(d, 512..=32 << 10, "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k")
 }
 
 fn hash(d: &Line) -> Result<u64, Error> {
-    let text = "must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k";
-    power_of_two(d, 512, 128 * 1024).ok_or_else(|| d.problem(text))
-}
-
-fn power_of_two(d: &Line, low: u64, high: u64) -> Option<u64> {
-    d.size().ok().filter(|n| n.is_power_of_two() && (low..=high).contains(n))
+    power_of_two(d, 512..=128 << 10, "must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k")
 }
 
 fn proxied(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
@@ -221,7 +187,7 @@ fn disable(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.gzip_filter.on
+    conf.gzip_filter.common.on
 }
 
 const CODING: Coding = Coding { name: b"gzip", module: "gzip_filter" };
@@ -229,13 +195,9 @@ const CODING: Coding = Coding { name: b"gzip", module: "gzip_filter" };
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().gzip_filter;
-    if !fits(r, &conf.types, conf.min_length) {
-        return Ok(());
-    }
-    r.response.varies_by_encoding = true;
-    if allowed(r) {
+    if conf.common.fits(r) && allowed(r) {
         let length = r.response.content_length;
-        let (level, bits) = (conf.level, window_bits(conf.window, length));
+        let (level, bits) = (conf.common.level, window_bits(conf.window, length));
         if whole::suits(level, conf.window, length) {
             encode(r, &CODING, Whole::new(level, bits, length));
         } else {
@@ -243,16 +205,6 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         }
     }
     Ok(())
-}
-
-/// Whether an answer is worth coding, whoever asked.
-pub fn fits(r: &Request, types: &Types, min_length: u64) -> bool {
-    let response = &r.response;
-    matches!(response.status, 200 | 403 | 404)
-        && response.content_encoding.is_none()
-        && response.content_length.is_none_or(|length| length >= min_length)
-        && !response.header_only
-        && types.matches(&response.content_type)
 }
 
 /// Whether the client may have an answer in gzip.

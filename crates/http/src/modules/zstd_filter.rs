@@ -2,16 +2,13 @@
 
 use std::io;
 
-use weir_conf::Directive as Line;
 use zstd::stream::write::Encoder as Writer;
 
-use crate::encoding::{Coding, Compress, Compressor, accepts, encode};
-use crate::mime::{Types, types_setting};
-use crate::modules::gzip_filter::fits;
+use crate::encoding::{Coding, Common, Compress, Compressor, accepts, coding_directives, encode};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, setting};
+use crate::scope::Directive;
 
 /// RFC 9659: no window above 8 MiB in HTTP.
 const WINDOW_BITS: u32 = 23;
@@ -19,54 +16,24 @@ const WINDOW_BITS: u32 = 23;
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    on: bool,
-    types: Types,
-    level: i32,
-    min_length: u64,
-    /// Read, and of no effect: weir sizes these buffers itself.
-    buffers: (u64, u64),
+    common: Common,
 }
 
 impl Default for Conf {
     fn default() -> Self {
-        Conf { on: false, types: Types::default(), level: 1, min_length: 20, buffers: (32, 4096) }
+        Conf { common: Common::at_level(1) }
     }
 }
 
 impl Settings for Conf {}
 
-const DIRECTIVES: &[Directive] = &[
-    setting!(
-        "zstd",
-        zstd_filter.on,
-        Line::flag,
-        "Sends answers in Zstandard to clients that take it; it is preferred to gzip."
-    ),
-    types_setting!(
-        "zstd_types",
-        zstd_filter.types,
-        &["text/html"],
-        "Types of answers that are compressed."
-    ),
-    setting!(
-        "zstd_comp_level",
-        zstd_filter.level,
-        |d: &Line| d.number_within(1, Some(22)).map(|n| n as i32),
-        "How hard to compress."
-    ),
-    setting!(
-        "zstd_min_length",
-        zstd_filter.min_length,
-        Line::size,
-        "Answers that are known to be shorter are left alone."
-    ),
-    setting!(
-        "zstd_buffers",
-        zstd_filter.buffers,
-        Line::buffers,
-        "Accepted: weir sizes these buffers itself."
-    ),
-];
+const DIRECTIVES: &[Directive] = coding_directives!(
+    zstd_filter,
+    "zstd",
+    1,
+    22,
+    "Sends answers in Zstandard to clients that take it; it is preferred to gzip."
+);
 
 /// The module.
 pub const MODULE: Module =
@@ -74,7 +41,7 @@ pub const MODULE: Module =
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.zstd_filter.on
+    conf.zstd_filter.common.on
 }
 
 const CODING: Coding = Coding { name: b"zstd", module: "zstd_filter" };
@@ -82,12 +49,9 @@ const CODING: Coding = Coding { name: b"zstd", module: "zstd_filter" };
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().zstd_filter;
-    if !fits(r, &conf.types, conf.min_length) {
-        return Ok(());
-    }
-    r.response.varies_by_encoding = true;
-    if allowed(r)
-        && let Ok(encoder) = Zstd::new(conf.level, r.response.content_length)
+    if conf.common.fits(r)
+        && allowed(r)
+        && let Ok(encoder) = Zstd::new(conf.common.level as i32, r.response.content_length)
     {
         encode(r, &CODING, encoder);
     }
@@ -135,28 +99,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::Encoder;
+    use crate::encoding::trial::{coded, pieces};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn what_is_compressed_comes_out_again(
-            pieces in prop::collection::vec((prop::collection::vec(0u8..4, 0..9000), any::<bool>()), 0..5),
+            pieces in pieces(9000),
             level in 1i32..10,
             length in prop::option::of(0u64..50_000),
         ) {
-            let mut encoder = Zstd::new(level, length).unwrap();
-            let (mut coded, mut plain) = (Vec::new(), Vec::new());
-            for (piece, flush) in pieces {
-                encoder.write(&piece).unwrap();
-                if flush {
-                    encoder.flush().unwrap();
-                }
-                coded.extend(encoder.take());
-                plain.extend(piece);
-            }
-            encoder.finish().unwrap();
-            coded.extend(encoder.take());
+            let (coded, plain) = coded(Zstd::new(level, length).unwrap(), pieces);
             prop_assert_eq!(zstd::decode_all(coded.as_slice()).unwrap(), plain);
         }
     }

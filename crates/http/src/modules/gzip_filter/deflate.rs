@@ -123,6 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::encoding::trial::{After, coded, pieces};
 
     /// A text of words, with some order in it.
     fn text() -> Vec<u8> {
@@ -131,24 +132,21 @@ mod tests {
         (0..20_000).flat_map(|n| word(n % 3000).into_bytes()).take(100 * 1024).collect()
     }
 
-    fn coded(level: u32, text: &[u8]) -> Vec<u8> {
-        let mut deflate = Deflate::new(level, 15);
-        deflate.write(text).unwrap();
-        deflate.finish().unwrap();
-        deflate.take()
+    fn made(level: u32, text: &[u8]) -> Vec<u8> {
+        coded(Deflate::new(level, 15), vec![(text.to_vec(), After::Nothing)]).0
     }
 
     #[test]
     fn a_compressor_that_was_used_before_makes_the_same() {
         let text = text();
-        let first = coded(3, &text);
+        let first = made(3, &text);
         let mut left_early = Deflate::new(3, 15);
         left_early.write(&text[..50_000]).unwrap();
         drop(left_early);
         assert_eq!(IDLE.with_borrow(Vec::len), 1);
-        assert_eq!(coded(3, &text), first);
+        assert_eq!(made(3, &text), first);
         for level in [1, 2, 4, 5, 6, 7, 8, 9, 1, 2] {
-            coded(level, &text);
+            made(level, &text);
         }
         assert_eq!(IDLE.with_borrow(Vec::len), KEPT);
     }
@@ -156,7 +154,7 @@ mod tests {
     #[test]
     fn higher_levels_make_shorter_answers() {
         let text = text();
-        let sizes = [1, 3, 5, 6].map(|level| coded(level, &text).len());
+        let sizes = [1, 3, 5, 6].map(|level| made(level, &text).len());
         assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes[0] > sizes[3], "{sizes:?}");
     }
 
@@ -164,22 +162,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn what_is_compressed_comes_out_again(
-            pieces in prop::collection::vec((prop::collection::vec(0u8..4, 0..20_000), any::<bool>()), 0..5),
+            pieces in pieces(20_000),
             level in 1u32..10,
             bits in 9u8..16,
         ) {
-            let mut deflate = Deflate::new(level, bits);
-            let (mut coded, mut plain) = (Vec::new(), Vec::new());
-            for (piece, flush) in pieces {
-                deflate.write(&piece).unwrap();
-                if flush {
-                    deflate.flush().unwrap();
-                }
-                coded.extend(deflate.take());
-                plain.extend(piece);
-            }
-            deflate.finish().unwrap();
-            coded.extend(deflate.take());
+            let (coded, plain) = coded(Deflate::new(level, bits), pieces);
             let mut back = Vec::new();
             flate2::read::MultiGzDecoder::new(coded.as_slice()).read_to_end(&mut back).unwrap();
             prop_assert_eq!(back, plain);

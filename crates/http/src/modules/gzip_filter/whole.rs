@@ -166,6 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::encoding::trial::{coded, pieces};
 
     fn gunzip(coded: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();
@@ -236,23 +237,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn what_is_compressed_comes_out_again(
-            pieces in prop::collection::vec((prop::collection::vec(0u8..4, 0..60_000), 0..4), 0..5),
+            pieces in pieces(60_000),
             level in 1u32..10,
             length in prop::option::of(0u64..200_000),
         ) {
-            let mut whole = Whole::new(level, 15, length);
-            let (mut coded, mut plain) = (Vec::new(), Vec::new());
-            for (piece, then) in pieces {
-                whole.write(&piece).unwrap();
-                match then {
-                    1 => whole.pause().unwrap(),
-                    2 => whole.flush().unwrap(),
-                    _ => {}
-                }
-                coded.extend(whole.take());
-                plain.extend(piece);
-            }
-            prop_assert_eq!(gunzip(&ended(whole, coded)), plain);
+            let (coded, plain) = coded(Whole::new(level, 15, length), pieces);
+            prop_assert_eq!(gunzip(&coded), plain);
         }
     }
 }

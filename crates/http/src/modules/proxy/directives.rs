@@ -12,9 +12,9 @@ use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::modules::upstream::cache::cache_directives;
 use crate::modules::upstream::passing::passing_directives;
 use crate::modules::upstream::store::store_directives;
-use crate::modules::upstream::table::together;
 use crate::modules::upstream::tls::tls_directives;
 use crate::scope::{Directive, Scope, Set};
+use crate::table::together;
 use crate::template::Template;
 
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");

@@ -34,7 +34,6 @@ mod server;
 mod source;
 mod sticky;
 pub mod store;
-pub mod table;
 pub mod tls;
 mod tunnel;
 pub mod url;

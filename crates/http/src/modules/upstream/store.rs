@@ -195,8 +195,8 @@ macro_rules! store_directives {
         use $crate::modules::upstream::Passing;
         use $crate::modules::upstream::cache::Zone;
         use $crate::modules::upstream::store::Store;
-        use $crate::modules::upstream::table::table;
         use $crate::scope::Scope;
+        use $crate::table::table;
 
         const CACHE: &str = concat!($prefix, "cache");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");

@@ -190,8 +190,8 @@ macro_rules! cache_directives {
         use weir_conf::Directive as Line;
 
         use $crate::modules::upstream::cache;
-        use $crate::modules::upstream::table::table;
         use $crate::scope::Scope;
+        use $crate::table::table;
 
         const STORE: &str = concat!($prefix, "store");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");

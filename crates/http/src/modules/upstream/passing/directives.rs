@@ -7,8 +7,8 @@ macro_rules! passing_directives {
         use weir_conf::Directive as Line;
 
         use $crate::modules::upstream::passing::{self, Passing};
-        use $crate::modules::upstream::table::table;
         use $crate::scope::Scope;
+        use $crate::table::table;
         use $crate::temp_file::TempPath;
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {

@@ -8,9 +8,9 @@ macro_rules! tls_directives {
         use weir_conf::Directive as Line;
 
         use $crate::modules::ssl::{commands, kept, read};
-        use $crate::modules::upstream::table::table;
         use $crate::modules::upstream::tls;
         use $crate::scope::Scope;
+        use $crate::table::table;
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut tls::Settings {
             Arc::make_mut(&mut Scope::change(&mut s.location.$module).passing.tls)

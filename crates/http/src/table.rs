@@ -1,4 +1,4 @@
-//! Tables of directives that several modules have, each under a prefix of its own.
+//! Tables of directives that several modules have, each under a prefix of its own, and tables of tables.
 
 use weir_conf::Error;
 
@@ -22,7 +22,7 @@ macro_rules! table {
         &[$($crate::scope::Directive {
             name: concat!($prefix, $name),
             help: $help,
-            set: $crate::scope::Set::Simple($crate::modules::upstream::table::setter!(
+            set: $crate::scope::Set::Simple($crate::table::setter!(
                 $kind, $settings, $($how)*
             )),
         }),*]
@@ -43,7 +43,7 @@ macro_rules! setter {
     (scoped, $settings:ident, $field:ident, $read:expr) => {
         |s, d| {
             s.once(d)?;
-            let read: $crate::modules::upstream::table::Read<_> = $read;
+            let read: $crate::table::Read<_> = $read;
             $settings(s).$field = read(s, d)?;
             Ok(())
         }
@@ -51,7 +51,7 @@ macro_rules! setter {
     (list, $settings:ident, $field:ident, $read:expr) => {
         |s, d| {
             let first = s.first(d);
-            let read: $crate::modules::upstream::table::Read<_> = $read;
+            let read: $crate::table::Read<_> = $read;
             let more = read(s, d)?;
             let list = &mut $settings(s).$field;
             if first {
