@@ -34,6 +34,25 @@ pub struct Listen {
     pub bind: bool,
 }
 
+impl Listen {
+    /// What is listened with where only the address is said.
+    pub fn new(address: Address) -> Listen {
+        Listen {
+            address,
+            backlog: 511,
+            reuseport: false,
+            ipv6only: true,
+            deferred: false,
+            rcvbuf: None,
+            sndbuf: None,
+            fastopen: None,
+            so_keepalive: None,
+            multipath: false,
+            bind: false,
+        }
+    }
+}
+
 /// `so_keepalive=`
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Keepalive {
@@ -92,19 +111,7 @@ pub fn parse(d: &Directive, warnings: &mut Vec<Error>) -> Result<Vec<ListenLine>
         |what: &str| d.error_at(first, format!("{what} in \"{text}\" of the \"listen\" directive"));
     let addresses = address::listening(&text).map_err(wrong)?;
     let mut line = ListenLine {
-        listen: Listen {
-            address: Address::Unknown,
-            backlog: 511,
-            reuseport: false,
-            ipv6only: true,
-            deferred: false,
-            rcvbuf: None,
-            sndbuf: None,
-            fastopen: None,
-            so_keepalive: None,
-            multipath: false,
-            bind: false,
-        },
+        listen: Listen::new(Address::Unknown),
         default_server: false,
         options: false,
         protocols: Protocols::default(),

@@ -70,9 +70,7 @@ impl Calendar {
 pub fn imf_fixdate(time: i64) -> [u8; 29] {
     let c = Calendar::at(time);
     let mut out = Text::new(*b"Www, 00 Mmm 0000 00:00:00 GMT");
-    out.put(0, c.week_name());
-    out.number(5, 2, c.day);
-    out.put(8, c.month_name());
+    out.named_day(&c);
     out.number(12, 4, c.year);
     out.clock(17, &c);
     out.bytes
@@ -86,10 +84,7 @@ pub fn access_log(time: i64, offset: i32) -> [u8; 26] {
     out.put(3, c.month_name());
     out.number(7, 4, c.year);
     out.clock(12, &c);
-    let minutes = offset.unsigned_abs() / 60;
-    out.put(21, if offset < 0 { b"-" } else { b"+" });
-    out.number(22, 2, minutes / 60);
-    out.number(24, 2, minutes % 60);
+    out.zone([21, 22, 24], offset);
     out.bytes
 }
 
@@ -97,14 +92,9 @@ pub fn access_log(time: i64, offset: i32) -> [u8; 26] {
 pub fn iso8601(time: i64, offset: i32) -> [u8; 25] {
     let c = Calendar::at(time.saturating_add(i64::from(offset)));
     let mut out = Text::new(*b"0000-00-00T00:00:00+00:00");
-    out.number(0, 4, c.year);
-    out.number(5, 2, c.month);
-    out.number(8, 2, c.day);
+    out.numbered_day(&c);
     out.clock(11, &c);
-    let minutes = offset.unsigned_abs() / 60;
-    out.put(19, if offset < 0 { b"-" } else { b"+" });
-    out.number(20, 2, minutes / 60);
-    out.number(23, 2, minutes % 60);
+    out.zone([19, 20, 23], offset);
     out.bytes
 }
 
@@ -112,9 +102,7 @@ pub fn iso8601(time: i64, offset: i32) -> [u8; 25] {
 pub fn error_log(time: i64, offset: i32) -> [u8; 19] {
     let c = Calendar::at(time.saturating_add(i64::from(offset)));
     let mut out = Text::new(*b"0000/00/00 00:00:00");
-    out.number(0, 4, c.year);
-    out.number(5, 2, c.month);
-    out.number(8, 2, c.day);
+    out.numbered_day(&c);
     out.clock(11, &c);
     out.bytes
 }
@@ -141,13 +129,13 @@ pub fn cookie(time: i64, out: &mut Vec<u8>) {
         let mut text = Text::new(*b"Www, 00-Mmm-0000 00:00:00 GMT");
         text.number(12, 4, c.year);
         text.clock(17, &c);
-        text.cookie_day(&c);
+        text.named_day(&c);
         out.extend_from_slice(&text.bytes);
     } else {
         let mut text = Text::new(*b"Www, 00-Mmm-00 00:00:00 GMT");
         text.number(12, 2, c.year % 100);
         text.clock(15, &c);
-        text.cookie_day(&c);
+        text.named_day(&c);
         out.extend_from_slice(&text.bytes);
     }
 }
@@ -181,7 +169,23 @@ impl<const N: usize> Text<N> {
         self.number(at + 6, 2, c.second);
     }
 
-    fn cookie_day(&mut self, c: &Calendar) {
+    /// Sign, hours and minutes, at these places, of an offset in seconds.
+    fn zone(&mut self, [sign, hours, minutes]: [usize; 3], offset: i32) {
+        let total = offset.unsigned_abs() / 60;
+        self.put(sign, if offset < 0 { b"-" } else { b"+" });
+        self.number(hours, 2, total / 60);
+        self.number(minutes, 2, total % 60);
+    }
+
+    /// `1970-09-28`
+    fn numbered_day(&mut self, c: &Calendar) {
+        self.number(0, 4, c.year);
+        self.number(5, 2, c.month);
+        self.number(8, 2, c.day);
+    }
+
+    /// `Mon, 28 Sep`
+    fn named_day(&mut self, c: &Calendar) {
         self.put(0, c.week_name());
         self.number(5, 2, c.day);
         self.put(8, c.month_name());

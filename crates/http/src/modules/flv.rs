@@ -3,12 +3,11 @@
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Chain, Segment};
-use weir_proto::http1::Method;
 use weir_proto::uri;
 
 use crate::modules::static_;
 use crate::modules::{Module, Named, Settings};
-use crate::phases::{Answer, Handler, Step};
+use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
 
@@ -32,14 +31,8 @@ pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, in
 const HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 
 /// The location's handler.
-fn handler(r: &mut Request) -> Answer<'_> {
-    if !matches!(r.method, Method::Get | Method::Head) {
-        return Answer::Now(Step::Status(405));
-    }
-    if r.path.ends_with(b"/") {
-        return Answer::Now(Step::Next);
-    }
-    Answer::Later(Box::pin(send(r)))
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(send(r))
 }
 
 async fn send(r: &mut Request) -> Step {
@@ -60,6 +53,6 @@ async fn send(r: &mut Request) -> Step {
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
     Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "flv", run: Handler::Either(handler) });
+        Some(Named { module: "flv", run: Handler::Later(handler) });
     Ok(())
 }

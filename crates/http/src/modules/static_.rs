@@ -34,9 +34,15 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     Answer::Later(Box::pin(open_and_send(r, path)))
 }
 
-/// Opens the file that the path stands for, for a handler that sends a part of it; the file's name comes with
-/// it. What is no file is left to the handlers behind.
+/// Opens the file that the path stands for, for a handler that sends a part of it to GET and HEAD; the file's
+/// name comes with it. What is no file is left to the handlers behind.
 pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
+    if !matches!(r.method, Method::Get | Method::Head) {
+        return Err(Step::Status(405));
+    }
+    if r.path.ends_with(b"/") {
+        return Err(Step::Next);
+    }
     let mut path = Vec::new();
     if !r.conf().core.map_path_into(r, &mut path) {
         return Err(Step::Status(500));

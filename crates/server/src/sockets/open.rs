@@ -97,19 +97,7 @@ pub fn unlink(path: &Path, log: &Log) {
 
 /// What is assumed of a socket that was not opened here: nothing but its address.
 pub fn unknown(address: Address) -> Listen {
-    Listen {
-        address,
-        backlog: 0,
-        reuseport: false,
-        ipv6only: true,
-        deferred: false,
-        rcvbuf: None,
-        sndbuf: None,
-        fastopen: None,
-        so_keepalive: None,
-        multipath: false,
-        bind: false,
-    }
+    Listen { backlog: 0, ..Listen::new(address) }
 }
 
 /// The length of the accept queue as the kernel takes it.

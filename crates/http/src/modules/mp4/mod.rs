@@ -4,14 +4,13 @@ use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
 use weir_engine::{Chain, Segment};
 use weir_log::{Cause, Level};
-use weir_proto::http1::Method;
 use weir_proto::mp4::Wanted;
 use weir_proto::uri;
 
 use crate::files::Opened;
 use crate::modules::static_;
 use crate::modules::{Module, Named, Settings};
-use crate::phases::{Answer, Handler, Step};
+use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set, setting};
 
@@ -66,14 +65,8 @@ const DIRECTIVES: &[Directive] = &[
 pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, init: |_| {} };
 
 /// The location's handler.
-fn handler(r: &mut Request) -> Answer<'_> {
-    if !matches!(r.method, Method::Get | Method::Head) {
-        return Answer::Now(Step::Status(405));
-    }
-    if r.path.ends_with(b"/") {
-        return Answer::Now(Step::Next);
-    }
-    Answer::Later(Box::pin(send(r)))
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(send(r))
 }
 
 async fn send(r: &mut Request) -> Step {
@@ -151,7 +144,7 @@ fn milliseconds(text: &[u8]) -> Option<u64> {
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
     Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "mp4", run: Handler::Either(handler) });
+        Some(Named { module: "mp4", run: Handler::Later(handler) });
     Ok(())
 }
 
