@@ -4,10 +4,12 @@
 //! `RESOLVE_CACHED`, `preadv2` with `RWF_NOWAIT`. What is in memory is answered on the loop; when
 //! the answer is "not now", and for everything that writes, a thread of the [`FilePool`] does it.
 
+mod info;
 mod locality;
 mod open_file;
 mod pool;
 mod residence;
+mod waiter;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -18,12 +20,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+pub use info::{FileInfo, FileKind};
 pub use open_file::OpenFile;
 pub use pool::{FilePool, Offload};
 pub(crate) use residence::{Residence, residence};
+pub use waiter::{Touches, Waiter};
 
 use crate::operation::operation;
 use locality::Locality;
@@ -44,40 +48,6 @@ pub struct Files {
 const ROOM: usize = 128 << 10;
 /// So many are kept.
 const ROOMS: usize = 8;
-
-/// Who waits for a file where that must be.
-#[derive(Clone, Debug)]
-pub enum Waiter {
-    /// A thread of this pool, if the kernel cannot answer from memory.
-    Pool(FilePool),
-    /// A thread of this pool for operations up to this one; the loop for the others, without asking the kernel
-    /// first. It is there to be compared with.
-    Partly(FilePool, Touches),
-    /// The loop itself, without asking the kernel first: as a server does that has no threads for files.
-    Loop,
-}
-
-/// What an operation touches, from what servers mostly give to threads to what they mostly do not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Touches {
-    /// The content of an open file.
-    Content,
-    /// The way to a file: opening, asking what a name is.
-    Name,
-    /// Directories, as when files are created, renamed and removed.
-    Directory,
-}
-
-impl Waiter {
-    /// The pool whose threads do such an operation; `None`: the loop does.
-    pub fn pool(&self, touches: Touches) -> Option<&FilePool> {
-        match self {
-            Waiter::Pool(pool) => Some(pool),
-            Waiter::Partly(pool, most) => (touches <= *most).then_some(pool),
-            Waiter::Loop => None,
-        }
-    }
-}
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug)]
@@ -105,69 +75,6 @@ impl OpenHow {
 
     fn flags(&self) -> OFlags {
         self.flags | OFlags::CLOEXEC
-    }
-}
-
-/// What kind of thing a path names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link, where it was not followed.
-    Symlink,
-    /// A device, a FIFO or a socket.
-    Other,
-}
-
-/// What is known about a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileInfo {
-    /// What it is.
-    pub kind: FileKind,
-    /// Bytes.
-    pub len: u64,
-    /// Last change of the content: seconds since 1970 (UTC).
-    pub modified: i64,
-    /// Nanoseconds within that second.
-    pub modified_nsec: u32,
-    /// Number within its file system.
-    pub inode: u64,
-    /// Its file system.
-    pub device: u64,
-    /// The owner's user.
-    pub uid: u32,
-    /// Permission bits.
-    pub permissions: u32,
-}
-
-impl FileInfo {
-    /// Asks about an open file. On a remote file system the answer may take its time.
-    pub fn of(file: impl std::os::fd::AsFd) -> io::Result<Self> {
-        Ok(rustix::fs::fstat(file)?.into())
-    }
-}
-
-impl From<rustix::fs::Stat> for FileInfo {
-    // The widths of these fields differ between architectures.
-    #[allow(clippy::unnecessary_cast)]
-    fn from(stat: rustix::fs::Stat) -> Self {
-        FileInfo {
-            kind: match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => FileKind::File,
-                FileType::Directory => FileKind::Directory,
-                FileType::Symlink => FileKind::Symlink,
-                _ => FileKind::Other,
-            },
-            len: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: stat.st_mtime as i64,
-            modified_nsec: stat.st_mtime_nsec as u32,
-            inode: stat.st_ino as u64,
-            device: stat.st_dev as u64,
-            uid: stat.st_uid,
-            permissions: stat.st_mode & 0o7777,
-        }
     }
 }
 

@@ -5,10 +5,11 @@
 use std::fmt;
 
 use super::error::HeadError;
+use super::head::{Connection, offset};
 use super::line::LineParser;
 use super::method::{Method, Version};
 use super::names::{Header, HeaderId};
-use super::request::{Connection, HeadLimits, RequestParser, offset};
+use super::request::{HeadLimits, RequestParser};
 use crate::Span;
 
 /// Why a head is refused. The text is nginx's.

@@ -1,8 +1,8 @@
 //! The request line, resumable at any byte. nginx: ngx_http_parse_request_line.
 
 use super::error::HeadError;
+use super::head::RequestHead;
 use super::method::{Method, Version};
-use super::request::RequestHead;
 use crate::Span;
 
 /// Reads one request line, and blank lines before it.

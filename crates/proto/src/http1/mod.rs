@@ -9,21 +9,24 @@ mod chunked;
 mod compose;
 mod error;
 mod fields;
+mod head;
 mod line;
 mod method;
 mod names;
 mod request;
 mod response;
+mod window;
 
 pub use body::{BodyDecoder, BodyError, Step, chunk_end, chunk_head, last_chunk};
 pub use chunked::Trailers;
 pub use compose::{ComposeError, Composer, Draft};
 pub use error::HeadError;
 pub use fields::{Fields, FieldsError, FieldsProgress};
+pub(crate) use head::offset;
+pub use head::{Connection, RequestHead};
 pub use method::{Method, Version};
 pub use names::{Header, HeaderId};
-pub(crate) use request::offset;
-pub use request::{Connection, HeadLimits, Progress, RequestHead, RequestParser};
+pub use request::{HeadLimits, Progress, RequestParser};
 pub use response::{ResponseError, ResponseHead, ResponseParser};
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use super::fields::{Fields, FieldsError, FieldsProgress};
+use super::head::offset;
 use super::method::Version;
 use super::names::{Header, HeaderId};
-use super::request::{Progress, offset};
+use super::request::Progress;
 use crate::Span;
 
 /// Room for the fields of most responses.

@@ -8,7 +8,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use weir_engine::{Chain, Either, Segment, either};
@@ -20,14 +19,19 @@ use crate::modules::ssi_filter;
 use crate::phases::{self, Step};
 use crate::request::{Request, Scratch};
 
+mod capture;
+mod pipe;
+
+pub use capture::Capture;
+pub use pipe::Subrequest;
+
+use pipe::{Ending, PIPE, Pipe};
+
 /// How deep subrequests may make subrequests.
 const DEPTH: u8 = 51;
 
 /// Subrequests of one client's request that are there at once, at the most. nginx counts to 64535.
 const MOST: u32 = 4096;
-
-/// A subrequest's memory that waits for its reader, at the most.
-const PIPE: u64 = 64 * 1024;
 
 /// What makes a request a subrequest.
 pub struct Sub {
@@ -78,118 +82,6 @@ struct Counted(Rc<Family>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.live.set(self.0.live.get().saturating_sub(1));
-    }
-}
-
-/// A subrequest that runs; dropped, it is given up.
-pub struct Subrequest(Rc<Pipe>);
-
-/// Bytes on their way from a subrequest to its reader.
-#[derive(Default)]
-struct Pipe(RefCell<Flow>);
-
-#[derive(Default)]
-struct Flow {
-    chain: Chain,
-    end: Option<End>,
-    /// The reader has gone.
-    abandoned: bool,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    InOrder,
-    /// Its connection broke, or it panicked: so ends the request that it is made for.
-    Broken,
-}
-
-impl Subrequest {
-    /// The next piece of its body, `None` at its end.
-    pub async fn next(&self) -> io::Result<Option<Chain>> {
-        std::future::poll_fn(|cx| {
-            let mut flow = self.0.0.borrow_mut();
-            if !flow.chain.is_empty() {
-                let chain = std::mem::take(&mut flow.chain);
-                wake(&mut flow.writer);
-                return Poll::Ready(Ok(Some(chain)));
-            }
-            match flow.end {
-                Some(End::InOrder) => Poll::Ready(Ok(None)),
-                Some(End::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
-                None => {
-                    flow.reader = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
-}
-
-impl Drop for Subrequest {
-    fn drop(&mut self) {
-        let mut flow = self.0.0.borrow_mut();
-        flow.abandoned = true;
-        wake(&mut flow.writer);
-    }
-}
-
-impl Pipe {
-    /// Waits while the reader is behind.
-    async fn write(&self, mut chain: Chain) -> io::Result<()> {
-        std::future::poll_fn(|cx| {
-            let mut flow = self.0.borrow_mut();
-            if flow.abandoned {
-                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-            }
-            if memory(&flow.chain) >= PIPE {
-                flow.writer = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            flow.chain.append(&mut chain);
-            wake(&mut flow.reader);
-            Poll::Ready(Ok(()))
-        })
-        .await
-    }
-
-    async fn abandoned(&self) {
-        std::future::poll_fn(|cx| {
-            let mut flow = self.0.borrow_mut();
-            if flow.abandoned {
-                return Poll::Ready(());
-            }
-            flow.writer = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
-
-/// Bytes of a chain that occupy memory.
-fn memory(chain: &Chain) -> u64 {
-    chain.segments().filter_map(Segment::memory).map(|m| m.len() as u64).sum()
-}
-
-/// Tells the reader that the subrequest has ended, even by a panic.
-struct Ending {
-    pipe: Rc<Pipe>,
-    how: End,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let mut flow = self.pipe.0.borrow_mut();
-        flow.end = Some(self.how);
-        wake(&mut flow.reader);
     }
 }
 
@@ -440,11 +332,11 @@ impl Request {
 
 fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
     let handle = sr.worker.handle.clone();
-    let sub = Subrequest(pipe.clone());
+    let sub = Subrequest::reads(pipe.clone());
     handle.spawn(async move {
-        let mut ending = Ending { pipe, how: End::Broken };
-        if let Either::Left(true) = either(run(&mut sr), ending.pipe.abandoned()).await {
-            ending.how = End::InOrder;
+        let mut ending = Ending::of(pipe);
+        if let Either::Left(true) = either(run(&mut sr), ending.abandoned()).await {
+            ending.is_in_order();
         }
         drop(sr);
         drop(ending);
@@ -462,40 +354,6 @@ async fn run(sr: &mut Request) -> bool {
         crate::connection::log(sr);
     }
     in_order
-}
-
-/// A subrequest that is prepared, and may be changed before it runs.
-pub struct Capture(Box<Request>);
-
-impl Capture {
-    /// The subrequest.
-    pub fn request(&mut self) -> &mut Request {
-        &mut self.0
-    }
-
-    /// Runs it; the answer is in its head and [`Request::captured_body`].
-    pub async fn run(mut self) -> Box<Request> {
-        let in_order = run(&mut self.0).await;
-        if let Some(Sub { sink: Sink::Value { whole, .. }, .. }) = self.0.sub.as_deref_mut() {
-            *whole = in_order;
-        }
-        self.0
-    }
-}
-
-impl Request {
-    /// The body of a captured answer.
-    pub fn captured_body(&self) -> &[u8] {
-        match self.sub.as_deref() {
-            Some(Sub { sink: Sink::Value { body, .. }, .. }) => body,
-            _ => &[],
-        }
-    }
-
-    /// Whether all of a captured answer came.
-    pub fn capture_is_whole(&self) -> bool {
-        matches!(self.sub.as_deref(), Some(Sub { sink: Sink::Value { whole: true, .. }, .. }))
-    }
 }
 
 /// An answer in memory.

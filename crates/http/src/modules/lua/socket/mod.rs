@@ -1,13 +1,12 @@
 //! Connections that scripts open, and the pools in which they leave them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, SocketAddrAny, either};
@@ -15,6 +14,13 @@ use weir_tls::{Client, Secured, Wire};
 
 use crate::modules::core;
 use crate::worker::Worker;
+
+mod pattern;
+mod pools;
+
+pub use pattern::Pattern;
+use pools::Idle;
+pub use pools::Pools;
 
 /// Room for one read.
 const READ: usize = 4096;
@@ -82,57 +88,6 @@ impl Server {
         match self {
             Server::Unix(path) => format!("unix:{path}").into_bytes(),
             Server::Host(host, port) => format!("{host}:{port}").into_bytes(),
-        }
-    }
-}
-
-/// How much to receive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pattern {
-    /// `*l`: up to the end of a line, which is left out.
-    Line,
-    /// `*a`: all until the other side closes.
-    All,
-    /// So many bytes.
-    Bytes(usize),
-    /// What comes first, so much at the most.
-    Any(usize),
-    /// Up to a mark.
-    Until {
-        /// The mark.
-        mark: Vec<u8>,
-        /// It belongs to what is received.
-        inclusive: bool,
-        /// A piece is no longer than this.
-        most: Option<usize>,
-    },
-}
-
-impl Pattern {
-    /// Of what has come: how much is received, how much is taken, and whether a mark was reached.
-    fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
-        match self {
-            Pattern::Line => {
-                let at = memchr::memchr(b'\n', unread)?;
-                Some((at, at + 1, true))
-            }
-            Pattern::All => None,
-            Pattern::Bytes(n) => (unread.len() >= *n).then_some((*n, *n, true)),
-            Pattern::Any(most) => {
-                let n = unread.len().min(*most);
-                (n > 0).then_some((n, n, true))
-            }
-            Pattern::Until { mark, inclusive, most } => {
-                let most = most.unwrap_or(usize::MAX);
-                let at = memchr::memmem::find(unread, mark);
-                if let Some(at) = at.filter(|at| *at <= most) {
-                    let end = at + mark.len();
-                    return Some((if *inclusive { end } else { at }, end, true));
-                }
-                // A mark may begin in the last bytes.
-                let sure = (unread.len() + 1).saturating_sub(mark.len());
-                (at.is_some() || sure >= most).then_some((most, most, false))
-            }
         }
     }
 }
@@ -357,61 +312,6 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// A connection that nobody uses.
-struct Idle {
-    wire: Rc<Wire>,
-    reused: u64,
-    until: Option<Instant>,
-}
-
-impl Idle {
-    fn is_good(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| until > now) && !self.wire.socket().peek_closed()
-    }
-}
-
-/// A loop's idle connections, by the names of their pools.
-#[derive(Default)]
-pub struct Pools(RefCell<HashMap<Vec<u8>, Vec<Idle>>>);
-
-impl Pools {
-    /// The connection that was left last.
-    fn take(&self, name: &[u8], now: Instant) -> Option<(Rc<Wire>, u64)> {
-        let mut pools = self.0.borrow_mut();
-        let pool = pools.get_mut(name)?;
-        while let Some(idle) = pool.pop() {
-            if idle.is_good(now) {
-                return Some((idle.wire, idle.reused));
-            }
-        }
-        pools.remove(name);
-        None
-    }
-
-    /// Leaves one; the one that has waited longest makes room.
-    fn put(&self, name: Vec<u8>, idle: Idle, most: usize, now: Instant) {
-        let mut pools = self.0.borrow_mut();
-        let pool = pools.entry(name).or_default();
-        pool.retain(|idle| idle.is_good(now));
-        if pool.len() >= most.max(1) {
-            pool.remove(0);
-        }
-        pool.push(idle);
-    }
-
-    fn purge(&self, now: Instant) {
-        self.0.borrow_mut().retain(|_, pool| {
-            pool.retain(|idle| idle.is_good(now));
-            !pool.is_empty()
-        });
-    }
-
-    /// Closes all.
-    pub fn clear(&self) {
-        self.0.borrow_mut().clear();
-    }
-}
-
 async fn address(
     worker: &Rc<Worker>,
     core: &'static core::Conf,
@@ -448,36 +348,5 @@ async fn within<T>(
     match either(work, handle.sleep(limit)).await {
         Either::Left(done) => done,
         Either::Right(()) => Err(Failed::Timeout),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn until(mark: &str, most: Option<usize>) -> Pattern {
-        Pattern::Until { mark: mark.into(), inclusive: false, most }
-    }
-
-    #[test]
-    fn patterns_find_what_they_want() {
-        assert_eq!(Pattern::Line.found(b"ab\r\nc"), Some((3, 4, true)));
-        assert_eq!(Pattern::Line.found(b"ab"), None);
-        assert_eq!(Pattern::Bytes(0).found(b""), Some((0, 0, true)));
-        assert_eq!(Pattern::Bytes(3).found(b"ab"), None);
-        assert_eq!(Pattern::Any(2).found(b"abc"), Some((2, 2, true)));
-        assert_eq!(Pattern::Any(2).found(b""), None);
-        assert_eq!(until("--", None).found(b"ab--c"), Some((2, 4, true)));
-        assert_eq!(until("--", None).found(b"ab-"), None);
-    }
-
-    #[test]
-    fn a_piece_never_holds_a_part_of_the_mark() {
-        // The last byte may be the mark's first.
-        assert_eq!(until("--", Some(3)).found(b"ab-"), None);
-        assert_eq!(until("--", Some(3)).found(b"abcd"), Some((3, 3, false)));
-        assert_eq!(until("--", Some(3)).found(b"abcdef--"), Some((3, 3, false)));
-        assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 5, true)));
-        assert_eq!(until("--", Some(3)).found(b"--abc"), Some((0, 2, true)));
     }
 }

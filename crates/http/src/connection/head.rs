@@ -1,0 +1,193 @@
+//! Reads the head of a request, and what may stand before the first one.
+
+use std::io;
+use std::time::Instant;
+
+use weir_log::Level;
+use weir_proto::http1::{HeadError, HeadLimits, Progress};
+use weir_proto::proxy_protocol;
+
+use super::Conn;
+use crate::http2::{self, Greeting};
+use crate::request::Request;
+use crate::request_head;
+
+/// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
+pub const FIRST_READ: usize = 4096;
+
+/// What reading a head came to.
+pub enum Head {
+    /// All of it is there.
+    Read,
+    /// It is wrong: this status is the answer.
+    Refused(u16),
+    /// No answer: the client is gone, or too slow, or nobody knows whose answer it would be.
+    Over(u16),
+    /// It is none of HTTP/1: the client greets in HTTP/2.
+    Http2,
+}
+
+/// Reads the head of the next request.
+pub async fn read(r: &mut Request) -> Head {
+    let conn = r.conn.clone();
+    let several = !r.site.is_single(&conn);
+    let mut deadline = None;
+    if conn.requests.get() == 0
+        && conn.tls.is_none()
+        && r.site.protocols(&conn).proxy_protocol
+        && !read_proxy_header(r, &conn, &mut deadline).await
+    {
+        return Head::Over(0);
+    }
+    if conn.requests.get() == 0 && greets_in_http2(r, &conn, &mut deadline).await {
+        return Head::Http2;
+    }
+    loop {
+        if !r.buf.is_empty() {
+            let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
+            match r.parser.parse(&r.buf, &limits) {
+                Ok(Progress::Server) => {
+                    if request_head::select_server(r).is_err() {
+                        return undecided(r);
+                    }
+                    continue;
+                }
+                Ok(Progress::Done) => {
+                    conn.stream.set_deadline(None);
+                    if (!several || r.parser.head().server.is_none())
+                        && request_head::select_server(r).is_err()
+                    {
+                        return undecided(r);
+                    }
+                    r.body.starts_at(r.parser.head().end as usize);
+                    request_head::accept(r);
+                    return Head::Read;
+                }
+                Ok(Progress::More) => {}
+                Err(error) => return refused(r, &error),
+            }
+        }
+        match read_more(r, &conn, &mut deadline).await {
+            Ok(0) if r.buf.is_empty() => return Head::Over(0),
+            Ok(0) => {
+                let text = "client prematurely closed connection";
+                r.log(Level::Info, format_args!("{text} while {}", reading(r)));
+                return Head::Over(400);
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let text = "client timed out (110: Connection timed out)";
+                r.log(Level::Info, format_args!("{text} while {}", reading(r)));
+                r.conn.timed_out(&r.conf().core);
+                return Head::Over(408);
+            }
+            Err(_) if r.buf.is_empty() => return Head::Over(0),
+            Err(_) => return Head::Over(400),
+        }
+    }
+}
+
+/// Without a server there is nobody to answer; the connection closes.
+fn undecided(r: &mut Request) -> Head {
+    request_head::take_line(r);
+    Head::Over(500)
+}
+
+/// Whether HTTP/2 is spoken on this port without TLS.
+fn speaks_http2(r: &Request) -> bool {
+    r.conn.tls.is_none() && (r.conf().v2.enabled || r.site.protocols(&r.conn).http2)
+}
+
+/// Whether HTTP/2 is spoken here, and the first bytes are its greeting.
+async fn greets_in_http2(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
+    if !speaks_http2(r) {
+        return false;
+    }
+    loop {
+        match http2::greeting(&r.buf) {
+            Greeting::Http2 => return true,
+            Greeting::Other => return false,
+            Greeting::Unclear => {}
+        }
+        if !matches!(read_more(r, conn, deadline).await, Ok(n) if n > 0) {
+            return false;
+        }
+    }
+}
+
+/// Takes the header that a balancer puts before the first request. False if the connection is of no use.
+async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
+    loop {
+        match proxy_protocol::parse(&r.buf) {
+            Ok(proxy_protocol::Progress::Done { header, len }) => {
+                if let Some(header) = header {
+                    // Nobody else sets it, and only once.
+                    let _ = conn.proxy.set(header);
+                }
+                r.buf.drain(..len);
+                return true;
+            }
+            Ok(proxy_protocol::Progress::More) => {}
+            Err(error) => {
+                r.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+                return false;
+            }
+        }
+        if !matches!(read_more(r, conn, deadline).await, Ok(n) if n > 0) {
+            return false;
+        }
+    }
+}
+
+fn refused(r: &mut Request, error: &HeadError) -> Head {
+    let doing = match error {
+        HeadError::InvalidHostInLine => READING_LINE,
+        _ => reading(r),
+    };
+    r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
+    if error.line_parsed() {
+        request_head::take_line(r);
+    } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
+        // Who means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113 section 3.4.
+        return Head::Over(error.status());
+    }
+    // What follows the fault cannot be told from a body: it is not read as another request.
+    r.body.refused(r.buf.len(), error.lingers());
+    Head::Refused(error.status())
+}
+
+/// Whether the first line is whole, and names no version of HTTP.
+fn is_foreign(buf: &[u8]) -> bool {
+    let line = memchr::memchr(b'\n', buf).and_then(|end| buf.get(..end));
+    line.is_some_and(|line| memchr::memmem::find(line, b"HTTP/").is_none())
+}
+
+const READING_LINE: &str = "reading client request line";
+
+/// What nginx's log says of where in the head a client failed.
+fn reading(r: &Request) -> &'static str {
+    if r.parser.line_parsed() { "reading client request headers" } else { READING_LINE }
+}
+
+async fn read_more(
+    r: &mut Request,
+    conn: &Conn,
+    deadline: &mut Option<Instant>,
+) -> io::Result<usize> {
+    let mut buf = std::mem::take(&mut r.buf);
+    let room = if buf.is_empty() { FIRST_READ } else { buf.len() };
+    if buf.capacity() - buf.len() < room / 2 {
+        buf.reserve(room);
+    }
+    if let Some(n) = conn.stream.try_recv(&mut buf).transpose() {
+        r.buf = buf;
+        return n;
+    }
+    // One deadline for the whole head, so that a client cannot stretch it byte by byte.
+    let timeout = r.server.conf.client_header_timeout;
+    let until = *deadline.get_or_insert_with(|| r.worker.handle.now() + timeout);
+    conn.stream.set_deadline(Some(until));
+    let (result, buf) = conn.stream.recv(buf).await;
+    r.buf = buf;
+    result
+}

@@ -1,0 +1,83 @@
+//! What a script wants to receive.
+
+/// How much to receive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// `*l`: up to the end of a line, which is left out.
+    Line,
+    /// `*a`: all until the other side closes.
+    All,
+    /// So many bytes.
+    Bytes(usize),
+    /// What comes first, so much at the most.
+    Any(usize),
+    /// Up to a mark.
+    Until {
+        /// The mark.
+        mark: Vec<u8>,
+        /// It belongs to what is received.
+        inclusive: bool,
+        /// A piece is no longer than this.
+        most: Option<usize>,
+    },
+}
+
+impl Pattern {
+    /// Of what has come: how much is received, how much is taken, and whether a mark was reached.
+    pub fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
+        match self {
+            Pattern::Line => {
+                let at = memchr::memchr(b'\n', unread)?;
+                Some((at, at + 1, true))
+            }
+            Pattern::All => None,
+            Pattern::Bytes(n) => (unread.len() >= *n).then_some((*n, *n, true)),
+            Pattern::Any(most) => {
+                let n = unread.len().min(*most);
+                (n > 0).then_some((n, n, true))
+            }
+            Pattern::Until { mark, inclusive, most } => {
+                let most = most.unwrap_or(usize::MAX);
+                let at = memchr::memmem::find(unread, mark);
+                if let Some(at) = at.filter(|at| *at <= most) {
+                    let end = at + mark.len();
+                    return Some((if *inclusive { end } else { at }, end, true));
+                }
+                // A mark may begin in the last bytes.
+                let sure = (unread.len() + 1).saturating_sub(mark.len());
+                (at.is_some() || sure >= most).then_some((most, most, false))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until(mark: &str, most: Option<usize>) -> Pattern {
+        Pattern::Until { mark: mark.into(), inclusive: false, most }
+    }
+
+    #[test]
+    fn patterns_find_what_they_want() {
+        assert_eq!(Pattern::Line.found(b"ab\r\nc"), Some((3, 4, true)));
+        assert_eq!(Pattern::Line.found(b"ab"), None);
+        assert_eq!(Pattern::Bytes(0).found(b""), Some((0, 0, true)));
+        assert_eq!(Pattern::Bytes(3).found(b"ab"), None);
+        assert_eq!(Pattern::Any(2).found(b"abc"), Some((2, 2, true)));
+        assert_eq!(Pattern::Any(2).found(b""), None);
+        assert_eq!(until("--", None).found(b"ab--c"), Some((2, 4, true)));
+        assert_eq!(until("--", None).found(b"ab-"), None);
+    }
+
+    #[test]
+    fn a_piece_never_holds_a_part_of_the_mark() {
+        // The last byte may be the mark's first.
+        assert_eq!(until("--", Some(3)).found(b"ab-"), None);
+        assert_eq!(until("--", Some(3)).found(b"abcd"), Some((3, 3, false)));
+        assert_eq!(until("--", Some(3)).found(b"abcdef--"), Some((3, 3, false)));
+        assert_eq!(until("--", Some(3)).found(b"abc--"), Some((3, 5, true)));
+        assert_eq!(until("--", Some(3)).found(b"--abc"), Some((0, 2, true)));
+    }
+}

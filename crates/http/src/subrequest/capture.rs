@@ -1,0 +1,38 @@
+//! Subrequests whose answer a script wants as a value.
+
+use super::{Sink, Sub, run};
+use crate::request::Request;
+
+/// A subrequest that is prepared, and may be changed before it runs.
+pub struct Capture(pub(super) Box<Request>);
+
+impl Capture {
+    /// The subrequest.
+    pub fn request(&mut self) -> &mut Request {
+        &mut self.0
+    }
+
+    /// Runs it; the answer is in its head and [`Request::captured_body`].
+    pub async fn run(mut self) -> Box<Request> {
+        let in_order = run(&mut self.0).await;
+        if let Some(Sub { sink: Sink::Value { whole, .. }, .. }) = self.0.sub.as_deref_mut() {
+            *whole = in_order;
+        }
+        self.0
+    }
+}
+
+impl Request {
+    /// The body of a captured answer.
+    pub fn captured_body(&self) -> &[u8] {
+        match self.sub.as_deref() {
+            Some(Sub { sink: Sink::Value { body, .. }, .. }) => body,
+            _ => &[],
+        }
+    }
+
+    /// Whether all of a captured answer came.
+    pub fn capture_is_whole(&self) -> bool {
+        matches!(self.sub.as_deref(), Some(Sub { sink: Sink::Value { whole: true, .. }, .. }))
+    }
+}

@@ -1,0 +1,145 @@
+//! A subrequest's body on its way to the request that it is made for.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use weir_engine::{Chain, Segment};
+
+/// A subrequest's memory that waits for its reader, at the most.
+pub const PIPE: u64 = 64 * 1024;
+
+/// A subrequest that runs; dropped, it is given up.
+pub struct Subrequest(Rc<Pipe>);
+
+/// Bytes on their way from a subrequest to its reader.
+#[derive(Default)]
+pub struct Pipe(RefCell<Flow>);
+
+#[derive(Default)]
+struct Flow {
+    chain: Chain,
+    end: Option<End>,
+    /// The reader has gone.
+    abandoned: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    InOrder,
+    /// Its connection broke, or it panicked: so ends the request that it is made for.
+    Broken,
+}
+
+impl Subrequest {
+    /// The reader of a pipe.
+    pub fn reads(pipe: Rc<Pipe>) -> Subrequest {
+        Subrequest(pipe)
+    }
+
+    /// The next piece of its body, `None` at its end.
+    pub async fn next(&self) -> io::Result<Option<Chain>> {
+        std::future::poll_fn(|cx| {
+            let mut flow = self.0.0.borrow_mut();
+            if !flow.chain.is_empty() {
+                let chain = std::mem::take(&mut flow.chain);
+                wake(&mut flow.writer);
+                return Poll::Ready(Ok(Some(chain)));
+            }
+            match flow.end {
+                Some(End::InOrder) => Poll::Ready(Ok(None)),
+                Some(End::Broken) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+                None => {
+                    flow.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Subrequest {
+    fn drop(&mut self) {
+        let mut flow = self.0.0.borrow_mut();
+        flow.abandoned = true;
+        wake(&mut flow.writer);
+    }
+}
+
+impl Pipe {
+    /// Waits while the reader is behind.
+    pub async fn write(&self, mut chain: Chain) -> io::Result<()> {
+        std::future::poll_fn(|cx| {
+            let mut flow = self.0.borrow_mut();
+            if flow.abandoned {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            if memory(&flow.chain) >= PIPE {
+                flow.writer = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            flow.chain.append(&mut chain);
+            wake(&mut flow.reader);
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    async fn abandoned(&self) {
+        std::future::poll_fn(|cx| {
+            let mut flow = self.0.borrow_mut();
+            if flow.abandoned {
+                return Poll::Ready(());
+            }
+            flow.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+/// Bytes of a chain that occupy memory.
+fn memory(chain: &Chain) -> u64 {
+    chain.segments().filter_map(Segment::memory).map(|m| m.len() as u64).sum()
+}
+
+/// Tells the reader that the subrequest has ended, even by a panic.
+pub struct Ending {
+    pipe: Rc<Pipe>,
+    how: End,
+}
+
+impl Ending {
+    /// It ends broken, unless it says otherwise.
+    pub fn of(pipe: Rc<Pipe>) -> Ending {
+        Ending { pipe, how: End::Broken }
+    }
+
+    /// All of the body was written.
+    pub fn is_in_order(&mut self) {
+        self.how = End::InOrder;
+    }
+
+    /// Waits until the reader has gone.
+    pub async fn abandoned(&self) {
+        self.pipe.abandoned().await;
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut flow = self.pipe.0.borrow_mut();
+        flow.end = Some(self.how);
+        wake(&mut flow.reader);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a request's head says.
+
+use super::error::HeadError;
+use super::method::{Method, Version};
+use super::names::{Header, HeaderId};
+use super::request::HeadLimits;
+use crate::Span;
+
+/// What the client wishes to happen to the connection; the last `Connection` header counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connection {
+    /// It did not say.
+    #[default]
+    Unspecified,
+    /// `close`.
+    Close,
+    /// `keep-alive`.
+    KeepAlive,
+}
+
+/// A request head. Spans point into the buffer that was parsed.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHead {
+    /// The method.
+    pub method: Method,
+    /// Its name as sent.
+    pub method_name: Span,
+    /// The request line without its line end (`$request`).
+    pub line: Span,
+    /// Path, query and fragment as sent (`$request_uri`). One `/` borrowed from elsewhere in the
+    /// line when the target has no path.
+    pub target: Span,
+    /// The path as sent, before `?` and `#`.
+    pub path: Span,
+    /// The query between `?` and `#`.
+    pub args: Option<Span>,
+    /// The authority of an absolute-form or CONNECT target, with its port.
+    pub host: Option<Span>,
+    /// The scheme of an absolute-form target.
+    pub schema: Option<Span>,
+    /// The version as text (`$server_protocol`); empty for HTTP/0.9.
+    pub protocol: Span,
+    /// The version.
+    pub version: Version,
+    /// The minor number of HTTP/1.x.
+    pub minor: u16,
+    /// The path as sent is not the path that is meant: see [`RequestHead::uri`].
+    pub complex: bool,
+    /// The path holds `%`.
+    pub quoted: bool,
+    /// The path holds `+`.
+    pub plus: bool,
+    /// An absolute-form target whose authority is followed by `?`.
+    pub empty_path: bool,
+    /// The server's name from the target or else from `Host`, without port and trailing dot.
+    pub server: Option<Span>,
+    /// The name has upper-case letters: fold it before comparing.
+    pub server_upper: bool,
+    /// The port that came with the name, 0 if none did.
+    pub port: u16,
+    /// Header lines in the order sent.
+    pub headers: Vec<Header>,
+    /// Lines that were left out because of odd names; nginx logs each at `info`.
+    pub dropped: Vec<Span>,
+    /// What `Connection` said.
+    pub connection: Connection,
+    /// `Content-Length`.
+    pub content_length: Option<u64>,
+    /// `Transfer-Encoding: chunked`.
+    pub chunked: bool,
+    /// Offset behind the request line.
+    pub line_end: u32,
+    /// Offset behind the head: the body begins here.
+    pub end: u32,
+    /// Bits of the names that were seen.
+    pub(super) seen: u64,
+    pub(super) normalised: Vec<u8>,
+}
+
+impl RequestHead {
+    /// The path that is meant: decoded and without dot segments (`$uri`).
+    #[inline]
+    pub fn uri<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
+        if self.complex { &self.normalised } else { self.path.of(buf) }
+    }
+
+    /// The first header of a name. Costs nothing when there is none.
+    #[inline]
+    pub fn header(&self, id: HeaderId) -> Option<&Header> {
+        if self.seen & id.bit() == 0 {
+            return None;
+        }
+        self.headers.iter().find(|header| header.id == id)
+    }
+
+    /// All headers of a name, in the order sent.
+    pub fn all(&self, id: HeaderId) -> impl Iterator<Item = &Header> {
+        let present = self.seen & id.bit() != 0;
+        let headers: &[Header] = if present { &self.headers } else { &[] };
+        headers.iter().filter(move |header| header.id == id)
+    }
+
+    /// Adds a header line that was not sent.
+    pub fn add_header(&mut self, header: Header) {
+        self.seen |= header.id.bit();
+        self.headers.push(header);
+    }
+
+    /// Forgets the request, keeps the memory.
+    pub(super) fn clear(&mut self) {
+        let mut headers = std::mem::take(&mut self.headers);
+        let mut dropped = std::mem::take(&mut self.dropped);
+        let mut normalised = std::mem::take(&mut self.normalised);
+        headers.clear();
+        dropped.clear();
+        normalised.clear();
+        *self = RequestHead { headers, dropped, normalised, ..RequestHead::default() };
+    }
+
+    #[cold]
+    pub(super) fn duplicate(&self, second: Header) -> HeadError {
+        let first = self.headers.iter().find(|h| h.id == second.id).copied().unwrap_or(second);
+        match second.id {
+            HeaderId::Host => HeadError::DuplicateHost { second, first },
+            _ => HeadError::DuplicateHeader { second, first },
+        }
+    }
+
+    /// The checks that need the whole head. nginx: ngx_http_process_request_header.
+    pub(super) fn check(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+        const NEED_LOOK: u64 =
+            1 << HeaderId::ContentLength as u32 | 1 << HeaderId::TransferEncoding as u32;
+
+        if self.version == Version::Http11 && self.seen & HeaderId::Host.bit() == 0 {
+            return Err(HeadError::MissingHost);
+        }
+        if self.seen & NEED_LOOK != 0 {
+            self.check_framing(buf)?;
+        }
+        match self.method {
+            Method::Connect if self.minor != 1 || !limits.allow_connect => Err(HeadError::Connect),
+            Method::Connect if self.chunked || self.content_length.is_some_and(|n| n > 0) => {
+                Err(HeadError::ConnectWithBody)
+            }
+            Method::Trace => Err(HeadError::Trace),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_framing(&mut self, buf: &[u8]) -> Result<(), HeadError> {
+        if let Some(header) = self.header(HeaderId::ContentLength) {
+            let length = offset(header.value.of(buf)).ok_or(HeadError::InvalidContentLength)?;
+            self.content_length = Some(length);
+        }
+        let Some(&Header { value, .. }) = self.header(HeaderId::TransferEncoding) else {
+            return Ok(());
+        };
+        if self.version < Version::Http11 {
+            return Err(HeadError::TransferEncodingInHttp10);
+        }
+        if !value.of(buf).eq_ignore_ascii_case(b"chunked") {
+            return Err(HeadError::UnknownTransferEncoding { value });
+        }
+        if self.content_length.is_some() {
+            return Err(HeadError::LengthAndEncoding);
+        }
+        self.chunked = true;
+        Ok(())
+    }
+}
+
+/// nginx looks for the words anywhere in the value.
+pub(super) fn connection(value: &[u8]) -> Option<Connection> {
+    let holds = |word: &[u8]| value.windows(word.len()).any(|w| w.eq_ignore_ascii_case(word));
+    match value {
+        b"keep-alive" => Some(Connection::KeepAlive),
+        _ if holds(b"close") => Some(Connection::Close),
+        _ if holds(b"keep-alive") => Some(Connection::KeepAlive),
+        _ => None,
+    }
+}
+
+/// A decimal number that is a valid file offset. nginx: ngx_atoof.
+pub(crate) fn offset(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value: i64 = 0;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(i64::from(digit - b'0'))?;
+    }
+    u64::try_from(value).ok()
+}

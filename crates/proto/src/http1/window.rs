@@ -1,0 +1,70 @@
+//! The size of a head, counted as nginx counts it.
+
+use super::error::HeadError;
+use super::fields::Fields;
+use super::line::LineParser;
+use super::request::HeadLimits;
+use crate::Span;
+
+/// The buffer of nginx that the reading stands in. nginx reads a head into a first buffer and
+/// then into a few large ones, moving an unfinished line along, and refuses a head that these
+/// do not hold. The buffer here is one piece; this keeps count of what nginx's would be.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// End of the current buffer, 0 for the first.
+    end: usize,
+    used: usize,
+}
+
+impl Window {
+    #[inline]
+    pub(super) fn end(&self, limits: &HeadLimits) -> usize {
+        if self.end == 0 { limits.first.max(1) } else { self.end }
+    }
+
+    #[cold]
+    pub(super) fn next_for_line(
+        &mut self,
+        line: &LineParser,
+        limits: &HeadLimits,
+    ) -> Result<(), HeadError> {
+        if line.blank() {
+            // nginx starts the same buffer anew
+            self.end = line.pos + limits.first.max(1);
+            return Ok(());
+        }
+        self.advance(line.start, line.pos, limits).ok_or(HeadError::TooLongUri)
+    }
+
+    #[cold]
+    pub(super) fn next_for_fields(
+        &mut self,
+        fields: &Fields,
+        limits: &HeadLimits,
+    ) -> Result<(), HeadError> {
+        let pos = fields.pos();
+        match fields.line_start() {
+            Some(start) => self.advance(start, pos, limits),
+            None => self.advance(pos, pos, limits),
+        }
+        .ok_or_else(|| {
+            let line = Span::new(fields.last_start(), pos);
+            if line.is_empty() {
+                HeadError::TooLargeRequest
+            } else {
+                HeadError::TooLongHeader { line }
+            }
+        })
+    }
+
+    /// The line that began at `start` goes on at `pos`, in the next buffer.
+    fn advance(&mut self, start: usize, pos: usize, limits: &HeadLimits) -> Option<()> {
+        let line = limits.line.max(1);
+        if pos - start >= line || self.used >= limits.total / line {
+            return None;
+        }
+        self.used += 1;
+        self.end = start + line;
+        Some(())
+    }
+}
