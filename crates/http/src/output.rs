@@ -1,6 +1,7 @@
 //! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,8 +20,14 @@ const INLINE: usize = 8 * 1024;
 /// Room for a head; with a body behind it, half of this is enough for most.
 const HEAD: usize = 1024;
 
+/// What is held instead of being sent; filters may make much of little.
+const HELD: u64 = 1024 * 1024;
+
 /// What the way of an answer behind its handler is called.
 pub const SENDING: &str = "sending";
+
+/// A part of an answer on its way: the bytes that it took.
+pub type Sending = Pin<Box<dyn Future<Output = io::Result<u64>>>>;
 
 /// What waits to be sent.
 #[derive(Default)]
@@ -33,6 +40,8 @@ pub struct Output {
     pub filters: Filters,
     /// Ranges that were asked for.
     pub cutter: Option<Cutter>,
+    /// What waits is sent by [`Request::send_held`], unless it is too much.
+    pub held: bool,
     /// Bytes sent, head and all: `$bytes_sent`.
     pub sent: u64,
     /// The last byte was sent: `$request_completion`.
@@ -46,12 +55,12 @@ pub struct Output {
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let Output { head, chain, filters, cutter, sent, complete, ending, left } = self;
+        let Output { head, chain, filters, cutter, held, sent, complete, ending, left } = self;
         head.clear();
         chain.clear();
         filters.reset();
         *cutter = None;
-        (*sent, *complete, *ending, *left) = (0, false, false, None);
+        (*held, *sent, *complete, *ending, *left) = (false, 0, false, false, None);
     }
 
     /// Only these ranges of the body are to be sent.
@@ -244,6 +253,9 @@ impl Request {
 
     /// Sends all that waits.
     pub async fn flush(&mut self) -> io::Result<()> {
+        if self.output.held && self.output.chain.len() < HELD {
+            return Ok(());
+        }
         if let Some(stream) = self.h2.clone() {
             return self.flush_h2(&stream).await;
         }
@@ -272,13 +284,41 @@ impl Request {
         Ok(())
     }
 
+    /// Takes what waits of an answer that is not at its end: who polls it sends it, and has the request for other
+    /// things meanwhile.
+    pub fn send_held(&mut self) -> Option<Sending> {
+        if let Some(stream) = self.h2.clone() {
+            return self.send_h2_held(stream);
+        }
+        let (head, mut chain, _) = self.output.take();
+        if !head.is_empty() {
+            chain.push_front(head);
+        }
+        if chain.is_empty() {
+            return None;
+        }
+        let core = &self.conf().core;
+        self.conn.set_nodelay(core);
+        chain.set_file_chunk(Some(core.sendfile_max_chunk));
+        let (conn, total) = (self.conn.clone(), chain.len());
+        Some(Box::pin(async move { conn.stream.send(&mut chain).await.map(|()| total) }))
+    }
+
+    /// From now on the client has to read within `send_timeout`; a stream of HTTP/2 sees to that itself.
+    pub fn expect_reading(&self) {
+        if self.h2.is_none() {
+            let end = self.worker.handle.now() + self.conf().core.send_timeout;
+            self.conn.stream.set_deadline(Some(end));
+        }
+    }
+
     async fn send_chain(
         &mut self,
         conn: &crate::connection::Conn,
         chain: &mut Chain,
     ) -> io::Result<()> {
-        conn.stream.set_deadline(Some(self.worker.handle.now() + self.conf().core.send_timeout));
-        conn.stream.send(chain).await.map(|_| ())
+        self.expect_reading();
+        conn.stream.send(chain).await
     }
 
     /// Sends a part of what waits, at once: for who decides when.

@@ -12,13 +12,18 @@ use peer::Peer;
 
 /// A server with one loop that passes all to the group of `peer`, with `group` in it and `inside` in the location.
 fn start(peer: &Peer, group: &str, inside: &str) -> Server {
+    start_on(peer, "", group, inside)
+}
+
+/// The same, with `listen` behind the address.
+fn start_on(peer: &Peer, listen: &str, group: &str, inside: &str) -> Server {
     let port = peer.port;
     let conf = format!(
         "worker_processes 1; worker_threads 1; events {{ }}
          http {{
              upstream u {{ server 127.0.0.1:{port}; {group} }}
              server {{
-                 listen 127.0.0.1:%%PORT%%;
+                 listen 127.0.0.1:%%PORT%% {listen};
                  proxy_http_version 2;
                  location / {{ proxy_pass http://u; {inside} }}
              }}

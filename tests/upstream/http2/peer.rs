@@ -96,6 +96,18 @@ impl Talk {
         Some(Talk { stream, decoder: Decoder::default() })
     }
 
+    /// The other end: a client.
+    pub fn client(port: u16) -> Talk {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut talk = Talk { stream, decoder: Decoder::default() };
+        talk.write(|out| {
+            out.extend_from_slice(frame::PREFACE);
+            frame::write_settings(&[], out);
+        });
+        talk
+    }
+
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         write(&mut out);

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
+use rustix::net::sockopt;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
-
 use weir_testkit::PATIENCE;
 
-use super::peer::{Event, Peer};
-use super::{ask, post, start};
+use super::peer::{Event, Peer, Talk};
+use super::{ask, post, start, start_on};
 
 #[test]
 fn requests_share_a_connection() {
@@ -192,10 +192,9 @@ fn bodies_obey_the_servers_windows() {
     }
 }
 
-#[test]
-fn both_directions_go_at_once() {
-    // The server sends back what it gets, and takes no more than it could send back.
-    let peer = Peer::new(move |_, talk| {
+/// A server that sends back what it gets, and takes no more than it could send back.
+fn echoing() -> Peer {
+    Peer::new(move |_, talk| {
         talk.settings(&[]);
         let head = talk.head()?;
         talk.fields(head.id, &[(":status", "200")], false);
@@ -224,11 +223,80 @@ fn both_directions_go_at_once() {
         }
         talk.data(head.id, b"", true);
         Some(())
-    });
-    let server = start(&peer, "", "client_body_buffer_size 2m; client_max_body_size 2m;");
+    })
+}
+
+#[test]
+fn both_directions_go_at_once() {
+    let server = start(&echoing(), "", "client_body_buffer_size 2m; client_max_body_size 2m;");
     let body = vec![b'e'; 1 << 20];
     let answer = post(&server, "/", &body).response();
     assert_eq!(answer.body().len(), body.len(), "{}", server.log());
+}
+
+/// Bodies go out as they come in, and no socket on their way holds much.
+const STREAMED: &str = "proxy_request_buffering off; client_max_body_size 0;";
+const SMALL: &str = "sndbuf=16k rcvbuf=16k";
+const SPILLED: &str = "an upstream response is buffered to a temporary file";
+
+/// The client reads nothing before all of its body is written: what does not fit into memory waits in a file.
+#[test]
+fn a_client_may_write_all_before_it_reads() {
+    let server = start_on(&echoing(), SMALL, "", STREAMED);
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    sockopt::set_socket_send_buffer_size(&stream, 16 * 1024).unwrap();
+    sockopt::set_socket_recv_buffer_size(&stream, 16 * 1024).unwrap();
+    let body: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
+    let head = format!("POST / HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let written = stream.write_all(&[head.as_bytes(), &body].concat());
+    assert!(written.is_ok(), "{written:?}\n{}", server.log());
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    assert!(answer[head + 4..] == body, "{} bytes\n{}", answer.len(), server.log());
+    server.wait_log(SPILLED, 1);
+}
+
+/// The same over HTTP/2: it takes a first window of the answer, and the rest when its body is written.
+#[test]
+fn a_stream_may_write_all_before_it_reads() {
+    let server = start_on(&echoing(), &format!("{SMALL}; http2 on"), "", STREAMED);
+    let mut client = Talk::client(server.port());
+    let head = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
+    client.fields(1, &head, false);
+    let body: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
+    let (mut own, mut shared) =
+        (i64::from(frame::DEFAULT_WINDOW), i64::from(frame::DEFAULT_WINDOW));
+    let (mut rest, mut answer, mut over) = (&body[..], Vec::new(), false);
+    while !over {
+        let window = own.min(shared).min(frame::MAX_PAYLOAD as i64).max(0) as usize;
+        let (now, later) = rest.split_at(window.min(rest.len()));
+        if !now.is_empty() {
+            client.data(1, now, later.is_empty());
+            (own, shared, rest) = (own - now.len() as i64, shared - now.len() as i64, later);
+            if rest.is_empty() {
+                client.write(|out| {
+                    frame::write_window_update(0, 1 << 30, out);
+                    frame::write_window_update(1, 1 << 30, out);
+                });
+            }
+            continue;
+        }
+        match client.next() {
+            Some(Event::Window(0, by)) => shared += i64::from(by),
+            Some(Event::Window(1, by)) => own += i64::from(by),
+            Some(Event::Data(1, data, last)) => {
+                answer.extend_from_slice(&data);
+                over = last;
+            }
+            Some(_) => {}
+            None => panic!("{} bytes are left\n{}", rest.len(), server.log()),
+        }
+    }
+    assert!(answer == body, "{} bytes\n{}", answer.len(), server.log());
+    server.wait_log(SPILLED, 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use weir_proto::http2::hpack;
 
 use super::stream::Stream;
 use crate::modules::core;
+use crate::output::Sending;
 use crate::request::Request;
 
 impl Request {
@@ -46,17 +47,39 @@ impl Request {
         chain: &mut Chain,
         last: bool,
     ) -> io::Result<()> {
-        let conf = self.conf();
-        let chunk = usize::try_from(conf.v2.chunk_size).unwrap_or(frame::MAX_PAYLOAD);
-        let sent = stream.send(chain, last, chunk, conf.core.send_timeout).await;
-        if let Err(error) = &sent
-            && error.kind() == io::ErrorKind::TimedOut
-        {
-            let text = "client timed out (110: Connection timed out)";
-            self.log(weir_log::Level::Info, format_args!("{text}"));
+        let sent = stream.send(chain, last, self.chunk(), self.conf().core.send_timeout).await;
+        if let Err(error) = &sent {
+            self.log_late(error);
         }
         self.output.sent += sent?;
         Ok(())
+    }
+
+    /// As [`Request::send_held`].
+    pub fn send_h2_held(&mut self, stream: Rc<Stream>) -> Option<Sending> {
+        let (head, mut chain, _) = self.output.take();
+        if head.is_empty() && chain.is_empty() {
+            return None;
+        }
+        let (chunk, timeout) = (self.chunk(), self.conf().core.send_timeout);
+        Some(Box::pin(async move {
+            if !head.is_empty() {
+                stream.send_head(&head, false)?;
+            }
+            Ok(head.len() as u64 + stream.send(&mut chain, false, chunk, timeout).await?)
+        }))
+    }
+
+    fn chunk(&self) -> usize {
+        usize::try_from(self.conf().v2.chunk_size).unwrap_or(frame::MAX_PAYLOAD)
+    }
+
+    /// Tells the log of a client that took too long to read.
+    pub fn log_late(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            let text = "client timed out (110: Connection timed out)";
+            self.log(weir_log::Level::Info, format_args!("{text}"));
+        }
     }
 
     fn send_h2_trailers(&mut self, stream: &Stream) -> io::Result<()> {

@@ -16,6 +16,7 @@ mod client;
 mod connect;
 pub mod driver;
 pub mod dynamic;
+mod exchange;
 mod fault;
 mod groups;
 mod head;

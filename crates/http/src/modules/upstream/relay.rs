@@ -1,13 +1,13 @@
 //! Passes the body of an answer to the client.
 
-use weir_engine::{Chain, Either, either};
+use weir_engine::Chain;
 use weir_log::{Cause, Level};
 use weir_upstream::Connection;
 
-use super::body::{Rest, Went};
+use super::body::Rest;
 use super::client::{Waited, wait};
+use super::exchange::Exchange;
 use super::fault::{self, Doing};
-use super::http2::Sender;
 use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
@@ -34,7 +34,7 @@ pub async fn relay<P: Protocol>(
     begun: &[u8],
     rest: Option<Rest>,
 ) -> Relayed {
-    let mut rest = rest.and_then(|rest| Some((rest, line.sender()?)));
+    let mut exchange = rest.and_then(|rest| Some(Exchange::new(rest, line.sender()?)));
     let rate = match (&passing.limit_rate, buffering) {
         (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
         _ => None,
@@ -49,7 +49,15 @@ pub async fn relay<P: Protocol>(
         step = Some(Step::Abort);
     }
     while step.is_none() {
-        step = turn(r, passing, buffering, &mut source, &mut rest).await;
+        let Some(both) = &mut exchange else {
+            step = turn(r, passing, buffering, &mut source).await;
+            continue;
+        };
+        match both.turn(r, passing, buffering, &mut source).await {
+            Ok(true) => {}
+            Ok(false) => exchange = None,
+            Err(end) => step = Some(end),
+        }
     }
     let mut step = step.unwrap_or(Step::Abort);
     if matches!(step, Step::Abort) && passing.ignore_client_abort {
@@ -65,15 +73,11 @@ async fn turn<P: Protocol>(
     passing: &'static Passing,
     buffering: bool,
     source: &mut Source<'_, P>,
-    rest: &mut Option<(Rest, Sender)>,
 ) -> Option<Step> {
     source.read_now();
     if source.is_empty() && !source.done {
         if r.pause_body().await.is_err() {
             return Some(Step::Abort);
-        }
-        if rest.is_some() {
-            return exchange(r, passing, source, rest).await;
         }
         return match wait(r, passing, source.wait(), true).await {
             Waited::For(()) => None,
@@ -105,32 +109,6 @@ async fn turn<P: Protocol>(
         }
     };
     sent.err().map(|_| Step::Abort)
-}
-
-/// Waits for more of the answer, and passes on what the client still sends.
-async fn exchange<P: Protocol>(
-    r: &mut Request,
-    passing: &'static Passing,
-    source: &mut Source<'_, P>,
-    rest: &mut Option<(Rest, Sender)>,
-) -> Option<Step> {
-    let (body, to) = rest.as_mut()?;
-    let went = match either(source.wait(), body.go_on(r, passing, to)).await {
-        Either::Left(()) => return None,
-        Either::Right(went) => went,
-    };
-    match went {
-        Ok(Went::More) => {
-            let more = r.more_body().await;
-            if more.and_then(|()| body.fill(r, source.protocol())).is_err() {
-                return Some(gone(r));
-            }
-        }
-        Ok(Went::Out) if !body.is_last() => {}
-        // What became of the stream, if it failed, is found where it is read.
-        Ok(Went::Out) | Err(_) => *rest = None,
-    }
-    None
 }
 
 /// Tells the log, once, that a file holds what the client does not take fast enough.

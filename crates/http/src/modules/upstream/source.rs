@@ -21,6 +21,8 @@ use crate::temp_file::Keep;
 
 /// One read; whole answers of usual sizes fit.
 const READ: usize = 32 * 1024;
+/// Handed over at once where the client must not be waited for.
+const PIECE: u64 = 64 * 1024;
 
 /// Why the rest of a body will not come.
 #[derive(Debug)]
@@ -52,8 +54,6 @@ pub struct Source<'p, P> {
     queue: Chain,
     in_memory: usize,
     temp: Option<Temp>,
-    /// Pieces of the file are queued or under way.
-    file_in_use: bool,
     /// Nothing more comes.
     pub done: bool,
     /// It ended too early.
@@ -98,7 +98,6 @@ impl<'p, P: Protocol> Source<'p, P> {
             queue: Chain::new(),
             in_memory: 0,
             temp: None,
-            file_in_use: false,
             done: false,
             broken: None,
             extra: None,
@@ -135,8 +134,14 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// What was read so far.
     pub fn take(&mut self) -> Chain {
         self.in_memory = 0;
-        self.file_in_use = self.queue.segments().any(|s| s.memory().is_none());
         std::mem::take(&mut self.queue)
+    }
+
+    /// A piece of what was read so far.
+    pub fn take_piece(&mut self) -> Chain {
+        let piece = self.queue.split_to(PIECE);
+        self.in_memory = self.queue.segments().filter_map(Segment::memory).map(<[u8]>::len).sum();
+        piece
     }
 
     /// Nothing waits to be taken.
@@ -227,7 +232,8 @@ impl<'p, P: Protocol> Source<'p, P> {
                 none.insert(Temp { file: made.file.clone(), end: 0 })
             }
         };
-        if !self.file_in_use && self.queue.segments().all(|s| s.memory().is_some()) {
+        // Nothing of the file is queued, or under way.
+        if Arc::strong_count(&temp.file) == 1 {
             temp.end = 0;
         }
         let mut moved = Chain::new();
