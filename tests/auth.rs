@@ -27,10 +27,8 @@ fn start() -> Server {
 }
 
 fn ask(server: &Server, path: &str, credentials: &str) -> Response {
-    let mut client = server.connect();
     let header = format!("Authorization: Basic {credentials}\r\n");
-    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
-    client.response()
+    server.ask(&format!("GET {path}"), &header, "")
 }
 
 const ANN: &str = "YW5uOnNlY3JldA==";

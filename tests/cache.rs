@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_testkit::{Client, Dir, Server};
+use weir_testkit::{Client, Dir, Server, ask_until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -45,22 +44,10 @@ fn start_in(dir: Dir, workers: usize, path: &str, cached: &str, origin: &str) ->
     Server::start_in(dir, WEIR, &conf)
 }
 
-/// Looks again and again: most of what is waited for here shows in answers alone.
-fn eventually(mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < end {
-        if done() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    false
-}
-
 /// Asks until the cache says this: another process may not know at once what one has stored.
 fn get_until(server: &Server, path: &str, status: &str) -> weir_testkit::Response {
     let mut last = None;
-    let came = eventually(|| {
+    let came = ask_until(|| {
         let r = server.get(path);
         let is = r.header("X-Cache") == Some(status);
         last = Some(r);
@@ -84,7 +71,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 /// An answer is on its way for a moment before it is in its file, where other processes see it.
 fn wait_stored(server: &Server, n: usize) {
     let directory = server.dir().file("cache");
-    assert!(eventually(|| files(&directory).len() == n), "{}", server.log());
+    assert!(ask_until(|| files(&directory).len() == n), "{}", server.log());
 }
 
 #[test]
@@ -107,7 +94,7 @@ fn an_answer_is_kept_and_survives_a_reload() {
     for file in files(&dir.file("cache")) {
         std::fs::remove_file(file).unwrap();
     }
-    assert!(eventually(|| server.get("/a.txt").body() == "second"));
+    assert!(ask_until(|| server.get("/a.txt").body() == "second"));
 }
 
 #[test]
@@ -135,7 +122,7 @@ fn a_damaged_file_is_never_served() {
         let damaged = std::fs::metadata(&file).unwrap().ino();
         // Whoever stored it may serve it from memory for another moment.
         assert!(get_until(&server, &path, "MISS").body() == body, "{damage}");
-        assert!(eventually(|| std::fs::metadata(&file).is_ok_and(|f| f.ino() != damaged)));
+        assert!(ask_until(|| std::fs::metadata(&file).is_ok_and(|f| f.ino() != damaged)));
         assert!(get_until(&server, &path, "HIT").body() == body, "{damage}");
         std::fs::remove_file(file).unwrap();
     }
@@ -153,10 +140,7 @@ fn a_hit_is_the_same_wherever_it_comes_from() {
             for _ in 0..3 {
                 assert_eq!(get_until(&server, &path, "HIT").bytes, body, "{path} {memory}");
             }
-            let ask = |line: &str| {
-                let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{line}\r\n\r\n");
-                server.connect().send(head).response()
-            };
+            let ask = |line: &str| server.ask(&format!("GET {path}"), &format!("{line}\r\n"), "");
             let part = ask("Range: bytes=600-899");
             assert_eq!((part.status, part.bytes.as_slice()), (206, &body[600..900]), "{path}");
             let coded = ask("Accept-Encoding: gzip");
@@ -171,7 +155,7 @@ fn a_hit_is_the_same_wherever_it_comes_from() {
             for file in files(&server.dir().file("cache")) {
                 std::fs::remove_file(file).unwrap();
             }
-            assert!(eventually(|| server.get(&path).bytes == changed), "{path} {memory}");
+            assert!(ask_until(|| server.get(&path).bytes == changed), "{path} {memory}");
         }
     }
 }
@@ -281,8 +265,11 @@ fn one_request_fetches_what_many_wait_for() {
     for client in clients {
         assert!(client.join().unwrap() == body);
     }
-    let origin = std::fs::read_to_string(dir.file("origin.log")).unwrap_or_default();
-    assert_eq!(origin.lines().count(), 1, "{origin}");
+    // What the origin serves last is logged last.
+    assert_eq!(Client::connect(server.port_at(1)).get("/last").status, 404);
+    server.wait_file("origin.log", "GET /last ", 1);
+    let origin = dir.read("origin.log");
+    assert_eq!(origin.matches("GET /large ").count(), 1, "{origin}");
 }
 
 #[test]
@@ -299,7 +286,7 @@ fn something_old_is_sent_while_it_is_updated_and_when_it_cannot_be() {
     wait_stored(&server, 1);
     dir.write("site/a", "second");
     assert_eq!(get_until(&server, "/a", "STALE").body(), "first");
-    assert!(eventually(|| server.get("/a").body() == "second"));
+    assert!(ask_until(|| server.get("/a").body() == "second"));
     dir.write("broken", "");
     assert_eq!(get_until(&server, "/a", "STALE").body(), "second");
     assert_eq!(server.get("/a").status, 200);
@@ -316,7 +303,10 @@ fn without_revalidation_nobody_is_asked_whether_something_old_stands() {
     assert_eq!(server.get("/a").status, 200);
     wait_stored(&server, 1);
     assert_eq!(get_until(&server, "/a", "EXPIRED").status, 200);
-    assert!(!server.dir().read("origin.log").contains(" 304 "));
+    assert_eq!(Client::connect(server.port_at(1)).get("/last").status, 404);
+    server.wait_file("origin.log", "GET /last ", 1);
+    let origin = server.dir().read("origin.log");
+    assert!(origin.contains("GET /a ") && !origin.contains(" 304 "), "{origin}");
 }
 
 #[test]
@@ -368,10 +358,8 @@ fn a_purged_key_has_no_variants_left() {
         "proxy_cache_key $uri; proxy_cache_purge $http_x_purge;",
         "location / { add_header Vary X-Kind; return 200 $http_x_kind; }",
     );
-    let ask = |path: &str, line: &str| {
-        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n");
-        server.connect().send(head).response()
-    };
+    let ask =
+        |path: &str, line: &str| server.ask(&format!("GET {path}"), &format!("{line}\r\n"), "");
     for path in ["/a", "/b"] {
         for kind in ["one", "two", "three"] {
             assert_eq!(ask(path, &format!("X-Kind: {kind}")).body(), kind);
@@ -394,10 +382,7 @@ fn variants_are_purged_when_the_answer_that_was_first_is_gone_or_does_not_vary()
         "proxy_cache_key $uri; proxy_cache_purge $http_x_purge; proxy_cache_bypass $http_x_fresh;",
         "location / { add_header Vary $http_x_vary; return 200 $http_x_kind; }",
     );
-    let ask = |line: &str| {
-        let head = format!("GET /a HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n");
-        server.connect().send(head).response()
-    };
+    let ask = |line: &str| server.ask("GET /a", &format!("{line}\r\n"), "");
     let directory = server.dir().file("cache");
     for is_gone in [true, false] {
         ask("X-Kind: one\r\nX-Vary: X-Kind");
@@ -413,7 +398,7 @@ fn variants_are_purged_when_the_answer_that_was_first_is_gone_or_does_not_vary()
             let inode = |path: &PathBuf| std::fs::metadata(path).unwrap().ino();
             let before = inode(&first[0]);
             assert_eq!(ask("X-Fresh: 1\r\nX-Kind: all").body(), "all");
-            assert!(eventually(|| inode(&first[0]) != before));
+            assert!(ask_until(|| inode(&first[0]) != before));
         }
         assert_eq!(ask("X-Purge: 1").status, 204);
         wait_stored(&server, 0);
@@ -436,14 +421,14 @@ fn what_is_on_its_way_can_be_purged() {
     let port = server.port();
     let reader = std::thread::spawn(move || Client::connect(port).get("/large").bytes);
     // It grows where temporary files are, and has no name in the cache.
-    assert!(eventually(|| files(&server.dir().file("spool")).len() == 1));
+    assert!(ask_until(|| files(&server.dir().file("spool")).len() == 1));
     assert_eq!(files(&server.dir().file("cache")).len(), 0);
     let mut client = server.connect();
     client.send("GET /large HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n\r\n");
     assert_eq!(client.response().status, 204);
     assert!(!reader.is_finished());
     assert!(reader.join().unwrap() == body);
-    assert!(eventually(|| files(&server.dir().file("spool")).is_empty()));
+    assert!(ask_until(|| files(&server.dir().file("spool")).is_empty()));
     assert_eq!(files(&server.dir().file("cache")).len(), 0);
 }
 
@@ -483,9 +468,8 @@ fn slices_are_kept_one_by_one() {
     assert!(server.get("/large").bytes == body);
     wait_stored(&server, 5);
     // Nothing behind the part that was wanted first was fetched with it.
-    let log = || std::fs::read_to_string(server.dir().file("origin.log")).unwrap();
-    assert!(eventually(|| log().lines().count() >= 5));
-    let asked = log();
+    server.wait_file("origin.log", "\n", 5);
+    let asked = server.dir().read("origin.log");
     let asked: Vec<_> = asked.lines().filter_map(|line| line.split(['=', '-']).nth(1)).collect();
     assert_eq!(asked, ["102400", "204800", "0", "307200", "409600"]);
     for _ in 0..3 {
@@ -544,7 +528,7 @@ fn workers_that_are_killed_leave_nothing_half_written() {
         .collect();
     for round in 0..10 {
         let before = served.load(Ordering::Relaxed);
-        assert!(eventually(|| served.load(Ordering::Relaxed) >= before + 5));
+        assert!(ask_until(|| served.load(Ordering::Relaxed) >= before + 5));
         for worker in server.workers() {
             let pid = Pid::from_raw(worker).unwrap();
             let _ = kill_process(pid, Signal::KILL);

@@ -30,15 +30,9 @@ fn start() -> Server {
     )
 }
 
-fn ask(server: &Server, line: &str, headers: &str, body: &str) -> Response {
-    let mut client = server.connect();
-    client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}"));
-    client.response()
-}
-
 fn put(server: &Server, path: &str, body: &str) -> Response {
     let length = format!("Content-Length: {}\r\n", body.len());
-    ask(server, &format!("PUT {path}"), &length, body)
+    server.ask(&format!("PUT {path}"), &length, body)
 }
 
 fn to(target: &str) -> String {
@@ -68,7 +62,7 @@ fn files_are_put_with_their_directories() {
 fn the_clients_date_is_kept() {
     let server = start();
     let headers = "Content-Length: 1\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-    assert_eq!(ask(&server, "PUT /old", headers, "x").status, 201);
+    assert_eq!(server.ask("PUT /old", headers, "x").status, 201);
     let r = server.get("/old");
     assert_eq!(r.header("Last-Modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
 }
@@ -76,23 +70,23 @@ fn the_clients_date_is_kept() {
 #[test]
 fn collections_are_made_copied_moved_and_deleted() {
     let server = start();
-    assert_eq!(ask(&server, "MKCOL /c/", "", "").status, 201);
-    assert_eq!(ask(&server, "MKCOL /c/", "", "").status, 405);
-    assert_eq!(ask(&server, "MKCOL /no/such/", "", "").status, 409);
+    assert_eq!(server.ask("MKCOL /c/", "", "").status, 201);
+    assert_eq!(server.ask("MKCOL /c/", "", "").status, 405);
+    assert_eq!(server.ask("MKCOL /no/such/", "", "").status, 409);
     put(&server, "/c/sub/x", "deep");
-    assert_eq!(ask(&server, "COPY /c/", &to("/copy/"), "").status, 201);
+    assert_eq!(server.ask("COPY /c/", &to("/copy/"), "").status, 201);
     assert_eq!(server.get("/copy/sub/x").body(), "deep");
-    assert_eq!(ask(&server, "COPY /c/", &(to("/copy/") + "Overwrite: F\r\n"), "").status, 412);
-    assert_eq!(ask(&server, "MOVE /c/", &to("http://localhost/moved/"), "").status, 201);
+    assert_eq!(server.ask("COPY /c/", &(to("/copy/") + "Overwrite: F\r\n"), "").status, 412);
+    assert_eq!(server.ask("MOVE /c/", &to("http://localhost/moved/"), "").status, 201);
     assert_eq!(server.get("/c/sub/x").status, 404);
     assert_eq!(server.get("/moved/sub/x").body(), "deep");
-    assert_eq!(ask(&server, "COPY /moved/sub/x", &to("/y"), "").status, 204);
-    assert_eq!(ask(&server, "MOVE /y", &to("/new/z"), "").status, 204);
+    assert_eq!(server.ask("COPY /moved/sub/x", &to("/y"), "").status, 204);
+    assert_eq!(server.ask("MOVE /y", &to("/new/z"), "").status, 204);
     assert_eq!(server.get("/new/z").body(), "deep");
-    assert_eq!(ask(&server, "DELETE /moved", "", "").status, 409);
-    assert_eq!(ask(&server, "DELETE /moved/", "Depth: 1\r\n", "").status, 400);
-    assert_eq!(ask(&server, "DELETE /moved/", "", "").status, 204);
-    assert_eq!(ask(&server, "DELETE /moved/", "", "").status, 404);
+    assert_eq!(server.ask("DELETE /moved", "", "").status, 409);
+    assert_eq!(server.ask("DELETE /moved/", "Depth: 1\r\n", "").status, 400);
+    assert_eq!(server.ask("DELETE /moved/", "", "").status, 204);
+    assert_eq!(server.ask("DELETE /moved/", "", "").status, 404);
 }
 
 #[test]
@@ -107,13 +101,13 @@ fn nothing_goes_out_of_its_place() {
         ("/keep", 403),
         ("//keep", 403),
     ] {
-        assert_eq!(ask(&server, "COPY /keep", &to(target), "").status, status, "{target}");
+        assert_eq!(server.ask("COPY /keep", &to(target), "").status, status, "{target}");
     }
-    assert_eq!(ask(&server, "COPY /keep", "", "").status, 400);
-    assert_eq!(ask(&server, "COPY /alias/keep", &to("/x"), "").status, 400);
-    ask(&server, "MKCOL /c/", "", "");
-    assert_eq!(ask(&server, "COPY /c/", &to("/c/inner/"), "").status, 403);
-    assert_eq!(ask(&server, "DELETE /deep/file", "", "").status, 409);
+    assert_eq!(server.ask("COPY /keep", "", "").status, 400);
+    assert_eq!(server.ask("COPY /alias/keep", &to("/x"), "").status, 400);
+    server.ask("MKCOL /c/", "", "");
+    assert_eq!(server.ask("COPY /c/", &to("/c/inner/"), "").status, 403);
+    assert_eq!(server.ask("DELETE /deep/file", "", "").status, 409);
     server.wait_log("insufficient URI depth:2 to DELETE", 1);
     assert_eq!(server.get("/keep").body(), "kept");
 }

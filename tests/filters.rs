@@ -29,8 +29,7 @@ fn page() -> String {
 
 /// Asks with more header lines.
 fn ask(server: &Server, target: &str, headers: &str) -> Response {
-    let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
-    server.connect().send(head).response()
+    server.ask(&format!("GET {target}"), headers, "")
 }
 
 fn gunzip(answer: &Response) -> String {

@@ -50,8 +50,7 @@ fn a_name_that_cannot_be_decided_belongs_to_no_server() {
         assert_eq!(ask(&format!("{}-", letter.repeat(48))), None);
     }
     s.wait_log("while reading client request headers", 2);
-    let closed = || s.dir().read("access.log").matches("500 GET / HTTP/1.1").count() == 2;
-    assert!(weir_testkit::until(s.dir().path(), closed), "{}", s.dir().read("access.log"));
+    s.wait_file("access.log", "500 GET / HTTP/1.1", 2);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which location a path selects, and where requests go from there.
 
-use weir_testkit::{Dir, Response, Server};
+use weir_testkit::{Dir, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -19,12 +19,6 @@ fn serve(inside: &str) -> Server {
 fn told(server: &Server, path: &str) -> (u16, String) {
     let response = server.get(path);
     (response.status, response.body())
-}
-
-fn request(server: &Server, method: &str, path: &str) -> Response {
-    let mut client = server.connect();
-    client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-    client.response()
 }
 
 #[test]
@@ -124,29 +118,29 @@ fn error_pages() {
     assert_eq!(told(&server, "/inside"), (404, "not here".to_owned()));
     assert_eq!(server.get("/loop/y").status, 500);
     server.wait_log("rewrite or internal redirection cycle while internally redirecting to", 1);
-    assert_eq!(request(&server, "POST", "/none").status, 404);
+    assert_eq!(server.ask("POST /none", "", "").status, 404);
 }
 
 #[test]
 fn methods_may_have_settings_of_their_own() {
     let server = serve("location / { limit_except GET { deny all; } }");
-    assert_eq!(request(&server, "GET", "/page.html").status, 200);
+    assert_eq!(server.ask("GET /page.html", "", "").status, 200);
     let mut client = server.connect();
     client.send("HEAD /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(client.rest().starts_with("HTTP/1.1 200 OK\r\n"));
-    assert_eq!(request(&server, "DELETE", "/page.html").status, 403);
+    assert_eq!(server.ask("DELETE /page.html", "", "").status, 403);
 }
 
 #[test]
 fn redirects_name_what_they_are_told_to() {
     let host =
-        |server: &Server| request(server, "GET", "/sub").header("Location").unwrap().to_owned();
+        |server: &Server| server.ask("GET /sub", "", "").header("Location").unwrap().to_owned();
     let server = serve("server_name first.example second.example;");
-    assert_eq!(host(&server), format!("http://a:{}/sub/", server.port()));
+    assert_eq!(host(&server), format!("http://localhost:{}/sub/", server.port()));
     let server = serve("server_name first.example; server_name_in_redirect on;");
     assert_eq!(host(&server), format!("http://first.example:{}/sub/", server.port()));
     let server = serve("port_in_redirect off;");
-    assert_eq!(host(&server), "http://a/sub/");
+    assert_eq!(host(&server), "http://localhost/sub/");
     let server = serve("absolute_redirect off;");
     assert_eq!(host(&server), "/sub/");
 }

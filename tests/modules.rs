@@ -11,8 +11,7 @@ fn server(http: &str, server: &str) -> Server {
 }
 
 fn ask(client: &mut Client, path: &str, headers: &str) -> Response {
-    client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"));
-    client.response()
+    client.ask(&format!("GET {path}"), headers, "")
 }
 
 #[test]

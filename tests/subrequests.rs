@@ -140,8 +140,7 @@ fn a_failed_include_shows_its_page() {
 
 /// Asks for `/` with a header.
 fn get_with(server: &Server, header: &str) -> weir_testkit::Response {
-    let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n");
-    server.connect().send(head).response()
+    server.ask("GET /", &format!("{header}\r\n"), "")
 }
 
 #[test]

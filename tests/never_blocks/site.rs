@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use weir_testkit::{Client, Dir, Server};
+use weir_testkit::{Dir, Server, ask_until};
 
 /// For whom the certificate is.
 const NAME: &str = "www.example.org";
@@ -168,16 +168,16 @@ fn files(server: &Server) {
     assert_eq!(client.get("/named?log=other").status, 204);
     assert_eq!(client.get("/secret/a.txt").status, 401);
     assert_eq!(
-        ask(&mut client, "GET /secret/a.txt", "Authorization: Basic bWU6c2VjcmV0\r\n", ""),
+        client.ask("GET /secret/a.txt", "Authorization: Basic bWU6c2VjcmV0\r\n", "").status,
         200
     );
-    assert_eq!(ask(&mut client, "PUT /put/a/b", "Content-Length: 4\r\n", "body"), 201);
-    assert_eq!(ask(&mut client, "MKCOL /put/c/", "", ""), 201);
-    assert_eq!(ask(&mut client, "COPY /put/a/b", "Destination: /put/c/d\r\n", ""), 204);
-    assert_eq!(ask(&mut client, "MOVE /put/c/d", "Destination: /put/e\r\n", ""), 204);
+    assert_eq!(client.ask("PUT /put/a/b", "Content-Length: 4\r\n", "body").status, 201);
+    assert_eq!(client.ask("MKCOL /put/c/", "", "").status, 201);
+    assert_eq!(client.ask("COPY /put/a/b", "Destination: /put/c/d\r\n", "").status, 204);
+    assert_eq!(client.ask("MOVE /put/c/d", "Destination: /put/e\r\n", "").status, 204);
     for path in ["/put/e", "/put/a/", "/put/c/"] {
         assert_eq!(
-            ask(&mut client, &format!("DELETE {path}"), "Depth: infinity\r\n", ""),
+            client.ask(&format!("DELETE {path}"), "Depth: infinity\r\n", "").status,
             204,
             "{path}"
         );
@@ -185,11 +185,6 @@ fn files(server: &Server) {
 }
 
 /// Sends a request, and says what became of it.
-fn ask(client: &mut Client, line: &str, headers: &str, body: &str) -> u16 {
-    client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}"));
-    client.response().status
-}
-
 /// Misses, hits, things too old that are asked about anew, and what is taken out again.
 fn cached(server: &Server) {
     let mut client = server.connect();
@@ -207,10 +202,10 @@ fn cached(server: &Server) {
         // More than there is room for.
         assert_eq!(client.get(&format!("/full/large.bin?{n}")).status, 200);
     }
-    while ask(&mut client, "GET /cached/a.txt", "X-Purge: 1\r\n", "") != 204 {
+    while client.ask("GET /cached/a.txt", "X-Purge: 1\r\n", "").status != 204 {
         client.get("/cached/a.txt");
     }
-    let all = ask(&mut client, "GET /cached/*", "X-Purge: 1\r\n", "");
+    let all = client.ask("GET /cached/*", "X-Purge: 1\r\n", "").status;
     assert!([204, 404].contains(&all), "{all}");
 }
 
@@ -219,13 +214,11 @@ fn bodies(server: &Server) {
     let mut client = server.connect();
     let body = "b".repeat(300_000);
     let length = format!("Content-Length: {}\r\n", body.len());
-    assert_eq!(ask(&mut client, "POST /body", &length, &body), 200);
-    assert_eq!(ask(&mut client, "POST /file", "Content-Length: 4\r\n", "body"), 200);
+    assert_eq!(client.ask("POST /body", &length, &body).status, 200);
+    assert_eq!(client.ask("POST /file", "Content-Length: 4\r\n", "body").status, 200);
     // This one does not read before the answer is in a file.
     client.send("GET /spooled/large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    while !opened(server, "/spool/") {
-        std::thread::yield_now();
-    }
+    assert!(ask_until(|| opened(server, "/spool/")));
     assert_eq!(client.response().bytes.len(), LARGE);
 }
 

@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use weir_testkit::PATIENCE;
+
 /// An origin that answers when it is told to.
 pub struct Slow {
     pub port: u16,
@@ -28,7 +30,7 @@ impl Slow {
 
     /// Waits for a request; what comes back answers it when it is told to, or dropped.
     pub fn asked(&self) -> Sender<()> {
-        self.asked.recv().unwrap()
+        self.asked.recv_timeout(PATIENCE).expect("a request")
     }
 
     /// No request waits.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Dir, Server};
+use weir_testkit::{Client, Dir, Server, ask_until};
 
 use super::origin::{Slow, serve_counted};
 use super::{conf, start};
@@ -99,18 +99,24 @@ fn who_finds_no_server_waits_in_line() {
     let origin = Slow::new();
     let port = origin.port;
     let http = format!(
-        "upstream u {{ zone u 64k; server 127.0.0.1:{port} max_conns=1; queue 2 timeout=10s; }}"
+        "upstream u {{ zone u 64k; server 127.0.0.1:{port} max_conns=1; queue 2 timeout=1m; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; location / {{ stub_status; }} }}"
     );
     let server = start("worker_threads 1;", &http);
     let mut first = ask(&server);
     let answer = origin.asked();
-    let mut waiting = [ask(&server), ask(&server)];
+    let waiting = [ask(&server), ask(&server)];
+    // The first one, those that wait, and the one that asks for this.
+    let status = || Client::connect(server.port_at(1)).get("/").body();
+    assert!(ask_until(|| status().contains("Writing: 4 ")), "{}", status());
     // The third one finds the queue full.
     assert_eq!(ask(&server).response().status, 502);
     drop(answer);
     assert_eq!(first.response().status, 200);
-    for client in &mut waiting {
+    for _ in &waiting {
         drop(origin.asked());
+    }
+    for mut client in waiting {
         assert_eq!(client.response().status, 200);
     }
 }

@@ -50,7 +50,12 @@ impl Client {
 
     /// Sends a GET request that keeps the connection.
     pub fn get(&mut self, path: &str) -> Response {
-        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        self.ask(&format!("GET {path}"), "", "")
+    }
+
+    /// Sends a request that keeps the connection: method and target, header lines each with its end, and a body.
+    pub fn ask(&mut self, line: &str, headers: &str, body: &str) -> Response {
+        self.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}"));
         self.response()
     }
 

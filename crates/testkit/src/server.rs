@@ -101,9 +101,12 @@ impl Server {
 
     /// One GET over a connection of its own.
     pub fn get(&self, path: &str) -> Response {
-        let mut client = self.connect();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
-        client.response()
+        self.ask(&format!("GET {path}"), "Connection: close\r\n", "")
+    }
+
+    /// [`Client::ask`] over a connection of its own.
+    pub fn ask(&self, line: &str, headers: &str, body: &str) -> Response {
+        self.connect().ask(line, headers, body)
     }
 
     /// Replaces the configuration file; the ports stay.
@@ -146,8 +149,14 @@ impl Server {
 
     /// Waits until the error log says `text` at least `times` times.
     pub fn wait_log(&self, text: &str, times: usize) {
-        let said = until(self.dir.path(), || self.logged(text) >= times);
-        assert!(said, "the log does not say {text:?} {times} times:\n{}", self.log());
+        self.wait_file("error.log", text, times);
+    }
+
+    /// Waits until a file in its directory says `text` at least `times` times.
+    pub fn wait_file(&self, name: &str, text: &str, times: usize) {
+        let read = || self.dir.read(name);
+        let said = until(self.dir.path(), || read().matches(text).count() >= times);
+        assert!(said, "{name} does not say {text:?} {times} times:\n{}", read());
     }
 
     /// Reloads, and waits until the workers of the old configuration have been told to finish.
