@@ -1,7 +1,7 @@
 //! `limit_req` and `limit_conn`: across workers, reloads and the deaths of workers.
 
 use rustix::process::Signal;
-use weir_testkit::{Dir, Server, until};
+use weir_testkit::{Dir, Server, ask_until, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -117,12 +117,12 @@ fn a_place_is_taken_until_the_request_ends() {
     server.wait_log("limiting connections, dry run, by zone \"conn\"", 1);
 
     assert_eq!(client.response().bytes.len(), 32 << 20);
-    assert!(until(server.dir().path(), || server.get("/dry?k=a").body() == "PASSED"));
+    assert!(ask_until(|| server.get("/dry?k=a").body() == "PASSED"));
     // A client that goes away gives its place back, too. A key of its own: the places of the answers above
     // are free a moment after them.
     client.send("GET /big?k=c HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(!client.is_closed(), "the answer has begun");
     assert_eq!(server.get("/x?k=c").status, 429);
     drop(client);
-    assert!(until(server.dir().path(), || server.get("/x?k=c").status == 404));
+    assert!(ask_until(|| server.get("/x?k=c").status == 404));
 }

@@ -233,8 +233,6 @@ fn a_name_that_is_found_later_begins_to_serve() {
     let server = Server::start_in(dir, &program, &conf("worker_processes 1;", &http));
     assert_eq!(ask(&server).response().status, 502);
     server.dir().write("hosts", "127.0.0.1 localhost later.invalid\n");
-    let found = weir_testkit::until(server.dir().path(), || {
-        ask(&server).response().header("X-Origin") == Some("late")
-    });
+    let found = ask_until(|| ask(&server).response().header("X-Origin") == Some("late"));
     assert!(found, "{}", server.log());
 }
