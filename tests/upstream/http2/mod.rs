@@ -1,5 +1,6 @@
 //! HTTP/2 to servers.
 
+mod checks;
 mod foreign;
 mod hostile;
 mod peer;

@@ -54,18 +54,14 @@ pub fn write(
         b"POST" => hpack::indexed(POST, &mut out),
         method => hpack::with_name_of(METHOD, method, &mut out),
     }
-    let scheme = r.contexts.upstream.vars.as_ref().map_or("", |vars| vars.scheme);
-    hpack::indexed(if scheme == "https://" { HTTPS } else { HTTP }, &mut out);
+    write_scheme(r.contexts.upstream.vars.as_ref().map_or("", |vars| vars.scheme), &mut out);
     value.clear();
     write_uri(r, pass, &mut value);
     if value.is_empty() {
         r.log(Level::Error, format_args!("zero length URI to proxy"));
         return Err(500);
     }
-    match value.as_slice() {
-        b"/" => hpack::indexed(PATH, &mut out),
-        path => hpack::with_name_of(PATH, path, &mut out),
-    }
+    write_path(&value, &mut out);
     let uri = Bytes::copy_from_slice(&value);
     let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
     write_authority(r, headers, &mut value, &mut out);
@@ -80,6 +76,45 @@ pub fn write(
     }
     let outgoing = Outgoing { bytes: Bytes::from(out), uri, body: body.unwrap_or_default() };
     Ok(Written { outgoing, head })
+}
+
+/// The block of fields of a GET that no request stands behind: these `lines`, among which `Host` is the authority, and
+/// `agent` if it is not among them.
+pub fn get(
+    scheme: &str,
+    path: &[u8],
+    host: &[u8],
+    lines: &[(Bytes, Bytes)],
+    agent: (Bytes, Bytes),
+) -> Bytes {
+    let (mut out, mut host) = (Vec::new(), host);
+    hpack::indexed(GET, &mut out);
+    write_scheme(scheme, &mut out);
+    write_path(path, &mut out);
+    let is_host = |name: &[u8]| name.eq_ignore_ascii_case(b"host");
+    if let Some((_, value)) = lines.iter().find(|(name, value)| is_host(name) && !value.is_empty())
+    {
+        host = value;
+    }
+    hpack::with_name_of(AUTHORITY, host, &mut out);
+    let has_agent = lines.iter().any(|(name, _)| name.eq_ignore_ascii_case(&agent.0));
+    for (name, value) in lines.iter().chain(Some(&agent).filter(|_| !has_agent)) {
+        if !value.is_empty() && !is_host(name) && may_pass(name, value) {
+            hpack::field(name, value, &mut out);
+        }
+    }
+    out.into()
+}
+
+fn write_scheme(scheme: &str, out: &mut Vec<u8>) {
+    hpack::indexed(if scheme == "https://" { HTTPS } else { HTTP }, out);
+}
+
+fn write_path(path: &[u8], out: &mut Vec<u8>) {
+    match path {
+        b"/" => hpack::indexed(PATH, out),
+        path => hpack::with_name_of(PATH, path, out),
+    }
 }
 
 fn write_authority(r: &mut Request, headers: &SetHeaders, value: &mut Vec<u8>, out: &mut Vec<u8>) {

@@ -26,6 +26,7 @@ mod tests;
 mod uri;
 
 pub use conf::{Conf, Vars};
+pub use fields::get;
 
 /// The module.
 pub const MODULE: Module =

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_conf::{Directive, Error, Word, values};
+use weir_proto::http1::Version;
 use weir_upstream::Thresholds;
 
 use super::{Check, Match};
@@ -105,6 +106,7 @@ impl Line {
             persistent: self.persistent,
             kept: self.kept,
             request: Bytes::new(),
+            http2: s.location.proxy.version == Version::Http20,
             uri: self.uri,
             headers: proxy::constant_headers(&s.location.proxy),
             tls: (scheme == "https://").then(|| passing.tls.clone()),

@@ -12,6 +12,7 @@ use weir_upstream::Thresholds;
 
 use super::groups::{GroupId, Upstreams};
 use super::tls;
+use crate::modules::proxy;
 use crate::scope::Spot;
 
 mod conf;
@@ -40,7 +41,9 @@ pub struct Check {
     uri: Vec<u8>,
     /// `proxy_set_header`, as far as requests have no part in it.
     headers: Vec<(Bytes, Bytes)>,
+    /// All of the request; over HTTP/2 its fields.
     request: Bytes,
+    http2: bool,
     /// TLS, where the servers are spoken to in it.
     tls: Option<Arc<tls::Settings>>,
     connect_timeout: Duration,
@@ -55,6 +58,12 @@ impl Check {
 
     /// Writes the request, now that the group's name is known.
     fn write(&mut self, host: &str) {
+        if self.http2 {
+            let scheme = if self.tls.is_some() { "https://" } else { "http://" };
+            let agent = (Bytes::from_static(b"User-Agent"), Bytes::from_static(AGENT.as_bytes()));
+            self.request = proxy::get(scheme, &self.uri, host.as_bytes(), &self.headers, agent);
+            return;
+        }
         let mut out = [b"GET ", self.uri.as_slice(), b" HTTP/1.1\r\n"].concat();
         let has =
             |name: &str| self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()));

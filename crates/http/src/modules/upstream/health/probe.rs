@@ -1,26 +1,61 @@
 //! One check of one server.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use weir_engine::{Chain, ConnectOptions, Handle};
 use weir_log::Cause;
 use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
 use weir_tls::{Secured, Wire};
-use weir_upstream::{Endpoint, Peer};
+use weir_upstream::{Connection, Endpoint, Limits, Peer};
 
 use super::Check;
 use super::matching::Seen;
+use crate::modules::upstream::fault::Complaint;
+use crate::modules::upstream::http2::{self, Link, Room};
+use crate::modules::upstream::line::Line;
 
 /// No more of a body is looked at.
 const BODY: usize = 256 * 1024;
 /// The longest head.
 const HEAD: usize = 64 * 1024;
+/// The same for a stream.
+const ROOM: Room = Room { head: HEAD, body: BODY as u32 };
 
 /// A connection that is good for the next check.
-pub struct Kept {
-    wire: Wire,
-    started: Instant,
+pub enum Kept {
+    /// HTTP/1 is spoken on it.
+    Http1(Connection),
+    /// HTTP/2.
+    Http2(Leaving),
+}
+
+/// A connection that ends with its last stream when it is dropped.
+pub struct Leaving(Rc<Link>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Kept {
+    fn connection(&self) -> &Connection {
+        match self {
+            Kept::Http1(connection) => connection,
+            Kept::Http2(Leaving(link)) => &link.connection,
+        }
+    }
+
+    /// The server has not closed it.
+    fn is_open(&self) -> bool {
+        match self {
+            Kept::Http1(connection) => !connection.stream.socket().peek_closed(),
+            Kept::Http2(Leaving(link)) => !link.is_leaving(),
+        }
+    }
 }
 
 /// Why a server did not pass.
@@ -37,6 +72,9 @@ impl Failed {
     }
 
     fn io(doing: &'static str, call: &str, error: &io::Error) -> Failed {
+        if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
+            return Failed { doing, cause: Some(said.text.clone()) };
+        }
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&TIMED_OUT.into())),
             _ => format!("{call} failed {}", Cause(error)),
@@ -51,22 +89,43 @@ const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;
 pub async fn probe(
     handle: &Handle,
     check: &Check,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     kept: Option<Kept>,
 ) -> Result<Option<Kept>, Failed> {
     let kept = kept.filter(|kept| {
-        let age = handle.now().saturating_duration_since(kept.started);
-        age < check.kept && !kept.wire.socket().peek_closed()
+        let age = handle.now().saturating_duration_since(kept.connection().started);
+        age < check.kept && kept.is_open()
     });
-    let mut connection = match kept {
+    let kept = match kept {
         Some(kept) => kept,
-        None => Kept { wire: open(handle, check, peer).await?, started: handle.now() },
+        None => open(handle, check, peer).await?,
     };
-    let reusable = ask(handle, check, &mut connection.wire).await?;
-    Ok(Some(connection).filter(|_| reusable && !check.kept.is_zero()))
+    let kept = match kept {
+        Kept::Http1(connection) => {
+            let line = Line::Own(connection);
+            let reusable = ask(handle, check, &line).await?;
+            line.into_own().filter(|_| reusable).map(Kept::Http1)
+        }
+        Kept::Http2(link) => {
+            ask(handle, check, &Line::Stream(link.0.open(&check.request, true, ROOM))).await?;
+            Some(Kept::Http2(link))
+        }
+    };
+    Ok(kept.filter(|_| !check.kept.is_zero()))
 }
 
-async fn open(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
+async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, Failed> {
+    let stream = connect(handle, check, peer).await?;
+    let (peer, started) = (peer.clone(), handle.now());
+    let connection = Connection { stream, peer, tag: 0, requests: 1, started };
+    if !check.http2 {
+        return Ok(Kept::Http1(connection));
+    }
+    let limits = Limits { requests: u64::MAX, timeout: check.kept, ..Limits::default() };
+    Ok(Kept::Http2(Leaving(http2::start(connection, limits))))
+}
+
+async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
     const CONNECTING: &str = "connecting to upstream";
     let endpoint = match (&peer.endpoint, check.port) {
         (Endpoint::Inet(address), Some(port)) => {
@@ -93,14 +152,15 @@ async fn open(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Faile
 }
 
 /// Sends the request and judges the answer. True if the connection may serve another one.
-async fn ask(handle: &Handle, check: &Check, wire: &mut Wire) -> Result<bool, Failed> {
+async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed> {
     const READING: &str = "reading response header from upstream";
-    wire.set_deadline(Some(handle.now() + check.read_timeout));
-    let mut chain = Chain::new();
-    chain.push(check.request.clone());
-    wire.send(&mut chain)
-        .await
-        .map_err(|e| Failed::io("sending request to upstream", "send()", &e))?;
+    line.set_deadline(Some(handle.now() + check.read_timeout));
+    if let Line::Own(connection) = line {
+        let mut chain = Chain::new();
+        chain.push(check.request.clone());
+        let sent = connection.stream.send(&mut chain).await;
+        sent.map_err(|e| Failed::io("sending request to upstream", "send()", &e))?;
+    }
     let mut parser = ResponseParser::new();
     let mut buf = Vec::new();
     loop {
@@ -121,7 +181,7 @@ async fn ask(handle: &Handle, check: &Check, wire: &mut Wire) -> Result<bool, Fa
                 return Err(Failed { doing: READING, cause });
             }
         }
-        if !more(wire, &mut buf).await.map_err(|e| Failed::io(READING, "recv()", &e))? {
+        if !more(line, &mut buf).await.map_err(|e| Failed::io(READING, "recv()", &e))? {
             let cause = Some("upstream prematurely closed connection".to_owned());
             return Err(Failed { doing: READING, cause });
         }
@@ -140,7 +200,7 @@ async fn ask(handle: &Handle, check: &Check, wire: &mut Wire) -> Result<bool, Fa
     let (mut body, mut whole) = (Vec::new(), false);
     if wants_body || framed && !check.kept.is_zero() {
         let decoder = decoder.unwrap_or_else(BodyDecoder::until_close);
-        whole = read_body(wire, decoder, rest, &mut body)
+        whole = read_body(line, decoder, rest, &mut body)
             .await
             .map_err(|e| Failed::io("reading upstream", "recv()", &e))?;
     }
@@ -161,7 +221,7 @@ fn judge(check: &Check, seen: &Seen<'_>) -> Result<(), Failed> {
 
 /// Reads as much of a body as is looked at; true if that is all of it.
 async fn read_body(
-    wire: &Wire,
+    line: &Line,
     mut decoder: BodyDecoder,
     mut buf: Vec<u8>,
     body: &mut Vec<u8>,
@@ -181,18 +241,18 @@ async fn read_body(
             }
         }
         buf.drain(..at.min(buf.len()));
-        if body.len() > BODY || !more(wire, &mut buf).await? {
+        if body.len() > BODY || !more(line, &mut buf).await? {
             return Ok(false);
         }
     }
 }
 
 /// Waits for bytes; false at the end.
-async fn more(wire: &Wire, buf: &mut Vec<u8>) -> io::Result<bool> {
+async fn more(line: &Line, buf: &mut Vec<u8>) -> io::Result<bool> {
     loop {
-        wire.readable().await?;
+        line.readable().await?;
         buf.reserve(4096);
-        if let Some(n) = wire.try_recv(buf)? {
+        if let Some(n) = line.try_recv(buf)? {
             return Ok(n > 0);
         }
     }

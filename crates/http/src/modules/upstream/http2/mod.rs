@@ -17,6 +17,7 @@ mod reader;
 mod stream;
 mod task;
 
+pub use link::Link;
 pub use links::Links;
-pub use open::open;
+pub use open::{open, start};
 pub use stream::{Room, Sender, Stream};

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::{Either, either};
-use weir_upstream::{Limits, Peer};
+use weir_upstream::{Connection, Limits, Peer};
 
 use super::link::Link;
 use super::links::{Found, Links};
@@ -16,6 +16,13 @@ use crate::modules::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
 use crate::modules::upstream::passing::Passing;
 use crate::modules::upstream::tls::Secure;
 use crate::request::Request;
+
+/// Speaks HTTP/2 on a connection that nobody shares.
+pub fn start(connection: Connection, limits: Limits) -> Rc<Link> {
+    let link = Link::new(connection, None);
+    task::start(&link, None, limits);
+    link
+}
 
 /// A connection to a peer, and whether it served others before. `shared` are those of the loop, where the group keeps
 /// any; with `fresh` none of them will do.
@@ -29,9 +36,8 @@ pub async fn open(
 ) -> Result<(Rc<Link>, bool), Fault> {
     let Some((links, limits)) = shared else {
         let connection = connect(r, passing, peer, secure, false).await?;
-        let link = Link::new(connection, None);
+        let link = start(connection, Limits::default());
         link.leave();
-        task::start(&link, None, Limits::default());
         return Ok((link, false));
     };
     let tag = secure.map_or(0, |secure| secure.tag);

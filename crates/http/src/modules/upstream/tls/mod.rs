@@ -181,7 +181,7 @@ impl Settings {
     /// The same apart from requests, whose variables it cannot know.
     pub fn client(&self, host: &[u8]) -> Option<Client> {
         let name = self.name.as_ref().and_then(Template::constant).unwrap_or(host);
-        self.built.as_ref().map(|built| built.named(without_port(name)))
+        self.http2.as_ref().or(self.built.as_ref()).map(|built| built.named(without_port(name)))
     }
 
     /// How a request to a server is secured that the URL calls `host`.
