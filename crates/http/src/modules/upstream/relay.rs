@@ -53,7 +53,8 @@ pub async fn relay<P: Protocol>(
             step = turn(r, passing, buffering, &mut source).await;
             continue;
         };
-        match both.turn(r, passing, buffering, &mut source).await {
+        // Few requests need it, and all would have to hold its room.
+        match Box::pin(both.turn(r, passing, buffering, &mut source)).await {
             Ok(true) => {}
             Ok(false) => exchange = None,
             Err(end) => step = Some(end),
