@@ -1,8 +1,10 @@
 //! Waiting for two things at once inside one task.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 /// Which of two futures was first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +17,29 @@ pub enum Either<A, B> {
 
 /// Waits for whichever of `a` and `b` is ready first; `a` is asked first. The other one is
 /// dropped: with a [`crate::Recv`] on that side, what it had in its buffer is gone.
-pub async fn either<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(out) = a.as_mut().poll(cx) {
-            return Poll::Ready(Either::Left(out));
+pub fn either<A: Future, B: Future>(a: A, b: B) -> First<A, B> {
+    First { a, b }
+}
+
+pin_project! {
+    /// See [`either`]. An `async fn` would have room for each of them twice: as an argument and pinned.
+    #[must_use = "futures do nothing unless they are awaited"]
+    pub struct First<A, B> {
+        #[pin]
+        a: A,
+        #[pin]
+        b: B,
+    }
+}
+
+impl<A: Future, B: Future> Future for First<A, B> {
+    type Output = Either<A::Output, B::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        match this.a.poll(cx) {
+            Poll::Ready(out) => Poll::Ready(Either::Left(out)),
+            Poll::Pending => this.b.poll(cx).map(Either::Right),
         }
-        b.as_mut().poll(cx).map(Either::Right)
-    })
-    .await
+    }
 }

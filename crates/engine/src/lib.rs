@@ -43,7 +43,7 @@ pub use chain::{Chain, Segment};
 pub use clock::Wall;
 pub use doors::{Arm, ListenerKey, WatchKey};
 pub use driver::{Driver, Turn};
-pub use either::{Either, either};
+pub use either::{Either, First, either};
 pub use files::{FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Touches, Waiter};
 pub use handle::Handle;
 pub use heavy::Heavy;

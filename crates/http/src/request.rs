@@ -1,5 +1,6 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
+use std::mem::{swap, take};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -97,11 +98,17 @@ pub struct Request {
     pub family: Option<Rc<Family>>,
     /// Subrequests that nobody reads, but that must end before this request does (`mirror`).
     pub background: Vec<Subrequest>,
+    /// Where its room came from, empty meanwhile.
+    spare: Option<Scratch>,
 }
 
-/// The room of an ended request, for the next one: buffers keep their capacity.
+/// The room of an ended request, for the next one: buffers keep their capacity. It is handed from task to task,
+/// so it is a pointer.
 #[derive(Default)]
-pub struct Scratch {
+pub struct Scratch(Box<Room>);
+
+#[derive(Default)]
+struct Room {
     buf: Vec<u8>,
     parser: RequestParser,
     path: Vec<u8>,
@@ -115,10 +122,11 @@ pub struct Scratch {
 
 impl Request {
     /// An empty request on a connection, in the room of an earlier one.
-    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) -> Request {
+    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, mut scratch: Scratch) -> Request {
         let site = worker.site;
         let server = site.default_server(&conn);
-        let pipelined = !scratch.buf.is_empty();
+        let room = &mut *scratch.0;
+        let pipelined = !room.buf.is_empty();
         Request {
             started: worker.handle.now(),
             conn,
@@ -127,25 +135,25 @@ impl Request {
             site,
             server,
             location: site.location(server.location),
-            buf: scratch.buf,
-            parser: scratch.parser,
+            buf: take(&mut room.buf),
+            parser: take(&mut room.parser),
             method: Method::Get,
             version: Version::Http11,
-            path: scratch.path,
-            args: scratch.args,
-            host: scratch.host,
+            path: take(&mut room.path),
+            args: take(&mut room.args),
+            host: take(&mut room.host),
             unchanged_path: true,
             rewritten_in_place: false,
             internal: false,
             path_changed: false,
             path_below_alias: false,
             path_changes_left: 11,
-            captures: scratch.captures,
-            values: scratch.values,
+            captures: take(&mut room.captures),
+            values: take(&mut room.values),
             contexts: Contexts::default(),
             body: Body::default(),
-            response: scratch.response,
-            output: scratch.output,
+            response: take(&mut room.response),
+            output: take(&mut room.output),
             error_status: 0,
             error_page: false,
             keepalive: false,
@@ -156,6 +164,7 @@ impl Request {
             sub: None,
             family: None,
             background: Vec::new(),
+            spare: Some(scratch),
         }
     }
 
@@ -187,7 +196,7 @@ impl Request {
     }
 
     /// Ends the request and gives back its room; `buf` still holds what was read of the next one.
-    pub fn into_scratch(mut self) -> Scratch {
+    pub fn give_room(&mut self) -> Scratch {
         self.parser.reset();
         self.path.clear();
         self.args.clear();
@@ -196,17 +205,18 @@ impl Request {
         self.values.clear();
         self.response.reset();
         self.output.reset();
-        Scratch {
-            buf: std::mem::take(&mut self.buf),
-            parser: std::mem::take(&mut self.parser),
-            path: std::mem::take(&mut self.path),
-            args: std::mem::take(&mut self.args),
-            host: std::mem::take(&mut self.host),
-            captures: std::mem::take(&mut self.captures),
-            values: std::mem::take(&mut self.values),
-            response: std::mem::take(&mut self.response),
-            output: std::mem::take(&mut self.output),
-        }
+        let mut scratch = self.spare.take().unwrap_or_default();
+        let room = &mut *scratch.0;
+        swap(&mut room.buf, &mut self.buf);
+        swap(&mut room.parser, &mut self.parser);
+        swap(&mut room.path, &mut self.path);
+        swap(&mut room.args, &mut self.args);
+        swap(&mut room.host, &mut self.host);
+        swap(&mut room.captures, &mut self.captures);
+        swap(&mut room.values, &mut self.values);
+        swap(&mut room.response, &mut self.response);
+        swap(&mut room.output, &mut self.output);
+        scratch
     }
 
     /// The path is another one from now on.
@@ -312,22 +322,22 @@ impl Request {
 impl Scratch {
     /// The room for a head: where things are, and its text.
     pub fn head(&mut self) -> (&mut RequestParser, &mut Vec<u8>) {
-        (&mut self.parser, &mut self.buf)
+        (&mut self.0.parser, &mut self.0.buf)
     }
 
     /// Drops what an ended request has read, so that the next one's bytes stand first.
     pub fn drain(&mut self, read: usize) {
-        drain(&mut self.buf, read);
+        drain(&mut self.0.buf, read);
     }
 
     /// Forgets what was read and not used.
     pub fn forget(&mut self) {
-        self.buf.clear();
+        self.0.buf.clear();
     }
 
     /// Takes over what was read of the next request before.
     pub fn fill(&mut self, read: &mut Vec<u8>) {
-        self.buf.append(read);
+        self.0.buf.append(read);
     }
 }
 

@@ -140,7 +140,7 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) {
     if conn.requests.get() > 0 {
         worker.busy();
     }
-    let mut r = Request::new(conn.clone(), worker.clone(), scratch);
+    let mut r = Box::new(Request::new(conn.clone(), worker.clone(), scratch));
     loop {
         let after = request(&mut r).await;
         if matches!(after, After::Http2) {
@@ -185,12 +185,11 @@ async fn complete(conn: &Conn, r: &Request) {
 }
 
 /// The room of a connection's last request is for other connections.
-fn give_back(r: Request) {
-    let worker = r.worker.clone();
+fn give_back(mut r: Box<Request>) {
     let read = r.body.read_to();
-    let mut scratch = r.into_scratch();
+    let mut scratch = r.give_room();
     scratch.drain(read);
-    worker.give_scratch(scratch);
+    r.worker.give_scratch(scratch);
 }
 
 /// Waits for the next request of a client that has just been answered: mostly it comes at once.

@@ -79,7 +79,7 @@ async fn serve(running: Running, fields: Fields) {
     connection::log(&mut r);
     let core = &r.conf().core;
     r.h2 = None;
-    worker.give_scratch(r.into_scratch());
+    worker.give_scratch(r.give_room());
     let malformed = verdict.is_err();
     if !malformed && stream.is_closed() && core.lingering_close != Linger::Off {
         // Frames that came right behind the head are judged as those of a living stream.

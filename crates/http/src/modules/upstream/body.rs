@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Either, either};
@@ -75,7 +76,8 @@ async fn push(
         }
         stream.set_deadline(Some(r.worker.handle.now() + passing.send_timeout));
         let ready = either(stream.writable(), stream.readable());
-        match wait(r, passing, ready, true).await {
+        let waited = wait(r, passing, pin!(ready), true).await;
+        match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(Either::Left(Err(error)) | Either::Right(Err(error))) => {
                 return Err(Fault::Peer(fault::operation(r, "send()", &error, Doing::Sending)));
@@ -177,7 +179,7 @@ async fn send_on(
     both: bool,
 ) -> Result<bool, Fault> {
     let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
-    let sending = either(sending, line.answered(both));
+    let sending = pin!(either(sending, line.answered(both)));
     match wait(r, passing, sending, true).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Either::Left(Ok(()))) => Ok(true),

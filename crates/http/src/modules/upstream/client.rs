@@ -1,6 +1,7 @@
 //! The client while it waits: it may leave.
 
 use std::future::Future;
+use std::pin::Pin;
 
 use weir_engine::{Either, either};
 use weir_log::Level;
@@ -16,11 +17,12 @@ pub enum Waited<T> {
     Gone,
 }
 
-/// Waits for something, and for the client to leave, unless that makes no difference.
+/// Waits for something, and for the client to leave, unless that makes no difference. It is pinned, since an
+/// `async fn` has room for an argument twice.
 pub async fn wait<T>(
     r: &Request,
     passing: &Passing,
-    what: impl Future<Output = T>,
+    what: Pin<&mut impl Future<Output = T>>,
     connected: bool,
 ) -> Waited<T> {
     if passing.ignore_client_abort || passing.store.is_some() || r.is_cacheable() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,7 +37,8 @@ pub async fn connect(
         let to = peer.endpoint.to_any()?;
         handle.connect(&to, &options).await
     };
-    match wait(r, passing, connecting, true).await {
+    let connected = wait(r, passing, pin!(connecting), true).await;
+    match connected {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Err(error)) => Err(Fault::Peer(refused(r, peer, &error))),
         Waited::For(Ok(stream)) => {

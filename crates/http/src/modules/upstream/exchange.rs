@@ -3,6 +3,7 @@
 //! for a server that answers as it reads.
 
 use std::io;
+use std::pin::{Pin, pin};
 
 use weir_engine::{Either, either};
 
@@ -57,7 +58,7 @@ impl Exchange {
             },
             Some(sending) => {
                 r.expect_reading();
-                ahead_of(buffering, source, either(sending, body)).await
+                ahead_of(buffering, source, pin!(either(sending, body))).await
             }
         };
         tell_spilled(r, source);
@@ -91,7 +92,7 @@ impl Exchange {
         } else {
             let piece = source.take_piece();
             if buffering {
-                source.ahead_of(r.send_body_on(piece)).await?;
+                source.ahead_of(pin!(r.send_body_on(piece))).await?;
             } else {
                 r.send_body(piece, false).await?;
                 r.flush_body().await?;
@@ -113,7 +114,7 @@ impl Exchange {
         r.output.held = false;
         let Some(sending) = &mut self.sending else { return Ok(()) };
         r.expect_reading();
-        let sent = ahead_of(buffering, source, sending).await;
+        let sent = ahead_of(buffering, source, pin!(sending)).await;
         tell_spilled(r, source);
         self.sent(r, sent)
     }
@@ -134,7 +135,7 @@ impl Exchange {
 async fn ahead_of<P: Protocol, T>(
     buffering: bool,
     source: &mut Source<'_, P>,
-    sending: impl Future<Output = T>,
+    sending: Pin<&mut impl Future<Output = T>>,
 ) -> T {
     if buffering { source.ahead_of(sending).await } else { sending.await }
 }

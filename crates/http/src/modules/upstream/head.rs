@@ -1,5 +1,7 @@
 //! Reads the head of an answer.
 
+use std::pin::pin;
+
 use weir_log::Level;
 use weir_upstream::Failure;
 
@@ -61,7 +63,8 @@ async fn receive(
 ) -> Result<(), Fault> {
     line.set_deadline(Some(r.worker.handle.now() + passing.read_timeout));
     loop {
-        let ready = match wait(r, passing, line.readable(), true).await {
+        let waited = wait(r, passing, pin!(line.readable()), true).await;
+        let ready = match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(ready) => ready,
         };

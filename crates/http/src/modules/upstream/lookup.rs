@@ -1,5 +1,6 @@
 //! Servers that only a request tells: a group of the configuration, an address, or a name to be resolved.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use weir_log::Level;
@@ -49,7 +50,7 @@ async fn resolve(
     let resolver = r.worker.resolvers.of(conf);
     let handle = r.worker.handle.clone();
     let resolving = resolver.resolve(&handle, host, core.resolver_timeout);
-    match wait(r, passing, resolving, false).await {
+    match wait(r, passing, pin!(resolving), false).await {
         Waited::Gone => Err(Step::Status(499)),
         Waited::For(Ok(found)) => {
             Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())

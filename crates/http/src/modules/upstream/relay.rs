@@ -1,5 +1,7 @@
 //! Passes the body of an answer to the client.
 
+use std::pin::pin;
+
 use weir_engine::Chain;
 use weir_log::{Cause, Level};
 use weir_upstream::Connection;
@@ -80,7 +82,8 @@ async fn turn<P: Protocol>(
         if r.pause_body().await.is_err() {
             return Some(Step::Abort);
         }
-        return match wait(r, passing, source.wait(), true).await {
+        let waited = wait(r, passing, pin!(source.wait()), true).await;
+        return match waited {
             Waited::For(()) => None,
             Waited::Gone => Some(gone(r)),
         };
@@ -100,7 +103,7 @@ async fn turn<P: Protocol>(
         });
     }
     let sent = if buffering {
-        let sent = source.ahead_of(r.send_body_on(chain)).await;
+        let sent = source.ahead_of(pin!(r.send_body_on(chain))).await;
         tell_spilled(r, source);
         sent
     } else {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -181,9 +181,8 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     /// Runs `sending`, and reads ahead while it waits for the client.
-    pub async fn ahead_of<T>(&mut self, sending: impl Future<Output = T>) -> T {
+    pub async fn ahead_of<T>(&mut self, mut sending: Pin<&mut impl Future<Output = T>>) -> T {
         let (stop, writing) = (Cell::new(false), Cell::new(false));
-        let mut sending = pin!(sending);
         let mut filling = pin!(self.fill(&stop, &writing));
         let mut filled = false;
         let out = std::future::poll_fn(|cx| {

@@ -1,5 +1,6 @@
 //! `proxy_store`: answers that become files of this server.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -69,7 +70,7 @@ pub async fn relay<P: Protocol>(
             break last(r, source, target, chain, step).await;
         }
         if step.is_none() && !chain.is_empty() {
-            let sent = source.ahead_of(r.send_body(chain, false)).await;
+            let sent = source.ahead_of(pin!(r.send_body(chain, false))).await;
             relay::tell_spilled(r, &mut source);
             step = sent.err().map(|_| Step::Abort);
         }

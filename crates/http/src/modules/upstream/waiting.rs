@@ -1,6 +1,7 @@
 //! Requests that wait until a server of their group is free: `queue`.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub async fn wait(
     let Some(ticket) = queue.enter(conf.most) else { return Ok(None) };
     let place = Place { queue, ticket };
     let turn = turn(r, group, choice, &place, conf.timeout);
-    match client::wait(r, passing, turn, false).await {
+    match client::wait(r, passing, pin!(turn), false).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(picked) => Ok(picked),
     }

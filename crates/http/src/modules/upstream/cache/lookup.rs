@@ -1,6 +1,7 @@
 //! What the cache has for a request.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -285,7 +286,8 @@ async fn absent(
     }
     let until = deadline.min(r.worker.handle.now() + LOOK);
     let handle = r.worker.handle.clone();
-    match wait(r, passing, handle.sleep_until(until), false).await {
+    let waited = wait(r, passing, pin!(handle.sleep_until(until)), false).await;
+    match waited {
         Waited::For(()) => Looked::Again,
         Waited::Gone => Looked::End(Found::Gone),
     }
@@ -304,7 +306,8 @@ async fn join(
     // Who has the right to update a key may lose it meanwhile.
     let until = deadline.min(handle.now() + passing.caching.lock_age);
     let head = either(fill.head(), handle.sleep_until(until));
-    let (entry, length) = match wait(r, passing, head, false).await {
+    let waited = wait(r, passing, pin!(head), false).await;
+    let (entry, length) = match waited {
         Waited::Gone => return Some(Looked::End(Found::Gone)),
         Waited::For(Either::Right(())) => return None,
         Waited::For(Either::Left(head)) => head?,

@@ -1,6 +1,6 @@
 //! Passes a body to the client while it is stored.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -45,7 +45,7 @@ pub async fn relay<P: Protocol>(
             cache.begin(key, fill.clone());
         }
     };
-    let step = both(filling, send(r, reader)).await;
+    let step = both(pin!(filling), pin!(send(r, reader))).await;
     drop(unfinished);
     if let Some(broken) = source.broken.take() {
         crate::modules::upstream::relay::complain(r, &broken);
@@ -93,8 +93,10 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) {
 }
 
 /// Runs both to their ends.
-async fn both<T>(one: impl Future<Output = ()>, two: impl Future<Output = T>) -> T {
-    let (mut one, mut two) = (pin!(one), pin!(two));
+async fn both<T>(
+    mut one: Pin<&mut impl Future<Output = ()>>,
+    mut two: Pin<&mut impl Future<Output = T>>,
+) -> T {
     let (mut done, mut out) = (false, None);
     std::future::poll_fn(move |cx| {
         done = done || one.as_mut().poll(cx).is_ready();

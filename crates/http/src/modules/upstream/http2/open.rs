@@ -1,6 +1,7 @@
 //! A connection for a request: one that others use, too, or a new one.
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -49,7 +50,8 @@ pub async fn open(
             Found::None(opening) => break opening,
             Found::Coming(coming) => {
                 let timeout = r.worker.handle.sleep(passing.connect_timeout);
-                match wait(r, passing, either(coming.wait(), timeout), true).await {
+                let come = pin!(either(coming.wait(), timeout));
+                match wait(r, passing, come, true).await {
                     Waited::Gone => return Err(CLIENT_GONE),
                     // Who opened it could not; perhaps this request can.
                     Waited::For(Either::Left(open)) => sharing = open,

@@ -1,5 +1,6 @@
 //! TLS to servers: what a location says of it, and the handshake.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use weir_conf::{Error, values};
@@ -256,7 +257,8 @@ pub async fn handshake(
         Fault::Us(500)
     })?;
     stream.set_deadline(Some(r.worker.handle.now() + passing.connect_timeout));
-    let done = match wait(r, passing, Secured::connect(stream, &client), true).await {
+    let connecting = pin!(Secured::connect(stream, &client));
+    let done = match wait(r, passing, connecting, true).await {
         Waited::Gone => return Err(CLIENT_GONE),
         Waited::For(done) => done,
     };
