@@ -8,6 +8,7 @@ use bytes::Bytes;
 use weir_engine::{Chain, OpenFile, Segment};
 use weir_proto::http1::{Method, Version};
 
+use crate::connection::TIMED_OUT;
 use crate::doing;
 use crate::filters::Filters;
 use crate::modules::range_filter::Cutter;
@@ -309,6 +310,13 @@ impl Request {
         if self.h2.is_none() {
             let end = self.worker.handle.now() + self.conf().core.send_timeout;
             self.conn.stream.set_deadline(Some(end));
+        }
+    }
+
+    /// Tells the log of a client that took too long to read.
+    pub fn log_late(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            self.log(weir_log::Level::Info, format_args!("{TIMED_OUT}"));
         }
     }
 

@@ -9,6 +9,7 @@ use weir_engine::{Chain, Segment};
 use weir_log::Level;
 use weir_proto::http1::Version;
 
+use crate::connection::TIMED_OUT;
 use crate::http2::Stream;
 use crate::request::Request;
 
@@ -239,7 +240,7 @@ impl Request {
                 Ok(())
             }
             Err(io::ErrorKind::TimedOut) => {
-                self.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                self.log(Level::Info, format_args!("{TIMED_OUT}"));
                 if self.h2.is_none() {
                     self.conn.timed_out(&self.conf().core);
                 }

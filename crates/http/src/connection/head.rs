@@ -7,7 +7,7 @@ use weir_log::Level;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 use weir_proto::proxy_protocol;
 
-use super::Conn;
+use super::{Conn, TIMED_OUT};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
 use crate::request_head;
@@ -76,8 +76,7 @@ pub async fn read(r: &mut Request) -> Head {
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let text = "client timed out (110: Connection timed out)";
-                r.log(Level::Info, format_args!("{text} while {}", reading(r)));
+                r.log(Level::Info, format_args!("{TIMED_OUT} while {}", reading(r)));
                 r.conn.timed_out(&r.conf().core);
                 return Head::Over(408);
             }

@@ -25,6 +25,8 @@ use crate::phases;
 use crate::request::{Request, Scratch};
 use crate::worker::Worker;
 
+/// What the log says of a client that took too long.
+pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 /// A connection that is silent for longer than this gives up its task.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of

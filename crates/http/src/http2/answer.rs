@@ -74,14 +74,6 @@ impl Request {
         usize::try_from(self.conf().v2.chunk_size).unwrap_or(frame::MAX_PAYLOAD)
     }
 
-    /// Tells the log of a client that took too long to read.
-    pub fn log_late(&self, error: &io::Error) {
-        if error.kind() == io::ErrorKind::TimedOut {
-            let text = "client timed out (110: Connection timed out)";
-            self.log(weir_log::Level::Info, format_args!("{text}"));
-        }
-    }
-
     fn send_h2_trailers(&mut self, stream: &Stream) -> io::Result<()> {
         let mut frames = Vec::new();
         let begin = frame::leave_head(&mut frames);

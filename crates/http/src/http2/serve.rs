@@ -16,7 +16,7 @@ use super::link::{Ledger, Link};
 use super::parked;
 use super::reader::{Broken, History, Reader};
 use crate::body::Linger;
-use crate::connection::{Conn, GRACE, PAUSING};
+use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
 use crate::filters::yield_now;
 use crate::worker::Worker;
 
@@ -178,7 +178,7 @@ impl Task {
             Ok(true) => self.receive(),
             Ok(false) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                link.log(format_args!("client timed out (110: Connection timed out)"));
+                link.log(format_args!("{TIMED_OUT}"));
                 if since.is_blocked(&link) {
                     link.conn.timed_out(&link.conf().core);
                     return Err(End::Lost);

@@ -1,6 +1,6 @@
 //! `match { }`: what an answer must be like for its server to count as healthy.
 
-use weir_conf::{Directive, Error, Word};
+use weir_conf::{Directive, Error};
 
 use crate::regex::Regex;
 use crate::scope::Scope;
@@ -107,17 +107,13 @@ impl Match {
     }
 }
 
-fn invalid(d: &Directive, word: &Word) -> Error {
-    d.invalid("parameter", word)
-}
-
 impl Required {
     fn read(d: &Directive) -> Result<Vec<Required>, Error> {
         if d.args.is_empty() {
             return Err(d.problem("has no variables"));
         }
         let each = d.args.iter().map(|word| {
-            let name = word.bytes.strip_prefix(b"$").ok_or_else(|| invalid(d, word))?;
+            let name = word.bytes.strip_prefix(b"$").ok_or_else(|| d.invalid("parameter", word))?;
             match (name, name.strip_prefix(b"upstream_http_")) {
                 (b"status" | b"upstream_status", _) => Ok(Required::Status),
                 (_, Some(header)) if !header.is_empty() => Ok(Required::Header(header.to_vec())),
@@ -151,7 +147,7 @@ impl Status {
                 this.not = true;
                 continue;
             }
-            this.ranges.push(range(&word.lossy()).ok_or_else(|| invalid(d, word))?);
+            this.ranges.push(range(&word.lossy()).ok_or_else(|| d.invalid("parameter", word))?);
         }
         match this.ranges.is_empty() {
             true => Err(d.problem("has no codes")),
@@ -184,7 +180,7 @@ impl Header {
                     b"!=" => Must::NotBe(value.bytes.clone()),
                     b"~" => Must::Fit(s.setup.regex(d, value, &value.bytes, false)?),
                     b"!~" => Must::NotFit(s.setup.regex(d, value, &value.bytes, false)?),
-                    _ => return Err(invalid(d, operator)),
+                    _ => return Err(d.invalid("parameter", operator)),
                 };
                 (name, must)
             }
