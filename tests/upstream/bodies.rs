@@ -1,10 +1,16 @@
 //! Bodies of requests on their way to servers.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, PATIENCE, Server};
 
 use super::WEIR;
+
+/// A body longer than the kernel's buffers of a connection.
+const LONG: usize = 12 << 20;
 
 /// A directory with a certificate for anybody.
 pub fn certified() -> Dir {
@@ -43,4 +49,57 @@ fn a_body_in_a_file_goes_out_over_tls() {
     let answer = client.response();
     assert_eq!(answer.status, 204, "{}", server.log());
     assert_eq!(answer.header("X-Body"), Some(body.as_str()));
+}
+
+/// An origin that takes one body of `len` bytes, answers it, and gives it to the test.
+fn reader(len: usize) -> (u16, Receiver<Vec<u8>>) {
+    let (tell, got) = channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        let mut line = String::new();
+        while !line.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut line).unwrap() > 0);
+        }
+        let mut body = vec![0; len];
+        stream.read_exact(&mut body).unwrap();
+        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        tell.send(body).unwrap();
+    });
+    (port, got)
+}
+
+#[test]
+fn a_body_in_a_file_that_cannot_be_sent_at_once_is_read_first() {
+    // Of a file in a tmpfs the kernel does not tell what is in memory; so it is with what has left the page cache.
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        return;
+    }
+    let spilled = memory.join(format!("weir-test-{}", std::process::id()));
+    let (port, got) = reader(LONG);
+    let conf = format!(
+        "user root; events {{ }}
+         http {{
+             client_max_body_size 0; client_body_buffer_size 16k;
+             client_body_temp_path {};
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 location / {{ proxy_pass http://127.0.0.1:{port}; }}
+             }}
+         }}",
+        spilled.display()
+    );
+    let server = Server::start(WEIR, &conf);
+    let body: Vec<u8> = (0..LONG).map(|n| (n / 1000 % 251) as u8).collect();
+    let mut client = server.connect();
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LONG}\r\n\r\n"));
+    client.send(&body);
+    let came = got.recv_timeout(PATIENCE);
+    let answer = came.as_ref().ok().map(|_| client.response().status);
+    drop(server);
+    let _ = std::fs::remove_dir_all(&spilled);
+    assert!(came.expect("the body") == body, "the body came otherwise");
+    assert_eq!(answer, Some(200));
 }

@@ -334,13 +334,18 @@ impl TlsStream {
 
     /// Sends all of `chain`, as [`Stream::send`].
     pub async fn send(&self, chain: &mut Chain) -> io::Result<()> {
-        loop {
-            self.try_send(chain)?;
-            if chain.is_empty() {
-                return Ok(());
-            }
+        while !chain.is_empty() {
+            self.send_some(chain).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends some of `chain`, as [`Stream::send_some`].
+    pub async fn send_some(&self, chain: &mut Chain) -> io::Result<()> {
+        while self.try_send(chain)?.is_none() {
             self.stream.writable().await?;
         }
+        Ok(())
     }
 
     /// Tells the peer that nothing more will come; the socket stays open. Only what fits into the socket's

@@ -101,6 +101,15 @@ impl Wire {
         }
     }
 
+    /// As [`Stream::send_some`]; see [`Wire::try_send`].
+    #[inline]
+    pub async fn send_some(&self, chain: &mut Chain) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.send_some(chain).await,
+            Wire::Tls(tls) => tls.send_some(chain).await,
+        }
+    }
+
     /// As [`Stream::set_deadline`].
     #[inline]
     pub fn set_deadline(&self, at: Option<Instant>) {

@@ -22,11 +22,13 @@ const PIECES: usize = 16;
 /// Read at once from a file that is not in memory.
 const COLD_READ: usize = 128 << 10;
 
-/// See [`Stream::send`].
+/// See [`Stream::send`] and [`Stream::send_some`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Send<'a> {
     stream: &'a Stream,
     chain: &'a mut Chain,
+    /// It may end before the chain does.
+    some: bool,
     /// So many bytes of the first segment's file are in memory.
     warm: u64,
     cold: Option<Offload<(io::Result<usize>, Vec<u8>)>>,
@@ -37,11 +39,19 @@ impl Stream {
     /// what was not sent. A file that is not in memory is read by the file pool, so that no disk
     /// holds up the loop.
     pub fn send<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
-        Send { stream: self, chain, warm: 0, cold: None }
+        Send { stream: self, chain, some: false, warm: 0, cold: None }
+    }
+
+    /// As [`Stream::send`], but ready as soon as some of `chain` was sent: for who does something else between two
+    /// pieces, such as to set a deadline for each. It is what to wait with after [`Stream::try_send`]: room alone
+    /// is not enough where a file has to be read first.
+    pub fn send_some<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
+        Send { some: true, ..self.send(chain) }
     }
 
     /// Sends what can be sent without waiting and drops it from `chain`: the number of bytes, or
-    /// `None` if there was no room for any. It stops before a file that is not in memory.
+    /// `None` if there was no room for any. It stops before a file that is not in memory, which
+    /// [`Stream::send`] and [`Stream::send_some`] read.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         let mut sent = 0;
         let mut files = chain.file_chunk();
@@ -91,6 +101,9 @@ impl Future for Send<'_> {
                 Ok(Some(_)) => {}
                 Ok(None) => return registered.wait_write(cx),
                 Err(e) => return Poll::Ready(Err(e)),
+            }
+            if this.some {
+                break;
             }
         }
         Poll::Ready(Ok(()))

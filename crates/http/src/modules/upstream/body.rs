@@ -75,8 +75,8 @@ async fn push(
             return Ok(true);
         }
         stream.set_deadline(Some(r.worker.handle.now() + passing.send_timeout));
-        let ready = either(stream.writable(), stream.readable());
-        let waited = wait(r, passing, pin!(ready), true).await;
+        let some = either(stream.send_some(chain), stream.readable());
+        let waited = wait(r, passing, pin!(some), true).await;
         match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(Either::Left(Err(error)) | Either::Right(Err(error))) => {
