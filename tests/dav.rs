@@ -90,6 +90,19 @@ fn collections_are_made_copied_moved_and_deleted() {
 }
 
 #[test]
+fn a_file_that_is_being_sent_is_replaced_not_rewritten() {
+    let server = start();
+    put(&server, "/old", "old text");
+    put(&server, "/new", "new");
+    let mut sending = std::fs::File::open(server.dir().file("root/old")).unwrap();
+    assert_eq!(server.ask("COPY /new", &to("/old"), "").status, 204);
+    assert_eq!(server.get("/old").body(), "new");
+    let mut sent = String::new();
+    std::io::Read::read_to_string(&mut sending, &mut sent).unwrap();
+    assert_eq!(sent, "old text");
+}
+
+#[test]
 fn nothing_goes_out_of_its_place() {
     let server = start();
     for (target, status) in [

@@ -6,6 +6,7 @@ mod health;
 mod http2;
 mod origin;
 mod sharing;
+mod spilled;
 mod sticky;
 mod store;
 mod tunnel;

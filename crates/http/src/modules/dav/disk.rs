@@ -206,21 +206,26 @@ impl Disk {
         }
     }
 
-    /// Moves a file to another file system: a copy beside its place takes it in one step.
+    /// Moves a file to another file system.
     fn carry(&mut self, from: &Path, to: &Path) -> Outcome<()> {
         let info = fs::metadata(from).map_err(|e| self.broken(Level::Alert, "stat()", from, &e))?;
+        self.copy_over(from, to, &info)?;
+        self.remove_file(from)
+    }
+
+    /// A copy beside its place takes it in one step: what stands there may be on its way to a client, by reference.
+    fn copy_over(&mut self, from: &Path, to: &Path, info: &Metadata) -> Outcome<()> {
         let mut beside = to.as_os_str().to_owned();
         beside.push(format!(".{:010}", info.ino() % 10_000_000_000));
         let beside = PathBuf::from(beside);
-        let copied = self.copy_file(from, &beside, info.mode() & 0o777, modified(&info));
+        let copied = self.copy_file(from, &beside, info.mode() & 0o777, modified(info));
         let placed = copied.and_then(|()| {
             fs::rename(&beside, to).map_err(|e| self.broken(Level::Crit, "rename()", &beside, &e))
         });
-        if let Err(status) = placed {
+        if placed.is_err() {
             let _ = fs::remove_file(&beside);
-            return Err(status);
         }
-        self.remove_file(from)
+        placed
     }
 
     /// DELETE.
@@ -259,7 +264,7 @@ impl Disk {
         let info = fs::symlink_metadata(&from)
             .map_err(|e| self.failed(&e, 404, "lstat()", Path::new(&from)))?;
         if !info.is_dir() {
-            return self.transfer_file(t, &info).map(|()| 204);
+            return self.transfer_file(t, &info, there.is_some()).map(|()| 204);
         }
         if !t.collection {
             self.note(Level::Error, format!("\"{}\" is collection", t.names.0));
@@ -302,9 +307,12 @@ impl Disk {
         Ok(Some(there))
     }
 
-    fn transfer_file(&mut self, t: &Transfer, info: &Metadata) -> Outcome<()> {
+    fn transfer_file(&mut self, t: &Transfer, info: &Metadata, over: bool) -> Outcome<()> {
         if t.moves {
             return self.rename(&t.from, &t.to, t.access, true);
+        }
+        if over {
+            return self.copy_over(&t.from, &t.to, info);
         }
         self.copy_file(&t.from, &t.to, info.mode() & 0o777, modified(info))
     }

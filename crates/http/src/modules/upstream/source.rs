@@ -21,6 +21,8 @@ use crate::temp_file::Keep;
 
 /// One read; whole answers of usual sizes fit.
 const READ: usize = 32 * 1024;
+/// A file of which all was sent is let go once it has this length, so that it does not take much of the disk.
+const LET_GO: u64 = 1024 * 1024;
 /// Handed over at once where the client must not be waited for.
 const PIECE: u64 = 64 * 1024;
 
@@ -37,11 +39,19 @@ pub enum Broken {
     File(io::Error),
 }
 
-/// A file that has no name any more, so that it ends with its last user.
+/// A file that has no name any more, so that it ends with its last user. What was sent of it stands in the socket's
+/// queue as the file's own pages until the client has acknowledged them: nothing is written to a place twice.
 struct Temp {
     file: Arc<OpenFile>,
     /// Where the next bytes go.
     end: u64,
+}
+
+impl Temp {
+    /// It has grown, and nothing of it is queued or under way: time to let it go, and to begin another.
+    fn is_used_up(&self, limit: u64) -> bool {
+        self.end >= limit.min(LET_GO) && Arc::strong_count(&self.file) == 1
+    }
 }
 
 /// A body that is being read.
@@ -68,7 +78,8 @@ pub struct Source<'p, P> {
     /// Bytes that came with the head.
     begun: u64,
     spills: bool,
-    /// The file that was created for it, until the log was told.
+    has_spilled: bool,
+    /// The first file that was created for it, until the log was told.
     pub spilled: Option<PathBuf>,
 }
 
@@ -106,6 +117,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             rate,
             begun: 0,
             spills: ahead.file,
+            has_spilled: false,
             spilled: None,
         }
     }
@@ -208,8 +220,10 @@ impl<'p, P: Protocol> Source<'p, P> {
                 self.read_now();
                 continue;
             }
+            let limit = self.passing.file();
+            self.temp.take_if(|temp| temp.is_used_up(limit));
             let used = self.temp.as_ref().map_or(0, |t| t.end);
-            if !self.spills || used >= self.passing.file() {
+            if !self.spills || used >= limit {
                 return;
             }
             writing.set(true);
@@ -227,14 +241,12 @@ impl<'p, P: Protocol> Source<'p, P> {
             none => {
                 let made = self.passing.temp_path.create(&self.handle, Keep::Nameless).await;
                 let made = made.map_err(|failed| failed.error)?;
-                self.spilled = Some(made.path.clone());
+                if !std::mem::replace(&mut self.has_spilled, true) {
+                    self.spilled = Some(made.path.clone());
+                }
                 none.insert(Temp { file: made.file.clone(), end: 0 })
             }
         };
-        // Nothing of the file is queued, or under way.
-        if Arc::strong_count(&temp.file) == 1 {
-            temp.end = 0;
-        }
         let mut moved = Chain::new();
         while let Some(segment) = self.queue.pop() {
             let Some(memory) = segment.memory() else {
