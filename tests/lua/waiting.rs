@@ -1,5 +1,12 @@
 //! What scripts wait for: each other, timers, other locations, other servers, their clients.
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+
+use weir_testkit::PATIENCE;
+
 use super::{said, server, server_with};
 
 #[test]
@@ -149,6 +156,84 @@ fn sockets_speak_to_other_servers() {
         nilno resolver defined to resolve \"some.name\"\nniltimeout\n1nilclosed\n";
     assert_eq!(server.get("/t").body(), format!("{}{}{rest}", once(0), once(1)));
     server.wait_log("lua tcp socket connect to 127.0.0.1:1 failed: connection refused", 1);
+}
+
+#[test]
+fn a_captured_file_is_whole() {
+    let server = server(
+        r#"root %%DIR%%; sendfile on;
+           location = /t { content_by_lua_block {
+               local res = ngx.location.capture("/file")
+               ngx.print(tostring(res.truncated), res.body)
+           } }
+           location = /file { }"#,
+    );
+    let text: String = (0..30_000).map(|n| format!("{n:06}\n")).collect();
+    server.dir().write("file", &text);
+    assert!(server.get("/t").body() == format!("false{text}"));
+}
+
+/// A server of lines, told what to write: its port, and its connections as they are opened.
+fn lines() -> (u16, mpsc::Receiver<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, opened) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            if tell.send(stream.unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    (port, opened)
+}
+
+#[test]
+fn a_connection_with_more_than_was_read_is_nobody_elses() {
+    let (port, opened) = lines();
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               sock:settimeout(tonumber(ngx.var.arg_ms or 10000))
+               assert(sock:connect("127.0.0.1", {port}))
+               local reused = sock:getreusedtimes()
+               sock:send("question\n")
+               local line, err = sock:receive()
+               local kept, why = sock:setkeepalive(0, 4)
+               ngx.say(line or err, " ", reused, " ", kept or why)
+           }} }}
+           location = /again {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               for i = 1, 2 do
+                   assert(sock:connect("127.0.0.1", {port}))
+                   ngx.print(sock:receive(3), " ")
+               end
+               ngx.say(sock:setkeepalive())
+           }} }}"#
+    ));
+    let asked = |path: &str, answers: &[&str]| {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let mut streams = Vec::new();
+        for answer in answers {
+            let mut stream = opened.recv_timeout(PATIENCE).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            streams.push(stream);
+        }
+        (client.response().body(), streams)
+    };
+    let (said, mut first) = asked("/t", &["alice\n"]);
+    assert_eq!(said, "alice 0 1\n");
+    first[0].write_all(b"more of alice\n").unwrap();
+    let (said, _) = asked("/t", &["bob\n"]);
+    assert_eq!(said, "bob 0 1\n");
+    let (said, _) = asked("/t", &["carol\nmore of carol\n"]);
+    assert_eq!(said, "carol 0 unread data in buffer\n");
+    // The answer may come at any time.
+    let (said, _) = asked("/t?ms=1", &[""]);
+    assert_eq!(said, "timeout 0 connection in dubious state\n");
+    let (said, _) = asked("/again", &["one, and more", "two"]);
+    assert_eq!(said, "one two 1\n");
 }
 
 #[test]

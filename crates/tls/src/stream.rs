@@ -170,6 +170,11 @@ impl TlsStream {
         self.state().is_ok_and(|state| !state.connection.early.is_empty())
     }
 
+    /// Part of a record came.
+    pub fn is_amid_record(&self) -> bool {
+        self.state().is_ok_and(|state| !state.connection.incoming.is_empty())
+    }
+
     /// Receives what is there, as [`Stream::try_recv`]. Records are taken whole: more may be appended to
     /// `buf` than it had room for.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {

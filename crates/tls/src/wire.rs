@@ -152,6 +152,20 @@ impl Wire {
         matches!(self, Wire::Tls(tls) if tls.has_unread())
     }
 
+    /// Nothing came that nobody asked for, neither bytes, be they part of a record, nor the end: the connection may
+    /// serve another request. What came is gone then. Costs a system call only where something may be there.
+    pub fn is_silent(&self) -> bool {
+        if self.socket().peek_closed() {
+            return false;
+        }
+        let handle = self.socket().handle();
+        let mut probe = handle.take_buf(1);
+        let answer = self.try_recv(&mut probe);
+        handle.give_buf(probe);
+        let amid = matches!(self, Wire::Tls(tls) if tls.is_amid_record());
+        matches!(answer, Ok(None)) && !amid
+    }
+
     /// As [`Stream::rest`].
     #[inline]
     pub async fn rest(&self, grace: Duration) -> Wake {

@@ -110,7 +110,7 @@ impl Pool {
                 continue;
             }
             connection.stream.set_deadline(None);
-            if is_silent(&connection.stream) {
+            if connection.stream.is_silent() {
                 connection.requests += 1;
                 return Some(connection);
             }
@@ -143,7 +143,7 @@ impl Pool {
             let stream = Wire::join(handle.stream_shared(fd).ok()?, secured);
             let connection = Connection { stream, peer, tag, requests: requests + 1, started };
             // Tickets are no answer.
-            if silent || is_silent(&connection.stream) {
+            if silent || connection.stream.is_silent() {
                 return Some(connection);
             }
         }
@@ -156,7 +156,7 @@ impl Pool {
         if limits.idle == 0 || connection.requests >= limits.requests || age >= limits.time {
             return;
         }
-        if !is_silent(&connection.stream) {
+        if !connection.stream.is_silent() {
             return;
         }
         connection.stream.set_deadline(None);
@@ -222,19 +222,6 @@ impl Pool {
 
 fn same(a: &Arc<Peer>, b: &Arc<Peer>) -> bool {
     Arc::ptr_eq(a, b) || a.endpoint == b.endpoint
-}
-
-/// Nothing came that nobody asked for, neither bytes nor the end. Costs a system call only where something
-/// may be there.
-fn is_silent(stream: &Wire) -> bool {
-    if stream.socket().peek_closed() {
-        return false;
-    }
-    let handle = stream.socket().handle();
-    let mut probe = handle.take_buf(1);
-    let answer = stream.try_recv(&mut probe);
-    handle.give_buf(probe);
-    matches!(answer, Ok(None))
 }
 
 /// Closes connections that their peer has closed, or that waited too long. Woken only when one is new, since a

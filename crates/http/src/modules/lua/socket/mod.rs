@@ -22,6 +22,8 @@ pub use pattern::Pattern;
 use pools::Idle;
 pub use pools::Pools;
 
+/// Why a connection cannot be anything else's now.
+const UNREAD: &str = "unread data in buffer";
 /// Room for one read.
 const READ: usize = 4096;
 
@@ -92,10 +94,38 @@ impl Server {
     }
 }
 
+/// A connection, and what came on it that nobody has received yet: that ends with it.
+struct Line {
+    wire: Wire,
+    unread: RefCell<Vec<u8>>,
+    /// A wait for something to receive has not come to its end: it may still come.
+    late: Cell<bool>,
+    /// The same for what was to be sent.
+    torn: Cell<bool>,
+}
+
+impl Line {
+    fn new(wire: Wire) -> Rc<Line> {
+        let (unread, late, torn) = Default::default();
+        Rc::new(Line { wire, unread, late, torn })
+    }
+
+    fn cut(&self, pattern: &Pattern, keep: usize, taken: usize) -> Vec<u8> {
+        let mut unread = self.unread.borrow_mut();
+        let taken = taken.min(unread.len());
+        let rest = unread.split_off(taken);
+        let mut found = std::mem::replace(&mut *unread, rest);
+        found.truncate(keep);
+        if *pattern == Pattern::Line {
+            found.retain(|byte| *byte != b'\r');
+        }
+        found
+    }
+}
+
 /// A script's socket.
 pub struct Socket {
-    wire: RefCell<Option<Rc<Wire>>>,
-    unread: RefCell<Vec<u8>>,
+    line: RefCell<Option<Rc<Line>>>,
     /// For connecting, sending, receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
@@ -108,8 +138,7 @@ impl Socket {
     /// One without a connection.
     pub fn new((connect, send, receive): (Duration, Duration, Duration)) -> Socket {
         Socket {
-            wire: RefCell::default(),
-            unread: RefCell::default(),
+            line: RefCell::default(),
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
             reused: Cell::new(0),
@@ -145,7 +174,7 @@ impl Socket {
         *self.pool.borrow_mut() = pool;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
-            *self.wire.borrow_mut() = Some(wire);
+            *self.line.borrow_mut() = Some(Line::new(wire));
             return Ok(());
         }
         self.reused.set(0);
@@ -156,39 +185,44 @@ impl Socket {
             Ok(Wire::join(stream, None))
         };
         let wire = within(&worker.handle, limit, connecting).await?;
-        *self.wire.borrow_mut() = Some(Rc::new(wire));
+        *self.line.borrow_mut() = Some(Line::new(wire));
         Ok(())
     }
 
-    /// Goes on in TLS.
+    /// Goes on in TLS. What came before it is nobody's: whoever is between could have sent it.
     pub async fn secure(&self, handle: &Handle, client: &Client) -> Result<(), Failed> {
-        let wire = self.wire.take().ok_or(Failed::Closed)?;
-        if wire.is_tls() {
-            *self.wire.borrow_mut() = Some(wire);
+        let line = self.line.take().ok_or(Failed::Closed)?;
+        if line.wire.is_tls() {
+            *self.line.borrow_mut() = Some(line);
             return Ok(());
         }
         // Somebody who sends or receives holds it, too.
-        let wire = Rc::try_unwrap(wire).map_err(|_| Failed::Busy("writing"))?;
-        let (stream, _) = wire.part();
+        let line = Rc::try_unwrap(line).map_err(|_| Failed::Busy("writing"))?;
+        if !line.unread.borrow().is_empty() {
+            return Err(Failed::Other(UNREAD.to_owned()));
+        }
+        let (stream, _) = line.wire.part();
         let limit = self.timeouts.get()[0];
         let shaking = async {
             let secured = Secured::connect(&stream, client).await;
             secured.map_err(|error| Failed::Other(error.to_string()))
         };
         let secured = within(handle, limit, shaking).await?;
-        *self.wire.borrow_mut() = Some(Rc::new(Wire::join(stream, Some(secured))));
+        *self.line.borrow_mut() = Some(Line::new(Wire::join(stream, Some(secured))));
         Ok(())
     }
 
     /// Sends all of it.
     pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), Failed> {
-        let wire = self.wire.borrow().clone().ok_or(Failed::Closed)?;
+        let line = self.line.borrow().clone().ok_or(Failed::Closed)?;
         let _alone = Alone::new(&self.sending, "writing")?;
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
         let limit = self.timeouts.get()[1];
-        let sending = async { wire.send(&mut chain).await.map_err(Failed::from) };
+        let sending = async { line.wire.send(&mut chain).await.map_err(Failed::from) };
+        line.torn.set(true);
         let sent = within(handle, limit, sending).await;
+        line.torn.set(false);
         if sent.is_err() {
             self.close();
         }
@@ -202,55 +236,45 @@ impl Socket {
         pattern: &Pattern,
     ) -> Result<(Vec<u8>, bool), (Failed, Vec<u8>)> {
         let without = |failed| (failed, Vec::new());
-        let wire = self.wire.borrow().clone().ok_or_else(|| without(Failed::Closed))?;
+        let line = self.line.borrow().clone().ok_or_else(|| without(Failed::Closed))?;
         let _alone = Alone::new(&self.receiving, "reading").map_err(without)?;
         loop {
-            let found = pattern.found(&self.unread.borrow());
+            let found = pattern.found(&line.unread.borrow());
             if let Some((keep, taken, over)) = found {
-                return Ok((self.cut(pattern, keep, taken), over));
+                line.late.set(false);
+                return Ok((line.cut(pattern, keep, taken), over));
             }
+            line.late.set(true);
             let limit = self.timeouts.get()[2];
             let reading = async {
-                let (read, buf) = wire.recv(Vec::with_capacity(READ)).await;
+                let (read, buf) = line.wire.recv(Vec::with_capacity(READ)).await;
                 read.map(|_| buf).map_err(Failed::from)
             };
             match within(handle, limit, reading).await {
                 Ok(bytes) if bytes.is_empty() => {
                     self.close();
-                    let rest = self.unread.take();
+                    let rest = line.unread.take();
                     return match pattern {
                         Pattern::All => Ok((rest, true)),
                         _ => Err((Failed::Closed, rest)),
                     };
                 }
-                Ok(bytes) => self.unread.borrow_mut().extend_from_slice(&bytes),
+                Ok(bytes) => line.unread.borrow_mut().extend_from_slice(&bytes),
                 Err(failed) => {
                     if failed != Failed::Timeout {
                         self.close();
                     }
-                    return Err((failed, self.unread.take()));
+                    return Err((failed, line.unread.take()));
                 }
             }
         }
     }
 
-    fn cut(&self, pattern: &Pattern, keep: usize, taken: usize) -> Vec<u8> {
-        let mut unread = self.unread.borrow_mut();
-        let taken = taken.min(unread.len());
-        let rest = unread.split_off(taken);
-        let mut found = std::mem::replace(&mut *unread, rest);
-        found.truncate(keep);
-        if *pattern == Pattern::Line {
-            found.retain(|byte| *byte != b'\r');
-        }
-        found
-    }
-
-    /// Ends the connection; false if there was none. What came stays, for a receiver that is at it.
+    /// Ends the connection; false if there was none. A receiver that is at it keeps what came.
     pub fn close(&self) -> bool {
-        match self.wire.take() {
-            Some(wire) => {
-                wire.close_notify();
+        match self.line.take() {
+            Some(line) => {
+                line.wire.close_notify();
                 true
             }
             None => false,
@@ -265,23 +289,22 @@ impl Socket {
         most: usize,
     ) -> Result<(), &'static str> {
         let Some(vm) = worker.lua.get() else { return Err("no Lua VM") };
-        if self.wire.borrow().is_none() {
+        if self.line.borrow().is_none() {
             return Err("closed");
         }
         if self.receiving.get() || self.sending.get() {
             return Err("socket busy");
         }
-        if !self.unread.borrow().is_empty() {
-            return Err("unread data in buffer");
-        }
-        let Some(wire) = self.wire.take() else { return Err("closed") };
-        if wire.socket().peek_closed() {
+        let is_read = |line: &mut Rc<Line>| line.unread.borrow().is_empty();
+        let Some(line) = self.line.borrow_mut().take_if(is_read) else { return Err(UNREAD) };
+        let line = Rc::try_unwrap(line).map_err(|_| "socket busy")?;
+        if line.late.get() || line.torn.get() || !line.wire.is_silent() {
             return Err("connection in dubious state");
         }
         let now = worker.handle.now();
         // No time at all is no limit.
         let until = (!time.is_zero()).then(|| now + time);
-        let idle = Idle { wire, reused: self.reused.get(), until };
+        let idle = Idle { wire: line.wire, reused: self.reused.get(), until };
         vm.pools.put(self.pool.take(), idle, most, now);
         if !time.is_zero() {
             let (vm, handle) = (vm.clone(), worker.handle.clone());

@@ -2,15 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::time::Instant;
 
 use weir_tls::Wire;
 
-/// A connection that nobody uses.
+/// A connection that nobody uses. It serves another request only if nothing came on it meanwhile.
 pub struct Idle {
     /// The connection.
-    pub wire: Rc<Wire>,
+    pub wire: Wire,
     /// How often it was used.
     pub reused: u64,
     /// When it closes; never where there is none.
@@ -19,7 +18,7 @@ pub struct Idle {
 
 impl Idle {
     fn is_good(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| until > now) && !self.wire.socket().peek_closed()
+        self.until.is_none_or(|until| until > now) && self.wire.is_silent()
     }
 }
 
@@ -29,7 +28,7 @@ pub struct Pools(RefCell<HashMap<Vec<u8>, Vec<Idle>>>);
 
 impl Pools {
     /// The connection that was left last.
-    pub fn take(&self, name: &[u8], now: Instant) -> Option<(Rc<Wire>, u64)> {
+    pub fn take(&self, name: &[u8], now: Instant) -> Option<(Wire, u64)> {
         let mut pools = self.0.borrow_mut();
         let pool = pools.get_mut(name)?;
         while let Some(idle) = pool.pop() {

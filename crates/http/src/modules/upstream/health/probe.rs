@@ -49,10 +49,10 @@ impl Kept {
         }
     }
 
-    /// The server has not closed it.
-    fn is_open(&self) -> bool {
+    /// The server has not closed it, nor sent what would be taken for the next answer.
+    fn is_good(&self) -> bool {
         match self {
-            Kept::Http1(connection) => !connection.stream.socket().peek_closed(),
+            Kept::Http1(connection) => connection.stream.is_silent(),
             Kept::Http2(Leaving(link)) => !link.is_leaving(),
         }
     }
@@ -94,7 +94,7 @@ pub async fn probe(
 ) -> Result<Option<Kept>, Failed> {
     let kept = kept.filter(|kept| {
         let age = handle.now().saturating_duration_since(kept.connection().started);
-        age < check.kept && kept.is_open()
+        age < check.kept && kept.is_good()
     });
     let kept = match kept {
         Some(kept) => kept,
