@@ -116,6 +116,36 @@ fn an_include_may_fill_a_variable() {
 }
 
 #[test]
+fn a_variable_holds_a_whole_file_or_nothing() {
+    let dir = Dir::new();
+    let file = dir.write("file", (0..30_000).map(|n| format!("{n:06}\n")).collect::<String>());
+    dir.write(
+        "page.html",
+        r#"<!--#include virtual="/file" set="x" -->[<!--#echo var="x" encoding="none" -->]"#,
+    );
+    let conf = "events {}
+        http {
+            access_log off;
+            ssi on;
+            server {
+                listen 127.0.0.1:%%PORT%%;
+                root %%DIR%%;
+                sendfile on;
+                subrequest_output_buffer_size 210000;
+            }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(server.get("/page.html").body() == format!("[{text}]"));
+    server.dir().write("file", format!("{text}."));
+    // As in nginx, that ends the answer.
+    let mut client = server.connect();
+    client.send("GET /page.html HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response().is_err());
+    server.wait_log("too big subrequest response: 210001", 1);
+}
+
+#[test]
 fn a_block_takes_the_place_of_a_failed_or_empty_include() {
     let block = r#"<!--#block name="s" --><b><!--#echo var="uri" --></b><!--#endblock -->"#;
     let with = |path: &str| page(&format!(r#"{block}<!--#include virtual="{path}" stub="s" -->"#));

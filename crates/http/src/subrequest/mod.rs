@@ -277,32 +277,36 @@ impl Request {
     }
 
     async fn keep_in_memory(&mut self, segment: Segment) -> io::Result<()> {
-        let read = match segment {
-            Segment::File { file, mut offset, len } => {
-                let mut buf = Vec::with_capacity(len.min(PIPE) as usize);
-                while (buf.len() as u64) < len.min(PIPE) {
-                    let before = buf.len();
-                    let (read, back) = self.worker.handle.files().read_at(&file, buf, offset).await;
-                    (buf, offset) = (back, offset + read? as u64);
-                    if buf.len() == before {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                }
-                buf.truncate(len as usize);
-                Bytes::from(buf)
-            }
-            memory => into_bytes(memory),
+        let Segment::File { file, mut offset, len } = segment else {
+            return self.keep_bytes(&into_bytes(segment));
         };
+        let (end, mut buf) = (offset.saturating_add(len), Vec::new());
+        while offset < end {
+            buf.clear();
+            buf.reserve_exact((end - offset).min(PIPE) as usize);
+            let (read, back) = self.worker.handle.files().read_at(&file, buf, offset).await;
+            buf = back;
+            if read? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            buf.truncate((end - offset) as usize);
+            self.keep_bytes(&buf)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn keep_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (body, limit) = match self.sub.as_deref_mut().map(|sub| &mut sub.sink) {
             Some(Sink::Memory { body, limit }) => (body, *limit),
             Some(Sink::Value { body, .. }) => (body, u64::MAX),
             _ => return Ok(()),
         };
-        if (body.len() + read.len()) as u64 > limit {
+        if (body.len() + bytes.len()) as u64 > limit {
             self.log(Level::Error, format_args!("too big subrequest response"));
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        body.extend_from_slice(&read);
+        body.extend_from_slice(bytes);
         Ok(())
     }
 
