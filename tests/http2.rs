@@ -8,6 +8,8 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{Dir, PATIENCE, Server};
 
+#[path = "http2/as_new.rs"]
+mod as_new;
 #[path = "http2/h2spec.rs"]
 mod h2spec;
 #[path = "http2/hostile.rs"]

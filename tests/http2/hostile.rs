@@ -74,7 +74,7 @@ fn a_head_that_unfolds_to_more_than_the_limit_ends_the_connection() {
 }
 
 /// A client that writes nothing more by itself.
-fn greeted(server: &Server) -> Client {
+pub fn greeted(server: &Server) -> Client {
     let mut client = Client::connect(server);
     while client.settings.is_empty() {
         assert_eq!(client.event(), Event::Other);
