@@ -548,3 +548,35 @@ fn hints_and_variables_of_an_upstream_come_along() {
     assert!(answer.heads[1].contains(&cookie), "{:?}", answer.heads[1]);
     assert_eq!(answer.text(), "ok");
 }
+
+#[test]
+fn who_is_not_kept_gets_one_answer() {
+    let server = start("keepalive_timeout 0; return 200 once;");
+    let mut client = hostile::greeted(&server);
+    // Whenever the request comes.
+    let id = client.get("/");
+    assert_eq!(client.answer(id).text(), "once");
+    client.closed();
+    let server = start("keepalive_timeout 0; client_header_timeout 1s; return 200;");
+    hostile::greeted(&server).closed();
+}
+
+#[test]
+fn a_body_that_misses_its_buffer_goes_into_a_file() {
+    let server = Server::start(
+        WEIR,
+        "user root; events { } http { log_format body '$content_length $request_body_file|';
+         server { listen 127.0.0.1:%%PORT%%; http2 on; client_body_buffer_size 1000;
+         location / { proxy_pass http://127.0.0.1:%%PORT%%/end; access_log %%DIR%%/body body; }
+         location /end { return 200; } } }",
+    );
+    let mut client = Client::connect(&server);
+    for len in [1000, 1001, 1250] {
+        let id = client.ask("PUT", "/", &[("content-length", &len.to_string())], false);
+        client.data(id, &vec![b'b'; len], true);
+        assert_eq!(client.answer(id).status(), "200");
+    }
+    server.wait_file("body", "|", 3);
+    let files: Vec<bool> = server.dir().read("body").lines().map(|l| l.contains('/')).collect();
+    assert_eq!(files, [false, true, true], "{}", server.dir().read("body"));
+}

@@ -19,8 +19,8 @@ impl Request {
         let room = usize::try_from(core.client_body_buffer_size).unwrap_or(usize::MAX);
         let known = self.body.length.and_then(|n| usize::try_from(n).ok());
         let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
-        // A body that misses the buffer by a little is not worth a file.
-        let limit = room + room / 4;
+        // A body that misses the buffer by a little is not worth a file; over HTTP/2 nginx does not say so.
+        let limit = if self.h2.is_some() { room } else { room + room / 4 };
         let fits = !in_file && known.is_some_and(|length| length <= limit);
         let room = if fits { limit } else { room };
         while let Some(piece) = self.next_body_span().await? {

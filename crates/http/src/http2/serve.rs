@@ -272,6 +272,16 @@ impl Task {
         self.buf.is_empty() && Rc::strong_count(link) == 2 && Rc::strong_count(&link.conn) == 1
     }
 
+    /// How long the client may be silent: at first as long as one of HTTP/1 may, then as one that is kept.
+    fn patience(&self) -> Duration {
+        let link = &self.link;
+        if self.reader.has_seen_requests() {
+            return link.conf().core.keepalive_timeout;
+        }
+        let end = link.conn.started + link.server.conf.client_header_timeout;
+        end.saturating_duration_since(link.worker.handle.now())
+    }
+
     /// Nothing is to be done: waits without holding buffers, and after a while without a task, as a connection of
     /// HTTP/1 does between two requests.
     async fn rest(&mut self) -> Result<bool, End> {
@@ -279,7 +289,7 @@ impl Task {
         if self.buf.is_empty() {
             worker.handle.give_buf(std::mem::take(&mut self.buf));
         }
-        let timeout = self.link.conf().core.keepalive_timeout;
+        let timeout = self.patience();
         let place = self.is_free().then(|| worker.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
         let (woken, waited) = match &place {

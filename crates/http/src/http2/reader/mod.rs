@@ -118,6 +118,11 @@ impl Reader {
         history
     }
 
+    /// The client has asked for something.
+    pub fn has_seen_requests(&self) -> bool {
+        self.history.requests > 0
+    }
+
     /// Takes leave: no new streams from now on.
     pub fn say_goodbye(&self, code: ErrorCode) {
         self.link.write(|out| frame::write_goaway(self.history.last, code, out));
