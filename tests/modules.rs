@@ -116,3 +116,14 @@ fn a_client_is_known_again_by_its_cookie() {
     assert_eq!(again.body().len(), "id=".len() + 32);
     assert!(ask(&mut client, "/", "Cookie: id=short\r\n").header("set-cookie").is_some());
 }
+
+#[test]
+fn headers_that_come_twice_are_one_list() {
+    let all =
+        "$content_type|$http_user_agent|$http_cookie|$http_x_forwarded_for|$http_accept|$http_x";
+    let s = server("", &format!("underscores_in_headers on; return 200 '{all}';"));
+    let headers = "Content-Type: a\r\nContent-Type: b\r\nUser-Agent: c\r\nUser-Agent:\r\n\
+                   Cookie: d\r\nCookie: e\r\nX-Forwarded-For: f\r\nX_Forwarded_For: g\r\n\
+                   X-Forwarded-For: h\r\nAccept: i\r\nAccept: j\r\nX: k\r\nX: l\r\n";
+    assert_eq!(ask(&mut s.connect(), "/", headers).body(), "a, b|c, |d; e|f, h|i, j|k, l");
+}

@@ -40,9 +40,8 @@ fn put_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
 }
 
 /// `$http_x`: all values of a request's header.
-pub fn request_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
-    joined(r.headers().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), separator, out)
+fn request_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    joined(r.headers().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
 }
 
 /// `$sent_http_x`: all values of an answer's header.

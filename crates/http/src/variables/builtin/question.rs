@@ -32,13 +32,14 @@ pub const TABLE: &[(&str, Read)] = &[
         port => number(out, u64::from(port)),
     }),
     ("is_request_port", |r, out| put(out, if r.head().port == 0 { b"" } else { b":" })),
-    ("http_host", |r, out| prefixed::request_header(r, b"host", out)),
-    ("http_user_agent", |r, out| prefixed::request_header(r, b"user_agent", out)),
-    ("http_referer", |r, out| prefixed::request_header(r, b"referer", out)),
-    ("http_via", |r, out| prefixed::request_header(r, b"via", out)),
-    ("http_x_forwarded_for", |r, out| prefixed::request_header(r, b"x_forwarded_for", out)),
-    ("http_cookie", |r, out| prefixed::request_header(r, b"cookie", out)),
-    ("content_type", |r, out| put_some(out, r.header(HeaderId::ContentType))),
+    // Other names that a variable would spell like one of these do not count: not `X_Forwarded_For`.
+    ("http_host", |r, out| put_all(r, HeaderId::Host, out)),
+    ("http_user_agent", |r, out| put_all(r, HeaderId::UserAgent, out)),
+    ("http_referer", |r, out| put_all(r, HeaderId::Referer, out)),
+    ("http_via", |r, out| put_all(r, HeaderId::Via, out)),
+    ("http_x_forwarded_for", |r, out| put_all(r, HeaderId::XForwardedFor, out)),
+    ("http_cookie", |r, out| put_all(r, HeaderId::Cookie, out)),
+    ("content_type", |r, out| put_all(r, HeaderId::ContentType, out)),
     ("content_length", |r, out| match (r.header(HeaderId::ContentLength), r.body.length) {
         (Some(text), _) => put(out, text),
         (None, Some(length)) => number(out, length),
@@ -57,6 +58,12 @@ pub const TABLE: &[(&str, Read)] = &[
     }),
     ("nginx_version", |_, out| put(out, crate::NGINX_VERSION.as_bytes())),
 ];
+
+/// All values of a well-known header, as one list.
+fn put_all(r: &Request, id: HeaderId, out: &mut Vec<u8>) -> bool {
+    let separator: &[u8] = if id == HeaderId::Cookie { b"; " } else { b", " };
+    prefixed::joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
+}
 
 /// `set $args ...`
 pub fn set_args(r: &mut Request, value: &[u8]) {
