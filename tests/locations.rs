@@ -122,6 +122,32 @@ fn error_pages() {
 }
 
 #[test]
+fn what_is_internal_stays_so_in_the_locations_inside() {
+    let server = serve(
+        "location /in/ { internal; location /in/prefix/ { } location ~ html$ { } }
+         location /way { rewrite ^ /in/prefix/there; } location = /in/prefix/there { return 200 in; }",
+    );
+    assert_eq!(server.get("/way").body(), "in");
+    for path in ["/in/x", "/in/prefix/x", "/in/x.html"] {
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_page_for_a_body_that_is_too_large_may_be_anywhere() {
+    let server = serve(
+        "client_max_body_size 3; error_page 413 /404.html;
+         location /keep { error_page 413 /size; }
+         location /size { return 200 $content_length; }",
+    );
+    let sent = server.ask("POST /page.html", "Content-Length: 4\r\nConnection: close\r\n", "body");
+    assert_eq!((sent.status, sent.body()), (413, "not here".to_owned()));
+    assert_eq!(sent.header("Connection"), Some("close"));
+    let sent = server.ask("POST /keep", "Content-Length: 4\r\nConnection: close\r\n", "body");
+    assert_eq!((sent.status, sent.body()), (413, "4".to_owned()));
+}
+
+#[test]
 fn methods_may_have_settings_of_their_own() {
     let server = serve("location / { limit_except GET { deny all; } }");
     assert_eq!(server.ask("GET /page.html", "", "").status, 200);

@@ -88,6 +88,12 @@ impl Body {
         (self.at, self.done) = (at, !linger);
     }
 
+    /// It is larger than it may be: whoever answers, an error page too, finds none, and what comes is thrown away.
+    pub fn refuse(&mut self) {
+        (self.expects_continue, self.discarding) = (false, true);
+        (self.length, self.whole) = (Some(0), true);
+    }
+
     /// It comes by a stream of HTTP/2, which tells where it ends.
     pub fn comes_by_stream(&mut self, ended: bool) {
         (self.decoder, self.done, self.expects_continue) = (None, ended, false);

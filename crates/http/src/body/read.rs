@@ -36,7 +36,7 @@ impl Request {
 
     /// What is there of the next piece of the body, without waiting.
     pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, u16> {
-        while !self.body_needs_bytes() && !self.body.done {
+        while !self.body_needs_bytes() && !self.body.done && !self.body.discarding {
             let span = self.decode()?;
             if !span.is_empty() {
                 return Ok(self.buf.get(span).map(Bytes::copy_from_slice));
@@ -79,7 +79,7 @@ impl Request {
     pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
         // Even an empty body may have been announced.
         self.send_continue().await;
-        while !self.body.done {
+        while !self.body.done && !self.body.discarding {
             if self.body.at < self.buf.len() {
                 let piece = self.decode()?;
                 if !piece.is_empty() {

@@ -305,7 +305,7 @@ fn default_types() -> HashMap<Vec<u8>, Vec<u8>> {
 impl Settings for Conf {
     fn enter(conf: &mut Arc<Self>) {
         let this = Arc::make_mut(conf);
-        (this.handler, this.try_files, this.internal) = (None, None, false);
+        (this.handler, this.try_files) = (None, None);
         (this.limit_except, this.root.set) = (None, false);
     }
 

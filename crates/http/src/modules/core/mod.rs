@@ -54,7 +54,7 @@ pub fn check_body_size(r: &mut Request) -> Option<Step> {
     if r.body.is_read() {
         return None;
     }
-    r.body.expects_continue = false;
+    r.body.refuse();
     r.log(
         weir_log::Level::Error,
         format_args!("client intended to send too large body: {length} bytes"),
