@@ -43,6 +43,20 @@ fn a_line_follows_its_answer() {
 }
 
 #[test]
+fn what_is_not_there_is_a_dash_and_a_location_is_as_it_was_sent() {
+    let conf = "events { } http { log_format line '$uri|$args|$query_string|$sent_http_location';
+         server { listen 127.0.0.1:%%PORT%%; server_name s; access_log %%DIR%%/a.log line;
+             location / { return 204; } location /to { return 301 /there; } } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    for path in ["/x", "/x?", "/x?a", "/to"] {
+        s.get(path);
+    }
+    let lines = wait_lines(&s, "a.log", 4);
+    let to = format!("/to|-|-|http://localhost:{}/there\n", s.port());
+    assert_eq!(lines, format!("/x|-|-|-\n/x|||-\n/x|a|a|-\n{to}"));
+}
+
+#[test]
 fn lines_of_a_connection_keep_their_order_and_survive_a_quit() {
     let mut s = server(
         "worker_processes 2; worker_threads 2;",

@@ -104,7 +104,7 @@ impl Request {
         }
         let location = response.location.as_deref();
         // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
-        let own = location.filter(|l| l.starts_with(b"/") && self.conf().core.absolute_redirect);
+        let own = self.own_location();
         if let Some(location) = own {
             out.field(b"Location", |out| self.write_location(location, out));
         }
@@ -145,6 +145,18 @@ impl Request {
                 write_number(seconds, out);
             });
         }
+    }
+
+    /// The path of a `Location` that becomes a URL of this server.
+    fn own_location(&self) -> Option<&[u8]> {
+        let location = self.response.location.as_deref();
+        location.filter(|l| l.starts_with(b"/") && self.conf().core.absolute_redirect)
+    }
+
+    /// The URL that was sent for the path of a `Location`, if one was.
+    pub fn sent_location(&self, out: &mut Vec<u8>) -> bool {
+        let path = self.own_location().filter(|_| self.response.head_bytes > 0);
+        path.inspect(|path| self.write_location(path, out)).is_some()
     }
 
     /// `absolute_redirect`: a path becomes a URL of this server.

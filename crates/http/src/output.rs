@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_engine::{Chain, OpenFile, Segment};
-use weir_proto::emptied;
 use weir_proto::http1::{Method, Version};
 
 use crate::connection::TIMED_OUT;
@@ -57,9 +56,12 @@ pub struct Output {
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let Output { head, mut filters, .. } = std::mem::take(self);
+        let Output { head, chain, filters, cutter, held, sent, complete, ending, left } = self;
+        head.clear();
+        chain.clear();
         filters.reset();
-        *self = Output { head: emptied(head), filters, ..Output::default() };
+        *cutter = None;
+        (*held, *sent, *complete, *ending, *left) = (false, 0, false, false, None);
     }
 
     /// Only these ranges of the body are to be sent.

@@ -128,9 +128,9 @@ async fn secure(conn: Conn, worker: Rc<Worker>) {
         Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
             http2::serve(Rc::new(conn), worker, bytes).await;
         }
-        Some((conn, bytes)) => {
+        Some((conn, mut bytes)) => {
             let mut scratch = worker.take_scratch();
-            scratch.fill(bytes);
+            scratch.fill(&mut bytes);
             run(Rc::new(conn), worker, scratch).await;
         }
         None => worker.ended(true),
@@ -188,7 +188,9 @@ async fn complete(conn: &Conn, r: &Request) {
 
 /// The room of a connection's last request is for other connections.
 fn give_back(mut r: Box<Request>) {
-    let scratch = r.give_room();
+    let read = r.body.read_to();
+    let mut scratch = r.give_room();
+    scratch.drain(read);
     r.worker.give_scratch(scratch);
 }
 

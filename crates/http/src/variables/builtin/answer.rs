@@ -20,7 +20,9 @@ pub const TABLE: &[(&str, Read)] = &[
     ("limit_rate", |r, out| number(out, r.limit_rate.unwrap_or(0))),
     ("sent_http_content_type", |r, out| prefixed::response_header(r, b"content_type", out)),
     ("sent_http_content_length", |r, out| prefixed::response_header(r, b"content_length", out)),
-    ("sent_http_location", |r, out| prefixed::response_header(r, b"location", out)),
+    ("sent_http_location", |r, out| {
+        r.sent_location(out) || prefixed::response_header(r, b"location", out)
+    }),
     ("sent_http_last_modified", |r, out| prefixed::response_header(r, b"last_modified", out)),
     ("sent_http_connection", |r, out| match (r.response.status, r.keepalive) {
         (101, _) => put(out, b"upgrade"),

@@ -19,8 +19,8 @@ pub const TABLE: &[(&str, Read)] = &[
     ("https", |r, out| put(out, if r.conn.stream.is_tls() { b"on" } else { b"" })),
     ("uri", |r, out| put(out, &r.path)),
     ("document_uri", |r, out| put(out, &r.path)),
-    ("args", |r, out| put(out, &r.args)),
-    ("query_string", |r, out| put(out, &r.args)),
+    ("args", args),
+    ("query_string", args),
     ("is_args", |r, out| put(out, if r.args.is_empty() { b"" } else { b"?" })),
     ("host", |r, out| match r.host.is_empty() {
         true => put(out, r.server.name().as_bytes()),
@@ -63,6 +63,12 @@ pub const TABLE: &[(&str, Read)] = &[
 fn put_all(r: &Request, id: HeaderId, out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if id == HeaderId::Cookie { b"; " } else { b", " };
     prefixed::joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
+}
+
+/// The arguments; a request without a `?` has none, and a log shows that.
+fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let asked = !r.internal && r.text(r.head().target).contains(&b'?');
+    put(out, &r.args) && (asked || !r.args.is_empty())
 }
 
 /// `set $args ...`
