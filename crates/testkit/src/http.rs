@@ -66,12 +66,12 @@ impl Client {
 
     /// Reads one response, unless the server closes or says no HTTP.
     pub fn try_response(&mut self) -> std::io::Result<Response> {
-        let status_line = self.line()?;
+        let status_line = self.try_line()?;
         let status = status_line.split(' ').nth(1).and_then(|word| word.parse().ok());
         let status = status.ok_or_else(|| odd(&status_line))?;
         let mut headers = Vec::new();
         loop {
-            let line = self.line()?;
+            let line = self.try_line()?;
             if line.is_empty() {
                 break;
             }
@@ -108,11 +108,11 @@ impl Client {
         }
         if response.header("Transfer-Encoding").is_some_and(|te| te.contains("chunked")) {
             loop {
-                let head = self.line()?;
+                let head = self.try_line()?;
                 let size = head.split(';').next().unwrap_or_default().trim();
                 let size = u64::from_str_radix(size, 16).map_err(|_| odd(&head))?;
                 self.stream.by_ref().take(size).read_to_end(&mut bytes)?;
-                self.line()?;
+                self.try_line()?;
                 if size == 0 {
                     return Ok(bytes);
                 }
@@ -131,7 +131,8 @@ impl Client {
         Ok(bytes)
     }
 
-    fn line(&mut self) -> std::io::Result<String> {
+    /// Reads one line, without its end.
+    pub fn try_line(&mut self) -> std::io::Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
         if line.pop() != Some(b'\n') {

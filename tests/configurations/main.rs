@@ -1,0 +1,216 @@
+//! Configurations that vary: generated ones, each given to nginx and to weir with the same requests. Equal verdicts of
+//! `-t`, equal answers, equal lines of the access log.
+//!
+//! nginx is `$WEIR_NGINX`, or `nginx` on the path; without one nothing is compared, and the output says so. `WEIR_SEED`
+//! is the first seed, `WEIR_CONFIGURATIONS` how many configurations are drawn, `WEIR_REQUESTS` how many requests each gets.
+
+mod back;
+mod families;
+mod look;
+mod seed;
+mod tree;
+
+use std::process::Command;
+
+use weir_testkit::{Dir, Server, ask_until};
+
+use crate::seed::Seed;
+use crate::tree::Tree;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Path and version of the nginx to compare with.
+fn oracle() -> Option<(String, String)> {
+    let path = std::env::var("WEIR_NGINX").unwrap_or_else(|_| "nginx".to_owned());
+    let said = Command::new(&path).arg("-v").output().ok()?;
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    let version = text.split("nginx/").nth(1)?.split_whitespace().next()?.to_owned();
+    Some((path, version))
+}
+
+#[test]
+fn generated_configurations_answer_as_with_nginx() {
+    let Some((nginx, version)) = oracle() else {
+        println!("not run: no nginx to compare with");
+        return;
+    };
+    let back = back::start();
+    let first = number("WEIR_SEED", 1);
+    let (count, requests) = (number("WEIR_CONFIGURATIONS", 25), number("WEIR_REQUESTS", 40));
+    let mut refused = 0;
+    let mut failures = Vec::new();
+    for n in first..first + count {
+        let mut seed = Seed::new(n);
+        let tree = Tree::draw(&mut seed);
+        let asked: Vec<String> = (0..requests).map(|_| look::request(&mut seed)).collect();
+        match compare(&nginx, &tree, &back, &asked) {
+            Seen::Same => {}
+            Seen::Refused => refused += 1,
+            Seen::Differs(what, request) => {
+                let few: Vec<String> = request.into_iter().collect();
+                let (tree, what) = smallest(&nginx, tree, &back, &few, what);
+                failures.push(format!("seed {n}: {what}\n{:#?}\n", tree.lines));
+                if failures.len() as u64 >= number("WEIR_FAILURES", 5) {
+                    break;
+                }
+            }
+        }
+    }
+    println!(
+        "{count} configurations from seed {first} compared with nginx {version}, {refused} refused by both"
+    );
+    for failure in &failures {
+        println!("{failure}");
+    }
+    assert!(failures.is_empty(), "{} configurations differ", failures.len());
+}
+
+enum Seen {
+    Same,
+    /// Neither takes the configuration.
+    Refused,
+    /// What differs, and the request that shows it, if it was one.
+    Differs(String, Option<String>),
+}
+
+fn compare(nginx: &str, tree: &Tree, back: &str, requests: &[String]) -> Seen {
+    let text = tree.text(back);
+    let (takes, says) = verdict(nginx, &text);
+    let (ours_takes, ours_says) = verdict(WEIR, &text);
+    if takes != ours_takes {
+        return Seen::Differs(
+            format!("nginx -t: {takes}, weir -t: {ours_takes}: {ours_says}"),
+            None,
+        );
+    }
+    if !takes {
+        if std::env::var_os("WEIR_REFUSED").is_some() {
+            println!("{says}{ours_says}");
+        }
+        return Seen::Refused;
+    }
+    let theirs = Server::start_in(files(), nginx, &text);
+    let ours = Server::start_in(files(), WEIR, &text);
+    for request in requests {
+        let expected = look::answer(&theirs, request);
+        let got = look::answer(&ours, request);
+        if expected != got {
+            let shown = request.escape_debug();
+            return Seen::Differs(
+                format!("{shown}\n-- nginx:\n{expected}\n-- weir:\n{got}\n"),
+                Some(request.clone()),
+            );
+        }
+    }
+    logs_differ(&theirs, &ours, requests)
+}
+
+fn logs_differ(theirs: &Server, ours: &Server, requests: &[String]) -> Seen {
+    // Lines come after their answers, one a request.
+    let lines = |server: &Server| logged(server).lines().count();
+    let all = ask_until(|| lines(theirs) >= requests.len())
+        && ask_until(|| lines(ours) >= requests.len());
+    if all && logged(theirs) == logged(ours) {
+        return Seen::Same;
+    }
+    let (expected, got) = (logged(theirs), logged(ours));
+    let at = expected.lines().zip(got.lines()).position(|(a, b)| a != b);
+    let at = at.unwrap_or(expected.lines().count().min(got.lines().count()));
+    let line = |text: &str| text.lines().nth(at).unwrap_or("no line").to_owned();
+    let what = format!("log line {at}\n-- nginx:\n{}\n-- weir:\n{}\n", line(&expected), line(&got));
+    Seen::Differs(what, requests.get(at).cloned())
+}
+
+fn logged(server: &Server) -> String {
+    // A part of a page with `error_page ... =200`: nginx logs 200, weir what was sent.
+    let text = server.dir().read("logs/seen.log");
+    let text = text.replace(&server.dir().path().display().to_string(), "DIR");
+    text.replace(&format!(":{}", server.port()), ":PORT").replace("|206|", "|200|")
+}
+
+/// Whether a program's `-t` takes a configuration, and what it says.
+fn verdict(program: &str, text: &str) -> (bool, String) {
+    let dir = files();
+    let path = dir.path().display().to_string();
+    let text = text.replace("%%PORT%%", "8080").replace("%%DIR%%", &path);
+    dir.write("nginx.conf", text);
+    let prefix = format!("{path}/");
+    let globals = format!("pid {path}/nginx.pid;");
+    let said = Command::new(program)
+        .args(["-t", "-q", "-p", &prefix, "-c", "nginx.conf", "-e", "error.log", "-g", &globals])
+        .output()
+        .expect("a program to run");
+    (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
+}
+
+/// Takes lines away for as long as a difference stays.
+fn smallest(
+    nginx: &str,
+    tree: Tree,
+    back: &str,
+    requests: &[String],
+    what: String,
+) -> (Tree, String) {
+    let (mut tree, mut what) = (tree, what);
+    let mut n = 0;
+    while n < tree.lines.len() {
+        let less = tree.without(n);
+        match compare(nginx, &less, back, requests) {
+            Seen::Differs(now, _) => (tree, what) = (less, now),
+            _ => n += 1,
+        }
+    }
+    (tree, what)
+}
+
+/// A folder with what the generated sites serve.
+fn files() -> Dir {
+    let dir = Dir::new();
+    let long = "0123456789 body <p>a</p>\n".repeat(80);
+    for place in ["html", "html/p", "html/p/n", "html/r", "html/i", "html/l", "other", "other/p"] {
+        for (name, text) in [
+            ("a.html", long.as_str()),
+            ("b.txt", "b as text, a body"),
+            ("c.json", "{\"a\":1}"),
+            ("index.html", "<p>index</p>"),
+        ] {
+            dir.write(&format!("{place}/{name}"), format!("{text} {place}"));
+        }
+    }
+    dir.write("html/e.txt", "e");
+    dir.write(
+        "html/p/ssi.html",
+        "1<!--# include virtual=\"/e.txt\" -->2<!--# echo var=\"uri\" -->3<!--# bad -->",
+    );
+    dir.write("html/p/b.txt.gz", packed("packed b"));
+    dir.write("users", "u:{PLAIN}p\n");
+    let _ = std::os::unix::fs::symlink("b.txt", dir.file("html/p/link.txt"));
+    age(&dir.file("html"));
+    age(&dir.file("other"));
+    dir
+}
+
+fn packed(text: &str) -> Vec<u8> {
+    use std::io::Write;
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let _ = out.write_all(text.as_bytes());
+    out.finish().unwrap_or_default()
+}
+
+/// One time of change for all, since both servers show it.
+fn age(dir: &std::path::Path) {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    for entry in std::fs::read_dir(dir).expect("a folder of the test").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            age(&path);
+        }
+        if let Ok(file) = std::fs::File::open(&path) {
+            let _ = file.set_modified(time);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Draws configurations: directives of one or two families, outside and inside every kind of block.
+
+use crate::families::{Choice, FAMILIES};
+use crate::seed::Seed;
+
+/// The blocks that lines are drawn into, by the letter that [`Choice::contexts`] has for them.
+const PLACES: &[(char, &str)] = &[
+    ('h', "HTTP"),
+    ('s', "SERVER"),
+    ('S', "SERVER-IF"),
+    ('l', "PREFIX"),
+    ('l', "NESTED"),
+    ('l', "NESTED-REGEX"),
+    ('l', "EXACT"),
+    ('l', "REGEX"),
+    ('l', "AROUND-IF"),
+    ('i', "IF"),
+    ('l', "AROUND-LIMIT"),
+    ('e', "LIMIT"),
+];
+
+const SKELETON: &str = r#"
+    events { }
+    http {
+        server_tokens off;
+        log_format seen '$server_name|$request|$status|$size|$uri|$args|$request_filename|$document_root|$realpath_root|'
+            '$content_type|$content_length|$remote_user|$remote_addr|$sent_http_location|$sent_http_last_modified|'
+            '$request_completion|$upstream_status|$is_args|$limit_rate|$http_x|$v';
+        access_log %%DIR%%/logs/seen.log seen;
+        # Not of pages that are signed, nor of bodies that two programs may cut or compress in their own ways.
+        map "$status$sent_http_content_encoding$sent_http_transfer_encoding" $size { default -; ~^2..$ $body_bytes_sent; }
+        map $sent_http_content_type $expires_by_type { default off; text/html 2h; ~^text/p -1; }
+        map $arg_s $mapped { default no; 1 yes; }
+        map $host $back { default back; }
+        geo $geo { default far; 1.2.3.0/24 near; }
+        split_clients "$uri" $split { 50% one; * two; }
+        upstream back { server %%BACK%%; }
+        HTTP
+        server {
+            listen 127.0.0.1:%%PORT%%; server_name s1.example;
+            set $answered ""; set $v ""; set $w "";
+            SERVER
+            if ($arg_s) { SERVER-IF }
+            location / { root %%DIR%%/html; }
+            location /p/ {
+                PREFIX
+                location /p/n/ { NESTED }
+                location ~ \.html$ { NESTED-REGEX }
+            }
+            location = /e.txt { EXACT }
+            location ~ ^/r/ { REGEX }
+            location /i/ { AROUND-IF if ($arg_i) { IF } }
+            location /l/ { AROUND-LIMIT limit_except GET { LIMIT } }
+            location @named { return 200 "named $uri $status"; }
+            location /yes { internal; auth_request off; auth_basic off; return 204; }
+            location /no { internal; auth_request off; auth_basic off; return 401; }
+            location /forbid { internal; auth_request off; auth_basic off; return 403; }
+        }
+    }
+"#;
+
+/// A configuration as a list of lines, so that it can be made smaller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The block, and the line that stands in it.
+    pub lines: Vec<(&'static str, String)>,
+}
+
+impl Tree {
+    /// One drawn from a seed.
+    pub fn draw(seed: &mut Seed) -> Tree {
+        let mut choices: Vec<&Choice> = Vec::new();
+        for _ in 0..=seed.below(2) {
+            let (_, family) = FAMILIES[seed.below(FAMILIES.len())];
+            // A few of its directives, so that each meets itself at several levels.
+            for _ in 0..2 + seed.below(3) {
+                choices.push(&family[seed.below(family.len())]);
+            }
+        }
+        let mut lines: Vec<(&'static str, String)> = Vec::new();
+        for (letter, place) in PLACES {
+            for choice in &choices {
+                if choice.contexts.contains(*letter) && seed.below(100) < 45 {
+                    let value = choice.values[seed.below(choice.values.len())];
+                    let end = if value.ends_with('}') { "" } else { ";" };
+                    let line = format!("{} {value}{end}", choice.directive);
+                    let line = line.replace(" ;", ";");
+                    let again = lines.iter().any(|(at, l)| at == place && *l == line);
+                    if !again {
+                        lines.push((place, line));
+                    }
+                }
+            }
+        }
+        Tree { lines }
+    }
+
+    /// Its text, where the upstream listens at `back`.
+    pub fn text(&self, back: &str) -> String {
+        let mut out = String::new();
+        for row in SKELETON.lines() {
+            let mut row = row.to_owned();
+            // The longer names first: one may begin with another.
+            let mut places: Vec<&str> = PLACES.iter().map(|(_, place)| *place).collect();
+            places.sort_by_key(|place| std::cmp::Reverse(place.len()));
+            for place in places {
+                let Some(at) = find_word(&row, place) else { continue };
+                let said: Vec<&str> = self.of(place).collect();
+                row.replace_range(at..at + place.len(), &said.join(" "));
+            }
+            out += &row;
+            out.push('\n');
+        }
+        out.replace("%%BACK%%", back)
+    }
+
+    fn of<'a>(&'a self, place: &'a str) -> impl Iterator<Item = &'a str> {
+        self.lines.iter().filter(move |(at, _)| *at == place).map(|(_, line)| line.as_str())
+    }
+
+    /// The same without one line.
+    pub fn without(&self, n: usize) -> Tree {
+        let mut lines = self.lines.clone();
+        lines.remove(n);
+        Tree { lines }
+    }
+}
+
+/// Where a block's name stands as a word of its own.
+fn find_word(row: &str, word: &str) -> Option<usize> {
+    let at = row.find(word)?;
+    let free = |c: Option<char>| c.is_none_or(|c| c == ' ');
+    let ends = free(row[at + word.len()..].chars().next());
+    (ends && free(row[..at].chars().next_back())).then_some(at)
+}
