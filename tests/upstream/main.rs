@@ -4,6 +4,7 @@ mod bodies;
 mod docs;
 mod health;
 mod http2;
+mod lines;
 mod origin;
 mod sharing;
 mod spilled;

@@ -4,6 +4,7 @@
 use weir_proto::http2::frame;
 use weir_proto::http2::hpack;
 
+use crate::escape::within_line;
 use crate::http2::Stream;
 use crate::output::write_number;
 use crate::request::Request;
@@ -12,7 +13,17 @@ use crate::response::reason;
 /// Writes fields one after another.
 trait Fields {
     /// A field, whose value `write` appends.
-    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
+    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
+
+    /// A field whose value is not of the server's own making: it stays within its line, whatever it is.
+    #[inline]
+    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.own(name, |out| {
+            let start = out.len();
+            write(out);
+            within_line(out, start);
+        });
+    }
 }
 
 /// Lines of HTTP/1, each begun by the end of the line before.
@@ -20,7 +31,7 @@ struct Lines<'a>(&'a mut Vec<u8>);
 
 impl Fields for Lines<'_> {
     #[inline]
-    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         self.0.extend_from_slice(b"\r\n");
         self.0.extend_from_slice(name);
         self.0.extend_from_slice(b": ");
@@ -41,7 +52,7 @@ struct Block<'a> {
 
 impl Fields for Block<'_> {
     #[inline]
-    fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         if OF_A_CONNECTION.iter().any(|of| name.eq_ignore_ascii_case(of)) {
             return;
         }
@@ -58,7 +69,11 @@ impl Request {
         out.reserve(512);
         out.extend_from_slice(b"HTTP/1.1 ");
         match &response.status_line {
-            Some(line) => out.extend_from_slice(line),
+            Some(line) => {
+                let start = out.len();
+                out.extend_from_slice(line);
+                within_line(out, start);
+            }
             None => write_status(response.status, out),
         }
         self.write_fields(&mut Lines(out));
@@ -88,7 +103,7 @@ impl Request {
             out.field(b"Server", |out| out.extend_from_slice(server));
         }
         match response.date.as_deref() {
-            None => out.field(b"Date", |out| self.worker.write_date(out)),
+            None => out.own(b"Date", |out| self.worker.write_date(out)),
             Some(b"") => {}
             Some(date) => out.field(b"Date", |out| out.extend_from_slice(date)),
         }
@@ -96,11 +111,11 @@ impl Request {
             out.field(b"Content-Type", |out| response.write_content_type(out));
         }
         if let Some(length) = response.content_length {
-            out.field(b"Content-Length", |out| write_number(length, out));
+            out.own(b"Content-Length", |out| write_number(length, out));
         }
         if let Some(time) = response.last_modified {
             let date = weir_proto::date::imf_fixdate(time);
-            out.field(b"Last-Modified", |out| out.extend_from_slice(&date));
+            out.own(b"Last-Modified", |out| out.extend_from_slice(&date));
         }
         let location = response.location.as_deref();
         // A path that becomes a URL of this server is written early, any other value among the rest: so nginx.
@@ -109,13 +124,13 @@ impl Request {
             out.field(b"Location", |out| self.write_location(location, out));
         }
         if response.chunked {
-            out.field(b"Transfer-Encoding", |out| out.extend_from_slice(b"chunked"));
+            out.own(b"Transfer-Encoding", |out| out.extend_from_slice(b"chunked"));
         }
         if self.h2.is_none() {
             self.write_connection(out);
         }
         if response.varies_by_encoding && self.conf().gzip_filter.vary {
-            out.field(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
+            out.own(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
         }
         if let Some(location) = location.filter(|_| own.is_none()) {
             out.field(b"Location", |out| out.extend_from_slice(location));
@@ -137,10 +152,10 @@ impl Request {
             (_, false) => b"close",
             (_, true) => b"keep-alive",
         };
-        out.field(b"Connection", |out| out.extend_from_slice(value));
+        out.own(b"Connection", |out| out.extend_from_slice(value));
         let seconds = self.conf().core.keepalive_header;
         if let Some(seconds) = seconds.filter(|_| value == b"keep-alive") {
-            out.field(b"Keep-Alive", |out| {
+            out.own(b"Keep-Alive", |out| {
                 out.extend_from_slice(b"timeout=");
                 write_number(seconds, out);
             });

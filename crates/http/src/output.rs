@@ -10,6 +10,7 @@ use weir_proto::http1::{Method, Version};
 
 use crate::connection::TIMED_OUT;
 use crate::doing;
+use crate::escape::within_line;
 use crate::filters::Filters;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
@@ -245,7 +246,10 @@ impl Request {
             if last {
                 output.put_memory(b"0\r\n");
                 for (name, value) in self.response.trailers.iter() {
-                    output.put_memory(&[name, b": ", value, b"\r\n"].concat());
+                    let mut line = [name, b": ", value].concat();
+                    within_line(&mut line, 0);
+                    line.extend_from_slice(b"\r\n");
+                    output.put_memory(&line);
                 }
                 output.put_memory(b"\r\n");
             }

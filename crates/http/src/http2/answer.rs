@@ -8,6 +8,7 @@ use weir_proto::http2::frame::{self, END_STREAM, FrameHead};
 use weir_proto::http2::hpack;
 
 use super::stream::Stream;
+use crate::escape::within_line;
 use crate::modules::core;
 use crate::output::Sending;
 use crate::request::Request;
@@ -77,8 +78,12 @@ impl Request {
     fn send_h2_trailers(&mut self, stream: &Stream) -> io::Result<()> {
         let mut frames = Vec::new();
         let begin = frame::leave_head(&mut frames);
+        let mut text = Vec::new();
         for (name, value) in self.response.trailers.iter() {
-            hpack::field(name, value, &mut frames);
+            text.clear();
+            text.extend_from_slice(value);
+            within_line(&mut text, 0);
+            hpack::field(name, &text, &mut frames);
         }
         let most = stream.link.frame_size();
         frame::finish_headers(&mut frames, begin, stream.id, END_STREAM, most);

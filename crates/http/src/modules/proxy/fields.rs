@@ -6,6 +6,7 @@ use weir_proto::http2::hpack;
 
 use super::conf::{Conf, Pass, SetHeaders};
 use super::outgoing::{Length, write_uri};
+use crate::escape::{within_line, within_word};
 use crate::modules::upstream::Outgoing;
 use crate::output::write_number;
 use crate::request::Request;
@@ -48,6 +49,7 @@ pub fn write(
         None if r.contexts.upstream.ask_with_get => value.extend_from_slice(b"GET"),
         None => value.extend_from_slice(r.method_name()),
     }
+    within_word(&mut value, 0);
     let head = value.eq_ignore_ascii_case(b"HEAD");
     match value.as_slice() {
         b"GET" => hpack::indexed(GET, &mut out),
@@ -61,6 +63,7 @@ pub fn write(
         r.log(Level::Error, format_args!("zero length URI to proxy"));
         return Err(500);
     }
+    within_word(&mut value, 0);
     write_path(&value, &mut out);
     let uri = Bytes::copy_from_slice(&value);
     let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
@@ -125,6 +128,7 @@ fn write_authority(r: &mut Request, headers: &SetHeaders, value: &mut Vec<u8>, o
     if value.is_empty() {
         value.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
     }
+    within_line(value, 0);
     hpack::with_name_of(AUTHORITY, value, out);
 }
 
@@ -139,6 +143,7 @@ fn write_set(
     for (name, template) in &headers.lines {
         value.clear();
         template.eval_into(r, value);
+        within_line(value, 0);
         if !value.is_empty() && may_pass(name, value) {
             hpack::field(name, value, out);
         }

@@ -95,6 +95,8 @@ impl Protocol for Http {
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
         let streamed = self.streams(r) && r.body.chunked;
         let length = match (streamed, r.body.length) {
+            // A server must not wait for what does not come, nor take the next request for it.
+            _ if !self.sends_body() => Length::None,
             (true, _) => Length::Chunked,
             (false, Some(n)) => Length::Known(n),
             (false, None) if r.body.chunked => Length::Known(r.body.len()),

@@ -6,6 +6,7 @@ use weir_proto::http1::Version;
 
 use super::conf::{Conf, Pass, SetHeaders, To};
 use super::uri;
+use crate::escape::{within_line, within_word};
 use crate::modules::upstream::Outgoing;
 use crate::output::write_number;
 use crate::request::Request;
@@ -35,13 +36,17 @@ pub fn write(
     };
     let mut out = Vec::with_capacity(ROOM);
     match &conf.method {
-        Some(method) => method.eval_into(r, &mut out),
+        Some(method) => {
+            method.eval_into(r, &mut out);
+            within_word(&mut out, 0);
+        }
         None if r.contexts.upstream.ask_with_get => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
     let start = out.len();
     write_uri(r, pass, &mut out);
+    within_word(&mut out, start);
     let uri = start..out.len();
     if uri.is_empty() {
         r.log(Level::Error, format_args!("zero length URI to proxy"));
@@ -111,11 +116,16 @@ fn write_host(r: &mut Request, conf: &Conf, headers: &SetHeaders, out: &mut Vec<
     if out.len() == start && computed {
         out.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
     }
+    end_line(mark, start, out);
+}
+
+/// Ends the line that began at `mark`, and whose value stands from `start` on: an empty one is none.
+fn end_line(mark: usize, start: usize, out: &mut Vec<u8>) {
     if out.len() == start {
-        out.truncate(mark);
-    } else {
-        out.extend_from_slice(b"\r\n");
+        return out.truncate(mark);
     }
+    within_line(out, start);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// `proxy_set_header`, and what tells the body's length.
@@ -126,11 +136,7 @@ fn write_set(r: &mut Request, headers: &SetHeaders, length: Length, out: &mut Ve
         out.extend_from_slice(b": ");
         let start = out.len();
         value.eval_into(r, out);
-        if out.len() == start {
-            out.truncate(mark);
-        } else {
-            out.extend_from_slice(b"\r\n");
-        }
+        end_line(mark, start, out);
     }
     match length {
         Length::Known(n) if headers.length => {

@@ -83,21 +83,10 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
     }
 }
 
-/// Bytes that would end a header line, and begin another one, escaped as in a URL.
-fn escaped(text: Vec<u8>) -> Vec<u8> {
-    if memchr::memchr3(b'\r', b'\n', 0, &text).is_none() {
-        return text;
-    }
-    let mut out = Vec::with_capacity(text.len());
-    for byte in &text {
-        match byte {
-            b'\r' => out.extend_from_slice(b"%0D"),
-            b'\n' => out.extend_from_slice(b"%0A"),
-            0 => out.extend_from_slice(b"%00"),
-            byte => out.push(*byte),
-        }
-    }
-    out
+/// What scripts set may be read back, so it is escaped at once.
+fn escaped(mut text: Vec<u8>) -> Vec<u8> {
+    crate::escape::within_line(&mut text, 0);
+    text
 }
 
 /// Lines by their names, in lower case unless `raw`, and a word on it if there were more than `most` (as a rule 100,
