@@ -5,6 +5,7 @@ mod docs;
 mod health;
 mod http2;
 mod lines;
+mod names;
 mod origin;
 mod sharing;
 mod spilled;

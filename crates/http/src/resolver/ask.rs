@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ALIASES: usize = 50;
 /// Larger answers come over TCP.
 const UDP_ANSWER: usize = 4096;
+/// A datagram may be lost, and a server may come back at any time: it is asked again this often while it is waited for.
+const AGAIN: Duration = Duration::from_millis(500);
 /// Before the next server is asked, when one refused.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long an answer holds at least, so that a TTL of 0 does not ask for each request of a burst twice.
@@ -127,7 +129,7 @@ async fn next_server(
         io::ErrorKind::InvalidInput => return Err(Unresolved::NO_SUCH_NAME),
         io::ErrorKind::TimedOut => {}
         // A server that refuses at once must not be asked in a tight circle.
-        _ if servers < 2 => handle.sleep_until(until).await,
+        _ if servers < 2 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
         _ => handle.sleep(PAUSE).await,
     }
     Ok(())
@@ -271,14 +273,22 @@ async fn udp(
     let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
     rustix::net::connect(&fd, &server)?;
     let socket = handle.datagram(fd)?;
-    socket.set_deadline(Some(until));
-    socket.send_to(query, None).await?;
+    let mut again = handle.now();
     let mut buf = handle.take_buf(UDP_ANSWER);
     loop {
+        let now = handle.now();
+        if now >= again {
+            again = now + AGAIN;
+            socket.set_deadline(Some(again.min(until)));
+            socket.send_to(query, None).await?;
+        }
         buf.clear();
         let (received, back) = socket.recv_from(buf).await;
         buf = back;
-        received?;
+        match received {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && handle.now() < until => continue,
+            received => received?,
+        };
         // Anything else is not what was asked for; the answer may still come.
         if let Ok(message) = dns::parse(&buf)
             && message.id == id

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use weir_log::Level;
 use weir_upstream::{Group, Options, Peer};
 
+use super::recall::Recall;
 use super::url::Host;
 use crate::modules::core::Resolver as Conf;
 use crate::resolver::{Service, Unresolved};
@@ -49,6 +50,11 @@ impl Named {
         Named { host, port, service: None, server, options, late: true }
     }
 
+    /// What tells it from the other names of its group, in whatever configuration.
+    fn key(&self) -> String {
+        format!("{} {} {}", self.host, self.port, self.service.as_deref().unwrap_or_default())
+    }
+
     /// Its name is asked for again and again.
     pub fn is_looked_up_again(&self) -> bool {
         !self.late
@@ -73,13 +79,16 @@ pub struct Dynamic {
     pub timeout: Duration,
     /// The group.
     pub group: Arc<Group>,
+    /// What the names stood for, as other workers and the last configuration know it.
+    pub recall: Option<Recall>,
 }
 
 impl Dynamic {
     /// A group of one server, which was not found at the start.
     pub fn late(named: Named, group: Arc<Group>) -> Dynamic {
         let timeout = Duration::from_secs(30);
-        Dynamic { named: vec![named], fixed: Vec::new(), resolver: None, timeout, group }
+        let named = vec![named];
+        Dynamic { named, fixed: Vec::new(), resolver: None, timeout, group, recall: None }
     }
 }
 
@@ -91,9 +100,28 @@ pub fn start(worker: &Rc<Worker>) {
     for upstream in worker.site.upstreams.all() {
         let Some(dynamic) = &upstream.dynamic else { continue };
         let known: Known = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
+        recall(dynamic, &known, worker.handle.now());
         for i in 0..dynamic.named.len() {
             worker.handle.spawn(look(worker.clone(), dynamic, known.clone(), i));
         }
+    }
+}
+
+/// Until name servers answer, names stand for what they stood for.
+fn recall(dynamic: &Dynamic, known: &Known, now: Instant) {
+    let Some(recall) = &dynamic.recall else { return };
+    for (i, named) in dynamic.named.iter().enumerate() {
+        let peers = recall.read(&named.key(), now).into_iter().map(|known| {
+            let mut options = named.options.clone();
+            let mut port = named.port;
+            if named.service.is_some() {
+                (options.weight, port) = (known.weight, known.address.port());
+                options.backup |= known.backup;
+            }
+            let endpoint = Host::Ip(known.address.ip()).endpoint(port);
+            Arc::new(Peer::new(endpoint, named.server.clone(), options))
+        });
+        publish(dynamic, known, i, peers.collect());
     }
 }
 
@@ -107,15 +135,17 @@ async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: us
         let now = worker.handle.now();
         let pause = match peers(&worker, dynamic, named).await {
             Ok((peers, until)) => {
-                publish(dynamic, &known, i, peers);
+                if publish(dynamic, &known, i, peers) {
+                    remember(dynamic, &known, i, now);
+                }
                 until.saturating_duration_since(now)
             }
             Err(why) => {
                 let log = &worker.site.main.core.error_log;
                 let host = &named.host;
                 log.write(Level::Error, None, format_args!("{host} could not be resolved ({why})"));
-                if why == Unresolved::NO_SUCH_NAME {
-                    publish(dynamic, &known, i, Vec::new());
+                if why == Unresolved::NO_SUCH_NAME && publish(dynamic, &known, i, Vec::new()) {
+                    remember(dynamic, &known, i, now);
                 }
                 dynamic.timeout
             }
@@ -141,7 +171,8 @@ async fn look_once(
                 found.map(|to| peer(named, to.ip(), named.port, None)).collect();
             peers.dedup();
             if !peers.is_empty() {
-                return publish(dynamic, known, i, peers);
+                publish(dynamic, known, i, peers);
+                return;
             }
         }
         worker.handle.sleep(pause).await;
@@ -208,11 +239,21 @@ fn peer(
 }
 
 /// The group gets a new list, if something has changed.
-fn publish(dynamic: &Dynamic, known: &Known, i: usize, mut peers: Vec<Arc<Peer>>) {
+fn publish(dynamic: &Dynamic, known: &Known, i: usize, mut peers: Vec<Arc<Peer>>) -> bool {
     peers.sort_by(|a, b| a.name.cmp(&b.name));
     let mut known = known.borrow_mut();
-    let Some(place) = known.get_mut(i).filter(|old| **old != peers) else { return };
+    let Some(place) = known.get_mut(i).filter(|old| **old != peers) else { return false };
     *place = peers;
     let all = dynamic.fixed.iter().chain(known.iter().flatten()).cloned().collect();
     dynamic.group.replace(all);
+    true
+}
+
+/// What was published is for those to come, too.
+fn remember(dynamic: &Dynamic, known: &Known, i: usize, now: Instant) {
+    if let (Some(recall), Some(named)) = (&dynamic.recall, dynamic.named.get(i))
+        && let Some(peers) = known.borrow().get(i)
+    {
+        recall.write(&named.key(), peers, now);
+    }
 }

@@ -10,6 +10,7 @@ use weir_zone::{Declarations, Use, ZoneRef};
 
 use super::dynamic::{self, Dynamic, Named};
 use super::health::{self, Check};
+use super::recall::Recall;
 use super::sticky::Sticky;
 use super::url::Url;
 use crate::modules::core::{self, Resolver};
@@ -315,7 +316,10 @@ impl Block {
             let text = "resolving names at run time requires upstream";
             return complain(format_args!("{text} \"{name}\" to be in shared memory"));
         }
+        let recall = again.then(|| Recall::declare(zones, &name)).transpose();
+        let recall = recall.map_err(|text| at.error(text))?;
         let dynamic = (!self.named.is_empty()).then(|| Dynamic {
+            recall,
             named: self.named,
             fixed: self.peers,
             resolver,

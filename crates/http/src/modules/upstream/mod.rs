@@ -29,6 +29,7 @@ pub mod passing;
 mod pieces;
 mod pools;
 mod protocol;
+mod recall;
 mod relay;
 mod response;
 mod server;
