@@ -518,6 +518,32 @@ fn bodies_that_nobody_reads_are_passed_over() {
 }
 
 #[test]
+fn a_server_cannot_switch_protocols_of_a_stream() {
+    let server = start(
+        "location / {
+             proxy_http_version 1.1;
+             proxy_pass http://127.0.0.1:%%PORT1%%;
+         }
+         location /ok { add_header X-Line $uri; return 200; }",
+    );
+    let backend = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = backend.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+            .unwrap();
+    });
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    assert_eq!(client.answer(id).status(), "502");
+    answering.join().unwrap();
+    // A field has the value that it was meant to have, or another, but it ends there.
+    let id = client.get("/ok%0d%0ax:%20y");
+    assert_eq!(client.answer(id).field("x-line"), Some("/ok%0D%0Ax: y"));
+}
+
+#[test]
 fn hints_and_variables_of_an_upstream_come_along() {
     let server = start(
         "location / {

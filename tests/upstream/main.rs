@@ -1,6 +1,7 @@
 //! Groups of servers: what workers and configurations share of them, who is bound to whom, who waits.
 
 mod bodies;
+mod connections;
 mod docs;
 mod health;
 mod http2;

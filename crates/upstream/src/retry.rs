@@ -7,6 +7,8 @@ use std::time::Duration;
 pub enum Failure {
     /// The connection could not be opened, or broke.
     Error,
+    /// There was no way to it from here: no free port, or no address of our own.
+    Unreachable,
     /// The peer was too slow.
     Timeout,
     /// It said that it has not looked at the request, and will not.
@@ -77,7 +79,7 @@ impl Failure {
     /// The set with this failure alone; `None` for a status that is no failure to anybody.
     pub fn set(self) -> Option<Failures> {
         match self {
-            Failure::Error | Failure::Refused => Some(Failures::ERROR),
+            Failure::Error | Failure::Unreachable | Failure::Refused => Some(Failures::ERROR),
             Failure::Timeout => Some(Failures::TIMEOUT),
             Failure::InvalidHeader => Some(Failures::INVALID_HEADER),
             Failure::Status(status) => Failures::status(status),
@@ -88,15 +90,16 @@ impl Failure {
     pub fn response(self) -> u16 {
         match self {
             Failure::Timeout => 504,
-            Failure::Error | Failure::Refused | Failure::InvalidHeader => 502,
+            Failure::Error | Failure::Unreachable | Failure::Refused => 502,
+            Failure::InvalidHeader => 502,
             Failure::Status(status) => status,
         }
     }
 
-    /// It counts against the peer; 403 and 404 are the business of the request, and who takes no more requests on
-    /// one connection may take them on another.
+    /// It counts against the peer; 403 and 404 are the business of the request, who takes no more requests on one
+    /// connection may take them on another, and what is missing here is not missing there.
     pub fn counts(self) -> bool {
-        !matches!(self, Failure::Status(403 | 404) | Failure::Refused)
+        !matches!(self, Failure::Status(403 | 404) | Failure::Refused | Failure::Unreachable)
     }
 }
 

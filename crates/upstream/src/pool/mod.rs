@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub struct Limits {
     pub time: Duration,
     /// How long one may be idle.
     pub timeout: Duration,
+    /// Each place of the configuration keeps its own, and none is lent to another; nginx: `local`.
+    pub local: bool,
 }
 
 impl Default for Limits {
@@ -41,8 +44,20 @@ impl Default for Limits {
             requests: 1000,
             time: Duration::from_secs(3600),
             timeout: Duration::from_secs(60),
+            local: true,
         }
     }
+}
+
+/// What connections to one peer must have in common to serve the same requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tag {
+    /// How they are secured; 0: not at all.
+    pub secured: u64,
+    /// The place of the configuration that opened them, where that matters ([`Limits::local`]).
+    pub place: usize,
+    /// The address that they were bound to.
+    pub from: Option<SocketAddr>,
 }
 
 /// A connection to a peer.
@@ -51,8 +66,8 @@ pub struct Connection {
     pub stream: Wire,
     /// Whom it leads to.
     pub peer: Arc<Peer>,
-    /// How it is secured; only those that want the same may have it.
-    pub tag: u64,
+    /// Only those that want the same may have it.
+    pub tag: Tag,
     /// Requests so far.
     pub requests: u64,
     /// When it was opened.
@@ -93,7 +108,7 @@ impl Pool {
     }
 
     /// Takes the newest connection to a peer that still seems good: an own one, or another loop's.
-    pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
+    pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
         let own = self.take_own(peer, tag);
         if own.is_none() && self.shelf.is_shared() {
             return self.take_others(handle, peer, tag);
@@ -101,7 +116,7 @@ impl Pool {
         own
     }
 
-    fn take_own(&self, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
+    fn take_own(&self, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         let fits = |i: &Idle| i.connection.tag == tag && same(&i.connection.peer, peer);
         while let Some(at) = idle.iter().rposition(fits) {
@@ -127,7 +142,7 @@ impl Pool {
         true
     }
 
-    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: u64) -> Option<Connection> {
+    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
         let fits = |offer: &Offer| offer.tag == tag && offer.peer.endpoint == peer.endpoint;
         loop {
             let offer = self.shelf.take(&self.drawer, fits)?;

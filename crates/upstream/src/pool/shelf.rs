@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use weir_tls::Secured;
 
+use super::Tag;
 use crate::Peer;
 
 /// The drawers of all loops of a process, for one group.
@@ -45,8 +46,8 @@ pub struct Offer {
     pub fd: Arc<OwnedFd>,
     /// Its TLS, if it has any: whoever takes the offer goes on with it.
     pub secured: Option<Secured>,
-    /// How it is secured.
-    pub tag: u64,
+    /// Only those that want the same may have it.
+    pub tag: Tag,
     /// Whom it leads to.
     pub peer: Arc<Peer>,
     /// Requests so far.
@@ -170,7 +171,15 @@ mod tests {
     fn offer(id: u64, peer: &Arc<Peer>) -> Offer {
         let (fd, _) = std::os::unix::net::UnixStream::pair().unwrap();
         let (fd, peer) = (Arc::new(OwnedFd::from(fd)), peer.clone());
-        Offer { id, fd, secured: None, tag: 0, peer, requests: 1, started: Instant::now() }
+        Offer {
+            id,
+            fd,
+            secured: None,
+            tag: Tag::default(),
+            peer,
+            requests: 1,
+            started: Instant::now(),
+        }
     }
 
     #[test]

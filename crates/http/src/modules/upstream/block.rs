@@ -164,7 +164,8 @@ pub fn keepalive(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if let Some(word) = d.args.get(1).filter(|w| !w.is("local")) {
         return Err(d.invalid("parameter", word));
     }
-    block(s, d)?.keepalive.idle = n;
+    let keepalive = &mut block(s, d)?.keepalive;
+    (keepalive.idle, keepalive.local) = (n, d.args.len() > 1);
     Ok(())
 }
 

@@ -69,7 +69,7 @@ async fn push(
     loop {
         if let Err(error) = stream.try_send(chain) {
             let call = if chain.segments().nth(1).is_some() { "writev()" } else { "send()" };
-            return Err(Fault::Peer(fault::operation(r, call, &error, Doing::Sending)));
+            return Err(fault::operation(r, call, &error, Doing::Sending));
         }
         if chain.is_empty() {
             return Ok(true);
@@ -80,7 +80,7 @@ async fn push(
         match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(Either::Left(Err(error)) | Either::Right(Err(error))) => {
-                return Err(Fault::Peer(fault::operation(r, "send()", &error, Doing::Sending)));
+                return Err(fault::operation(r, "send()", &error, Doing::Sending));
             }
             Waited::For(Either::Left(Ok(()))) => {}
             Waited::For(Either::Right(Ok(()))) => return Ok(false),
@@ -184,7 +184,7 @@ async fn send_on(
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Either::Left(Ok(()))) => Ok(true),
         Waited::For(Either::Left(Err(error))) => {
-            Err(Fault::Peer(fault::operation(r, "send()", &error, Doing::Sending)))
+            Err(fault::operation(r, "send()", &error, Doing::Sending))
         }
         Waited::For(Either::Right(())) => Ok(false),
     }

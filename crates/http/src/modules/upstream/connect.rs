@@ -9,17 +9,42 @@ use std::time::Instant;
 use weir_engine::ConnectOptions;
 use weir_log::{Cause, Level};
 use weir_tls::Wire;
-use weir_upstream::{Connection, Failure, Peer};
+use weir_upstream::{Connection, Peer, Tag};
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::passing::Passing;
 use super::tls::{self, Secure};
 use crate::request::Request;
+use crate::template::Template;
 
 /// The kernel's codes that say that nobody answers, and no more: ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED,
 /// ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, and EAGAIN of a Unix socket whose queue is full.
 const USUAL: [i32; 9] = [104, 107, 110, 111, 100, 101, 112, 113, 11];
+
+/// What a connection must be to serve this request. With `local` it is one that the same place opened.
+pub fn tag(
+    r: &mut Request,
+    passing: &'static Passing,
+    secure: Option<&Secure>,
+    local: bool,
+) -> Tag {
+    let secured = secure.map_or(0, |secure| secure.tag);
+    let place = if local { std::ptr::from_ref(passing).addr() } else { 0 };
+    let from = passing.bind.as_ref().and_then(|(address, _)| bound(r, address));
+    Tag { secured, place, from }
+}
+
+/// `..._bind`, as this request has it.
+fn bound(r: &mut Request, address: &Template) -> Option<SocketAddr> {
+    let text = address.eval(r).into_owned();
+    let address = local(&text);
+    if address.is_none() && !text.is_empty() {
+        let text = String::from_utf8_lossy(&text);
+        r.log(Level::Error, format_args!("invalid local address \"{text}\""));
+    }
+    address
+}
 
 /// Connects to a peer; `shared`: the connection may serve another loop of the process afterwards.
 pub async fn connect(
@@ -27,11 +52,11 @@ pub async fn connect(
     passing: &Passing,
     peer: &Arc<Peer>,
     secure: Option<&Secure>,
+    tag: Tag,
     shared: bool,
 ) -> Result<Connection, Fault> {
     let now = r.worker.handle.now();
-    let mut options = options(r, passing, now);
-    options.shared = shared;
+    let options = ConnectOptions { shared, ..options(passing, tag.from, now) };
     let handle = r.worker.handle.clone();
     let connecting = async {
         let to = peer.endpoint.to_any()?;
@@ -40,41 +65,28 @@ pub async fn connect(
     let connected = wait(r, passing, pin!(connecting), true).await;
     match connected {
         Waited::Gone => Err(CLIENT_GONE),
-        Waited::For(Err(error)) => Err(Fault::Peer(refused(r, peer, &error))),
+        Waited::For(Err(error)) => Err(refused(r, peer, &error)),
         Waited::For(Ok(stream)) => {
             let secured = match secure {
                 Some(secure) => Some(tls::handshake(r, passing, &stream, secure).await?),
                 None => None,
             };
             let (stream, peer) = (Wire::join(stream, secured), peer.clone());
-            let tag = secure.map_or(0, |secure| secure.tag);
             Ok(Connection { stream, peer, tag, requests: 1, started: now })
         }
     }
 }
 
-fn options(r: &mut Request, passing: &Passing, now: Instant) -> ConnectOptions {
-    let mut options = ConnectOptions {
+fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> ConnectOptions {
+    ConnectOptions {
         deadline: Some(now + passing.connect_timeout),
         keepalive: passing.socket_keepalive,
         rcvbuf: passing.socket_rcvbuf.and_then(|n| usize::try_from(n).ok()),
         sndbuf: passing.socket_sndbuf.and_then(|n| usize::try_from(n).ok()),
+        bind: from.map(Into::into),
+        freebind: passing.bind.as_ref().is_some_and(|(_, transparent)| *transparent),
         ..ConnectOptions::default()
-    };
-    if let Some((address, transparent)) = &passing.bind {
-        let text = address.eval(r).into_owned();
-        if !text.is_empty() {
-            match local(&text) {
-                Some(address) => options.bind = Some(address.into()),
-                None => r.log(
-                    Level::Error,
-                    format_args!("invalid local address \"{}\"", String::from_utf8_lossy(&text)),
-                ),
-            }
-        }
-        options.freebind = *transparent;
     }
-    options
 }
 
 /// A local address, with or without a port.
@@ -87,8 +99,9 @@ pub fn local(text: &[u8]) -> Option<SocketAddr> {
     plain.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 0))
 }
 
-fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Failure {
-    let Some(code) = error.raw_os_error() else {
+fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Fault {
+    let blame = fault::blame(error);
+    let Some(code) = error.raw_os_error().filter(|_| matches!(blame, Fault::Peer(_))) else {
         return fault::operation(r, "connect()", error, Doing::Connecting);
     };
     // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
@@ -97,5 +110,5 @@ fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Failure {
     let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
     let doing = Doing::Connecting.text();
     r.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
-    Failure::Error
+    blame
 }

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
 use weir_log::{Cause, Level};
 use weir_upstream::Failure;
 
 use crate::request::Request;
 
 /// Whose fault it is that an attempt came to nothing.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The server's: another one may be tried.
     Peer(Failure),
@@ -88,21 +89,55 @@ impl fmt::Display for Complaint {
 
 impl std::error::Error for Complaint {}
 
-/// Logs an error of an operation, or that it took too long, and says how the attempt failed.
-pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Failure {
+/// Logs an error of an operation, or that it took too long, and says whose fault it was.
+pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fault {
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
         complain(r, &said.text, doing);
-        return said.failure;
+        return Fault::Peer(said.failure);
     }
     if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
         let cause = io::Error::from_raw_os_error(TIMED_OUT);
         let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
         r.log(Level::Error, text);
-        return Failure::Timeout;
+        return Fault::Peer(Failure::Timeout);
     }
-    r.log(Level::Error, format_args!("{call} failed {} {}", Cause(error), doing.text()));
-    Failure::Error
+    let fault = blame(error);
+    let level = if matches!(fault, Fault::Us(_)) { Level::Alert } else { Level::Error };
+    r.log(level, format_args!("{call} failed {} {}", Cause(error), doing.text()));
+    fault
+}
+
+/// Whose fault an error of the system is. What this process or its system lacks says nothing of whom it speaks to.
+pub fn blame(error: &io::Error) -> Fault {
+    match Errno::from_io_error(error) {
+        // Descriptors, memory, watches: asking another server takes the same.
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC) => {
+            Fault::Us(500)
+        }
+        // Ports, or an address of our own: there may be one for another server.
+        Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => Fault::Peer(Failure::Unreachable),
+        _ => Fault::Peer(Failure::Error),
+    }
 }
 
 /// ETIMEDOUT: nginx shows it with time-outs of its own.
 const TIMED_OUT: i32 = 110;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_is_not_the_servers() {
+        let of = |errno: Errno| blame(&errno.into());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC] {
+            assert_eq!(of(errno), Fault::Us(500), "{errno:?}");
+        }
+        assert_eq!(of(Errno::ADDRNOTAVAIL), Fault::Peer(Failure::Unreachable));
+        assert!(!Failure::Unreachable.counts());
+        for errno in [Errno::CONNREFUSED, Errno::CONNRESET, Errno::TIMEDOUT, Errno::PIPE] {
+            assert_eq!(of(errno), Fault::Peer(Failure::Error), "{errno:?}");
+        }
+        assert_eq!(blame(&io::ErrorKind::InvalidData.into()), Fault::Peer(Failure::Error));
+    }
+}

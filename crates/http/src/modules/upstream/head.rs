@@ -87,8 +87,7 @@ async fn receive(
                 return Ok(());
             }
             Err(error) => {
-                let failure = fault::operation(r, "recv()", &error, Doing::ReadingHead);
-                return Err(Fault::Peer(failure));
+                return Err(fault::operation(r, "recv()", &error, Doing::ReadingHead));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_engine::Chain;
-use weir_upstream::{Peer, Picked};
+use weir_upstream::{Peer, Picked, Tag};
 
 use super::{EXCUSES, Run, Talk};
 use crate::modules::upstream::attempt::{Attempt, Who};
@@ -64,10 +64,13 @@ impl Run {
             binding.cookie = binding.sticky.cookie(r, &peer);
         }
         self.left = self.left.saturating_sub(1);
-        let tag = self.secure.as_ref().map_or(0, |secure| secure.tag);
+        let keeps = self.pool.as_ref().map(|(_, limits)| limits);
+        let keeps = keeps.or(self.links.as_ref().map(|(_, limits)| limits));
+        let local = keeps.is_some_and(|limits| limits.local);
+        let tag = connect::tag(r, self.passing, self.secure.as_ref(), local);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
         if self.shared {
-            return Box::pin(self.open_stream(r, protocol, &peer)).await.map(Line::Stream);
+            return Box::pin(self.open_stream(r, protocol, &peer, tag)).await.map(Line::Stream);
         }
         let handle = &r.worker.handle;
         let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
@@ -80,6 +83,7 @@ impl Run {
             self.passing,
             &peer,
             self.secure.as_ref(),
+            tag,
             self.pool.is_some(),
         ))
         .await
@@ -92,10 +96,11 @@ impl Run {
         r: &mut Request,
         protocol: &P,
         peer: &Arc<Peer>,
+        tag: Tag,
     ) -> Result<Stream, Fault> {
         let shared = self.links.as_ref().map(|(links, limits)| (links, limits));
         let (secure, fresh) = (self.secure.as_ref(), self.excused >= EXCUSES);
-        let (link, pooled) = http2::open(r, self.passing, peer, secure, shared, fresh).await?;
+        let (link, pooled) = http2::open(r, self.passing, peer, secure, tag, shared, fresh).await?;
         self.pooled = pooled;
         let own_body = !self.outgoing.body.is_empty();
         let body = own_body || protocol.sends_body() && (self.streams || r.body.len() > 0);

@@ -14,7 +14,7 @@ use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use crate::modules::upstream::attempt::{Attempt, Current};
 use crate::modules::upstream::body::Rest;
-use crate::modules::upstream::fault::{Doing, Fault};
+use crate::modules::upstream::fault::{Doing, Fault, complain};
 use crate::modules::upstream::groups::{GroupId, Key, Upstream};
 use crate::modules::upstream::http2::Links;
 use crate::modules::upstream::line::Line;
@@ -309,6 +309,12 @@ impl Run {
             cache::intercepted(r, passing, answer.status);
             self.leave(r, talk, &answer, protocol);
             return self.over(r, Step::Status(answer.status));
+        }
+        if answer.status == 101 && r.h2.is_some() {
+            // RFC 9113, section 8.6: there is no such answer. The client may have asked for it, so the server is not
+            // to blame.
+            complain(r, "upstream sent 101, which HTTP/2 does not have", Doing::ReadingHead);
+            return self.over(r, Step::Status(502));
         }
         self.answered(r);
         let wishes = response::wishes(r, passing);

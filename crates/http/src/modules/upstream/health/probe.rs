@@ -9,7 +9,7 @@ use weir_engine::{Chain, ConnectOptions, Handle};
 use weir_log::Cause;
 use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
 use weir_tls::{Secured, Wire};
-use weir_upstream::{Connection, Endpoint, Limits, Peer};
+use weir_upstream::{Connection, Endpoint, Limits, Peer, Tag};
 
 use super::Check;
 use super::matching::Seen;
@@ -117,7 +117,7 @@ pub async fn probe(
 async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, Failed> {
     let stream = connect(handle, check, peer).await?;
     let (peer, started) = (peer.clone(), handle.now());
-    let connection = Connection { stream, peer, tag: 0, requests: 1, started };
+    let connection = Connection { stream, peer, tag: Tag::default(), requests: 1, started };
     if !check.http2 {
         return Ok(Kept::Http1(connection));
     }

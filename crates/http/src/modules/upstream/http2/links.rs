@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use weir_upstream::{Limits, Peer};
+use weir_upstream::{Limits, Peer, Tag};
 
 use super::link::Link;
 
@@ -31,7 +31,7 @@ pub enum Found {
 /// A connection that is being opened.
 struct Gate {
     peer: std::sync::Arc<Peer>,
-    tag: u64,
+    tag: Tag,
     /// It came to something, or to nothing.
     open: Cell<Option<bool>>,
     waiting: RefCell<Vec<Waker>>,
@@ -47,11 +47,11 @@ pub struct Opening {
 pub struct Coming(Rc<Gate>);
 
 impl Links {
-    /// A connection to a peer, secured in the way that `tag` tells. Without `shared` a new one, whatever there is.
+    /// A connection to a peer, of the kind that `tag` tells. Without `shared` a new one, whatever there is.
     pub fn find(
         self: &Rc<Self>,
         peer: &std::sync::Arc<Peer>,
-        tag: u64,
+        tag: Tag,
         limits: &Limits,
         now: Instant,
         shared: bool,

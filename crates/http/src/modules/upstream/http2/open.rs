@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::{Either, either};
-use weir_upstream::{Connection, Limits, Peer};
+use weir_upstream::{Connection, Limits, Peer, Tag};
 
 use super::link::Link;
 use super::links::{Found, Links};
@@ -32,16 +32,16 @@ pub async fn open(
     passing: &'static Passing,
     peer: &Arc<Peer>,
     secure: Option<&Secure>,
+    tag: Tag,
     shared: Option<(&Rc<Links>, &Limits)>,
     fresh: bool,
 ) -> Result<(Rc<Link>, bool), Fault> {
     let Some((links, limits)) = shared else {
-        let connection = connect(r, passing, peer, secure, false).await?;
+        let connection = connect(r, passing, peer, secure, tag, false).await?;
         let link = start(connection, Limits::default());
         link.leave();
         return Ok((link, false));
     };
-    let tag = secure.map_or(0, |secure| secure.tag);
     let mut sharing = !fresh;
     let opening = loop {
         let now = r.worker.handle.now();
@@ -57,14 +57,13 @@ pub async fn open(
                     Waited::For(Either::Left(open)) => sharing = open,
                     Waited::For(Either::Right(())) => {
                         let late = io::ErrorKind::TimedOut.into();
-                        let failure = operation(r, "connect()", &late, Doing::Connecting);
-                        return Err(Fault::Peer(failure));
+                        return Err(operation(r, "connect()", &late, Doing::Connecting));
                     }
                 }
             }
         }
     };
-    let connection = connect(r, passing, peer, secure, false).await?;
+    let connection = connect(r, passing, peer, secure, tag, false).await?;
     let link = Link::new(connection, Some(opening));
     links.add(link.clone());
     task::start(&link, Some(links), limits.clone());

@@ -263,10 +263,10 @@ pub async fn handshake(
         Waited::For(done) => done,
     };
     stream.set_deadline(None);
-    done.map_err(|error| Fault::Peer(failed(r, &error)))
+    done.map_err(|error| failed(r, &error))
 }
 
-fn failed(r: &Request, error: &HandshakeError) -> Failure {
+fn failed(r: &Request, error: &HandshakeError) -> Fault {
     let doing = Doing::Securing;
     match error {
         HandshakeError::TimedOut => {
@@ -274,7 +274,7 @@ fn failed(r: &Request, error: &HandshakeError) -> Failure {
         }
         error => {
             r.log(Level::Error, format_args!("{error} {}", doing.text()));
-            Failure::Error
+            Fault::Peer(Failure::Error)
         }
     }
 }
