@@ -19,20 +19,13 @@ const fn c(
 const ON_OFF: &[&str] = &["on", "off"];
 
 /// Directives that are drawn together, since one module merges them or since they meet in one answer.
-pub const FAMILIES: &[(&str, &[Choice])] = &[
-    ("headers", HEADERS),
-    ("errors", ERRORS),
-    ("files", FILES),
-    ("names", NAMES),
-    ("filters", FILTERS),
-    ("pages", PAGES),
-    ("access", ACCESS),
-    ("rewrite", REWRITE),
-    ("passing", PASSING),
-    ("answers", ANSWERS),
-    ("connection", CONNECTION),
-    ("address", ADDRESS),
+pub const FAMILIES: &[&[Choice]] = &[
+    HEADERS, ERRORS, FILES, NAMES, FILTERS, PAGES, ACCESS, REWRITE, ANSWERS, CONNECTION, PASSING,
+    ADDRESS,
 ];
+
+/// How many of them, at the end, an older nginx answers otherwise.
+pub const NEWER: usize = 2;
 
 const HEADERS: &[Choice] = &[
     c(
@@ -110,7 +103,7 @@ const FILES: &[Choice] = &[
 const NAMES: &[Choice] = &[
     c("types", "hsl", &["{ text/html html; }", "{ text/x txt; image/y html; }", "{ }"]),
     c("default_type", "hsl", &["text/plain", "application/x"]),
-    c("charset", "hsli", &["utf-8", "koi8-r", "off", "$arg_s"]),
+    c("charset", "hsli", &["utf-8", "koi8-r", "off"]),
     c("override_charset", "hsli", ON_OFF),
     c("charset_types", "hsl", &["text/x application/x", "*"]),
     c("etag", "hsl", ON_OFF),

@@ -61,7 +61,7 @@ const HEADERS: &[&str] = &[
 ];
 
 /// A request of the kind that the generated sites know, for a connection of its own.
-pub fn request(seed: &mut Seed) -> String {
+pub fn request(seed: &mut Seed, old: bool) -> String {
     let method = seed.pick(&["GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "PUT", "OPTIONS"]);
     let mut path = seed.pick(PATHS).to_owned();
     let more = seed
@@ -72,7 +72,11 @@ pub fn request(seed: &mut Seed) -> String {
     }
     let version = seed.pick(&["1.1", "1.1", "1.1", "1.1", "1.0"]);
     let close = seed.pick(&["Connection: close\r\n", "Connection: keep-alive\r\n", ""]);
-    let headers = seed.pick(HEADERS);
+    let mut headers = seed.pick(HEADERS).to_owned();
+    if old {
+        // `$http_x` joins the values of several lines only since nginx 1.23.
+        headers = headers.replace("X: a\r\nX: b", "X: a");
+    }
     let body =
         if matches!(method, "POST" | "PUT") { seed.pick(&["", "body", "0123456789"]) } else { "" };
     let length = if matches!(method, "POST" | "PUT") {

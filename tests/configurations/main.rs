@@ -32,12 +32,19 @@ fn oracle() -> Option<(String, String)> {
     Some((path, version))
 }
 
+/// Whether it is older than what weir follows in how it asks servers and what it makes of repeated headers.
+fn is_old(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) < (Some(1), Some(31))
+}
+
 #[test]
 fn generated_configurations_answer_as_with_nginx() {
     let Some((nginx, version)) = oracle() else {
         println!("not run: no nginx to compare with");
         return;
     };
+    let old = is_old(&version);
     let back = back::start();
     let first = number("WEIR_SEED", 1);
     let (count, requests) = (number("WEIR_CONFIGURATIONS", 25), number("WEIR_REQUESTS", 40));
@@ -45,8 +52,8 @@ fn generated_configurations_answer_as_with_nginx() {
     let mut failures = Vec::new();
     for n in first..first + count {
         let mut seed = Seed::new(n);
-        let tree = Tree::draw(&mut seed);
-        let asked: Vec<String> = (0..requests).map(|_| look::request(&mut seed)).collect();
+        let tree = Tree::draw(&mut seed, old);
+        let asked: Vec<String> = (0..requests).map(|_| look::request(&mut seed, old)).collect();
         match compare(&nginx, &tree, &back, &asked) {
             Seen::Same => {}
             Seen::Refused => refused += 1,
@@ -80,6 +87,9 @@ enum Seen {
 fn compare(nginx: &str, tree: &Tree, back: &str, requests: &[String]) -> Seen {
     let text = tree.text(back);
     let (takes, says) = verdict(nginx, &text);
+    if says.contains("unknown directive") {
+        return Seen::Refused; // An older nginx; that weir knows the others' names is the tables' test.
+    }
     let (ours_takes, ours_says) = verdict(WEIR, &text);
     if takes != ours_takes {
         return Seen::Differs(

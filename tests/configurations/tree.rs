@@ -1,6 +1,6 @@
 //! Draws configurations: directives of one or two families, outside and inside every kind of block.
 
-use crate::families::{Choice, FAMILIES};
+use crate::families::{Choice, FAMILIES, NEWER};
 use crate::seed::Seed;
 
 /// The blocks that lines are drawn into, by the letter that [`Choice::contexts`] has for them.
@@ -67,11 +67,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// One drawn from a seed.
-    pub fn draw(seed: &mut Seed) -> Tree {
+    /// One drawn from a seed; for an old nginx without what it does otherwise.
+    pub fn draw(seed: &mut Seed, old: bool) -> Tree {
         let mut choices: Vec<&Choice> = Vec::new();
+        let families = if old { &FAMILIES[..FAMILIES.len() - NEWER] } else { FAMILIES };
         for _ in 0..=seed.below(2) {
-            let (_, family) = FAMILIES[seed.below(FAMILIES.len())];
+            let family = families[seed.below(families.len())];
             // A few of its directives, so that each meets itself at several levels.
             for _ in 0..2 + seed.below(3) {
                 choices.push(&family[seed.below(family.len())]);
