@@ -1,28 +1,37 @@
 //! What a file of the cache says before the body, and how it says it.
 //!
 //! ```text
-//! 0   magic, 8 bytes            48  may be used while it is updated, seconds
-//! 8   checksum of what follows  56  may be used after an error, seconds
-//! 12  status, 2 bytes           64  Last-Modified, or the least number
-//! 14  length of Vary, 2         72  when it was received
-//! 16  length of the key, 4      80  variant, 16
-//! 20  length of the ETag, 4     96  key, Vary, ETag, head
-//! 24  length of the head, 4     ..  body
-//! 28  0
-//! 32  length of the body
-//! 40  valid until
+//! 0   magic, 8 bytes            48  variant, 16
+//! 8   checksum of the rest      64  times, and once more at 104:
+//! 12  status, 2 bytes               0   number, 4
+//! 14  length of Vary, 2             4   checksum of the number and of what follows
+//! 16  length of the key, 4          8   valid until
+//! 20  length of the ETag, 4         16  may be used while it is updated, seconds
+//! 24  length of the head, 4         24  may be used after an error, seconds
+//! 28  0                             32  when it was received
+//! 32  length of the body        144 key, Vary, ETag, head
+//! 40  Last-Modified, or the     ..  body
+//!     least number
 //! ```
 //!
 //! Numbers are little-endian. The head is written when the body is complete: a file without it is no file of
 //! the cache.
+//!
+//! What was found to be valid for longer gets new times in its file, while others read that. So there are two places
+//! for them: those with the higher number count, and new ones go where the others are. A reader who sees them half
+//! written has the old ones. Nothing else of a file that has its name ever changes.
 
 use flate2::Crc;
 
 use crate::key::{Key, Variant};
 
-const MAGIC: &[u8; 8] = b"weirca01";
+const MAGIC: &[u8; 8] = b"weirca02";
+/// Where the times begin.
+const TIMES: usize = 64;
+/// Bytes of the times in each of their two places.
+const RECORD: usize = 40;
 /// Bytes before the key.
-const FIXED: usize = 96;
+const FIXED: usize = TIMES + 2 * RECORD;
 /// The longest of each part that is believed.
 const LONGEST: usize = 1 << 24;
 const NONE: i64 = i64::MIN;
@@ -103,16 +112,14 @@ impl Entry {
         }
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&length.to_le_bytes());
-        let times = self.times;
-        let modified = self.last_modified.unwrap_or(NONE);
-        for number in [times.valid_until, times.updating, times.error, modified, times.date] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
+        out.extend_from_slice(&self.last_modified.unwrap_or(NONE).to_le_bytes());
         out.extend_from_slice(&self.variant.map_or([0; 16], |v| v.0));
+        out.extend_from_slice(&self.times.record(1));
+        out.extend_from_slice(&[0; RECORD]);
         for part in [&self.key, &self.vary, &self.etag, &self.head] {
             out.extend_from_slice(part);
         }
-        let sum = checksum(out.get(12..).unwrap_or_default());
+        let sum = checksum(&[between(&out, 12, TIMES), between(&out, FIXED, out.len())]);
         if let Some(place) = out.get_mut(8..12) {
             place.copy_from_slice(&sum.to_le_bytes());
         }
@@ -139,8 +146,12 @@ impl Entry {
             return Err(Unusable::Damaged);
         }
         let body = FIXED + lengths.iter().sum::<usize>();
-        let Some(sealed) = bytes.get(12..body) else { return Err(Unusable::More(body)) };
-        if checksum(sealed) != numbers.u32(8) {
+        if bytes.len() < body {
+            return Err(Unusable::More(body));
+        }
+        let sealed = [between(bytes, 12, TIMES), between(bytes, FIXED, body)];
+        let Some((times, ..)) = Times::newest(bytes) else { return Err(Unusable::Damaged) };
+        if checksum(&sealed) != numbers.u32(8) {
             return Err(Unusable::Damaged);
         }
         let mut at = FIXED;
@@ -148,17 +159,11 @@ impl Entry {
             at += len;
             bytes.get(at - len..at).unwrap_or_default().to_vec()
         });
-        let times = Times {
-            valid_until: numbers.i64(40),
-            updating: numbers.i64(48),
-            error: numbers.i64(56),
-            date: numbers.i64(72),
-        };
-        let variant: [u8; 16] = numbers.array(80);
+        let variant: [u8; 16] = numbers.array(48);
         let entry = Entry {
             status: numbers.u16(12),
             times,
-            last_modified: Some(numbers.i64(64)).filter(|n| *n != NONE),
+            last_modified: Some(numbers.i64(40)).filter(|n| *n != NONE),
             etag,
             key,
             variant: (!vary.is_empty()).then_some(Key(variant)),
@@ -169,9 +174,56 @@ impl Entry {
     }
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+impl Times {
+    fn record(&self, number: u32) -> [u8; RECORD] {
+        let mut out = [0; RECORD];
+        let times = [self.valid_until, self.updating, self.error, self.date];
+        for (place, time) in out[8..].chunks_exact_mut(8).zip(times) {
+            place.copy_from_slice(&time.to_le_bytes());
+        }
+        out[..4].copy_from_slice(&number.to_le_bytes());
+        let sum = checksum(&[&out[..4], &out[8..]]);
+        out[4..8].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// The times that count in the beginning of a file, their number, and the place of the others.
+    fn newest(head: &[u8]) -> Option<(Times, u32, usize)> {
+        let [first, second] = [TIMES, TIMES + RECORD].map(|at| {
+            let record = between(head, at, at + RECORD);
+            let sum = checksum(&[between(record, 0, 4), between(record, 8, RECORD)]);
+            let numbers = Numbers(record);
+            (record.len() == RECORD && sum == numbers.u32(4)).then(|| {
+                let times = Times {
+                    valid_until: numbers.i64(8),
+                    updating: numbers.i64(16),
+                    error: numbers.i64(24),
+                    date: numbers.i64(32),
+                };
+                (numbers.u32(0), times)
+            })
+        });
+        let is_second = second.map(|(number, _)| number) > first.map(|(number, _)| number);
+        let (number, times) = if is_second { second } else { first }?;
+        Some((times, number, if is_second { TIMES } else { TIMES + RECORD }))
+    }
+
+    /// How these times get into a file that begins so: what is to be written, and where.
+    pub(crate) fn renewal(&self, head: &[u8]) -> Option<([u8; RECORD], u64)> {
+        let (_, number, at) = Times::newest(head)?;
+        Some((self.record(number.saturating_add(1)), at as u64))
+    }
+}
+
+fn between(bytes: &[u8], start: usize, end: usize) -> &[u8] {
+    bytes.get(start..end).unwrap_or_default()
+}
+
+fn checksum(parts: &[&[u8]]) -> u32 {
     let mut crc = Crc::new();
-    crc.update(bytes);
+    for part in parts {
+        crc.update(part);
+    }
     crc.sum()
 }
 
@@ -238,7 +290,31 @@ mod tests {
             let mut bytes = entry.encode(7);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            prop_assert!(Entry::decode(&bytes).is_err());
+            // The second place for times is not used yet.
+            let unused = TIMES + RECORD..FIXED;
+            prop_assert_eq!(Entry::decode(&bytes).is_err(), !unused.contains(&at));
+        }
+
+        #[test]
+        fn new_times_are_seen_whole_or_not_at_all(
+            entry in entry(),
+            renewals in prop::collection::vec(any::<[i64; 4]>(), 1..5),
+            cut in 0..=RECORD,
+        ) {
+            let mut bytes = entry.encode(7);
+            let mut old = entry.times;
+            for [valid_until, updating, error, date] in renewals {
+                let new = Times { valid_until, updating, error, date };
+                let (record, at) = new.renewal(&bytes).unwrap();
+                let at = at as usize;
+                bytes[at..at + cut].copy_from_slice(&record[..cut]);
+                let seen = Entry::decode(&bytes).unwrap().entry;
+                prop_assert!(seen.times == old || seen.times == new);
+                bytes[at..at + RECORD].copy_from_slice(&record);
+                let whole = Entry { times: new, ..entry.clone() };
+                prop_assert_eq!(&Entry::decode(&bytes).unwrap().entry, &whole);
+                old = new;
+            }
         }
 
         #[test]

@@ -18,8 +18,9 @@ const SEEN: usize = 4;
 const EXISTS: u64 = 1;
 const UPDATING: u64 = 2;
 
-/// The entry of the cache as a whole: bytes of all files, whether they are known.
+/// The entry of the cache as a whole: bytes of all files, whether they are known, the last generation.
 const WHOLE: &[u8] = b"";
+const LAST: usize = VALID;
 
 /// The index of one cache.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub struct Index {
 /// What is known of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It should be in its file; the number changes whenever the file does.
+    /// It should be in its file, of this generation: the number changes whenever the file does, and no other file of
+    /// the cache has it or had it lately. 0 is no number.
     Stored(u32),
     /// It is not there.
     Absent,
@@ -75,9 +77,12 @@ impl Lock {
     }
 }
 
-/// The state of an entry.
+/// The state of an entry: flags, 4 bits; an error's status, 12; how often it was asked for, 16; its generation, 32.
 #[derive(Clone, Copy)]
 struct State(u64);
+
+/// The largest number of uses that is counted.
+const MOST_USES: u64 = 0xffff;
 
 impl State {
     fn has(self, flag: u64) -> bool {
@@ -93,28 +98,27 @@ impl State {
     }
 
     fn error(self) -> u16 {
-        (self.0 >> 8) as u16
+        (self.0 >> 4) as u16 & 0xfff
     }
 
     fn with_error(self, status: u16) -> State {
-        State(self.0 & !0xffff00 | u64::from(status) << 8)
+        State(self.0 & !0xfff0 | u64::from(status & 0xfff) << 4)
     }
 
     fn uses(self) -> u64 {
-        self.0 >> 32
+        self.0 >> 16 & MOST_USES
     }
 
     fn with_uses(self, uses: u64) -> State {
-        State(self.0 & 0xffff_ffff | uses.min(u64::from(u32::MAX)) << 32)
+        State(self.0 & !(MOST_USES << 16) | uses.min(MOST_USES) << 16)
     }
 
     fn generation(self) -> u32 {
-        (self.0 >> 24) as u32 & 0xff
+        (self.0 >> 32) as u32
     }
 
-    fn next_generation(self) -> State {
-        let next = u64::from(self.generation() + 1) & 0xff;
-        State(self.0 & !(0xff << 24) | next << 24)
+    fn with_generation(self, generation: u32) -> State {
+        State(self.0 & 0xffff_ffff | u64::from(generation) << 32)
     }
 }
 
@@ -160,7 +164,7 @@ impl Index {
         match state {
             s if s.error() != 0 => Found::Error(s.error()),
             s if s.has(EXISTS) => Found::Stored(s.generation()),
-            s if s.uses() >= uses => Found::Absent,
+            s if s.uses() >= uses.min(MOST_USES) => Found::Absent,
             _ => Found::Scarce,
         }
     }
@@ -221,7 +225,7 @@ impl Index {
         });
     }
 
-    /// A key has a file of this size now. The number of the file.
+    /// A key has a file of this size now. The file's generation.
     pub fn stored(&self, key: &Key, size: u64, now: u64, gone: &mut Vec<Key>) -> u32 {
         let Some(mut table) = self.lock() else { return 0 };
         let Some(entry) = table.find(&key.0).or_else(|| add(&mut table, key, gone)) else {
@@ -232,8 +236,8 @@ impl Index {
         table.touch(entry);
         let old = State(table.value(entry, STATE));
         let before = if old.has(EXISTS) { table.value(entry, SIZE) } else { 0 };
-        let state = old.with(EXISTS).with_error(0).next_generation();
-        let state = state.with_uses(state.uses().max(1));
+        let state = old.with(EXISTS).with_error(0).with_uses(old.uses().max(1));
+        let state = state.with_generation(next_generation(&mut table));
         let lock = table.value(entry, LOCK);
         table.set_values(entry, [state.0, size, 0, lock, now]);
         count(&mut table, size, before);
@@ -248,10 +252,23 @@ impl Index {
         let state = State(table.value(entry, STATE));
         if !state.has(EXISTS) {
             let state = state.with(EXISTS).with_uses(state.uses().max(1));
+            let state = state.with_generation(next_generation(&mut table));
             let lock = table.value(entry, LOCK);
             table.set_values(entry, [state.0, size, 0, lock, now]);
             count(&mut table, size, 0);
         }
+    }
+
+    /// What a key's file says is another thing now. The file's generation.
+    pub fn changed(&self, key: &Key) -> Option<u32> {
+        let mut table = self.lock()?;
+        let entry = table.find(&key.0)?;
+        let state = State(table.value(entry, STATE));
+        state.has(EXISTS).then(|| {
+            let state = state.with_generation(next_generation(&mut table));
+            table.set_value(entry, STATE, state.0);
+            state.generation()
+        })
     }
 
     /// The file of a key is gone, or of no use.
@@ -261,7 +278,7 @@ impl Index {
         let state = State(table.value(entry, STATE));
         if state.has(EXISTS) {
             let size = table.value(entry, SIZE);
-            let state = state.without(EXISTS).next_generation();
+            let state = state.without(EXISTS);
             let rest = [table.value(entry, LOCK), table.value(entry, SEEN)];
             table.set_values(entry, [state.0, 0, 0, rest[0], rest[1]]);
             count(&mut table, 0, size);
@@ -345,6 +362,15 @@ impl Index {
 
 fn warm(table: &Locked<'_>) -> bool {
     table.find(WHOLE).is_some_and(|whole| table.value(whole, STATE) != 0)
+}
+
+/// A number that no file of the cache has. All keys share them, since what is known of a key may be forgotten while
+/// others still have its answer at hand. 0 where there is no room to count.
+fn next_generation(table: &mut Locked<'_>) -> u32 {
+    let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return 0 };
+    let next = (table.value(whole, LAST) as u32).wrapping_add(1).max(1);
+    table.set_value(whole, LAST, u64::from(next));
+    next
 }
 
 /// Changes the size of the whole.

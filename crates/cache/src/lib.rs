@@ -78,13 +78,37 @@ pub struct Cache {
     pub memory: Memory,
     /// Files of it that are open, for those who may not keep answers in memory.
     pub open: Memory,
-    /// Answers that are coming in, by key.
-    fills: Mutex<HashMap<Key, Arc<Fill>>>,
+    /// Answers that are not in their files yet, by key.
+    fills: Mutex<HashMap<Key, Coming>>,
     /// Held by who gives a file its name, so that of two answers of one key the newer one stays.
     turns: [Mutex<()>; TURNS],
 }
 
 const TURNS: usize = 16;
+
+/// Answers of one key that are not in its file yet.
+#[derive(Debug, Default)]
+struct Coming {
+    /// The one that began to come in last.
+    newest: Option<Arc<Fill>>,
+    /// The one that came whole last, on its way into the file: it stays known while another one comes in, and until
+    /// that one is whole, too.
+    whole: Option<Arc<Fill>>,
+}
+
+impl Coming {
+    fn both(&mut self) -> [&mut Option<Arc<Fill>>; 2] {
+        [&mut self.newest, &mut self.whole]
+    }
+
+    /// Forgets those that `gone` names. True if others are left.
+    fn retain(&mut self, mut gone: impl FnMut(&Arc<Fill>) -> bool) -> bool {
+        for fill in self.both() {
+            fill.take_if(|fill| gone(fill));
+        }
+        self.newest.is_some() || self.whole.is_some()
+    }
+}
 
 impl Cache {
     /// A cache whose index lies in a zone.
@@ -112,20 +136,36 @@ impl Cache {
 
     /// The answer of this key that is coming in, or that is on its way into its file.
     pub fn fill(&self, key: &Key) -> Option<Arc<Fill>> {
-        self.fills().get(key).cloned()
+        let fills = self.fills();
+        let coming = fills.get(key)?;
+        coming.newest.as_ref().or(coming.whole.as_ref()).cloned()
     }
 
-    /// From now on this is the one that comes in. One that is whole takes the place of an older one, which need not
-    /// be stored any more.
+    /// The answer of this key that is whole, and on its way into its file.
+    pub fn whole(&self, key: &Key) -> Option<Arc<Fill>> {
+        let fills = self.fills();
+        let coming = fills.get(key)?;
+        let newest = coming.newest.as_ref().filter(|fill| fill.is_whole());
+        newest.or(coming.whole.as_ref()).cloned()
+    }
+
+    /// From now on this is the one that comes in.
     pub fn begin(&self, key: Key, fill: Arc<Fill>) {
+        if fill.is_storable() {
+            self.fills().entry(key).or_default().newest = Some(fill);
+        }
+    }
+
+    /// It has come whole: an older one need not be stored any more, however far that is on its way into its file.
+    pub fn came(&self, key: Key, fill: &Arc<Fill>) {
         if !fill.is_storable() {
             return;
         }
-        let whole = fill.is_whole();
-        let before = self.fills().insert(key, fill.clone());
-        if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &fill))
-            && whole
-            && before.is_whole()
+        let mut fills = self.fills();
+        let coming = fills.entry(key).or_default();
+        coming.newest.take_if(|newest| Arc::ptr_eq(newest, fill));
+        if let Some(before) = coming.whole.replace(fill.clone())
+            && !Arc::ptr_eq(&before, fill)
         {
             before.supersede();
         }
@@ -135,13 +175,15 @@ impl Cache {
     /// `wanted`. Their keys. Answers whose heads are not known yet stay.
     pub fn purge_fills(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Key> {
         let mut purged = Vec::new();
-        self.fills().retain(|key, fill| {
-            let taken = fill.known().is_some_and(|entry| wanted(&entry.key));
-            if taken {
-                fill.supersede();
-                purged.push(*key);
-            }
-            !taken
+        self.fills().retain(|key, coming| {
+            coming.retain(|fill| {
+                let taken = fill.known().is_some_and(|entry| wanted(&entry.key));
+                if taken {
+                    fill.supersede();
+                    purged.push(*key);
+                }
+                taken
+            })
         });
         purged
     }
@@ -155,12 +197,13 @@ impl Cache {
     /// It is over, or will not come.
     pub fn end(&self, key: &Key, fill: &Arc<Fill>) {
         let mut fills = self.fills();
-        if fills.get(key).is_some_and(|known| Arc::ptr_eq(known, fill)) {
+        let Some(coming) = fills.get_mut(key) else { return };
+        if !coming.retain(|known| Arc::ptr_eq(known, fill)) {
             fills.remove(key);
         }
     }
 
-    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Fill>>> {
+    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Coming>> {
         self.fills.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

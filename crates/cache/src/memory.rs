@@ -44,7 +44,7 @@ pub struct Object {
     pub entry: Arc<Entry>,
     /// Its body.
     pub body: Body,
-    /// Which version of the file it is: the index's number and the file's.
+    /// Which version of the file it is: the index's number, which no other one has, and the file's.
     pub generation: u32,
     /// The file's number in its file system.
     pub inode: u64,
@@ -141,19 +141,19 @@ impl Memory {
         length.saturating_add(OVERHEAD) <= self.limit() / SHARE
     }
 
-    /// The answer of a key, in this version.
-    pub fn get(&self, key: &Key, generation: u32) -> Option<Arc<Object>> {
+    /// The answer of a key with this text, in this version.
+    pub fn get(&self, key: &Key, text: &[u8], generation: u32) -> Option<Arc<Object>> {
         if self.limit() == 0 {
             return None;
         }
         let object = self.lock().by_key.get(key).cloned()?;
         object.used.store(true, Ordering::Relaxed);
-        (object.generation == generation).then_some(object)
+        (object.generation == generation && object.entry.key == text).then_some(object)
     }
 
-    /// Keeps an answer.
+    /// Keeps an answer. One without a number could not be told from another version.
     pub fn put(&self, key: Key, object: Object) {
-        if object.size() > self.limit() / SHARE {
+        if object.generation == 0 || object.size() > self.limit() / SHARE {
             return self.remove(&key);
         }
         let mut kept = self.lock();
@@ -165,8 +165,9 @@ impl Memory {
         kept.shrink(self.limit(), self.files);
     }
 
-    /// An answer was found to be valid for longer: the one in memory too, if it is the same.
-    pub fn renew(&self, key: &Key, entry: &Entry) {
+    /// An answer was found to be valid for longer: the one in memory too, if it is the same. It may have become another
+    /// version by that.
+    pub fn renew(&self, key: &Key, entry: &Entry, generation: Option<u32>) {
         let mut kept = self.lock();
         let Some(old) = kept.by_key.get(key).cloned() else { return };
         let same = (&old.entry.head, &old.entry.key, old.entry.variant)
@@ -175,8 +176,8 @@ impl Memory {
             return kept.remove(key);
         }
         let checked = old.checked.load(Ordering::Relaxed);
-        let entry = Arc::new(entry.clone());
-        let new = Object::new(entry, old.body.clone(), old.generation, old.inode, checked);
+        let (entry, generation) = (Arc::new(entry.clone()), generation.unwrap_or(old.generation));
+        let new = Object::new(entry, old.body.clone(), generation, old.inode, checked);
         new.used.store(true, Ordering::Relaxed);
         kept.count(&new);
         kept.discount(&old);
@@ -260,31 +261,45 @@ mod tests {
         let memory = memory(1 << 20);
         let key = Key::of(b"a");
         memory.put(key, object(10, 1));
-        assert!(memory.get(&key, 1).is_some());
-        assert!(memory.get(&key, 2).is_none());
+        assert!(memory.get(&key, b"", 1).is_some());
+        assert!(memory.get(&key, b"", 2).is_none());
         memory.put(key, object(10, 2));
-        assert!(memory.get(&key, 2).is_some());
+        assert!(memory.get(&key, b"", 2).is_some());
         memory.remove(&key);
-        assert!(memory.get(&key, 2).is_none());
+        assert!(memory.get(&key, b"", 2).is_none());
         assert_eq!(memory.lock().size, 0);
+    }
+
+    #[test]
+    fn two_keys_with_one_hash_are_told_apart() {
+        let memory = memory(1 << 20);
+        memory.put(Key::of(b"a"), object(10, 1));
+        assert!(memory.get(&Key::of(b"a"), b"another", 1).is_none());
+    }
+
+    #[test]
+    fn what_has_no_number_is_not_kept() {
+        let memory = memory(1 << 20);
+        memory.put(Key::of(b"a"), object(10, 0));
+        assert!(memory.get(&Key::of(b"a"), b"", 0).is_none());
     }
 
     #[test]
     fn what_is_used_stays() {
         let memory = memory(16 * 1000);
         let key = |n: u32| Key::of(&n.to_le_bytes());
-        memory.put(key(0), object(300, 0));
+        memory.put(key(0), object(300, 1));
         for n in 1..100 {
-            memory.put(key(n), object(300, 0));
-            assert!(memory.get(&key(0), 0).is_some(), "{n}");
+            memory.put(key(n), object(300, 1));
+            assert!(memory.get(&key(0), b"", 1).is_some(), "{n}");
         }
-        assert!(memory.get(&key(1), 0).is_none());
+        assert!(memory.get(&key(1), b"", 1).is_none());
         assert!(memory.lock().size <= 16_000);
-        memory.put(key(0), object(1000, 0));
-        assert!(memory.get(&key(0), 0).is_none());
+        memory.put(key(0), object(1000, 1));
+        assert!(memory.get(&key(0), b"", 1).is_none());
         let off = Memory::default();
-        off.put(key(0), object(0, 0));
-        assert!(off.get(&key(0), 0).is_none());
+        off.put(key(0), object(0, 1));
+        assert!(off.get(&key(0), b"", 1).is_none());
     }
 
     #[test]
@@ -315,15 +330,15 @@ mod tests {
         memory.put(key, object(10, 1));
         let mut entry = Entry::default();
         entry.times.valid_until = 77;
-        memory.renew(&key, &entry);
-        let old = memory.get(&key, 1).unwrap();
+        memory.renew(&key, &entry, Some(1));
+        let old = memory.get(&key, b"", 1).unwrap();
         assert_eq!((old.entry.times.valid_until, old.body.memory()), (77, 10));
         entry.head = b"another".to_vec();
-        memory.renew(&key, &entry);
-        assert!(memory.get(&key, 1).is_none());
+        memory.renew(&key, &entry, None);
+        assert!(memory.get(&key, b"", 1).is_none());
         memory.put(key, object(10, 2));
         memory.remove_this(&key, &old);
-        assert!(memory.get(&key, 2).is_some());
+        assert!(memory.get(&key, b"", 2).is_some());
         assert_eq!(memory.lock().order.len(), 1);
     }
 

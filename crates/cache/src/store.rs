@@ -197,25 +197,26 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a new head over a file's old one, if the file still is the one that is meant. The lengths must agree.
+/// Writes an answer's new times into its file, if that still is the one that is meant. Others may be reading the head,
+/// or sending the body: see [`crate::entry`].
 ///
 /// # Errors
 ///
 /// What the file system says; `InvalidData` where the file is another one.
-pub(crate) fn rewrite(path: &Path, entry: &Entry, body: u64, length: u64) -> io::Result<()> {
+pub(crate) fn rewrite(path: &Path, stored: &Stored) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let mut old = vec![0; body as usize];
-    file.read_exact_at(&mut old, 0)?;
-    let same = Entry::decode(&old).is_ok_and(|stored| {
-        stored.length == length
-            && stored.body == body
-            && (&stored.entry.key, &stored.entry.head) == (&entry.key, &entry.head)
-            && stored.entry.variant == entry.variant
+    let mut head = vec![0; stored.entry.size()];
+    file.read_exact_at(&mut head, 0)?;
+    let entry = &stored.entry;
+    let same = Entry::decode(&head).is_ok_and(|found| {
+        found.length == stored.length
+            && (&found.entry.key, &found.entry.head) == (&entry.key, &entry.head)
+            && found.entry.variant == entry.variant
     });
-    if !same || entry.size() as u64 != body {
-        return Err(io::ErrorKind::InvalidData.into());
+    match entry.times.renewal(&head).filter(|_| same) {
+        Some((record, at)) => file.write_all_at(&record, at),
+        None => Err(io::ErrorKind::InvalidData.into()),
     }
-    file.write_all_at(&entry.encode(length), 0)
 }
 
 /// A file in a directory of the cache.

@@ -69,15 +69,37 @@ fn of_two_whole_answers_the_later_one_stays() {
     cache.begin(key, slow.clone());
     cache.begin(key, quick.clone());
     quick.finish(End::Whole);
-    cache.begin(key, quick.clone());
+    cache.came(key, &quick);
     assert!(slow.is_storable() && quick.is_storable());
     slow.finish(End::Whole);
-    cache.begin(key, slow.clone());
+    cache.came(key, &slow);
     assert!(slow.is_storable() && !quick.is_storable());
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
     // It does not come back.
-    cache.begin(key, quick);
+    cache.came(key, &quick);
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
+}
+
+#[test]
+fn an_answer_on_its_way_into_its_file_is_known_until_another_one_is_whole() {
+    let trial = Trial::new("another");
+    let (cache, key) = (&trial.cache, Key::of(b"a"));
+    let (first, second) = (fill(b"a"), fill(b"a"));
+    cache.begin(key, first.clone());
+    first.finish(End::Whole);
+    cache.came(key, &first);
+    cache.begin(key, second.clone());
+    assert!(Arc::ptr_eq(&cache.whole(&key).unwrap(), &first));
+    assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &second));
+    second.finish(End::Whole);
+    cache.came(key, &second);
+    // The disk may be slower with the first than with the second, and must not put it last.
+    assert!(!first.is_storable() && second.is_storable());
+    assert!(Arc::ptr_eq(&cache.whole(&key).unwrap(), &second));
+    cache.end(&key, &first);
+    assert!(cache.whole(&key).is_some());
+    cache.end(&key, &second);
+    assert!(cache.fill(&key).is_none() && cache.fills().is_empty());
 }
 
 #[test]

@@ -146,16 +146,16 @@ pub async fn renew(
     handle: &Handle,
 ) -> io::Result<()> {
     let path = cache.settings.place.path(&key);
-    cache.memory.renew(&key, &stored.entry);
+    cache.memory.renew(&key, &stored.entry, None);
     // Its file's time changes.
     cache.open.remove(&key);
-    let written = handle
-        .files()
-        .run_by(who, "renew", move || rewrite(&path, &stored.entry, stored.body, stored.length))
-        .await
-        .and_then(|written| written);
-    if written.is_err() {
-        cache.let_go(&key);
+    let entry = stored.entry.clone();
+    let written = handle.files().run_by(who, "renew", move || rewrite(&path, &stored)).await;
+    let written = written.and_then(|written| written);
+    match written {
+        // Other processes have the old times in memory.
+        Ok(()) => cache.memory.renew(&key, &entry, cache.index.changed(&key)),
+        Err(_) => cache.let_go(&key),
     }
     written
 }

@@ -108,8 +108,8 @@ pub async fn serve(r: &mut Request) -> bool {
     if !r.conf().core.post_action.is_empty() {
         Box::pin(r.post_action()).await;
     }
-    if !r.background.is_empty() {
-        r.join_background().await;
+    if r.has_background() {
+        Box::pin(r.join_background()).await;
     }
     in_order
 }

@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::regex::Captures;
 use crate::response::Response;
 use crate::site::{Server, Site};
-use crate::subrequest::{Family, Sub, Subrequest};
+use crate::subrequest::{Family, Sub};
 use crate::variables::Values;
 use crate::worker::Worker;
 
@@ -96,8 +96,6 @@ pub struct Request {
     pub sub: Option<Box<Sub>>,
     /// What it shares with its subrequests, once it has or may have some.
     pub family: Option<Rc<Family>>,
-    /// Subrequests that nobody reads, but that must end before this request does (`mirror`).
-    pub background: Vec<Subrequest>,
     /// Where its room came from, empty meanwhile.
     spare: Option<Scratch>,
 }
@@ -163,7 +161,6 @@ impl Request {
             limit_rate: None,
             sub: None,
             family: None,
-            background: Vec::new(),
             spare: Some(scratch),
         }
     }

@@ -38,6 +38,35 @@ fn a_key_is_stored_found_and_lost() {
 }
 
 #[test]
+fn no_file_has_the_number_of_another_one() {
+    let (index, _zones) = index(65536);
+    let mut gone = Vec::new();
+    let mut numbers = std::collections::HashSet::new();
+    for n in 0..1000 {
+        assert!(numbers.insert(index.stored(&key(1), 1, n, &mut gone)));
+        assert!(numbers.insert(index.changed(&key(1)).unwrap()));
+        match n % 3 {
+            0 => index.lost(&key(1)),
+            1 => assert!(index.forget(&key(1))),
+            _ => continue,
+        }
+        assert_eq!(index.changed(&key(1)), None);
+        index.known(&key(1), 1, n);
+        let Found::Stored(number) = index.look(&key(1), n, 0, 1, &mut gone) else { panic!() };
+        assert!(numbers.insert(number));
+    }
+    assert!(!numbers.contains(&0));
+}
+
+#[test]
+fn an_entry_s_state_is_several_numbers() {
+    let state = State(0).with(UPDATING).with_error(504).with_uses(70_000).with_generation(u32::MAX);
+    let state = state.with(EXISTS).without(UPDATING);
+    assert_eq!((state.error(), state.uses(), state.generation()), (504, MOST_USES, u32::MAX));
+    assert_eq!(state.with_uses(3).with_error(0).with_generation(7).0, EXISTS | 3 << 16 | 7 << 32);
+}
+
+#[test]
 fn one_updates_and_the_others_wait() {
     let (index, _zones) = index(65536);
     let mut gone = Vec::new();
@@ -94,7 +123,7 @@ fn a_full_index_makes_room() {
     let mut gone = Vec::new();
     for n in 0..1000 {
         index.stored(&key(n), 1, n, &mut gone);
-        assert_eq!(index.look(&key(n), n, 0, 1, &mut gone), Found::Stored(1));
+        assert_eq!(index.look(&key(n), n, 0, 1, &mut gone), Found::Stored(n as u32 + 1));
     }
     assert_eq!(index.size() as usize + gone.len(), 1000);
     assert_eq!(gone.first(), Some(&key(0)));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::entry::Times;
 
 struct Dir(PathBuf);
 
@@ -61,17 +62,55 @@ fn a_file_has_its_name_only_when_it_is_whole() {
 }
 
 #[test]
-fn a_head_is_changed_in_place_only_if_it_is_the_same_answer_s() {
+fn new_times_are_written_only_if_it_is_the_same_answer_s() {
     let dir = Dir::new("rewrite");
     let place = dir.place();
     let (key, mut entry) = store(&place, b"a", b"body");
-    entry.times.valid_until = 77;
     let path = place.path(&key);
-    let size = entry.size() as u64;
-    rewrite(&path, &entry, size, 4).unwrap();
-    let stored = Entry::decode(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!(stored.entry.times.valid_until, 77);
-    assert!(rewrite(&path, &entry, size, 5).is_err());
+    let stored = |entry: &Entry, length| {
+        let body = entry.size() as u64;
+        Stored { entry: entry.clone(), body, length }
+    };
+    for valid_until in [77, 78, 79] {
+        entry.times.valid_until = valid_until;
+        rewrite(&path, &stored(&entry, 4)).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(Entry::decode(&bytes).unwrap(), stored(&entry, 4));
+        assert!(bytes.ends_with(b"body"));
+    }
+    assert!(rewrite(&path, &stored(&entry, 5)).is_err());
     entry.head = b"PTTH".to_vec();
-    assert!(rewrite(&path, &entry, size, 4).is_err());
+    assert!(rewrite(&path, &stored(&entry, 4)).is_err());
+}
+
+#[test]
+fn a_head_is_readable_while_it_gets_new_times() {
+    let dir = Dir::new("readers");
+    let place = dir.place();
+    let (key, entry) = store(&place, b"a", b"body");
+    let path = place.path(&key);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let mut unreadable = 0;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut times = entry.times;
+            while !over.load(Ordering::Relaxed) {
+                times = Times { valid_until: times.valid_until + 1, date: times.date + 1, ..times };
+                let entry = Entry { times, ..entry.clone() };
+                let body = entry.size() as u64;
+                rewrite(&path, &Stored { entry, body, length: 4 }).unwrap();
+            }
+            times.date
+        });
+        let mut newest = 0;
+        for _ in 0..20_000 {
+            match read_entry(&path).map(|entry| entry.times) {
+                Some(times) if times.valid_until == times.date => newest = newest.max(times.date),
+                _ => unreadable += 1,
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(newest <= writer.join().unwrap());
+    });
+    assert_eq!(unreadable, 0);
 }

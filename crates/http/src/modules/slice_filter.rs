@@ -58,6 +58,16 @@ pub struct Slices {
     etag: Option<Vec<u8>>,
     /// The slice that is asked for has come.
     active: bool,
+    /// It is asked for by itself, and becomes no part of an answer.
+    alone: bool,
+}
+
+/// The slice that a request asks for now, for one that asks for nothing else.
+pub fn alone(r: &Request) -> Option<Rc<RefCell<Slices>>> {
+    let slices = r.contexts.slices.as_ref()?.borrow();
+    let (size, asked) = (slices.size, slices.asked);
+    let alone = Slices { size, asked, next: asked, end: 0, etag: None, active: false, alone: true };
+    Some(Rc::new(RefCell::new(alone)))
 }
 
 /// The request's slices; asking for `$slice_range` begins them.
@@ -68,7 +78,8 @@ fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
             return None;
         }
         let asked = first_wanted(r) / size * size;
-        let slices = Slices { size, asked, next: asked, end: 0, etag: None, active: false };
+        let (etag, active, alone) = (None, false, false);
+        let slices = Slices { size, asked, next: asked, end: 0, etag, active, alone };
         r.contexts.slices = Some(Rc::new(RefCell::new(slices)));
     }
     r.contexts.slices.clone()
@@ -123,7 +134,9 @@ pub fn wanted(conf: &LocationConf) -> bool {
 
 /// Header filter, before all others: a slice is presented as a part of the whole.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let Some(slices) = r.contexts.slices.clone() else { return Ok(()) };
+    let Some(slices) = r.contexts.slices.clone().filter(|s| !s.borrow().alone) else {
+        return Ok(());
+    };
     if r.response.status != 206 {
         if r.is_main() {
             r.contexts.slices = None;

@@ -72,6 +72,8 @@ pub struct Stub {
 pub struct Family {
     /// Subrequests that have not ended.
     live: Cell<u32>,
+    /// Subrequests that nobody reads, whichever of the family made them: the client's request ends after them.
+    background: RefCell<Vec<Subrequest>>,
     /// Variables and blocks of server-side includes.
     pub ssi: RefCell<ssi_filter::Shared>,
 }
@@ -114,14 +116,14 @@ impl Request {
         Some(start(sr, pipe))
     }
 
-    /// Starts a subrequest with this one's method whose answer nobody waits for. This request stays until
-    /// it has ended.
+    /// Starts a subrequest with this one's method whose answer nobody waits for. The client's request stays
+    /// until it has ended.
     pub fn copy_to(&mut self, path: &[u8], args: &[u8]) -> bool {
         let Some(mut sr) = self.subrequest(path, args, Sink::Nowhere) else { return false };
         sr.method = self.method;
         sr.response.header_only = true;
         let sub = start(sr, Rc::default());
-        self.background.push(sub);
+        self.leave_in_background(sub);
         true
     }
 
@@ -211,9 +213,21 @@ impl Request {
         self.family.get_or_insert_with(Rc::default).clone()
     }
 
+    /// Nobody reads this subrequest. This request may end before it, the client's may not.
+    pub fn leave_in_background(&mut self, sub: Subrequest) {
+        self.family().background.borrow_mut().push(sub);
+    }
+
+    /// Whether there are subrequests that nobody reads.
+    pub fn has_background(&self) -> bool {
+        self.family.as_ref().is_some_and(|family| !family.background.borrow().is_empty())
+    }
+
     /// Waits until the subrequests that nobody reads have ended.
     pub async fn join_background(&mut self) {
-        for sub in std::mem::take(&mut self.background) {
+        let family = self.family();
+        let next = || family.background.borrow_mut().pop();
+        while let Some(sub) = next() {
             while let Ok(Some(_)) = sub.next().await {}
         }
     }

@@ -1,5 +1,6 @@
 //! What is remembered of a request's attempts, for variables and log lines.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,8 +83,10 @@ pub struct Context {
     pub trailers: Headers,
     /// What log lines say of the upstream.
     pub current: Option<Current>,
-    /// What the request has to do with a cache.
-    pub cache: Option<Box<super::cache::State>>,
+    /// What is to be seen of what the request has to do with a cache.
+    pub cache: Option<Rc<super::cache::Shown>>,
+    /// The request is there to update this, and nothing else: its first location takes it.
+    pub update: Option<Box<super::cache::State>>,
     /// HEAD goes out as GET, since the answer is to be kept.
     pub ask_with_get: bool,
     /// The answer comes from a cache.

@@ -9,6 +9,7 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::Failures;
 
+use crate::phases::Step;
 use crate::request::Request;
 use crate::scope::{Scope, Spot};
 use crate::template::Template;
@@ -102,23 +103,28 @@ impl Caching {
         !matches!(self.zone, Zone::Off)
     }
 
-    /// The cache for a request.
-    pub fn cache(&self, r: &mut Request) -> Option<Arc<Cache>> {
+    /// The cache for a request, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// The request's end, where its value names a cache that there is not.
+    pub fn cache(&self, r: &mut Request) -> Result<Option<Arc<Cache>>, Step> {
         let template = match &self.zone {
-            Zone::Off | Zone::Named(..) => return None,
-            Zone::Known(cache) => return Some(cache.clone()),
+            Zone::Off | Zone::Named(..) => return Ok(None),
+            Zone::Known(cache) => return Ok(Some(cache.clone())),
             Zone::Computed(template) => template,
         };
         let name = template.eval(r).into_owned();
         if matches!(name.as_slice(), b"" | b"off") {
-            return None;
+            return Ok(None);
         }
         let found = r.site.caches.iter().find(|cache| cache.name().as_bytes() == name);
         if found.is_none() {
             let name = String::from_utf8_lossy(&name);
             r.log(Level::Error, format_args!("cache \"{name}\" not found"));
+            return Err(Step::Status(500));
         }
-        found.cloned()
+        Ok(found.cloned())
     }
 
     /// How long an answer of this status is valid if it does not say so itself.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use weir_cache::{Body, End, Entry, Object, Opened, Piece, Reader, is_short};
 use weir_engine::{Chain, Files, OpenFile, Segment};
 use weir_log::Level;
+use weir_proto::http1::Method;
 
 use crate::modules::upstream::passing::Passing;
 use crate::modules::upstream::protocol::{Answer, Found, Protocol};
@@ -116,14 +117,19 @@ fn fill_head<P: Protocol>(
 ) -> Result<(), Unusable> {
     let mut buf = kept.entry.head.clone();
     let mut answer = understand(r, protocol, kept, &mut buf)?;
+    let announced = answer.length.filter(|n| *n > 0);
+    let bodiless = matches!(answer.status, 204 | 304);
+    // An answer to HEAD has no body, but says how long that of GET would be.
+    let of_head = announced.is_some() && kept.length() == Some(0);
+    if of_head && !bodiless && r.method != Method::Head {
+        return Err(Unusable);
+    }
     let context = &mut r.contexts.upstream;
     (context.head, context.headers) = (buf, std::mem::take(&mut answer.headers));
     context.cached = true;
-    let announced = answer.length.filter(|n| *n > 0);
     match kept.length() {
-        // An answer to HEAD: the length of what GET would get.
-        Some(0) if announced.is_some() => r.response.header_only = true,
-        Some(length) if !matches!(answer.status, 204 | 304) => answer.length = Some(length),
+        Some(_) if of_head => r.response.header_only = true,
+        Some(length) if !bodiless => answer.length = Some(length),
         _ => {}
     }
     response::wishes(r, passing);

@@ -76,7 +76,7 @@ async fn once(
     let uses = passing.caching.min_uses;
     let known = state.cache.index.look(&state.key, now, wall, uses, &mut gone);
     weir_cache::writer::remove_files(&state.cache, gone, &r.worker.handle);
-    if let Some(fill) = state.cache.fill(&state.key).filter(|fill| fill.is_whole()) {
+    if let Some(fill) = state.cache.whole(&state.key) {
         // It is on its way into its file.
         if let Some(looked) = join(r, passing, state, fill, deadline).await {
             return looked;
@@ -95,7 +95,7 @@ async fn once(
                 Level::Alert,
                 format_args!("could not allocate node in cache keys zone \"{name}\""),
             );
-            state.cacheable = false;
+            state.shown.cacheable.set(false);
             return Looked::End(Found::Nothing);
         }
         Known::Absent if state.cache.index.is_warm() => None,
@@ -109,14 +109,14 @@ async fn once(
 }
 
 fn scarce(state: &mut State) -> Looked {
-    state.cacheable = false;
+    state.shown.cacheable.set(false);
     Looked::End(Found::Nothing)
 }
 
 /// From memory, or from the file.
 async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
     let at_hand = state.cache.at_hand(state.memory);
-    let Some(object) = at_hand.get(&state.key, generation) else {
+    let Some(object) = at_hand.get(&state.key, &state.shown.text, generation) else {
         return open(r, state, Some(generation), now).await;
     };
     let looked = object.look(now, CHECK);
@@ -163,7 +163,7 @@ async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> O
     let path = state.cache.settings.place.path(&state.key);
     let waiter = crate::files::waiter(r);
     let opened = match Opened::open(r.worker.handle.files(), waiter, &path).await {
-        Ok(Ok(opened)) if opened.stored.entry.key == state.text => opened,
+        Ok(Ok(opened)) if opened.stored.entry.key == state.shown.text => opened,
         Ok(Ok(_)) => {
             let path = path.display();
             r.log(Level::Crit, format_args!("cache file \"{path}\" has md5 collision"));
@@ -228,7 +228,7 @@ fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> L
     }
     let (now, times) = (r.worker.handle.wall().secs, entry.times);
     if times.valid_until >= now {
-        state.status = Status::Hit;
+        state.shown.status.set(Status::Hit);
         return Looked::End(Found::Kept(kept));
     }
     let stale_updating = times.valid_until.saturating_add(times.updating) >= now;
@@ -241,16 +241,19 @@ fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> L
     }
     match &state.ticket {
         Some(_) if may_be_old && caching.background_update => {
-            state.status = Status::Stale;
+            state.shown.status.set(Status::Stale);
             return Looked::End(Found::Kept(kept));
         }
         None if may_be_old => {
-            state.status = Status::Updating;
+            state.shown.status.set(Status::Updating);
             return Looked::End(Found::Kept(kept));
         }
         _ => {}
     }
-    state.status = Status::Expired;
+    state.shown.status.set(Status::Expired);
+    if state.revalidate {
+        state.shown.old.replace(Some(kept.entry.clone()));
+    }
     state.old = Some(kept);
     Looked::End(Found::Nothing)
 }
@@ -278,7 +281,7 @@ async fn absent(
         if !caching.lock_timeout.is_zero() {
             r.log(Level::Info, format_args!("cache lock timeout"));
         }
-        state.cacheable = false;
+        state.shown.cacheable.set(false);
         return Looked::End(Found::Nothing);
     }
     if let Some(fill) = state.cache.fill(&state.key) {
@@ -312,7 +315,7 @@ async fn join(
         Waited::For(Either::Right(())) => return None,
         Waited::For(Either::Left(head)) => head?,
     };
-    if entry.key != state.text {
+    if entry.key != state.shown.text {
         return None;
     }
     let part = match fill.in_memory() {

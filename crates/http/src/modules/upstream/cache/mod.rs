@@ -23,6 +23,8 @@ pub use relay::relay;
 pub use tasks::start;
 pub use variables::define;
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_cache::{Cache, Entry, Fill, Key, Ticket, Times};
@@ -70,19 +72,35 @@ impl Status {
     }
 }
 
-/// What a request has to do with a cache.
+/// What is to be seen of what a request has to do with a cache, as long as the request is there.
+#[derive(Debug)]
+pub struct Shown {
+    /// What it had from the cache.
+    status: Cell<Status>,
+    /// The server's answer may be kept.
+    cacheable: Cell<bool>,
+    /// The main key's text.
+    text: Vec<u8>,
+    /// What the server is asked about, whether it still stands.
+    old: RefCell<Option<Arc<Entry>>>,
+}
+
+impl Shown {
+    fn new(text: Vec<u8>, status: Status) -> Rc<Shown> {
+        let (status, cacheable) = (Cell::new(status), Cell::new(true));
+        Rc::new(Shown { status, cacheable, text, old: RefCell::default() })
+    }
+}
+
+/// The place of one answer in a cache. It goes with the answer, from the look at what is there to the end of the
+/// body, and gives back what it holds wherever that ends.
 #[derive(Debug)]
 pub struct State {
     cache: Arc<Cache>,
     /// What the answer is stored under: the main key, or that of a variant.
     key: Key,
     main: Key,
-    /// The main key's text.
-    text: Vec<u8>,
-    /// What it had from the cache.
-    pub status: Status,
-    /// The server's answer may be kept.
-    pub cacheable: bool,
+    shown: Rc<Shown>,
     /// The right to update the key.
     ticket: Option<Ticket>,
     /// Where others wait for the answer.
@@ -101,14 +119,45 @@ pub struct State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.cache.index.release(ticket, None);
-        }
-        self.withdraw();
+        self.give_back();
     }
 }
 
 impl State {
+    fn new(cache: Arc<Cache>, shown: Rc<Shown>, caching: &Caching) -> State {
+        let key = Key::of(&shown.text);
+        State {
+            cache,
+            key,
+            main: key,
+            shown,
+            ticket: None,
+            fill: None,
+            old: None,
+            memory: caching.memory > 0,
+            revalidate: caching.revalidate,
+            stale_error: false,
+            background: false,
+        }
+    }
+
+    /// The same place, for a request that updates what is there; it has the right to do so from now on.
+    fn hand_over(&mut self) -> State {
+        State {
+            cache: self.cache.clone(),
+            key: self.key,
+            main: self.main,
+            shown: Shown::new(self.shown.text.clone(), Status::Miss),
+            ticket: self.ticket.take(),
+            fill: None,
+            old: None,
+            memory: self.memory,
+            revalidate: self.revalidate,
+            stale_error: false,
+            background: true,
+        }
+    }
+
     /// Who waits for this answer waits for nothing.
     fn withdraw(&mut self) {
         if let Some(fill) = self.fill.take() {
@@ -117,12 +166,29 @@ impl State {
         }
     }
 
-    fn give_up(&mut self) {
-        self.cacheable = false;
+    fn give_back(&mut self) {
         self.withdraw();
         if let Some(ticket) = self.ticket.take() {
             self.cache.index.release(ticket, None);
         }
+    }
+
+    fn give_up(&mut self) {
+        self.shown.cacheable.set(false);
+        self.give_back();
+    }
+
+    /// All of the answer is in the fill.
+    pub fn came(&self, fill: &Arc<Fill>) {
+        self.cache.came(self.key, fill);
+    }
+
+    /// Whether something old is sent in place of an answer of this status.
+    pub fn stands_in(&self, passing: &Passing, status: u16) -> bool {
+        let caching = &*passing.caching;
+        let may = self.shown.status.get() == Status::Expired && self.old.is_some();
+        let unchanged = status == 304 && caching.revalidate;
+        may && (unchanged || listed(caching, Failure::Status(status)))
     }
 }
 
@@ -130,39 +196,39 @@ impl State {
 pub enum Looked {
     /// This is the end of the request.
     Done(Step),
-    /// A server is to be asked.
-    Ask,
+    /// A server is to be asked; where the answer belongs.
+    Ask(Option<Box<State>>),
 }
 
-/// Asks the cache, where the location has one.
+/// Asks the cache, where the location has one. `update`: the request is there to update this.
 pub async fn look<P: Protocol>(
     r: &mut Request,
     passing: &'static Passing,
     protocol: &mut P,
+    update: Option<Box<State>>,
 ) -> Looked {
     let caching = &*passing.caching;
     if !caching.purge.is_empty() && Template::any_is_true(&caching.purge, r) {
-        r.contexts.upstream.cache = None;
         return Looked::Done(purge::purge(r, caching, protocol).await);
     }
-    // A request that came here by a redirect may have had to do with another cache before.
-    let background = r.contexts.upstream.cache.take().filter(|state| state.background);
-    match background {
-        Some(state) => r.contexts.upstream.cache = Some(state),
-        None if begin(r, caching, protocol) => {}
-        None => return Looked::Ask,
+    let begun = match update {
+        Some(update) => Ok(Some(*update)),
+        None => begin(r, caching, protocol),
+    };
+    let mut state = match begun {
+        Ok(Some(state)) => state,
+        Ok(None) => return Looked::Ask(None),
+        Err(step) => return Looked::Done(step),
+    };
+    r.contexts.upstream.cache = Some(state.shown.clone());
+    r.contexts.upstream.ask_with_get = r.method == Method::Head && caching.convert_head;
+    if state.shown.status.get() == Status::Bypass {
+        return Looked::Ask(Some(Box::new(state)));
     }
-    let Some(mut state) = r.contexts.upstream.cache.take() else { return Looked::Ask };
-    if state.status == Status::Bypass {
-        r.contexts.upstream.cache = Some(state);
-        return Looked::Ask;
-    }
-    let found = lookup::lookup(r, passing, &mut state).await;
-    let kept = match found {
+    let kept = match lookup::lookup(r, passing, &mut state).await {
         lookup::Found::Kept(kept) => kept,
         lookup::Found::Error(status) => {
-            state.status = Status::Hit;
-            r.contexts.upstream.cache = Some(state);
+            state.shown.status.set(Status::Hit);
             return Looked::Done(Step::Status(status));
         }
         lookup::Found::Gone => return Looked::Done(Step::Status(499)),
@@ -170,50 +236,39 @@ pub async fn look<P: Protocol>(
             if beyond_offset(r, caching) {
                 state.give_up();
             }
-            r.contexts.upstream.cache = Some(state);
-            return Looked::Ask;
+            return Looked::Ask(Some(Box::new(state)));
         }
     };
-    let update = state.ticket.is_some() && state.status == Status::Stale;
-    r.contexts.upstream.cache = Some(state);
-    if update {
-        stale::update_in_background(r);
+    if state.ticket.is_some() && state.shown.status.get() == Status::Stale {
+        stale::update_in_background(r, &mut state);
     }
     match hit::send(r, passing, protocol, kept).await {
         Ok(step) => Looked::Done(step),
-        Err(hit::Unusable) => Looked::Ask,
+        Err(hit::Unusable) => {
+            // It would be in the way of a better one.
+            state.cache.index.lost(&state.key);
+            state.cache.let_go(&state.key);
+            state.shown.status.set(Status::Miss);
+            Looked::Ask(Some(Box::new(state)))
+        }
     }
 }
 
-/// Finds the key. False where this request has nothing to do with the cache.
-fn begin<P: Protocol>(r: &mut Request, caching: &'static Caching, protocol: &mut P) -> bool {
+/// Finds the answer's place. `None` where this request has nothing to do with the cache.
+fn begin<P: Protocol>(
+    r: &mut Request,
+    caching: &'static Caching,
+    protocol: &mut P,
+) -> Result<Option<State>, Step> {
     if !caching.methods.contains(&r.method) {
-        return false;
+        return Ok(None);
     }
-    let Some(cache) = caching.cache(r) else { return false };
-    if r.method == Method::Head && caching.convert_head {
-        r.contexts.upstream.ask_with_get = true;
-    }
+    let Some(cache) = caching.cache(r)? else { return Ok(None) };
     let text = key_text(r, caching, protocol);
-    let key = Key::of(&text);
     cache.memory.provide(caching.memory);
     let bypass = Template::any_is_true(&caching.bypass, r);
-    r.contexts.upstream.cache = Some(Box::new(State {
-        cache,
-        key,
-        main: key,
-        text,
-        status: if bypass { Status::Bypass } else { Status::Miss },
-        cacheable: true,
-        ticket: None,
-        fill: None,
-        old: None,
-        memory: caching.memory > 0,
-        revalidate: caching.revalidate,
-        stale_error: false,
-        background: false,
-    }));
-    true
+    let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss });
+    Ok(Some(State::new(cache, shown, caching)))
 }
 
 fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Vec<u8> {
@@ -250,17 +305,8 @@ fn beyond_offset(r: &Request, caching: &Caching) -> bool {
 impl Request {
     /// A server's answer to this request may be kept: it is read to its end, whoever has left.
     pub fn is_cacheable(&self) -> bool {
-        self.contexts.upstream.cache.as_ref().is_some_and(|state| state.cacheable)
+        self.contexts.upstream.cache.as_ref().is_some_and(|shown| shown.cacheable.get())
     }
-}
-
-/// Whether something old is sent in place of an answer of this status.
-pub fn stands_in(r: &Request, passing: &Passing, status: u16) -> bool {
-    let caching = &*passing.caching;
-    let Some(state) = r.contexts.upstream.cache.as_ref() else { return false };
-    let may = state.status == Status::Expired && state.old.is_some();
-    let unchanged = status == 304 && caching.revalidate;
-    may && (unchanged || listed(caching, Failure::Status(status)))
 }
 
 fn listed(caching: &Caching, failure: Failure) -> bool {
@@ -270,13 +316,14 @@ fn listed(caching: &Caching, failure: Failure) -> bool {
 /// Sends something old in place of an answer of this status.
 pub async fn send_old<P: Protocol>(
     r: &mut Request,
+    state: Box<State>,
     passing: &'static Passing,
     protocol: &mut P,
     status: u16,
 ) -> Step {
     let sent = match status {
-        304 => stale::renew_and_send(r, passing, protocol).await,
-        _ => stale::send(r, passing, protocol).await,
+        304 => stale::renew_and_send(r, state, passing, protocol).await,
+        _ => stale::send(r, state, passing, protocol).await,
     };
     sent.unwrap_or(Step::Status(500))
 }
@@ -285,23 +332,22 @@ pub async fn send_old<P: Protocol>(
 /// the answer for a while.
 pub async fn instead<P: Protocol>(
     r: &mut Request,
+    state: Option<Box<State>>,
     passing: &'static Passing,
     protocol: &mut P,
     failure: Option<Failure>,
     step: Step,
 ) -> Step {
     let caching = &*passing.caching;
-    let (Some(failure), Some(state)) = (failure, r.contexts.upstream.cache.as_mut()) else {
-        return step;
-    };
-    let may = state.status == Status::Expired && state.old.is_some();
+    let (Some(failure), Some(mut state)) = (failure, state) else { return step };
+    let may = state.shown.status.get() == Status::Expired && state.old.is_some();
     let by_head = state.stale_error && !matches!(failure, Failure::Status(_));
     if may && (by_head || listed(caching, failure)) {
-        return stale::send(r, passing, protocol).await.unwrap_or(step);
+        return stale::send(r, state, passing, protocol).await.unwrap_or(step);
     }
     let now = r.worker.handle.wall().secs;
     if let Step::Status(status @ (502 | 504)) = step
-        && state.cacheable
+        && state.shown.cacheable.get()
         && let Some(valid) = caching.valid(status)
     {
         state.cache.index.set_error(&state.key, status, now.saturating_add(valid));
@@ -311,40 +357,38 @@ pub async fn instead<P: Protocol>(
 }
 
 /// A page of this server takes the place of an answer of this status: the status may be kept.
-pub fn intercepted(r: &mut Request, passing: &Passing, status: u16) {
-    let Some(mut state) = r.contexts.upstream.cache.take() else { return };
+pub fn intercepted(r: &mut Request, mut state: State, passing: &Passing, status: u16) {
     let verdict = judge::judge(r, passing);
     let now = r.worker.handle.wall().secs;
     if let Some(times) = verdict.times(&passing.caching, status, now)
         && verdict.cacheable
-        && state.cacheable
+        && state.shown.cacheable.get()
     {
         state.cache.index.set_error(&state.key, status, times.valid_until);
     }
     state.give_up();
-    r.contexts.upstream.cache = Some(state);
 }
 
 /// The head of an answer has come: if it is to be kept, the fill that it goes into.
 pub fn keep(
     r: &mut Request,
+    state: &mut State,
     passing: &Passing,
     answer: &Answer,
     buffering: bool,
 ) -> Option<Arc<Fill>> {
     let caching = &*passing.caching;
-    let mut state = r.contexts.upstream.cache.take()?;
     let verdict = judge::judge(r, passing);
-    let refused = !state.cacheable || !buffering || answer.status == 101;
-    let refused = refused || Template::any_is_true(&caching.no_cache, r);
+    // What has no head says nothing of itself, not even whether it is whole.
+    let refused = !state.shown.cacheable.get() || !buffering || answer.end == 0;
+    let refused = refused || answer.status == 101 || Template::any_is_true(&caching.no_cache, r);
     let now = r.worker.handle.wall().secs;
     let times = verdict.times(caching, answer.status, now);
     let kept = times.filter(|_| !refused && verdict.cacheable);
-    let kept = kept.map(|times| prepare(r, passing, &mut state, verdict, times, answer));
+    let kept = kept.map(|times| prepare(r, passing, state, verdict, times, answer));
     if kept.is_none() {
         state.give_up();
     }
-    r.contexts.upstream.cache = Some(state);
     kept
 }
 
@@ -360,10 +404,7 @@ fn prepare(
         (!verdict.vary.is_empty()).then(|| lookup::variant(r, &state.main, &verdict.vary));
     if state.key != state.main && variant != Some(state.key) {
         // It is another variant than was looked for: it takes the main place.
-        state.withdraw();
-        if let Some(ticket) = state.ticket.take() {
-            state.cache.index.release(ticket, None);
-        }
+        state.give_back();
         state.key = state.main;
     }
     let whole = matches!(answer.status, 200 | 206);
@@ -373,7 +414,7 @@ fn prepare(
         times,
         last_modified: verdict.last_modified.filter(|_| whole),
         etag: if whole { verdict.etag } else { Vec::new() },
-        key: state.text.clone(),
+        key: state.shown.text.clone(),
         vary: verdict.vary,
         variant,
         head: head.get(..answer.end).unwrap_or_default().to_vec(),

@@ -11,7 +11,11 @@ use crate::request::Request;
 
 /// Removes one answer, or all whose keys begin with what stands before a `*`. 204, or 404 where there is none.
 pub async fn purge<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Step {
-    let Some(cache) = caching.cache(r) else { return Step::Status(404) };
+    let cache = match caching.cache(r) {
+        Ok(Some(cache)) => cache,
+        Ok(None) => return Step::Status(404),
+        Err(step) => return step,
+    };
     let mut text = super::key_text(r, caching, protocol);
     let which = match text.pop_if(|last| *last == b'*') {
         Some(_) => Which::Prefix(text),

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use weir_cache::{End, Fill};
 
+use super::State;
 use super::hit::read_on;
 use crate::filters::into_bytes;
 use crate::modules::upstream::line::Line;
@@ -23,6 +24,7 @@ pub const IN_MEMORY: u64 = 512 * 1024;
 /// its end, whether the client stays or not. `begun` is what came with the head.
 pub async fn relay<P: Protocol>(
     r: &mut Request,
+    place: &State,
     passing: &'static Passing,
     line: Line,
     protocol: &mut P,
@@ -37,12 +39,11 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let reader = fill.reader();
     let unfinished = Unfinished(fill);
-    let place = r.contexts.upstream.cache.as_ref().map(|s| (s.cache.clone(), s.key));
     let filling = async {
         fill_from(&mut source, fill).await;
-        if let Some((cache, key)) = place.filter(|_| fill.is_whole()) {
+        if fill.is_whole() {
             // Another one may have been quicker, but this is the newest.
-            cache.begin(key, fill.clone());
+            place.came(fill);
         }
     };
     let step = both(pin!(filling), pin!(send(r, reader))).await;

@@ -7,47 +7,35 @@ use weir_proto::http1::HeaderId;
 use super::hit::{self, Kept, Part};
 use super::judge::{self, Verdict};
 use super::{State, Status};
+use crate::modules::slice_filter;
 use crate::modules::upstream::passing::Passing;
 use crate::modules::upstream::protocol::{Found, Protocol};
 use crate::phases::Step;
 use crate::request::Request;
 
 /// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
-pub fn update_in_background(r: &mut Request) {
-    let Some(state) = r.contexts.upstream.cache.as_mut() else { return };
-    let updating = Box::new(State {
-        cache: state.cache.clone(),
-        key: state.key,
-        main: state.main,
-        text: state.text.clone(),
-        status: Status::Miss,
-        cacheable: true,
-        ticket: state.ticket.take(),
-        fill: None,
-        old: None,
-        memory: state.memory,
-        revalidate: state.revalidate,
-        stale_error: false,
-        background: true,
-    });
-    let (get, vars) = (r.contexts.upstream.ask_with_get, r.contexts.upstream.vars.clone());
+pub fn update_in_background(r: &mut Request, state: &mut State) {
+    let update = Box::new(state.hand_over());
+    let slice = slice_filter::alone(r);
     let sub = r.ask_again(|sr| {
         sr.response.header_only = true;
-        sr.contexts.upstream.cache = Some(updating);
-        (sr.contexts.upstream.ask_with_get, sr.contexts.upstream.vars) = (get, vars);
+        sr.contexts.upstream.update = Some(update);
+        sr.contexts.slices = slice;
     });
-    r.background.extend(sub);
+    if let Some(sub) = sub {
+        r.leave_in_background(sub);
+    }
 }
 
 /// Sends what is too old, since there is nothing better.
 pub async fn send<P: Protocol>(
     r: &mut Request,
+    mut state: Box<State>,
     passing: &'static Passing,
     protocol: &mut P,
 ) -> Option<Step> {
-    let state = r.contexts.upstream.cache.as_mut()?;
     let old = state.old.take()?;
-    state.status = Status::Stale;
+    state.shown.status.set(Status::Stale);
     state.give_up();
     hit::send(r, passing, protocol, old).await.ok()
 }
@@ -55,21 +43,18 @@ pub async fn send<P: Protocol>(
 /// The server says that the old answer stands: it does for longer now.
 pub async fn renew_and_send<P: Protocol>(
     r: &mut Request,
+    mut state: Box<State>,
     passing: &'static Passing,
     protocol: &mut P,
 ) -> Option<Step> {
-    let mut state = r.contexts.upstream.cache.take()?;
-    let Some(old) = state.old.take() else {
-        r.contexts.upstream.cache = Some(state);
-        return None;
-    };
+    let old = state.old.take()?;
     let said = judge::judge(r, passing);
     let now = r.worker.handle.wall().secs;
     let said =
         if said.says_when() { said } else { stored_verdict(r, passing, protocol, &old, now) };
     let times = said.times(&passing.caching, old.entry().status, now);
-    state.status = Status::Revalidated;
-    state.cacheable = false;
+    state.shown.status.set(Status::Revalidated);
+    state.shown.cacheable.set(false);
     let kept = Kept { entry: old.entry.clone(), ..old };
     let length = match &kept.part {
         Part::Memory(bytes) => Some(bytes.len() as u64),
@@ -80,9 +65,8 @@ pub async fn renew_and_send<P: Protocol>(
         let mut entry = (*kept.entry).clone();
         entry.times = times;
         let stored = Stored { body: entry.size() as u64, entry, length };
-        renew(r, state.as_mut(), stored);
+        renew(r, &mut state, stored);
     }
-    r.contexts.upstream.cache = Some(state);
     hit::send(r, passing, protocol, kept).await.ok()
 }
 

@@ -1,6 +1,10 @@
 //! `$upstream_cache_status` and kin.
 
-use super::{State, Status};
+use std::sync::Arc;
+
+use weir_cache::Entry;
+
+use super::Status;
 use crate::configure::Setup;
 use crate::request::Request;
 
@@ -9,7 +13,7 @@ pub fn define(setup: &mut Setup<'_>) {
     let variables = &mut setup.variables;
     variables.define("upstream_cache_status", |r, out| match &r.contexts.upstream.cache {
         Some(state) => {
-            out.extend_from_slice(state.status.name().as_bytes());
+            out.extend_from_slice(state.status.get().name().as_bytes());
             true
         }
         None => false,
@@ -22,21 +26,20 @@ pub fn define(setup: &mut Setup<'_>) {
         None => false,
     });
     variables.define("upstream_cache_last_modified", |r, out| {
-        let Some(time) = old(r).and_then(|state| state.old.as_ref()?.entry().last_modified) else {
-            return false;
-        };
+        let Some(time) = old(r).and_then(|old| old.last_modified) else { return false };
         out.extend_from_slice(&weir_proto::date::imf_fixdate(time));
         true
     });
     variables.define("upstream_cache_etag", |r, out| {
-        let Some(old) = old(r).and_then(|state| state.old.as_ref()) else { return false };
-        out.extend_from_slice(&old.entry().etag);
-        !old.entry().etag.is_empty()
+        let Some(old) = old(r) else { return false };
+        out.extend_from_slice(&old.etag);
+        !old.etag.is_empty()
     });
 }
 
-/// The cache's part, where what is too old may turn out to stand.
-fn old(r: &Request) -> Option<&State> {
-    let state = r.contexts.upstream.cache.as_deref();
-    state.filter(|s| s.revalidate && s.status == Status::Expired && s.cacheable)
+/// What is too old, where it may turn out to stand.
+fn old(r: &Request) -> Option<Arc<Entry>> {
+    let shown = r.contexts.upstream.cache.as_deref();
+    let shown = shown.filter(|s| s.status.get() == Status::Expired && s.cacheable.get())?;
+    shown.old.borrow().clone()
 }

@@ -44,15 +44,16 @@ pub async fn serve<P: Protocol>(
     target: Target,
     protocol: &mut P,
 ) -> Step {
-    r.contexts.upstream.cached = false;
-    r.contexts.upstream.ask_with_get = false;
+    let context = &mut r.contexts.upstream;
+    (context.cached, context.ask_with_get, context.cache) = (false, false, None);
+    let update = context.update.take();
+    let mut place = None;
     if passing.caching.is_on() {
-        match Box::pin(cache::look(r, passing, protocol)).await {
+        match Box::pin(cache::look(r, passing, protocol, update)).await {
             cache::Looked::Done(step) => return step,
-            cache::Looked::Ask => protocol.restart(),
+            cache::Looked::Ask(state) => place = state,
         }
-    } else {
-        r.contexts.upstream.cache = None;
+        protocol.restart();
     }
     let target = match target {
         Target::Url(url, port) => match Box::pin(lookup::target(r, passing, &url, port)).await {
@@ -74,6 +75,7 @@ pub async fn serve<P: Protocol>(
         Ok(run) => run,
         Err(step) => return step,
     };
+    run.place = place;
     let step = loop {
         let fault = match run.attempt(r, protocol).await {
             Ok((talk, answer)) => match run.judge(r, &answer) {
@@ -88,7 +90,8 @@ pub async fn serve<P: Protocol>(
         let failure = fault.failure();
         if let Some(step) = run.settle(r, fault) {
             run.bind(r);
-            break Box::pin(cache::instead(r, passing, protocol, failure, step)).await;
+            let place = run.place.take();
+            break Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
         }
         protocol.restart();
     };
@@ -139,6 +142,8 @@ struct Run {
     pooled: bool,
     /// How often a connection that had served others was no good for this request.
     excused: u32,
+    /// The answer's place in a cache.
+    place: Option<Box<cache::State>>,
 }
 
 /// After so many, a new connection is opened; one more counts as an attempt.
@@ -200,6 +205,7 @@ impl Run {
             started: false,
             pooled: false,
             excused: 0,
+            place: None,
         })
     }
 
@@ -296,9 +302,9 @@ impl Run {
     ) -> Step {
         let passing = self.passing;
         self.bind(r);
-        if cache::stands_in(r, passing, answer.status) {
+        if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
             self.leave(r, talk, &answer, protocol);
-            let step = Box::pin(cache::send_old(r, passing, protocol, answer.status)).await;
+            let step = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
             return self.over(r, step);
         }
         if passing.intercept_errors
@@ -306,7 +312,9 @@ impl Run {
             && crate::modules::core::has_error_page(r, answer.status)
         {
             self.authenticate(r, answer.status);
-            cache::intercepted(r, passing, answer.status);
+            if let Some(place) = self.place.take() {
+                cache::intercepted(r, *place, passing, answer.status);
+            }
             self.leave(r, talk, &answer, protocol);
             return self.over(r, Step::Status(answer.status));
         }
@@ -321,10 +329,13 @@ impl Run {
         if let Some(target) = wishes.redirect {
             self.leave(r, talk, &answer, protocol);
             self.over(r, Step::Done);
+            // Where it goes on, the answer has another place.
+            self.place = None;
             return response::redirect(r, passing, protocol, &target);
         }
         let buffering = wishes.buffering.unwrap_or(passing.buffering);
-        let kept = cache::keep(r, passing, &answer, buffering);
+        let place = self.place.as_deref_mut();
+        let kept = place.and_then(|place| cache::keep(r, place, passing, &answer, buffering));
         response::fill(r, passing, protocol, &answer);
         if answer.status == 101 {
             // Nothing but a tunnel can follow, and only if the client asked for one.
@@ -341,8 +352,9 @@ impl Run {
             .as_ref()
             .filter(|_| answer.status == 200 && r.method != Method::Head && kept.is_none());
         if !protocol.has_body(r, &answer) {
-            if let Some(fill) = kept {
+            if let (Some(fill), Some(place)) = (kept, &self.place) {
                 fill.finish(weir_cache::End::Whole);
+                place.came(&fill);
             }
             if let Some(to) = store {
                 Box::pin(store::empty(r, passing, to)).await;
@@ -354,9 +366,9 @@ impl Run {
         let begun = head.split_off(answer.end.min(head.len()));
         let Talk { line, rest } = talk;
         let complete = rest.is_none();
-        let relayed = match (&kept, store) {
-            (Some(fill), _) => {
-                Box::pin(cache::relay(r, passing, line, protocol, &begun, fill)).await
+        let relayed = match (self.place.as_deref().zip(kept), store) {
+            (Some((place, fill)), _) => {
+                Box::pin(cache::relay(r, place, passing, line, protocol, &begun, &fill)).await
             }
             (None, Some(to)) => {
                 Box::pin(store::relay(r, passing, to, line, protocol, &begun)).await

@@ -1,0 +1,232 @@
+//! What becomes of an answer that is too old, or that is no use: who asks for a new one, and where that is put.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use weir_testkit::{Client, Dir, Response, ask_until};
+
+use super::{body, get_until, start, start_in, wait_stored};
+
+/// Something old is sent, and updated beside.
+const BESIDE: &str = "proxy_cache_use_stale updating; proxy_cache_background_update on;";
+/// Answers that are fresh for a second.
+const BRIEF: &str = "location / { add_header X-Accel-Expires 1; root %%DIR%%/site;
+                      access_log %%DIR%%/origin.log; }";
+
+#[test]
+fn an_update_for_head_asks_with_get() {
+    let server = start("", BESIDE, BRIEF);
+    server.dir().write("site/a", "answer");
+    server.dir().write("site/b", "other");
+    assert_eq!(server.get("/a").body(), "answer");
+    wait_stored(&server, 1);
+    let head = "HEAD /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    assert!(ask_until(|| server.connect().send(head).rest().contains("X-Cache: STALE")));
+    // The update is over, and the connection stands where its client thinks.
+    let mut client = server.connect();
+    get_until(&server, "/a", "HIT");
+    assert_eq!(client.get("/a").body(), "answer");
+    assert_eq!(client.get("/b").body(), "other");
+    assert!(!server.dir().read("origin.log").contains("HEAD /a"));
+}
+
+#[test]
+fn an_answer_to_head_is_none_to_get() {
+    let server = start("", "proxy_cache_convert_head off; proxy_cache_key $uri;", BRIEF);
+    for (n, memory) in ["a", "b"].into_iter().enumerate() {
+        server.dir().write(&format!("site/{memory}"), "answer");
+        let head = format!("HEAD /{memory} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert!(server.connect().send(&head).rest().contains("X-Cache: MISS"));
+        wait_stored(&server, n + 1);
+        let mut client = server.connect();
+        for _ in 0..2 {
+            assert_eq!(client.get(&format!("/{memory}")).body(), "answer");
+        }
+        let rest = server.connect().send(&head).rest();
+        assert!(rest.contains("Content-Length: 6") && rest.ends_with("\r\n\r\n"), "{rest}");
+    }
+}
+
+#[test]
+fn whom_a_question_let_in_is_soon_let_in_no_more() {
+    let server = start(
+        "",
+        &format!("{BESIDE} location = /page {{ auth_request /ask; root %%DIR%%/site; }}"),
+        "location / { add_header X-Accel-Expires 1 always; root %%DIR%%/site;
+                      if (-f %%DIR%%/denied) { return 403; } }",
+    );
+    let dir = server.dir();
+    dir.write("site/page", "page");
+    dir.write("site/ask", "");
+    assert_eq!(server.get("/page").body(), "page");
+    wait_stored(&server, 1);
+    dir.write("denied", "");
+    assert!(ask_until(|| server.get("/page").status == 403), "{}", server.log());
+}
+
+#[test]
+fn an_included_part_is_updated() {
+    let server = start(
+        "",
+        &format!("{BESIDE} location = /page {{ ssi on; ssi_types *; root %%DIR%%/site; }}"),
+        BRIEF,
+    );
+    let dir = server.dir();
+    dir.write("site/page", r#"[<!--#include virtual="/part" -->]"#);
+    dir.write("site/part", "first");
+    assert_eq!(server.get("/page").body(), "[first]");
+    wait_stored(&server, 1);
+    dir.write("site/part", "second");
+    assert!(ask_until(|| server.get("/page").body() == "[second]"), "{}", server.log());
+}
+
+#[test]
+fn an_update_that_is_sent_elsewhere_takes_only_its_own_place() {
+    let server = start(
+        "",
+        &format!("{BESIDE} proxy_cache_key $uri;"),
+        "location = /a { add_header X-Accel-Expires 1;
+                         if (-f %%DIR%%/moved) { add_header X-Accel-Redirect /b; }
+                         return 200 A; }
+         location = /b { return 200 B; }",
+    );
+    assert_eq!(server.get("/a").body(), "A");
+    wait_stored(&server, 1);
+    server.dir().write("moved", "");
+    assert_eq!(get_until(&server, "/a", "STALE").body(), "A");
+    wait_stored(&server, 2);
+    assert_eq!(get_until(&server, "/b", "HIT").body(), "B");
+    let a = server.get("/a");
+    assert_eq!((a.header("X-Cache"), a.body().as_str()), (Some("STALE"), "A"));
+}
+
+#[test]
+fn a_slice_is_updated_by_the_same_slice() {
+    let server = start(
+        "",
+        &format!(
+            "slice 100k; proxy_cache_key $uri$slice_range;
+             proxy_set_header Range $slice_range; {BESIDE}"
+        ),
+        "location / { add_header X-Accel-Expires 1; root %%DIR%%/site;
+                      access_log %%DIR%%/origin.log range; }",
+    );
+    let body = body(1, 250_000);
+    server.dir().write("site/large", &body);
+    let part = || server.ask("GET /large", "Range: bytes=110000-110009\r\n", "");
+    assert_eq!(part().bytes, body[110_000..110_010]);
+    wait_stored(&server, 1);
+    assert!(ask_until(|| {
+        let part = part();
+        assert_eq!(part.bytes, body[110_000..110_010]);
+        part.header("X-Cache") == Some("STALE")
+    }));
+    server.wait_file("origin.log", "\n", 2);
+    for line in server.dir().read("origin.log").lines() {
+        assert_eq!(line, "bytes=102400-204799");
+    }
+    // The other slices' updates are those of subrequests.
+    assert!(server.get("/large").bytes == body);
+    wait_stored(&server, 3);
+    let asked = || server.dir().read("origin.log").lines().count();
+    let before = asked();
+    assert!(ask_until(|| {
+        assert!(server.get("/large").bytes == body);
+        asked() >= before + 3
+    }));
+    assert!(!server.dir().read("origin.log").contains("-\n"), "a whole answer was asked for");
+}
+
+#[test]
+fn a_purged_answer_is_gone_from_all_workers() {
+    let server = start_in(
+        Dir::new(),
+        2,
+        "",
+        "proxy_cache_key $uri; proxy_cache_purge $http_x_purge; add_header X-Pid $pid;",
+        "location / { root %%DIR%%/site; }",
+    );
+    let dir = server.dir();
+    dir.write("site/any", "any");
+    let (mut of_each, mut others) = (Vec::<(String, Client)>::new(), Vec::new());
+    assert!(ask_until(|| {
+        let mut client = server.connect();
+        let pid = client.get("/any").header("X-Pid").unwrap_or_default().to_owned();
+        match of_each.iter().any(|(known, _)| *known == pid) {
+            // Its worker has one more to look after than the other one.
+            true => others.push(client),
+            false => of_each.push((pid, client)),
+        }
+        of_each.len() == 2
+    }));
+    let [(_, one), (_, other)] = of_each.as_mut_slice() else { panic!("two workers") };
+    let is_hit = |r: &Response| r.header("X-Cache") == Some("HIT");
+    let (mut names, mut tried) = (0, 0);
+    assert!(ask_until(|| {
+        names += 1;
+        let (path, file) = (format!("/{names}"), format!("site/{names}"));
+        dir.write(&file, "old");
+        one.get(&path);
+        wait_stored(&server, names + 1);
+        if !is_hit(&other.get(&path)) {
+            // It did not know yet that the file is there, and stores the answer, too.
+            return false;
+        }
+        other.get(&path);
+        dir.write(&file, "new");
+        assert_eq!(one.ask(&format!("GET {path}"), "X-Purge: 1\r\n", "").status, 204);
+        assert_eq!(one.get(&path).body(), "new");
+        wait_stored(&server, names + 1);
+        assert_eq!(other.get(&path).body(), "new", "{path}");
+        tried += 1;
+        tried == 5
+    }));
+}
+
+/// A server that answers every connection with this text.
+fn says(text: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(mut connection) = connection else { return };
+            let _ = connection.read(&mut [0; 4096]);
+            let _ = connection.write_all(text.as_bytes());
+        }
+    });
+    port
+}
+
+#[test]
+fn an_answer_without_a_head_is_not_kept() {
+    let port = says("something else\n");
+    let cached = format!("location = /old {{ proxy_pass http://127.0.0.1:{port}; }}");
+    let server = start("", &cached, "location / { return 200 answer; }");
+    for _ in 0..3 {
+        let r = server.get("/old");
+        assert_eq!((r.header("X-Cache"), r.body().as_str()), (Some("MISS"), "something else\n"));
+    }
+    assert_eq!(server.logged("[crit]"), 0, "{}", server.log());
+}
+
+#[test]
+fn a_cache_that_there_is_not_is_an_error() {
+    let server = start(
+        "",
+        "location = /named { proxy_pass http://127.0.0.1:%%PORT1%%; proxy_cache $arg_zone;
+                             proxy_cache_purge $arg_purge; }",
+        "location / { return 200 answer; }",
+    );
+    for (query, status, cache) in [
+        ("zone=one", 200, Some("MISS")),
+        ("zone=off", 200, None),
+        ("", 200, None),
+        ("zone=two", 500, None),
+        ("zone=two&purge=1", 500, None),
+        ("purge=1", 404, None),
+    ] {
+        let r = server.get(&format!("/named?{query}"));
+        assert_eq!((r.status, r.header("X-Cache")), (status, cache), "{query}");
+    }
+    server.wait_log("cache \"two\" not found", 2);
+}
