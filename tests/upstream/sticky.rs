@@ -1,6 +1,12 @@
 //! `sticky`: requests of one client go to one server.
 
-use super::origin::named;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use weir_testkit::PATIENCE;
+
+use super::origin::{named, serve};
 use super::start;
 
 /// Two servers, and what binds clients to them.
@@ -74,3 +80,45 @@ fn sessions_are_learned_once_for_all_workers() {
         assert_eq!(origin(&server, "/", "session=two").0, "b");
     }
 }
+
+#[test]
+fn an_answer_that_comes_late_begins_no_session_again() {
+    // Whoever logs in gets a session; other answers go on with it, a slow one when it is told to.
+    let (asked, is_asked) = channel();
+    let origin_of = |name: &'static str| {
+        let asked = Mutex::new(asked.clone());
+        serve(move |head| {
+            if head.starts_with("GET /slow") {
+                let (answer, wait) = channel::<()>();
+                asked.lock().unwrap().send(answer).ok()?;
+                let _ = wait.recv();
+            }
+            let begins = head.starts_with("GET /login");
+            let cookie = if begins { "Set-Cookie: session=one\r\n" } else { "" };
+            Some(format!("X-Origin: {name}\r\n{cookie}"))
+        })
+    };
+    let (a, b) = (origin_of("a"), origin_of("b"));
+    let http = format!(
+        "upstream u {{
+             server 127.0.0.1:{a}; server 127.0.0.1:{b};
+             sticky learn create=$upstream_cookie_session lookup=$cookie_session zone=s:64k
+                          timeout={TIMEOUT}ms;
+         }}"
+    );
+    let server = start("", &http);
+    origin(&server, "/login", "");
+    let mut client = server.connect();
+    client.send("GET /slow HTTP/1.1\r\nHost: h\r\nCookie: session=one\r\n\r\n");
+    let answer = is_asked.recv_timeout(PATIENCE).expect("a request");
+    // What is waited for is the session's end: time itself.
+    std::thread::sleep(Duration::from_millis(2 * TIMEOUT));
+    drop(answer);
+    assert_eq!(client.response().status, 200);
+    // Who has no session goes to one server after the other.
+    let [one, two] = [(); 2].map(|()| origin(&server, "/", "session=one").0);
+    assert_ne!(one, two);
+}
+
+/// How long a session lasts, in milliseconds.
+const TIMEOUT: u64 = 1000;

@@ -170,7 +170,9 @@ impl Sessions {
         let now = self.now(r);
         let key = Md5::digest(id);
         let Some(mut table) = self.zone.get().map(weir_zone::Zone::lock) else { return };
-        let entry = match table.find(&key) {
+        // An answer may come after the session that its request belonged to was over: it does not begin another.
+        let known = table.find(&key).filter(|entry| creates || !self.is_over(&table, *entry, now));
+        let entry = match known {
             Some(entry) => Some(entry),
             None if creates => self.add(r, &mut table, &key, now),
             None => return,
