@@ -202,19 +202,14 @@ impl Index {
         })
     }
 
-    /// Gives the right to update back. `error`: the answer's status, and until when that stands for it.
-    pub fn release(&self, ticket: Ticket, error: Option<(u16, i64)>) {
-        self.change(&ticket.key.0, |values| {
-            let mut state = State(values[STATE]);
-            if values[LOCK] == ticket.lock {
-                state = state.without(UPDATING);
-            }
-            if let Some((status, until)) = error {
-                state = state.with_error(status);
-                values[VALID] = until as u64;
-            }
-            values[STATE] = state.0;
-        });
+    /// Gives the right to update back. What was taken out meanwhile does not come back by that.
+    pub fn release(&self, ticket: Ticket) {
+        let Some(mut table) = self.lock() else { return };
+        let Some(entry) = table.find(&ticket.key.0) else { return };
+        if table.value(entry, LOCK) == ticket.lock {
+            let state = State(table.value(entry, STATE)).without(UPDATING);
+            table.set_value(entry, STATE, state.0);
+        }
     }
 
     /// An error stands for the answer of a key until then.
@@ -348,6 +343,7 @@ impl Index {
         table.find(WHOLE).map_or(0, |whole| table.value(whole, SIZE))
     }
 
+    /// Changes an entry, or a new one if the key has none.
     fn change(&self, key: &[u8], change: impl FnOnce(&mut [u64; VALUES])) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(key).or_else(|| table.add(key)) else { return };

@@ -61,7 +61,7 @@ impl Job {
             self.announce(&handle, inode);
         }
         if let Some(ticket) = self.ticket.take() {
-            self.cache.index.release(ticket, None);
+            self.cache.index.release(ticket);
         }
         self.cache.end(&self.key, &self.fill);
     }

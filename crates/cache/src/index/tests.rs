@@ -77,12 +77,23 @@ fn one_updates_and_the_others_wait() {
     // Who has it for too long loses it, and takes it from nobody when it gives it back.
     assert!(!index.is_updating(&key(1), 6000));
     let later = index.take(&key(1), 6000, AGE).unwrap();
-    index.release(ticket, None);
+    index.release(ticket);
     assert!(index.is_updating(&key(1), 6001));
-    index.release(later, Some((502, 77)));
+    index.release(later);
+    index.set_error(&key(1), 502, 77);
     assert!(!index.is_updating(&key(1), 6001));
     assert_eq!(index.look(&key(1), 6002, 77, 1, &mut gone), Found::Error(502));
     assert_eq!(index.look(&key(1), 6003, 78, 1, &mut gone), Found::Absent);
+}
+
+#[test]
+fn what_was_taken_out_does_not_come_back_with_the_right_to_update_it() {
+    let (index, _zones) = index(65536);
+    index.stored(&key(1), 10, 0, &mut Vec::new());
+    let ticket = index.take(&key(1), 0, AGE).unwrap();
+    assert!(index.forget(&key(1)));
+    index.release(ticket);
+    assert!(index.lock().unwrap().find(&key(1).0).is_none());
 }
 
 #[test]
@@ -112,7 +123,7 @@ fn the_oldest_go_first() {
     let ticket = index.take(&key(2), 6000, AGE).unwrap();
     assert_eq!(index.expire(6000, None), Some((key(0), true)));
     assert_eq!(index.expire(6000, None), None);
-    index.release(ticket, None);
+    index.release(ticket);
     assert_eq!(index.expire(6000, None), Some((key(2), true)));
     assert_eq!((index.expire(6000, None), index.size()), (None, 0));
 }

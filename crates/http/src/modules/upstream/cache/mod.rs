@@ -169,7 +169,7 @@ impl State {
     fn give_back(&mut self) {
         self.withdraw();
         if let Some(ticket) = self.ticket.take() {
-            self.cache.index.release(ticket, None);
+            self.cache.index.release(ticket);
         }
     }
 

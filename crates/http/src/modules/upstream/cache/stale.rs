@@ -83,7 +83,7 @@ fn renew(r: &mut Request, state: &mut State, stored: Stored) {
             log.write(Level::Crit, None, format_args!("write() \"{path}\" failed {cause}"));
         }
         if let Some(ticket) = ticket {
-            cache.index.release(ticket, None);
+            cache.index.release(ticket);
         }
     });
 }
