@@ -237,6 +237,28 @@ impl Client {
 }
 
 #[test]
+fn a_client_that_has_asked_nothing_yet_is_answered_though_the_server_ends() {
+    let mut server = start("return 200 yes;");
+    let (mut greeted, mut silent) = (Client::connect(&server), Client::bare(&server));
+    let answered = |client: &mut Client| {
+        let stream = client.get("/");
+        assert_eq!(client.answer(stream).text(), "yes");
+    };
+    // Both are in by then.
+    answered(&mut Client::connect(&server));
+    server.signal(rustix::process::Signal::QUIT);
+    server.wait_log("gracefully shutting down", 1);
+    silent.write(|out| {
+        out.extend_from_slice(frame::PREFACE);
+        frame::write_settings(&[], out);
+    });
+    answered(&mut greeted);
+    answered(&mut silent);
+    drop((greeted, silent));
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
 fn a_request_is_a_request() {
     let server = start(
         "location / { return 200 \"$http2 $server_protocol $request_method $host $args\"; }

@@ -437,3 +437,18 @@ fn workers_that_do_not_finish_in_time_are_ended() {
     assert_eq!(server.stop().code(), Some(0));
     assert!(client.is_closed());
 }
+
+#[test]
+fn who_was_let_in_is_answered_though_the_server_ends() {
+    let mut server = Server::start(WEIR, HELLO);
+    let clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    // Connections are accepted in their order.
+    assert_eq!(server.get("/").status, 200);
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down", 1);
+    for mut client in clients {
+        assert_eq!(client.get("/").body(), "hello");
+        assert!(client.is_closed());
+    }
+    assert_eq!(server.wait().code(), Some(0));
+}

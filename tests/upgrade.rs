@@ -152,3 +152,18 @@ fn a_successor_that_cannot_start_changes_nothing() {
     });
     assert!(daemon.answers());
 }
+
+#[test]
+fn who_was_let_in_by_old_workers_is_answered_by_them() {
+    let daemon = Daemon::start();
+    // Nobody knows who has taken which; all are taken when the last ones are served.
+    let clients: Vec<_> = (0..6).map(|_| Client::connect(daemon.port)).collect();
+    assert!((0..8).all(|_| daemon.answers()));
+    let (old, _) = daemon.upgrade();
+    daemon.signal(old, Signal::WINCH);
+    let shut = |log: &str| log.matches(": gracefully shutting down").count();
+    daemon.wait("old workers stay", || shut(&daemon.dir.read("error.log")) == 2);
+    for mut client in clients {
+        assert_eq!(client.get("/").status, 200);
+    }
+}

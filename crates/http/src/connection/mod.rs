@@ -36,7 +36,8 @@ pub const PAUSING: usize = 1024;
 /// A connection between two requests.
 struct Parked {
     conn: Resting,
-    /// `keepalive_min_timeout`: until then it stays, even if the worker ends.
+    /// Until then it stays, even if the worker ends: `keepalive_min_timeout`, or as long as its first request may
+    /// come, since a client that was let in has been promised an answer.
     stays: Instant,
 }
 
@@ -47,8 +48,8 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
     worker.began();
     let conn = Resting::new(peer, listen, number, now);
     let Some((stream, conn)) = serve_at_once(worker, conn, stream) else { return };
-    let timeout = worker.site.first_timeout(listen);
-    rest(worker, stream, Parked { conn, stays: now }, now + timeout);
+    let until = now + worker.site.first_timeout(listen);
+    rest(worker, stream, Parked { conn, stays: until }, until);
 }
 
 /// Serves a new connection whose first bytes are there already; others come back.
