@@ -1,5 +1,6 @@
 //! Access logs: no line is lost or torn, whatever happens to the server.
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -54,6 +55,51 @@ fn what_is_not_there_is_a_dash_and_a_location_is_as_it_was_sent() {
     let lines = wait_lines(&s, "a.log", 4);
     let to = format!("/to|-|-|http://localhost:{}/there\n", s.port());
     assert_eq!(lines, format!("/x|-|-|-\n/x|||-\n/x|a|a|-\n{to}"));
+}
+
+#[test]
+fn a_line_is_there_when_its_connection_ends() {
+    let s = server("", "access_log %%DIR%%/a.log line; location / { return 200 ok; }");
+    for n in 1..=100 {
+        let mut client = s.connect();
+        client.send(format!("GET /{n} HTTP/1.{}\r\nHost: a\r\nConnection: close\r\n\r\n", n % 2));
+        assert!(client.rest().ends_with("ok"));
+        assert_eq!(s.dir().read("a.log").lines().count(), n);
+    }
+}
+
+#[test]
+fn each_request_that_began_has_one_line_when_the_server_ends() {
+    // Takes connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let http = format!(
+        "access_log %%DIR%%/a.log line;
+         location /stuck {{ proxy_pass http://127.0.0.1:{port}; }}
+         location /body {{ proxy_pass http://127.0.0.1:{port}; }}
+         location /answered {{ return 200 ok; }}"
+    );
+    for end in [Signal::QUIT, Signal::TERM] {
+        let mut s = server("worker_shutdown_timeout 10ms;", &http);
+        let ask = |head: &str| {
+            let mut client = s.connect();
+            client.send(format!("{head}\r\nHost: a\r\n\r\n"));
+            client
+        };
+        let of = |_| ["GET /stuck HTTP/1.1", "POST /body HTTP/1.1\r\nContent-Length: 9"].map(ask);
+        let clients: Vec<_> = (0..4).map(of).collect();
+        // What came before is in progress when a later one is answered.
+        assert_eq!(s.get("/answered").status, 200);
+        s.signal(end);
+        s.wait();
+        drop(clients);
+        let log = s.dir().read("a.log");
+        let mut lines: Vec<_> = log.lines().collect();
+        lines.sort();
+        let cut = ["/body - 000"; 4].into_iter().chain(["/stuck - 000"; 4]);
+        let expected: Vec<_> = ["/answered - 200"].into_iter().chain(cut).collect();
+        assert_eq!(lines, expected);
+    }
 }
 
 #[test]

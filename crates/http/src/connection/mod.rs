@@ -5,6 +5,7 @@ mod conn;
 mod head;
 mod punctual;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -241,15 +242,18 @@ async fn request(r: &mut Request) -> After {
         Head::Http2 => return After::Http2,
         Head::Over(status) => {
             r.response.status = status;
-            log(r);
+            drop(Begun(r));
+            worker.logs.written(&worker.handle).await;
             return After::Close;
         }
         Head::Read | Head::Refused(_) => {
             metrics.add(Metric::Requests, 1);
             metrics.add(Metric::Writing, 1);
             r.conn.requests.set(r.conn.requests.get() + 1);
+            let begun = Begun(r);
             let (in_order, blocked) = {
                 let serving = pin!(async {
+                    let r = &mut *begun.0;
                     match head {
                         Head::Refused(status) => phases::refuse(r, status).await,
                         _ => match ssl::check(r) {
@@ -260,25 +264,37 @@ async fn request(r: &mut Request) -> After {
                 });
                 doing::blocked(&worker, serving).await
             };
-            r.blocked = blocked;
+            begun.0.blocked = blocked;
             metrics.sub(Metric::Writing, 1);
             in_order
         }
     };
-    log(r);
-    if !in_order {
-        return After::Close;
-    }
     // A client that was promised another request gets it, even if the worker retires meanwhile.
-    if r.keepalive && r.discard_body().await {
+    if in_order && r.keepalive && r.discard_body().await {
         return After::Next;
     }
-    linger(r).await;
+    // Who sees the connection end finds the request in the log.
+    worker.logs.written(&worker.handle).await;
+    if in_order {
+        linger(r).await;
+    }
     After::Close
 }
 
-/// The log phase.
-pub fn log(r: &mut Request) {
+/// A request that has begun. Its end is the log phase, whatever ends it: an answer, a loop that stops, a panic.
+pub struct Begun<'r>(pub &'r mut Request);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return log(self.0);
+        }
+        // What the panic left may panic once more: then the line is lost, and not the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| log(self.0)));
+    }
+}
+
+fn log(r: &mut Request) {
     for handler in &r.location.plan.log {
         doing::note("the log phase", handler.module, r);
         (handler.run)(r);

@@ -11,7 +11,7 @@ use weir_proto::http2::frame::ErrorCode;
 
 use super::stream::Stream;
 use crate::body::Linger;
-use crate::connection;
+use crate::connection::Begun;
 use crate::doing;
 use crate::modules::ssl;
 use crate::phases;
@@ -59,24 +59,26 @@ async fn serve(running: Running, fields: Fields) {
     r.h2 = Some(stream.clone());
     r.pipelined = false;
     let accepted = accept(&mut r, verdict.as_ref().err(), len);
+    let begun = Begun(&mut r);
     worker.metrics.add(Metric::Requests, 1);
     worker.metrics.add(Metric::Writing, 1);
     let (_, blocked) = {
         let serving = pin!(async {
+            let r = &mut *begun.0;
             let Ok(refused) = accepted else {
                 r.response.status = 500;
                 return false;
             };
-            match refused.or_else(|| ssl::check(&mut r)) {
-                Some(status) => phases::refuse(&mut r, status).await,
-                None => phases::serve(&mut r).await,
+            match refused.or_else(|| ssl::check(r)) {
+                Some(status) => phases::refuse(r, status).await,
+                None => phases::serve(r).await,
             }
         });
         doing::blocked(&worker, serving).await
     };
-    r.blocked = blocked;
+    begun.0.blocked = blocked;
     worker.metrics.sub(Metric::Writing, 1);
-    connection::log(&mut r);
+    drop(begun);
     let core = &r.conf().core;
     r.h2 = None;
     worker.give_scratch(r.give_room());

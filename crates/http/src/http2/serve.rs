@@ -132,6 +132,9 @@ impl Task {
             worker.unregister_link(registered);
             return parked::park(self.link, self.reader, left);
         }
+        if matches!(end, End::Done) {
+            worker.logs.written(&worker.handle).await;
+        }
         self.finish(end).await;
         worker.unregister_link(registered);
         self.link.conn.stream.close_notify();

@@ -14,6 +14,7 @@ use weir_engine::{Chain, Either, Segment, either};
 use weir_log::Level;
 use weir_proto::http1::{Method, RequestParser};
 
+use crate::connection::Begun;
 use crate::filters::into_bytes;
 use crate::modules::ssi_filter;
 use crate::phases::{self, Step};
@@ -364,14 +365,23 @@ fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
 
 /// From its first phase to its log line.
 async fn run(sr: &mut Request) -> bool {
-    let in_order = match sr.sub.as_ref().is_some_and(|sub| sub.clone) {
+    let logged = Logged(sr);
+    let sr = &mut *logged.0;
+    match sr.sub.as_ref().is_some_and(|sub| sub.clone) {
         true => phases::serve_clone(sr).await,
         false => phases::serve_subrequest(sr).await,
-    };
-    if sr.conf().core.log_subrequest {
-        crate::connection::log(sr);
     }
-    in_order
+}
+
+/// A subrequest that has begun: its end is the log phase, too, where that is asked for.
+struct Logged<'r>(&'r mut Request);
+
+impl Drop for Logged<'_> {
+    fn drop(&mut self) {
+        if self.0.conf().core.log_subrequest {
+            drop(Begun(self.0));
+        }
+    }
 }
 
 /// An answer in memory.

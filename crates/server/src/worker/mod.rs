@@ -126,8 +126,7 @@ impl Shared {
         }
         serve_on(&mut first, &mut turns).map_err(Stopped::Broken)?;
         log!(self.log(), Notice, None, "exiting");
-        drop(turns);
-        drop(first);
+        end(first, turns);
         for thread in threads {
             // A thread that panicked has ended the process already.
             let _ = thread.join();
@@ -175,6 +174,7 @@ impl Shared {
                         log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
                         return;
                     }
+                    end(own, turns);
                 }
                 Err(e) => drop(made.send(Err(e))),
             }
@@ -257,6 +257,12 @@ fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
     let ended = own.run(turns);
     weir_log::never_wait(None);
     ended
+}
+
+/// Ends a loop: first its requests, whose log lines are written then.
+fn end(own: Loop, turns: Turns) {
+    drop(own);
+    drop(turns);
 }
 
 /// Ends the process when a loop's thread ends before its time, by a panic outside of a task or

@@ -5,13 +5,14 @@
 //! the loop ends, it empties its queues itself.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use weir_engine::{Either, Handle, either};
 use weir_log::{Cause, Level, Log};
 
 use super::file::Target;
@@ -24,6 +25,9 @@ const MOST: usize = 64 * 1024 * 1024;
 
 /// When the pool takes no job, it is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// Who waits until its lines are written waits no longer than this for a disk that is slow.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// At the most one complaint about a file in this time, as nginx.
 const QUIET: Duration = Duration::from_secs(60);
@@ -58,7 +62,27 @@ struct Waiting {
     named: Vec<Named>,
     /// A job will come for it.
     called: bool,
+    /// How often something was taken to be written, and how often that is done.
+    taken: u64,
+    written: u64,
+    /// Who waits for that.
+    waiters: Vec<Waker>,
+    /// Somebody has waited in vain: nobody else does before something is written.
+    slow: bool,
     complained: Option<std::time::Instant>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.named.is_empty()
+    }
+
+    /// What was taken is written: those who waited look again.
+    fn one_more_written(&mut self) -> Vec<Waker> {
+        self.written += 1;
+        self.slow = false;
+        std::mem::take(&mut self.waiters)
+    }
 }
 
 impl Writers {
@@ -99,6 +123,13 @@ impl Writers {
     pub fn flush(&self, worker: &Worker) {
         for lane in &self.lanes {
             lane.flush(worker);
+        }
+    }
+
+    /// Waits until the lines that were sent on their way are in their files, as far as the disk is not slow.
+    pub async fn written(&self, handle: &Handle) {
+        for lane in &self.lanes {
+            lane.queue.written(handle).await;
         }
     }
 
@@ -151,7 +182,7 @@ impl Lane {
 }
 
 /// Gives the job to the pool. A full pool is asked again.
-async fn call(queue: Arc<Queue>, handle: weir_engine::Handle) {
+async fn call(queue: Arc<Queue>, handle: Handle) {
     loop {
         let job = Arc::clone(&queue);
         let offload = handle.files().run(move || job.write());
@@ -179,16 +210,38 @@ fn flush_later(lane: Rc<Lane>, worker: &Worker, time: Duration) {
 }
 
 impl Queue {
+    async fn written(&self, handle: &Handle) {
+        let target = {
+            let waiting = lock(&self.waiting);
+            if waiting.slow {
+                return;
+            }
+            waiting.taken + u64::from(!waiting.is_empty())
+        };
+        let done = poll_fn(|cx| {
+            let mut waiting = lock(&self.waiting);
+            if waiting.written >= target {
+                return Poll::Ready(());
+            }
+            waiting.waiters.push(cx.waker().clone());
+            Poll::Pending
+        });
+        if let Either::Right(()) = either(done, handle.sleep(PATIENCE)).await {
+            lock(&self.waiting).slow = true;
+        }
+    }
+
     /// Writes until nothing waits. Blocks.
     fn write(&self) {
         let mut files = lock(&self.writing);
         loop {
             let (lines, named) = {
                 let mut waiting = lock(&self.waiting);
-                if waiting.lines.is_empty() && waiting.named.is_empty() {
+                if waiting.is_empty() {
                     waiting.called = false;
                     return;
                 }
+                waiting.taken += 1;
                 (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.named))
             };
             if !named.is_empty() {
@@ -197,6 +250,8 @@ impl Queue {
             if !lines.is_empty() {
                 self.write_lines(lines);
             }
+            let waiters = lock(&self.waiting).one_more_written();
+            waiters.into_iter().for_each(Waker::wake);
         }
     }
 
