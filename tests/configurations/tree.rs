@@ -23,7 +23,7 @@ const SKELETON: &str = r#"
     events { }
     http {
         server_tokens off;
-        log_format seen '$server_name|$request|$status|$size|$uri|$args|$request_filename|$document_root|$realpath_root|'
+        log_format seen '$server_name|$request|$status|$size|$uri|[$args]|$request_filename|$document_root|$realpath_root|'
             '$content_type|$content_length|$remote_user|$remote_addr|$sent_http_location|$sent_http_last_modified|'
             '$request_completion|$upstream_status|$is_args|$limit_rate|$http_x|$v';
         access_log %%DIR%%/logs/seen.log seen;
