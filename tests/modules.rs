@@ -127,3 +127,18 @@ fn headers_that_come_twice_are_one_list() {
                    X-Forwarded-For: h\r\nAccept: i\r\nAccept: j\r\nX: k\r\nX: l\r\n";
     assert_eq!(ask(&mut s.connect(), "/", headers).body(), "a, b|c, |d; e|f, h|i, j|k, l");
 }
+
+#[test]
+fn the_way_to_check_a_link_is_that_of_the_inner_block() {
+    let s = server(
+        "",
+        "location /s/ { secure_link_secret word; return 200 \"secret $secure_link\";
+            location /s/md5 { secure_link $arg_md5; secure_link_md5 x$uri; return 200 \"md5 $secure_link\"; } }
+         location /m/ { secure_link $arg_md5; secure_link_md5 x$uri; return 200 \"md5 $secure_link\";
+            location /m/29245bdc2d04a9e0e729927ed0f84e26 { secure_link_secret word; return 200 \"secret $secure_link\"; } }",
+    );
+    assert_eq!(s.get("/s/29245bdc2d04a9e0e729927ed0f84e26/link").body(), "secret link");
+    assert_eq!(s.get("/s/md5?md5=6pgsWMvqMccE5YO3swz7Ig").body(), "md5 1");
+    assert_eq!(s.get("/s/md5?md5=wrong").body(), "md5 ");
+    assert_eq!(s.get("/m/29245bdc2d04a9e0e729927ed0f84e26/link").body(), "secret link");
+}

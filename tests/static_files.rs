@@ -5,6 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use weir_testkit::{Client, Dir, Response, Server};
 
+#[path = "static_files/climbing.rs"]
+mod climbing;
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// 2001-09-09 01:46:40 UTC.

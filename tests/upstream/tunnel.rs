@@ -59,6 +59,33 @@ fn only_connect_and_only_where_it_is_allowed() {
 }
 
 #[test]
+fn who_asks_for_a_tunnel_says_who_it_is_to_a_proxy() {
+    let server = start(
+        "location / { tunnel_pass known; auth_basic inside; auth_basic_user_file users;
+            location /any { satisfy any; deny all; } }",
+    );
+    server.dir().write("users", "ann:{PLAIN}secret\n");
+    let ask = |header: &str| {
+        let mut client = server.connect();
+        client.send(format!("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n{header}\r\n"));
+        // An answer of the tunnel's other end closes it.
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.response()
+    };
+    let refused = ask("");
+    assert_eq!(refused.status, 407);
+    assert_eq!(refused.header("Proxy-Authenticate"), Some("Basic realm=\"inside\""));
+    assert_eq!(refused.header("WWW-Authenticate"), None);
+    // What is meant for the server at the tunnel's other end opens nothing here.
+    assert_eq!(ask("Authorization: Basic YW5uOnNlY3JldA==\r\n").status, 407);
+    assert_eq!(ask("Proxy-Authorization: Basic YW5uOndyb25n\r\n").status, 407);
+    assert_eq!(ask("Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n").status, 200);
+    // Other methods meet a server.
+    let plain = server.ask("GET /", "Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n", "");
+    assert_eq!((plain.status, plain.header("Proxy-Authenticate")), (401, None));
+}
+
+#[test]
 fn a_server_that_is_not_there_is_a_502() {
     let server = start("tunnel_pass;");
     let mut client = connect(&server, &format!("127.0.0.1:{}", free_port()));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use weir_engine::{FileInfo, FileKind};
 use weir_log::{Cause, Level};
 
+use crate::files;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -29,7 +30,8 @@ struct Failed {
 
 /// The entries of a directory that do not begin with a dot, in no order. The error is what the client gets; the
 /// log was told.
-pub async fn entries(r: &Request, path: &[u8]) -> Result<Vec<Entry>, Step> {
+pub async fn entries(r: &mut Request, path: &[u8]) -> Result<Vec<Entry>, Step> {
+    files::check_links(r, path).await?;
     let directory = PathBuf::from(OsString::from_vec(path.to_vec()));
     let scanned = r.worker.handle.files().run(move || scan(&directory)).await;
     let (entries, odd) = match scanned {

@@ -285,21 +285,22 @@ async fn access(r: &mut Request) -> Option<Step> {
             Step::Done if any => {
                 // What other handlers would have asked the client for is of no matter now.
                 r.response.headers.remove(b"WWW-Authenticate");
+                r.response.headers.remove(b"Proxy-Authenticate");
                 return None;
             }
             Step::Done => {}
-            Step::Status(status @ (401 | 403)) if any => {
+            Step::Status(status @ (401 | 403 | 407)) if any => {
                 // 401 tells the client what it may try, so it wins over 403.
-                if denied != Some(401) {
+                if !matches!(denied, Some(401 | 407)) {
                     denied = Some(status);
                 }
             }
-            Step::Status(401) => return Some(unauthorized(r).await),
+            Step::Status(status @ (401 | 407)) => return Some(unauthorized(r, status).await),
             end => return Some(end),
         }
     }
     match denied? {
-        401 => Some(unauthorized(r).await),
+        status @ (401 | 407) => Some(unauthorized(r, status).await),
         status => {
             r.log(Level::Error, format_args!("access forbidden by rule"));
             Some(Step::Status(status))
@@ -308,14 +309,14 @@ async fn access(r: &mut Request) -> Option<Step> {
 }
 
 /// `auth_delay`: whoever guesses passwords has to wait.
-async fn unauthorized(r: &mut Request) -> Step {
+async fn unauthorized(r: &mut Request, status: u16) -> Step {
     let delay = r.conf().core.auth_delay;
     if !delay.is_zero() {
         r.log(Level::Info, format_args!("delaying unauthorized request"));
         let handle = r.worker.handle.clone();
         handle.sleep(delay).await;
     }
-    Step::Status(401)
+    Step::Status(status)
 }
 
 /// What content handlers are blamed as.

@@ -1,6 +1,7 @@
 //! Values with variables in them, such as `"$scheme://$host/$1"`: nginx's complex values.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
 use weir_proto::uri::{self, Escape};
@@ -103,6 +104,20 @@ impl Template {
         })
     }
 
+    /// The value, and the places in it that the configuration vouches for: its own text, and a variable that the
+    /// value begins with.
+    pub fn vouched(&self, r: &mut Request) -> (Vec<u8>, Vec<Range<usize>>) {
+        let (mut value, mut vouched) = (Vec::new(), Vec::new());
+        for (i, part) in self.parts.iter().enumerate() {
+            let start = value.len();
+            Self::append(part, r, false, &mut value);
+            if matches!(part, Part::Text(_)) || i == 0 && matches!(part, Part::Variable(_)) {
+                vouched.push(start..value.len());
+            }
+        }
+        (value, vouched)
+    }
+
     /// Appends the value for this request.
     pub fn eval_into(&self, r: &mut Request, out: &mut Vec<u8>) {
         self.eval_escaping(r, false, out);
@@ -111,18 +126,22 @@ impl Template {
     /// Appends the value; `$1`... escaped for a query if asked. nginx: the rewrite module's way.
     pub fn eval_escaping(&self, r: &mut Request, escape_groups: bool, out: &mut Vec<u8>) {
         for part in &self.parts {
-            match part {
-                Part::Text(text) => out.extend_from_slice(text),
-                Part::Variable(id) => {
-                    r.variable(*id, out);
-                }
-                Part::Group(n) => {
-                    let group = r.captures.get(*n).unwrap_or_default();
-                    if escape_groups {
-                        uri::escape(Escape::Args, group, out);
-                    } else {
-                        out.extend_from_slice(group);
-                    }
+            Self::append(part, r, escape_groups, out);
+        }
+    }
+
+    fn append(part: &Part, r: &mut Request, escape_groups: bool, out: &mut Vec<u8>) {
+        match part {
+            Part::Text(text) => out.extend_from_slice(text),
+            Part::Variable(id) => {
+                r.variable(*id, out);
+            }
+            Part::Group(n) => {
+                let group = r.captures.get(*n).unwrap_or_default();
+                if escape_groups {
+                    uri::escape(Escape::Args, group, out);
+                } else {
+                    out.extend_from_slice(group);
                 }
             }
         }

@@ -17,14 +17,17 @@ use weir_engine::{FileInfo, FileKind, OpenFile, OpenHow, Waiter};
 use weir_log::{Cause, Level};
 
 use crate::modules::core::{Aio, Refuse};
+use crate::phases::Step;
 use crate::request::Request;
 
 mod cache;
+mod climb;
 pub mod realpath;
 mod turn;
 mod walk;
 
 pub use cache::Caches;
+pub use climb::refused as climbs;
 pub use turn::TurnFiles;
 
 /// An open file, and what it is.
@@ -202,6 +205,22 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
     let (waiter, path) = (waiter(r), Path::new(OsStr::from_bytes(path)));
     let found = r.worker.handle.files().stat_by(waiter, path).await;
     found.map(Stat).map_err(|error| FileError::new(&error, "stat()"))
+}
+
+/// Whether `disable_symlinks` lets a file be made, changed or removed: what is refused is logged, and its step told.
+pub async fn check_links(r: &mut Request, path: &[u8]) -> Result<(), Step> {
+    if r.conf().core.symlinks.refuse == Refuse::Nothing {
+        return Ok(());
+    }
+    match walk::open(r, path, OFlags::PATH).await {
+        // A link in the place of a directory is told as what it is not.
+        Err(error) if error.is_symlink() || error.errno == Errno::NOTDIR => {
+            error.log(r, Level::Error, path);
+            Err(Step::Status(403))
+        }
+        // What is not there yet is not behind a link; other errors are met again.
+        _ => Ok(()),
+    }
 }
 
 /// The whole content of a small file.

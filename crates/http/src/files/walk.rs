@@ -49,9 +49,16 @@ fn walk(
     refuse: Refuse,
     flags: OFlags,
 ) -> Result<(OwnedFd, FileInfo), Errno> {
+    if path.is_empty() {
+        return Err(Errno::NOENT);
+    }
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (first, rest) = path.split_at(trusted);
-    let first = if first.is_empty() { b"/".as_slice() } else { first };
+    let first = match first {
+        [] if rest.starts_with(b"/") => b"/",
+        [] => b".".as_slice(),
+        first => first,
+    };
     let mut at = rustix::fs::open(first, directory, Mode::empty())?;
     let mut names = rest.split(|b| *b == b'/').filter(|name| !name.is_empty()).peekable();
     while let Some(name) = names.next() {

@@ -71,8 +71,10 @@ async fn search(r: &mut Request) -> Step {
         if name.starts_with(b"/") {
             return redirect(r, name);
         }
-        if directory.is_empty() && !conf.core.map_path_into(r, &mut directory) {
-            return Step::Status(500);
+        if directory.is_empty()
+            && let Err(status) = conf.core.map_path_into(r, &mut directory)
+        {
+            return Step::Status(status);
         }
         let path = [directory.as_slice(), &name].concat();
         let error = match files::stat(r, &path).await {

@@ -51,8 +51,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 async fn choose(r: &mut Request) -> Step {
     let core = &r.conf().core;
     let mut path = Vec::new();
-    if !core.map_path_into(r, &mut path) {
-        return Step::Status(500);
+    if let Err(status) = core.map_path_into(r, &mut path) {
+        return Step::Status(status);
     }
     path.pop();
     let mut entries = match directory::entries(r, &path).await {

@@ -47,6 +47,10 @@ impl Settings for Conf {
                 (conf.link, conf.md5) = (None, None);
                 Ok(())
             }
+            Own { link: true, .. } => {
+                Scope::change(&mut s.location.secure_link).secret = None;
+                Ok(())
+            }
             Own { .. } => Ok(()),
         }
     }

@@ -21,8 +21,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     let mut path = r.worker.handle.take_buf(256);
-    if !r.conf().core.map_path_into(r, &mut path) {
-        return Answer::Now(Step::Status(500));
+    if let Err(status) = r.conf().core.map_path_into(r, &mut path) {
+        return Answer::Now(Step::Status(status));
     }
     if let Some((opened, content)) = files::whole(r, &path) {
         r.worker.handle.give_buf(path);
@@ -44,9 +44,7 @@ pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
         return Err(Step::Next);
     }
     let mut path = Vec::new();
-    if !r.conf().core.map_path_into(r, &mut path) {
-        return Err(Step::Status(500));
-    }
+    r.conf().core.map_path_into(r, &mut path).map_err(Step::Status)?;
     match files::open(r, &path).await {
         Ok(opened) if opened.info.kind == FileKind::File => Ok((opened, path)),
         Ok(_) => Err(Step::Next),

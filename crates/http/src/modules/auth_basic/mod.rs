@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 use weir_conf::{Directive as Line, Error};
 use weir_log::{Cause, Level};
+use weir_proto::http1::Method;
 
+use crate::files;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
@@ -68,7 +70,11 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         r.log(Level::Info, text);
         return Answer::Now(ask(r, &realm));
     };
-    let path = conf.directory.join(OsStr::from_bytes(&file.eval(r)));
+    let name = file.eval(r).into_owned();
+    if files::climbs(r, &name, file) {
+        return Answer::Now(Step::Status(403));
+    }
+    let path = conf.directory.join(OsStr::from_bytes(&name));
     Answer::Later(Box::pin(judge(r, realm, user, password, path)))
 }
 
@@ -134,8 +140,13 @@ fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> Verdict {
 /// Asks the client for a name and password.
 fn ask(r: &mut Request, realm: &[u8]) -> Step {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
-    r.response.headers.add(b"WWW-Authenticate", &value);
-    Step::Status(401)
+    // Who asks for a tunnel meets a proxy.
+    let (name, status): (&[u8], u16) = match r.method {
+        Method::Connect => (b"Proxy-Authenticate", 407),
+        _ => (b"WWW-Authenticate", 401),
+    };
+    r.response.headers.add(name, &value);
+    Step::Status(status)
 }
 
 fn realm(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use weir_proto::http1::Method;
 use weir_proto::uri;
 
 use crate::directory;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::{LocationConf, Module, Settings, charset_filter};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::{Directive, setting};
@@ -96,8 +96,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 async fn list(r: &mut Request) -> Step {
     let conf = r.conf();
     let mut path = Vec::new();
-    if !conf.core.map_path_into(r, &mut path) {
-        return Step::Status(500);
+    if let Err(status) = conf.core.map_path_into(r, &mut path) {
+        return Step::Status(status);
     }
     if path.len() > 1 {
         path.pop();
@@ -116,7 +116,9 @@ async fn list(r: &mut Request) -> Step {
     let (kind, body) = match conf.autoindex.format {
         Format::Html => {
             let offset = if conf.autoindex.localtime { r.worker.local_time().1 } else { 0 };
-            let look = page::Look { offset: offset.into(), exact_size: conf.autoindex.exact_size };
+            let utf8 = charset_filter::is_utf8(r);
+            let exact_size = conf.autoindex.exact_size;
+            let look = page::Look { offset: offset.into(), exact_size, utf8 };
             ("text/html", page::html(&r.path, &entries, look))
         }
         Format::Xml => {

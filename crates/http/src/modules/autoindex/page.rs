@@ -21,6 +21,8 @@ pub struct Look {
     pub offset: i64,
     /// Sizes in bytes.
     pub exact_size: bool,
+    /// The page is in UTF-8: a character of a name may be several bytes.
+    pub utf8: bool,
 }
 
 /// A page for people.
@@ -43,9 +45,12 @@ fn line(entry: &Entry, look: Look, out: &mut Vec<u8>) {
     escape(Escape::UriComponent, &entry.name, out);
     out.extend_from_slice(slash);
     out.extend_from_slice(b"\">");
-    let mut width = entry.name.len();
+    let text = if look.utf8 { std::str::from_utf8(&entry.name).ok() } else { None };
+    let mut width = text.map_or(entry.name.len(), |text| text.chars().count());
     if width > NAMES {
-        escape_html(entry.name.get(..NAMES - 3).unwrap_or_default(), out);
+        let cut = text.and_then(|text| text.char_indices().nth(NAMES - 3));
+        let cut = cut.map_or(NAMES - 3, |(at, _)| at);
+        escape_html(entry.name.get(..cut).unwrap_or_default(), out);
         out.extend_from_slice(b"..&gt;</a>");
     } else {
         escape_html(&entry.name, out);
@@ -140,6 +145,35 @@ pub fn jsonp(entries: &[Entry], callback: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_as_long_as_their_characters_are_many() {
+        let entry = |name: &str| Entry { name: name.as_bytes().to_vec(), info: info() };
+        let shown = |name: &str, utf8| {
+            let page = html(b"/", &[entry(name)], Look { offset: 0, exact_size: true, utf8 });
+            let page = String::from_utf8_lossy(&page).into_owned();
+            let at = page.rfind("\">").unwrap() + 2;
+            page[at..].split(" 01-Jan").next().unwrap().to_owned()
+        };
+        assert_eq!(shown(&"\u{e4}".repeat(51), true), "\u{e4}".repeat(47) + "..&gt;</a>");
+        let fits = "\u{e4}".repeat(49) + "</a> ";
+        assert_eq!(shown(&"\u{e4}".repeat(49), true), fits);
+        // In another charset, and for what is no UTF-8, each byte is one.
+        assert_eq!(shown(&"\u{e4}".repeat(24), false), "\u{e4}".repeat(24) + "</a>  ");
+    }
+
+    fn info() -> weir_engine::FileInfo {
+        weir_engine::FileInfo {
+            kind: weir_engine::FileKind::File,
+            len: 1,
+            modified: 0,
+            modified_nsec: 0,
+            inode: 0,
+            device: 0,
+            uid: 0,
+            permissions: 0,
+        }
+    }
 
     #[test]
     fn sizes_are_rounded() {

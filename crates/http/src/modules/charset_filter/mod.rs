@@ -226,6 +226,12 @@ fn value(r: &mut Request, charset: &'static Charset) -> Result<Option<Vec<u8>>, 
     })
 }
 
+/// Whether pages of this server's own are sent in UTF-8.
+pub fn is_utf8(r: &mut Request) -> bool {
+    let charset = value(r, &r.conf().charset_filter.charset);
+    charset.is_ok_and(|name| name.is_some_and(|name| name.eq_ignore_ascii_case(b"utf-8")))
+}
+
 /// Names the charset in the head of an answer that has one of its own.
 fn name(r: &mut Request, charset: Vec<u8>) {
     if !r.is_main() {

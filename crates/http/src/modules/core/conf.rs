@@ -140,12 +140,29 @@ pub struct Conf {
 pub struct Root {
     /// The directory, absolute unless it begins with a variable.
     pub value: Template,
-    /// It replaces the location's name.
-    pub alias: bool,
-    /// Length of the location's name.
-    pub alias_of: usize,
+    /// What of the path it stands for, which is told by the location that it is written in.
+    pub stands_for: StandsFor,
     /// A block of its own said so.
     pub set: bool,
+}
+
+impl Root {
+    /// Said with `alias`.
+    pub fn is_alias(&self) -> bool {
+        self.stands_for != StandsFor::Nothing
+    }
+}
+
+/// See [`Root`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StandsFor {
+    /// `root`: all of the path is below it.
+    #[default]
+    Nothing,
+    /// `alias` in a location by prefix: so many bytes of the path, the rest is below it.
+    Prefix(usize),
+    /// `alias` in a location by pattern: the file itself.
+    Match,
 }
 
 /// `open_file_cache` and what tunes it.

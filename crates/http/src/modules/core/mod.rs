@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use weir_proto::http1::{HeaderId, Method};
 
+use crate::files;
 use crate::location::LocationId;
 use crate::modules::Module;
 use crate::phases::Step;
@@ -25,7 +26,7 @@ mod try_files;
 mod types;
 
 pub use blocks::open_reserved;
-pub use conf::{Aio, BodyInFile, Conf, FileCache, OpenFiles, Root, Tokens};
+pub use conf::{Aio, BodyInFile, Conf, FileCache, OpenFiles, Root, StandsFor, Tokens};
 pub use errors::{error_page, has_error_page};
 pub use rate::{rate, send_limited};
 pub use resolver::Resolver;
@@ -98,35 +99,37 @@ impl Conf {
     pub fn map_path(&self, r: &mut Request) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         let mut path = Vec::new();
-        self.map_path_into(r, &mut path);
+        let _ = self.map_path_into(r, &mut path);
         PathBuf::from(std::ffi::OsString::from_vec(path))
     }
 
     /// Appends the file's path: `root` with the whole path, `alias` with what follows the location's name.
-    /// False if there is no such path, which was logged; the answer is 500 then.
-    pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
-        if !self.root_path_into(r, out) {
-            return false;
+    /// An error is the answer's status where there is no such path; the log was told.
+    pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
+        let start = out.len();
+        self.root_path_into(r, out)?;
+        match self.root.stands_for {
+            StandsFor::Nothing => out.extend_from_slice(&r.path),
+            StandsFor::Prefix(len) => out.extend_from_slice(r.path.get(len..).unwrap_or_default()),
+            StandsFor::Match if r.path_below_alias => out.extend_from_slice(&r.path),
+            StandsFor::Match => {}
         }
-        let root = &self.root;
-        if !root.alias {
-            out.extend_from_slice(&r.path);
-        } else if !r.location.kind.is_regex() {
-            out.extend_from_slice(r.path.get(root.alias_of..).unwrap_or_default());
-        } else if r.path_below_alias {
-            out.extend_from_slice(&r.path);
+        if files::climbs(r, &out[start..], &self.root.value) {
+            out.truncate(start);
+            return Err(403);
         }
-        true
+        Ok(())
     }
 
-    /// What `root` or `alias` names for this request. `None` as above.
-    pub fn root_path(&self, r: &mut Request) -> Option<Vec<u8>> {
+    /// What `root` or `alias` names for this request. An error as above.
+    pub fn root_path(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
         let mut out = Vec::new();
-        self.root_path_into(r, &mut out).then_some(out)
+        self.root_path_into(r, &mut out)?;
+        if files::climbs(r, &out, &self.root.value) { Err(403) } else { Ok(out) }
     }
 
-    fn root_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
-        if self.root.alias && r.rewritten_in_place {
+    fn root_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
+        if self.root.is_alias() && r.rewritten_in_place {
             let name = String::from_utf8_lossy(&r.location.name);
             r.log(
                 weir_log::Level::Alert,
@@ -134,10 +137,10 @@ impl Conf {
                     "\"alias\" cannot be used in location \"{name}\" where URI was rewritten"
                 ),
             );
-            return false;
+            return Err(500);
         }
         self.root_into(r, out);
-        true
+        Ok(())
     }
 
     /// Appends the root itself, absolute: `$document_root`.

@@ -7,7 +7,7 @@ use weir_conf::{Directive as Line, Error, Word, values};
 use weir_engine::Touches;
 use weir_log::{Log, Reject};
 
-use super::conf::{Aio, FileCache, NoKeepalive, Root, Tokens};
+use super::conf::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
 use crate::location::Kind;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
@@ -24,8 +24,8 @@ pub fn root(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let alias = d.name.is("alias");
     let set = &s.location.core.root;
     if set.set {
-        let other = if set.alias { "alias" } else { "root" };
-        return Err(match set.alias == alias {
+        let other = if set.is_alias() { "alias" } else { "root" };
+        return Err(match set.is_alias() == alias {
             true => d.problem("is duplicate"),
             false => {
                 d.problem(&format!("is duplicate, \"{other}\" directive was specified earlier"))
@@ -52,7 +52,22 @@ pub fn root(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         text = s.setup.full_name(&text);
     }
     let value = Template::new(&mut s.setup.variables, &text).map_err(|e| d.error_at(word, e))?;
-    let root = Root { value, alias, alias_of: s.place.name.len(), set: true };
+    let stands_for = match &s.place.kind {
+        _ if !alias => StandsFor::Nothing,
+        Kind::Regex(_) => StandsFor::Match,
+        _ => StandsFor::Prefix(s.place.name.len()),
+    };
+    let name = String::from_utf8_lossy(&s.place.name);
+    if let Kind::Prefix { .. } = s.place.kind
+        && alias
+        && text.ends_with(b"/")
+        && !name.ends_with('/')
+    {
+        s.setup.warnings.push(d.warning(format!(
+            "\"alias\" ends with \"/\" and location \"{name}\" does not: requests for \"{name}..\" will be refused"
+        )));
+    }
+    let root = Root { value, stands_for, set: true };
     Scope::change(&mut s.location.core).root = root;
     Ok(())
 }

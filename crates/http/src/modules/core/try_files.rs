@@ -6,7 +6,7 @@ use weir_conf::{Directive as Line, Error, values};
 
 use crate::files;
 use crate::modules::LocationConf;
-use crate::modules::core::Root;
+use crate::modules::core::{Root, StandsFor};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::scope::Scope;
@@ -72,7 +72,10 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 
 async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
     let core = &r.conf().core;
-    let Some(root) = core.root_path(r) else { return Step::Status(500) };
+    let root = match core.root_path(r) {
+        Ok(root) => root,
+        Err(status) => return Step::Status(status),
+    };
     for candidate in &wanted.names {
         let mut name = Vec::new();
         candidate.name.eval_into(r, &mut name);
@@ -80,6 +83,9 @@ async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
             cut_alias(&core.root, r, &mut name);
         }
         let path = [root.as_slice(), &name].concat();
+        if files::climbs(r, &path, &core.root.value) {
+            continue;
+        }
         match files::stat(r, &path).await {
             Ok(info) if info.is_directory() == candidate.directory => {
                 found(&core.root, r, &name, candidate.directory);
@@ -108,26 +114,26 @@ async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
 
 /// With `alias` the location's name stands for the directory, so it is taken off what was named.
 fn cut_alias(root: &Root, r: &Request, name: &mut Vec<u8>) {
-    if root.alias
-        && !r.location.kind.is_regex()
-        && let Some(prefix) = r.path.get(..root.alias_of)
+    if let StandsFor::Prefix(len) = root.stands_for
+        && let Some(prefix) = r.path.get(..len)
         && name.starts_with(prefix)
     {
-        name.drain(..root.alias_of);
+        name.drain(..len);
     }
 }
 
 /// The request goes on with the path of what was found.
 fn found(root: &Root, r: &mut Request, name: &[u8], directory: bool) {
-    if !root.alias {
-        r.set_path(name);
-    } else if r.location.kind.is_regex() {
-        if !directory {
+    match root.stands_for {
+        StandsFor::Nothing => r.set_path(name),
+        StandsFor::Prefix(len) => {
+            r.path.truncate(len);
+            r.path.extend_from_slice(name);
+        }
+        StandsFor::Match if directory => {}
+        StandsFor::Match => {
             r.set_path(name);
             r.path_below_alias = true;
         }
-    } else {
-        r.path.truncate(root.alias_of);
-        r.path.extend_from_slice(name);
     }
 }

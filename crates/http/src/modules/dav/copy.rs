@@ -6,19 +6,20 @@ use weir_proto::uri;
 
 use super::disk::{self, Transfer};
 use super::{Depth, depth_header, has_body, map_path, on_disk, refuse, status};
+use crate::modules::core::StandsFor;
 use crate::phases::Step;
 use crate::request::Request;
 
 /// The whole of COPY or MOVE.
 pub async fn handler(r: &mut Request) -> Step {
-    let (transfer, to_collection) = match plan(r) {
+    let (transfer, to_collection) = match plan(r).await {
         Ok(plan) => plan,
         Err(step) => return step,
     };
     status(on_disk(r, move |disk| disk.transfer(&transfer, to_collection)).await)
 }
 
-fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
+async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
     if has_body(r) {
         return Err(refuse(r, 415, "COPY and MOVE with body are unsupported"));
     }
@@ -31,11 +32,11 @@ fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
     check_depth(r)?;
     let overwrite = overwrite(r)?;
 
-    let Some(from) = map_path(r) else { return Err(Step::Status(500)) };
+    let from = map_path(r).await?;
     let own = std::mem::replace(&mut r.path, target);
-    let to = map_path(r);
+    let to = map_path(r).await;
     r.path = own;
-    let Some(to) = to else { return Err(Step::Status(500)) };
+    let to = to?;
     let (from, to) = (merge_slashes(&from), merge_slashes(&to));
     let to_collection = to.ends_with(b"/");
     let (from, to) = (without_slash(&from), without_slash(&to));
@@ -91,9 +92,10 @@ fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step>
 
 /// With `alias`, the destination must lie in the location.
 fn check_alias(r: &Request, target: &[u8], shown: &str) -> Result<(), Step> {
-    let root = &r.conf().core.root;
-    let outside = root.alias && !r.location.kind.is_regex() && target.len() < root.alias_of;
-    if outside { Err(invalid(r, shown)) } else { Ok(()) }
+    match r.conf().core.root.stands_for {
+        StandsFor::Prefix(len) if target.len() < len => Err(invalid(r, shown)),
+        _ => Ok(()),
+    }
 }
 
 fn check_depth(r: &Request) -> Result<(), Step> {

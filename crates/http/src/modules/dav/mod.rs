@@ -8,6 +8,7 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{self, Escape};
 
+use crate::files;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
@@ -92,7 +93,10 @@ async fn put(r: &mut Request) -> Step {
         return Step::Status(status);
     }
     let conf = &r.conf().dav;
-    let Some(to) = map_path(r) else { return Step::Status(500) };
+    let to = match map_path(r).await {
+        Ok(path) => path,
+        Err(step) => return step,
+    };
     let date = r.header_named(b"date").and_then(weir_proto::date::parse);
     let Some(body) = &r.body.file else {
         return refuse(r, 500, "PUT request body must be in a file");
@@ -128,7 +132,10 @@ async fn delete(r: &mut Request) -> Step {
         let slashes = r.path.iter().filter(|b| **b == b'/').count();
         return refuse(r, 409, &format!("insufficient URI depth:{slashes} to DELETE"));
     }
-    let Some(path) = map_path(r) else { return Step::Status(500) };
+    let path = match map_path(r).await {
+        Ok(path) => path,
+        Err(step) => return step,
+    };
     let (collection, level) = (r.path.ends_with(b"/"), depth_header(r));
     status(on_disk(r, move |disk| disk.delete(&path, collection, level)).await.map(|()| 204))
 }
@@ -146,7 +153,10 @@ async fn make_collection(r: &mut Request) -> Step {
     if !r.path.ends_with(b"/") {
         return refuse(r, 409, "MKCOL can create a collection only");
     }
-    let Some(mut path) = map_path(r) else { return Step::Status(500) };
+    let mut path = match map_path(r).await {
+        Ok(path) => path,
+        Err(step) => return step,
+    };
     path.pop();
     let mode = disk::directory_access(r.conf().dav.access);
     let made = on_disk(r, move |disk| disk.make_directory(&disk::path(&path), mode, 409)).await;
@@ -186,10 +196,12 @@ fn has_body(r: &Request) -> bool {
     r.body.length.is_some_and(|length| length > 0) || r.body.chunked
 }
 
-fn map_path(r: &mut Request) -> Option<Vec<u8>> {
+async fn map_path(r: &mut Request) -> Result<Vec<u8>, Step> {
     let conf = r.conf();
     let mut path = Vec::new();
-    conf.core.map_path_into(r, &mut path).then_some(path)
+    conf.core.map_path_into(r, &mut path).map_err(Step::Status)?;
+    files::check_links(r, &path).await?;
+    Ok(path)
 }
 
 fn set_location(r: &mut Request) {

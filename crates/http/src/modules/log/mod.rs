@@ -116,8 +116,9 @@ pub fn handler(r: &mut Request) {
             }
             Place::Named(target, name) => {
                 line.push(b'\n');
-                let named = path::named(r, name, conf.cache, &line);
-                r.worker.logs.named(&r.worker, *target, named);
+                if let Some(named) = path::named(r, name, conf.cache, &line) {
+                    r.worker.logs.named(&r.worker, *target, named);
+                }
             }
         }
         r.worker.handle.give_buf(line);

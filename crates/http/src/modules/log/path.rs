@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use weir_log::{Cause, Level, Log, LogFile};
 
+use crate::files;
 use crate::request::Request;
 use crate::template::Template;
 
@@ -20,7 +21,7 @@ pub struct Cache {
     pub max: usize,
     /// A file that was not used for so long closes.
     pub inactive: Duration,
-    /// A file used less often than this while it is watched closes.
+    /// A file stays open from this use on, of those while it is watched.
     pub min_uses: u64,
     /// After this time it is looked whether the name still leads to the open file.
     pub valid: Duration,
@@ -43,13 +44,17 @@ pub struct Named {
     line: Vec<u8>,
 }
 
-/// The line for this request's file.
-pub fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Named {
+/// The line for this request's file; none where what the client says would lead out of the logs' directory.
+pub fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Option<Named> {
+    let file = name.eval(r).into_owned();
+    if files::climbs(r, &file, name) {
+        return None;
+    }
     let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
     let core = &r.conf().core;
     let mut root = Vec::new();
     core.root_into(r, &mut root);
-    Named { path: path(name.eval(r).into_owned()), root: path(root), cache, line: line.to_vec() }
+    Some(Named { path: path(file), root: path(root), cache, line: line.to_vec() })
 }
 
 /// Files that were opened for names, on the side of the thread that writes.
@@ -60,7 +65,8 @@ pub struct OpenFiles {
 
 #[derive(Debug)]
 struct Open {
-    file: Arc<LogFile>,
+    /// None while it is not used often enough to stay open.
+    file: Option<Arc<LogFile>>,
     opened: Instant,
     used: Instant,
     uses: u64,
@@ -90,7 +96,13 @@ impl OpenFiles {
         let Some(cache) = named.cache else { return Ok(Arc::new(LogFile::open(&named.path)?)) };
         if let Some(open) = self.files.get_mut(&named.path) {
             (open.used, open.uses) = (now, open.uses + 1);
-            return Ok(Arc::clone(&open.file));
+            if let Some(file) = &open.file {
+                return Ok(Arc::clone(file));
+            }
+            let file = Arc::new(LogFile::open(&named.path)?);
+            open.opened = now;
+            open.file = (open.uses >= cache.min_uses).then(|| Arc::clone(&file));
+            return Ok(file);
         }
         let file = Arc::new(LogFile::open(&named.path)?);
         if self.files.len() >= cache.max {
@@ -98,7 +110,8 @@ impl OpenFiles {
             let oldest = oldest.map(|(path, _)| path.clone());
             oldest.and_then(|path| self.files.remove(&path));
         }
-        let open = Open { file: Arc::clone(&file), opened: now, used: now, uses: 1 };
+        let kept = (cache.min_uses <= 1).then(|| Arc::clone(&file));
+        let open = Open { file: kept, opened: now, used: now, uses: 1 };
         self.files.insert(named.path.clone(), open);
         Ok(file)
     }
@@ -108,9 +121,8 @@ impl OpenFiles {
         let Some(cache) = lines.iter().find_map(|named| named.cache) else { return };
         self.files.retain(|_, open| {
             let idle = now.saturating_duration_since(open.used) >= cache.inactive;
-            let rare = open.uses < cache.min_uses && idle;
             let old = now.saturating_duration_since(open.opened) >= cache.valid;
-            !idle && !rare && !old
+            !idle && !old
         });
     }
 }
@@ -147,6 +159,21 @@ mod tests {
         files.write(vec![line(&dir.join("d"), &dir, None)], &log);
         assert_eq!(files.files.len(), 2);
         assert!(dir.join("d").exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_stays_open_once_it_was_used_often_enough() {
+        let dir = std::env::temp_dir().join(format!("weir-log-uses-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let log = Log::new(Vec::new());
+        let (path, mut files) = (dir.join("a"), OpenFiles::default());
+        let cache = Some(Cache { max: 2, min_uses: 2, ..Cache::default() });
+        for stays_open in [false, true, true] {
+            files.write(vec![line(&path, &dir, cache)], &log);
+            assert_eq!(files.files[&path].file.is_some(), stays_open);
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"line\nline\nline\n");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -12,6 +12,7 @@ use super::current::{self, Phase};
 use super::run;
 use super::script::{Script, ScriptId, without_shebang};
 use super::{api, socket, timers};
+use crate::files;
 use crate::request::Request;
 use crate::site::Site;
 use crate::worker::Worker;
@@ -164,7 +165,14 @@ impl Vm {
         let Script::Named(template) = script else {
             return self.function(r, script).map_err(Unloaded::Broken);
         };
-        let path = path_of(&template.eval(r));
+        let name = template.eval(r).into_owned();
+        let path = path_of(&name);
+        if files::climbs(r, &name, template) {
+            return Err(Unloaded::Missing(format!(
+                "{} is outside of its directory",
+                path.display()
+            )));
+        }
         if let Some(known) = self.files.borrow().get(&path) {
             return Ok(known.clone());
         }

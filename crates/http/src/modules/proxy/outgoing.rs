@@ -52,6 +52,10 @@ pub fn write(
         r.log(Level::Error, format_args!("zero length URI to proxy"));
         return Err(500);
     }
+    if parts(r, pass).climbs() {
+        r.log(Level::Error, format_args!("the URI to proxy leaves that of \"proxy_pass\""));
+        return Err(403);
+    }
     out.extend_from_slice(match conf.version {
         Version::Http11 => b" HTTP/1.1\r\n",
         _ => b" HTTP/1.0\r\n",
@@ -87,21 +91,22 @@ pub fn write_key(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
 
 /// Writes the path that is asked for.
 pub fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+    uri::write(&parts(r, pass), out);
+}
+
+fn parts<'r>(r: &'r Request, pass: &'r Pass) -> uri::Parts<'r> {
     let vars = r.contexts.upstream.vars.as_deref();
     let head = r.head();
-    uri::write(
-        &uri::Parts {
-            own: vars.map_or(b"", |v| &v.uri),
-            computed: matches!(pass.to, To::Computed(_)),
-            location: &pass.location,
-            location_holds: !r.rewritten_in_place,
-            as_sent: r.unchanged_path.then(|| head.target.of(&r.buf)),
-            path: &r.path,
-            escapes: head.quoted || r.internal,
-            args: &r.args,
-        },
-        out,
-    );
+    uri::Parts {
+        own: vars.map_or(b"", |v| &v.uri),
+        computed: matches!(pass.to, To::Computed(_)),
+        location: &pass.location,
+        location_holds: !r.rewritten_in_place,
+        as_sent: r.unchanged_path.then(|| head.target.of(&r.buf)),
+        path: &r.path,
+        escapes: head.quoted || r.internal,
+        args: &r.args,
+    }
 }
 
 fn write_host(r: &mut Request, conf: &Conf, headers: &SetHeaders, out: &mut Vec<u8>) {

@@ -37,6 +37,19 @@ fn without_a_uri_the_request_goes_on_as_it_came() {
 }
 
 #[test]
+fn what_is_put_behind_a_uri_stays_below_it() {
+    let parts = Parts { own: b"/v1/", location: b"/api", ..PLAIN };
+    for path in [&b"/api../x"[..], b"/api.."] {
+        assert!(Parts { path, ..parts }.climbs());
+    }
+    for path in [&b"/api..x"[..], b"/api/../x", b"/api"] {
+        assert!(!Parts { path, ..parts }.climbs());
+    }
+    assert!(!Parts { own: b"/v1", path: b"/api../x", ..parts }.climbs());
+    assert!(!Parts { location_holds: false, path: b"/api../x", ..parts }.climbs());
+}
+
+#[test]
 fn a_rewritten_path_goes_on_whole() {
     let rewritten =
         Parts { own: b"/remote/", location_holds: false, path: b"/else/where", ..PLAIN };

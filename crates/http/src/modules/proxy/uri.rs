@@ -23,6 +23,22 @@ pub struct Parts<'a> {
     pub args: &'a [u8],
 }
 
+impl Parts<'_> {
+    /// What follows the location's name, where `own` stands for that.
+    fn rest(&self) -> &[u8] {
+        let cut = if self.location_holds && !self.own.is_empty() { self.location.len() } else { 0 };
+        self.path.get(cut.min(self.path.len())..).unwrap_or_default()
+    }
+
+    /// The server would be asked for something outside of `own`: with `location /api { proxy_pass http://b/v1/; }`,
+    /// `/api../x` is `/v1/../x`.
+    pub fn climbs(&self) -> bool {
+        let put_behind = !self.computed && self.location_holds && self.own.ends_with(b"/");
+        let rest = self.rest();
+        put_behind && rest.starts_with(b"..") && matches!(rest.get(2), None | Some(b'/'))
+    }
+}
+
 /// Appends the URI.
 pub fn write(parts: &Parts<'_>, out: &mut Vec<u8>) {
     if parts.computed && !parts.own.is_empty() {
@@ -33,12 +49,9 @@ pub fn write(parts: &Parts<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(target);
         return;
     }
-    let mut rest = parts.path;
+    let rest = parts.rest();
     if parts.location_holds {
         out.extend_from_slice(parts.own);
-        if !parts.own.is_empty() {
-            rest = rest.get(parts.location.len().min(rest.len())..).unwrap_or_default();
-        }
     }
     if parts.escapes {
         escape(Escape::Uri, rest, out);

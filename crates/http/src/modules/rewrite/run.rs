@@ -1,18 +1,13 @@
 //! Performs the code of a block.
 
-use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
-
 use bytes::Bytes;
 use weir_engine::FileKind;
-use weir_log::{Cause, Level};
+use weir_log::Level;
 use weir_proto::uri::{Unescape, unescape};
 
 use super::Conf;
 use super::code::{FileTest, Op, Rewrite, Test, Then};
-use crate::files::realpath;
+use crate::files::{self, realpath};
 use crate::modules::lua;
 use crate::phases::Step;
 use crate::regex::Matched;
@@ -59,7 +54,7 @@ pub async fn with_files(r: &mut Request, conf: &'static Conf) -> Step {
         match run.steps(r) {
             Stop::End(step) => return step,
             Stop::File { kind, path, not, len } => {
-                let holds = file_holds(r, kind, path).await != not;
+                let holds = file_holds(r, kind, &path).await != not;
                 run.branch(r, holds, len);
             }
             Stop::Root => realpath::prepare(r).await,
@@ -106,8 +101,11 @@ impl Run {
                     }
                 }
                 Op::If { test: Test::File { kind, path, not }, len, .. } => {
-                    let path = self.value(r, path);
-                    return Stop::File { kind: *kind, path, not: *not, len: *len };
+                    let mut name = self.value(r, path);
+                    if files::climbs(r, &name, path) {
+                        name.clear();
+                    }
+                    return Stop::File { kind: *kind, path: name, not: *not, len: *len };
                 }
                 Op::If { test, len, .. } => match self.holds(r, test) {
                     Ok(holds) => self.branch(r, holds, *len),
@@ -273,16 +271,12 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
     Step::Respond(bytes)
 }
 
-async fn file_holds(r: &mut Request, kind: FileTest, path: Vec<u8>) -> bool {
-    let path = PathBuf::from(OsString::from_vec(path));
-    let info = match r.worker.handle.files().stat(&path).await {
-        Ok(info) => info,
+async fn file_holds(r: &mut Request, kind: FileTest, path: &[u8]) -> bool {
+    let info = match files::stat(r, path).await {
+        Ok(found) => found.0,
         Err(error) => {
-            let absent =
-                [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
-            if !absent.contains(&error.kind()) {
-                let path = path.display();
-                r.log(Level::Crit, format_args!("stat() \"{path}\" failed {}", Cause(&error)));
+            if !error.is_absent() {
+                error.log(r, Level::Crit, path);
             }
             return false;
         }

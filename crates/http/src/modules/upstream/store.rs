@@ -13,6 +13,7 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
+use crate::files;
 use crate::filters::into_bytes;
 use crate::modules::dav::{self, Put, disk_path};
 use crate::phases::Step;
@@ -130,9 +131,16 @@ impl Target {
             Store::AsRequested => {
                 let mut path = Vec::new();
                 let conf = r.conf();
-                conf.core.map_path_into(r, &mut path).then_some(path)?
+                conf.core.map_path_into(r, &mut path).ok()?;
+                path
             }
         };
+        if let Store::To(template) = store
+            && files::climbs(r, &to, template)
+        {
+            return None;
+        }
+        files::check_links(r, &to).await.ok()?;
         let date = r.response.last_modified;
         let temp = match passing.temp_path.create(&r.worker.handle, Keep::WhileUsed).await {
             Ok(temp) => temp,

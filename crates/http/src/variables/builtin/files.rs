@@ -7,8 +7,7 @@ use crate::request::Request;
 pub const TABLE: &[(&str, Read)] = &[
     ("request_filename", |r, out| {
         let core = &r.conf().core;
-        core.map_path_into(r, out);
-        true
+        core.map_path_into(r, out).is_ok()
     }),
     ("document_root", |r, out| {
         let core = &r.conf().core;

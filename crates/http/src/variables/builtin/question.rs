@@ -1,7 +1,7 @@
 //! What the client asked, and how weir understands it.
 
 use weir_proto::base64::{self, Alphabet};
-use weir_proto::http1::HeaderId;
+use weir_proto::http1::{HeaderId, Method};
 
 use super::{Read, number, put, put_some};
 use crate::request::Request;
@@ -80,14 +80,17 @@ pub fn set_args(r: &mut Request, value: &[u8]) {
 
 /// User and password of HTTP's basic authentication (RFC 7617), if the client sent them.
 pub fn credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
-    let value = r.header(HeaderId::Authorization)?;
+    let value = r.header(match r.method {
+        Method::Connect => HeaderId::ProxyAuthorization,
+        _ => HeaderId::Authorization,
+    })?;
     let (scheme, rest) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
         return None;
     }
     let spaces = rest.iter().take_while(|ch| **ch == b' ').count();
     let mut user = base64::decode(Alphabet::Plain, rest.get(spaces..)?)?;
-    let colon = memchr::memchr(b':', &user)?;
+    let colon = memchr::memchr(b':', &user).filter(|at| *at > 0)?;
     let password = user.get(colon + 1..)?.to_vec();
     user.truncate(colon);
     Some((user, password))
