@@ -14,6 +14,8 @@ use weir_testkit::{Client, Dir, PATIENCE, Server};
 mod agreed;
 #[path = "tls/bad_input.rs"]
 mod bad_input;
+#[path = "tls/clients.rs"]
+mod clients;
 #[path = "tls/early_data.rs"]
 mod early_data;
 #[path = "tls/ocsp.rs"]

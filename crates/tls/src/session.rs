@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -39,17 +39,19 @@ impl fmt::Debug for TicketSecret {
 }
 
 impl TicketSecret {
-    /// The secret of this process: tickets stay good through reloads.
-    pub fn process() -> TicketSecret {
-        static SECRET: OnceLock<[u8; 32]> = OnceLock::new();
-        let secret = SECRET.get_or_init(|| {
-            let mut bytes = [0; 32];
-            // Without randomness nothing else of TLS would work either.
-            let _ = aws_lc_rs::rand::fill(&mut bytes);
-            bytes
-        });
-        TicketSecret::Rotating(*secret)
+    /// The secret of this process: tickets stay good through reloads. None where there is no randomness for it.
+    pub fn process() -> Option<TicketSecret> {
+        static SECRET: Mutex<Option<[u8; 32]>> = Mutex::new(None);
+        let mut secret = SECRET.lock().unwrap_or_else(PoisonError::into_inner);
+        *secret = secret.or_else(|| random(|bytes| aws_lc_rs::rand::fill(bytes).is_ok()));
+        secret.map(TicketSecret::Rotating)
     }
+}
+
+/// Random bytes, if the source gives any: never what the room for them held before.
+fn random<const N: usize>(source: impl FnOnce(&mut [u8]) -> bool) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    source(&mut bytes).then_some(bytes)
 }
 
 /// Seals sessions into tickets.
@@ -103,8 +105,7 @@ impl Tickets {
     fn seal(&self, plain: &[u8], now: u64) -> Option<Vec<u8>> {
         let keys = self.keys(now);
         let key = keys.first()?;
-        let mut nonce = [0; NONCE];
-        aws_lc_rs::rand::fill(&mut nonce).ok()?;
+        let nonce: [u8; NONCE] = random(|bytes| aws_lc_rs::rand::fill(bytes).is_ok())?;
         let mut ticket = Vec::with_capacity(NAME + NONCE + 8 + plain.len() + TAG);
         ticket.extend_from_slice(&key.name);
         ticket.extend_from_slice(&nonce);
@@ -340,6 +341,15 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_source_of_randomness_that_fails_gives_nothing() {
+        assert_eq!(random::<32>(|_| false), None);
+        assert_eq!(random(|bytes| bytes.iter_mut().all(|b| *b == 0)), Some([0; 4]));
+        assert!(
+            matches!(TicketSecret::process(), Some(TicketSecret::Rotating(key)) if key != [0; 32])
+        );
+    }
 
     #[test]
     fn a_ticket_opens_for_its_context_until_its_time() {

@@ -47,6 +47,7 @@ macro_rules! faults {
 
 impl Fault {
     faults! {
+        NO_ISSUER_YET = 2, "unable to get issuer certificate";
         NO_LIST = 3, "unable to get certificate CRL";
         SIGNATURE = 7, "certificate signature failure";
         LIST_SIGNATURE = 8, "CRL signature failure";
@@ -58,7 +59,6 @@ impl Fault {
         SELF_SIGNED_ROOT = 19, "self-signed certificate in certificate chain";
         NO_ISSUER = 20, "unable to get local issuer certificate";
         LEAF = 21, "unable to verify the first certificate";
-        TOO_LONG = 22, "certificate chain too long";
         REVOKED = 23, "certificate revoked";
         NO_AUTHORITY = 79, "invalid CA certificate";
         PATH_LENGTH = 25, "path length constraint exceeded";
@@ -92,6 +92,17 @@ const MOST_SENT: usize = 16;
 /// Longer chains end, however deep trust may reach.
 const LONGEST: usize = 20;
 
+/// What is wrong with a chain. All of it is judged, in OpenSSL's order, and the last fault is told: so no fault that
+/// may be passed over, such as an unknown root, hides one that may not.
+#[derive(Default)]
+struct Faults(Option<Fault>);
+
+impl Faults {
+    fn add(&mut self, fault: Fault) {
+        self.0 = Some(fault);
+    }
+}
+
 /// Follows the chain from its first certificate to a root that is trusted; the way there, in DER.
 pub fn path<'a>(
     chain: &[&'a [u8]],
@@ -103,59 +114,73 @@ pub fn path<'a>(
     let sent = sent.ok_or(Fault::REJECTED)?;
     let Some((leaf, others)) = sent.split_first() else { return Err(Fault::REJECTED) };
     let anchors: Vec<_> = trust.anchors.iter().filter_map(|der| Certificate::parse(der)).collect();
-    let path = build(leaf, others, &anchors)?;
-    if path.len() > trust.depth as usize + 2 {
-        return Err(Fault::TOO_LONG);
-    }
-    check_rights(&path, purpose)?;
+    let mut faults = Faults::default();
+    let built = build(leaf, others, &anchors, trust.depth, &mut faults);
+    let path = &built.path;
+    check_rights(path, purpose, &mut faults);
     if !trust.lists.is_empty() {
-        check_revocation(&path, trust)?;
+        check_revocation(path, trust, &mut faults);
     }
-    for certificate in path.iter().rev() {
-        if trust.now < certificate.not_before {
-            return Err(Fault::NOT_YET);
-        }
-        if trust.now > certificate.not_after {
-            return Err(Fault::EXPIRED);
-        }
+    check_signatures_and_times(&built, trust.now, &mut faults);
+    if path.iter().skip(1).any(|certificate| certificate.extensions.name_constraints) {
+        faults.add(Fault::NAME_CONSTRAINTS);
     }
-    Ok(path.iter().map(|certificate| certificate.der).collect())
+    match faults.0 {
+        Some(fault) => Err(fault),
+        None => Ok(path.iter().map(|certificate| certificate.der).collect()),
+    }
 }
 
 type Path<'c, 'a> = Vec<&'c Certificate<'a>>;
 
-/// The chain up to a trusted root, every link's signature checked; trusted issuers are preferred.
+/// A chain, and what building it has shown.
+struct Built<'c, 'a> {
+    path: Path<'c, 'a>,
+    /// It ends with a certificate that has signed itself.
+    to_root: bool,
+    /// Those of it that were not signed by the next one, though it has the name.
+    forged: Vec<usize>,
+}
+
+/// The chain up to a trusted root, or as far as it leads; trusted issuers are preferred, and those whose key fits.
 fn build<'c, 'a>(
     leaf: &'c Certificate<'a>,
     others: &'c [Certificate<'a>],
     anchors: &'c [Certificate<'a>],
-) -> Result<Path<'c, 'a>, Fault> {
-    let mut path = vec![leaf];
+    depth: u32,
+    faults: &mut Faults,
+) -> Built<'c, 'a> {
+    let longest = LONGEST.min((depth as usize).saturating_add(2));
+    let is_trusted = |c: &Certificate<'_>| anchors.iter().any(|a| a.der == c.der);
+    let mut built = Built { path: vec![leaf], to_root: false, forged: Vec::new() };
     let mut current = leaf;
-    while path.len() < LONGEST {
-        let root = current.self_issued() && issued(current, current);
-        if root {
-            if anchors.iter().any(|a| a.der == current.der) {
-                return Ok(path);
+    loop {
+        let path = &mut built.path;
+        if current.self_issued() && issued(current, current) {
+            match path.len() {
+                _ if is_trusted(current) => {}
+                1 => faults.add(Fault::SELF_SIGNED),
+                _ => faults.add(Fault::SELF_SIGNED_ROOT),
             }
-            return Err(match path.len() {
-                1 => Fault::SELF_SIGNED,
-                _ => Fault::SELF_SIGNED_ROOT,
-            });
+            built.to_root = true;
+            return built;
         }
         let unused = |c: &&Certificate<'_>| path.iter().all(|p| p.der != c.der);
         let candidates = anchors.iter().chain(others).filter(unused);
-        let mut named = candidates.filter(|c| c.subject == current.issuer).peekable();
-        if named.peek().is_none() {
-            return Err(if path.len() == 1 { Fault::LEAF } else { Fault::NO_ISSUER });
-        }
-        let Some(issuer) = named.find(|c| issued(c, current)) else {
-            return Err(Fault::SIGNATURE);
+        let named: Vec<_> = candidates.filter(|c| c.subject == current.issuer).collect();
+        let signer = named.iter().find(|c| issued(c, current));
+        // One that trust does not reach to is as good as none.
+        let issuer = signer.or(named.first()).filter(|_| path.len() < longest);
+        let Some(issuer) = issuer else {
+            faults.add(if is_trusted(current) { Fault::NO_ISSUER_YET } else { Fault::NO_ISSUER });
+            return built;
         };
+        if signer.is_none() {
+            built.forged.push(path.len() - 1);
+        }
         path.push(issuer);
         current = issuer;
     }
-    Err(Fault::TOO_LONG)
 }
 
 /// Whether the issuer's key has signed the certificate.
@@ -165,7 +190,7 @@ pub fn issued(issuer: &Certificate<'_>, certificate: &Certificate<'_>) -> bool {
 }
 
 /// What each certificate of the path may do.
-fn check_rights(path: &Path<'_, '_>, purpose: Purpose) -> Result<(), Fault> {
+fn check_rights(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
     const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
     const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
     let wanted = match purpose {
@@ -175,54 +200,77 @@ fn check_rights(path: &Path<'_, '_>, purpose: Purpose) -> Result<(), Fault> {
     };
     for (below, certificate) in path.iter().enumerate() {
         if certificate.extensions.unknown_critical {
-            return Err(Fault::CRITICAL);
+            faults.add(Fault::CRITICAL);
         }
-        if wanted.is_some_and(|wanted| !certificate.serves(wanted)) {
-            return Err(Fault::PURPOSE);
+        let may_stand_here = below == 0 || certificate.is_authority();
+        if !may_stand_here {
+            faults.add(Fault::NO_AUTHORITY);
         }
-        if below == 0 {
-            continue;
-        }
-        if !certificate.is_authority() {
-            return Err(Fault::NO_AUTHORITY);
-        }
-        if certificate.extensions.name_constraints {
-            return Err(Fault::NAME_CONSTRAINTS);
+        if wanted.is_some_and(|wanted| !may_stand_here || !certificate.serves(wanted)) {
+            faults.add(Fault::PURPOSE);
         }
         let most = certificate.extensions.constraints.and_then(|(_, length)| length);
         let between = path.get(1..below).unwrap_or_default();
         let counted = between.iter().filter(|c| !c.self_issued()).count();
-        if most.is_some_and(|most| counted > most as usize) {
-            return Err(Fault::PATH_LENGTH);
+        if below > 0 && most.is_some_and(|most| counted > most as usize) {
+            faults.add(Fault::PATH_LENGTH);
         }
     }
-    Ok(())
+}
+
+/// Every certificate is signed by the one above it, and of this day; from the root down.
+fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faults) {
+    let alone = built.path.len() == 1 && !built.to_root;
+    for (at, certificate) in built.path.iter().enumerate().rev() {
+        if built.forged.contains(&at) {
+            faults.add(Fault::SIGNATURE);
+        }
+        if alone {
+            faults.add(Fault::LEAF);
+        }
+        if now < certificate.not_before {
+            faults.add(Fault::NOT_YET);
+        }
+        if now > certificate.not_after {
+            faults.add(Fault::EXPIRED);
+        }
+    }
 }
 
 /// Every certificate of the path must stand on no list, and its issuer must have one.
-fn check_revocation(path: &Path<'_, '_>, trust: &Trust<'_>) -> Result<(), Fault> {
+fn check_revocation(path: &Path<'_, '_>, trust: &Trust<'_>, faults: &mut Faults) {
     let lists: Vec<_> = trust.lists.iter().filter_map(|der| RevocationList::parse(der)).collect();
     for (at, certificate) in path.iter().enumerate() {
         let issuer = path.get(at + 1).unwrap_or(certificate);
-        let mut own = lists.iter().filter(|l| l.issuer == certificate.issuer).peekable();
-        if own.peek().is_none() {
-            return Err(Fault::NO_LIST);
+        if let Err(fault) = listed(certificate, issuer, &lists, trust.now) {
+            faults.add(fault);
         }
-        if issuer.extensions.usage.is_some_and(|bits| bits & SIGNS_LISTS == 0) {
-            return Err(Fault::NO_LIST);
-        }
-        let mut covered = Err(Fault::LIST_SIGNATURE);
-        for list in own.filter(|l| l.signed_by(&issuer.key)) {
-            if list.revokes(certificate) {
-                return Err(Fault::REVOKED);
-            }
-            if covered.is_err() {
-                covered = usable(list, trust.now);
-            }
-        }
-        covered?;
     }
-    Ok(())
+}
+
+fn listed(
+    certificate: &Certificate<'_>,
+    issuer: &Certificate<'_>,
+    lists: &[RevocationList<'_>],
+    now: i64,
+) -> Result<(), Fault> {
+    let mut own = lists.iter().filter(|l| l.issuer == certificate.issuer).peekable();
+    if own.peek().is_none() {
+        return Err(Fault::NO_LIST);
+    }
+    if issuer.extensions.usage.is_some_and(|bits| bits & SIGNS_LISTS == 0) {
+        return Err(Fault::NO_LIST);
+    }
+    let mut covered = Err(Fault::LIST_SIGNATURE);
+    for list in own.filter(|l| l.signed_by(&issuer.key)) {
+        if list.revokes(certificate) {
+            return Err(Fault::REVOKED);
+        }
+        if covered.is_err() {
+            covered = usable(list, now);
+        }
+    }
+    covered
 }
 
 fn usable(list: &RevocationList<'_>, now: i64) -> Result<(), Fault> {

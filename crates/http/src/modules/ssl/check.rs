@@ -2,7 +2,7 @@
 
 use weir_log::Level;
 
-use super::Verify;
+use super::{Context, Verify};
 use crate::request::Request;
 
 /// The status that a request is refused with, before anything else is looked at.
@@ -12,11 +12,9 @@ pub fn check(r: &mut Request) -> Option<u16> {
         r.log(Level::Info, format_args!("client sent plain HTTP request to HTTPS port"));
         return Some(497);
     }
-    let verify = r.server.conf.ssl.as_deref().map_or(Verify::Off, |context| context.verify);
-    if verify == Verify::Off {
-        return None;
-    }
-    if is_misdirected(r) {
+    let context = r.server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off)?;
+    let verify = context.verify;
+    if is_misdirected(r, context) {
         r.log(
             Level::Info,
             format_args!(
@@ -40,10 +38,12 @@ pub fn check(r: &mut Request) -> Option<u16> {
     None
 }
 
-/// The client named another host in the handshake, and was asked for its certificate there.
-fn is_misdirected(r: &Request) -> bool {
-    let Some(tls) = r.conn.tls.as_deref().filter(|tls| tls.chosen && !r.host.is_empty()) else {
-        return false;
-    };
-    tls.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host)
+/// The client named another host in the handshake, and was asked for its certificate there. Who named none, or none
+/// of ours, was asked by the default server: that counts for a server that would have judged it alike.
+fn is_misdirected(r: &Request, context: &Context) -> bool {
+    let Some(tls) = r.conn.tls.as_deref() else { return false };
+    let named_another = tls.chosen
+        && !r.host.is_empty()
+        && tls.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host);
+    named_another || tls.context.is_some_and(|judge| !judge.judges_like(context))
 }

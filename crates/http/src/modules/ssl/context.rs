@@ -47,14 +47,26 @@ impl Context {
     pub fn has_certificates(&self) -> bool {
         !matches!(self.certificates, Certificates::None)
     }
+
+    /// Whether a certificate that was judged by these settings is worth the same by others.
+    pub fn judges_like(&self, other: &Context) -> bool {
+        std::ptr::eq(self, other)
+            || self.verify == Verify::Off
+            || (self.authorities == other.authorities && other.ocsp.is_none())
+    }
 }
 
 /// Builds the server's TLS, if its settings ask for any.
 pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     let conf = &s.location.ssl;
     if conf.certificates.is_empty() && !conf.reject_handshake {
-        let (verify, reject) = (conf.verify, false);
-        let (authorities, ocsp) = (Arc::default(), None);
+        let (verify, reject, ocsp) = (conf.verify, false, None);
+        let conf = Conf::clone(conf);
+        let known = conf.client_certificate.is_some() || conf.trusted_certificate.is_some();
+        let authorities = match known && verify != Verify::Off {
+            true => Arc::new(clients(&conf, s.setup)?.authorities),
+            false => Arc::default(),
+        };
         let certificates = Certificates::None;
         let bare = Context { certificates, verify, authorities, ocsp, reject, slow: false };
         return Ok((verify != Verify::Off).then(|| Arc::new(bare)));

@@ -26,6 +26,8 @@ pub struct Secure {
     pub server_name: Option<Box<str>>,
     /// The client speaks no TLS.
     pub plain: bool,
+    /// By whose settings the handshake went, and the client's certificate was judged.
+    pub context: Option<&'static Context>,
     /// What is wrong with the client's certificate.
     pub fault: Option<Fault>,
     /// What the client offered: ciphers, curves.
@@ -43,6 +45,7 @@ impl Secure {
             chosen: false,
             server_name: None,
             plain: false,
+            context: None,
             fault: None,
             ciphers: Box::default(),
             curves: Box::default(),
@@ -236,7 +239,10 @@ async fn accept(
 }
 
 /// What the client's certificate is worth, if it was asked for one and has shown it.
-async fn judge(conn: &mut Conn, context: &Context, worker: &Worker) {
+async fn judge(conn: &mut Conn, context: &'static Context, worker: &Worker) {
+    if let Some(secure) = &mut conn.tls {
+        secure.context = Some(context);
+    }
     if context.verify == Verify::Off {
         return;
     }

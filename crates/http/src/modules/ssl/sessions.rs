@@ -69,7 +69,9 @@ pub fn tickets(conf: &Conf, setup: &mut Setup<'_>) -> Result<Option<TicketSecret
         return Ok(None);
     }
     if conf.ticket_keys.is_empty() {
-        return Ok(Some(TicketSecret::process()));
+        let secret = TicketSecret::process();
+        let none = || Error::emerg("there are no random bytes for the keys of session tickets");
+        return secret.map(Some).ok_or_else(none);
     }
     let mut keys = Vec::new();
     for file in &conf.ticket_keys {
