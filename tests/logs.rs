@@ -103,6 +103,56 @@ fn each_request_that_began_has_one_line_when_the_server_ends() {
 }
 
 #[test]
+fn a_client_begins_no_line_of_an_error_log() {
+    let s = server("", "location / { }");
+    s.get("/a%0a2026/11/21%2000:00:00%20[alert]%20forged%1b[2J");
+    s.get("/next");
+    s.wait_log("GET /next", 1);
+    let log = s.log();
+    assert!(log.contains("/a\\x0A2026/11/21 00:00:00 [alert] forged\\x1B[2J"), "{log}");
+    assert!(
+        !log.lines().any(|line| line.contains("forged") && line.starts_with("2026/11/21 00:00:00"))
+    );
+    assert!(!log.bytes().any(|b| b < b' ' && b != b'\n'), "{log}");
+}
+
+#[test]
+fn stderr_is_stderr_wherever_it_is_said() {
+    for (http, server) in [
+        ("error_log stderr;", ""),
+        ("", "error_log stderr;"),
+        ("", "location / { error_log stderr; }"),
+    ] {
+        let dir = weir_testkit::Dir::new();
+        let port = weir_testkit::free_port();
+        let conf = format!(
+            "daemon off; error_log main.log; pid nginx.pid; events {{ }}
+             http {{ access_log off; {http} server {{ listen 127.0.0.1:{port}; {server} }} }}"
+        );
+        let conf = dir.write("nginx.conf", conf);
+        let file = std::fs::File::create(dir.file("stderr")).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+        command
+            .arg("-p")
+            .arg(dir.path())
+            .arg("-c")
+            .arg(conf)
+            .arg("-e")
+            .arg("main.log")
+            .stderr(file);
+        let mut process = weir_testkit::Process::start(&mut command);
+        let up = || weir_testkit::Client::try_connect(port).is_ok();
+        assert!(weir_testkit::ask_until(up), "{}", dir.read("main.log"));
+        assert_eq!(weir_testkit::Client::connect(port).get("/nothing").status, 404);
+        let said = || dir.read("stderr").contains("nothing\" failed");
+        assert!(until(dir.path(), said), "{http} {server}: {}", dir.read("main.log"));
+        assert!(!dir.read("main.log").contains("nothing\" failed"), "{http} {server}");
+        process.signal(Signal::QUIT);
+        process.wait();
+    }
+}
+
+#[test]
 fn lines_of_a_connection_keep_their_order_and_survive_a_quit() {
     let mut s = server(
         "worker_processes 2; worker_threads 2;",

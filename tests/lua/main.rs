@@ -138,7 +138,7 @@ fn errors_are_told_to_the_log_and_cost_one_request() {
     );
     assert_eq!(server.get("/e").status, 500);
     server.wait_log("lua entry thread aborted: runtime error: content_by_lua(", 1);
-    server.wait_log("stack traceback:\ncoroutine 0:\n\t[C]: in function 'error'", 1);
+    server.wait_log("stack traceback:\\x0Acoroutine 0:\\x0A\t[C]: in function 'error'", 1);
     let mut client = server.connect();
     client.send("GET /half HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(!client.rest().ends_with("0\r\n\r\n"), "half an answer must not look whole");

@@ -158,6 +158,12 @@ impl Site {
         &self.sockets
     }
 
+    /// Whether an `error_log` of it is stderr.
+    pub fn logs_to_stderr(&self) -> bool {
+        let confs = self.locations.iter().map(|location| &location.conf).chain([&self.main]);
+        confs.into_iter().any(|conf| conf.core.error_log.has_stderr())
+    }
+
     /// A location by its place.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.locations[id.0 as usize]

@@ -26,6 +26,7 @@ pub use syslog::{Fault, Syslog};
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flood::{Flood, MOST, Verdict};
 use line::Line;
@@ -50,13 +51,14 @@ pub struct Log {
     most: Option<Level>,
     echo: Option<&'static str>,
     flood: Option<Flood>,
+    stderr_is_taken: AtomicBool,
 }
 
 impl Log {
     /// A log that writes to every sink whose level includes the message's.
     pub fn new(sinks: Vec<(Level, Sink)>) -> Log {
         let most = sinks.iter().map(|(level, _)| *level).max();
-        Log { sinks, most, echo: None, flood: None }
+        Log { sinks, most, ..Log::default() }
     }
 
     /// As [`Log::new`], for what clients can cause: messages of one kind that come too often within a
@@ -76,9 +78,30 @@ impl Log {
         &self.sinks
     }
 
+    /// Whether lines go to stderr.
+    pub fn has_stderr(&self) -> bool {
+        self.sinks.iter().any(|(_, sink)| matches!(sink, Sink::Stderr))
+    }
+
+    /// Another log of the same configuration goes to stderr, which must therefore stay what it is.
+    pub fn leave_stderr(&self) {
+        self.stderr_is_taken.store(true, Ordering::Relaxed);
+    }
+
+    /// Where stderr is to lead: to the first file of this log, unless lines go to stderr itself.
+    pub fn stands_for_stderr(&self) -> Option<&LogFile> {
+        if self.has_stderr() || self.stderr_is_taken.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.sinks.iter().find_map(|(_, sink)| match sink {
+            Sink::File(file) => Some(&**file),
+            _ => None,
+        })
+    }
+
     /// Whether somebody at a terminal reads along: errors may be explained there.
     pub fn is_on_terminal(&self) -> bool {
-        self.echo.is_some() || self.sinks.iter().any(|(_, sink)| matches!(sink, Sink::Stderr))
+        self.echo.is_some() || self.has_stderr()
     }
 
     /// Whether a message of this level goes anywhere. Ask before building an expensive text.

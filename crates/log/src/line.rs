@@ -86,9 +86,33 @@ impl Line {
 
 impl fmt::Write for Line {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        self.push(s.as_bytes());
+        // What clients send stands in lines, too: it must neither begin one nor command a terminal.
+        let mut rest = s;
+        while let Some(at) = rest.find(is_control) {
+            let (plain, from) = rest.split_at(at);
+            self.push(plain.as_bytes());
+            let len = from.chars().next().map_or(1, char::len_utf8);
+            let (control, after) = from.split_at(len);
+            for byte in control.bytes() {
+                self.push(&escaped(byte));
+            }
+            rest = after;
+        }
+        self.push(rest.as_bytes());
         Ok(())
     }
+}
+
+/// A tab does no harm.
+fn is_control(ch: char) -> bool {
+    ch.is_control() && ch != '\t'
+}
+
+/// `\x0A`, as in access logs.
+fn escaped(byte: u8) -> [u8; 4] {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |nibble: u8| HEX[usize::from(nibble & 15)];
+    [b'\\', b'x', digit(byte >> 4), digit(byte)]
 }
 
 thread_local! {
@@ -193,6 +217,15 @@ mod tests {
         let line = Line::new(Level::Error, None, format_args!("{long}"));
         assert_eq!(line.bytes().len(), LINE_MAX);
         assert!(line.bytes().ends_with(b"x\n"));
+    }
+
+    #[test]
+    fn nothing_that_is_said_begins_another_line() {
+        let line =
+            Line::new(Level::Error, None, format_args!("a\nb\r\x1b[2J\0\t\u{9b}c\u{e4}\x7f"));
+        let text = String::from_utf8_lossy(line.text()).into_owned();
+        assert_eq!(text, "a\\x0Ab\\x0D\\x1B[2J\\x00\t\\xC2\\x9Bc\u{e4}\\x7F");
+        assert_eq!(line.bytes().iter().filter(|b| **b == b'\n').count(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::process::{Signal, kill_process};
 use weir_conf::Sources;
-use weir_log::{Cause, Level, Log, OpenLogs, Sink, log};
+use weir_log::{Cause, Level, Log, OpenLogs, log};
 use weir_zone::Zones;
 
 use crate::cli::{self, Options};
@@ -202,15 +202,7 @@ fn describe(cycle: &Cycle, log: &Log) {
 /// Sends what libraries and panics write to stderr to the error log, unless the terminal is
 /// wanted.
 pub fn redirect_stderr(log: &Log) {
-    let sinks = log.sinks();
-    if sinks.iter().any(|(_, sink)| matches!(sink, Sink::Stderr)) {
-        return;
-    }
-    let file = sinks.iter().find_map(|(_, sink)| match sink {
-        Sink::File(file) => Some(file),
-        _ => None,
-    });
-    if let Some(file) = file
+    if let Some(file) = log.stands_for_stderr()
         && let Err(e) = rustix::stdio::dup2_stderr(file)
     {
         log!(log, Alert, None, "dup2(STDERR) failed {}", Cause(&e.into()));

@@ -96,6 +96,9 @@ impl Origin {
                 };
                 let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
                 warnings.iter().for_each(tell);
+                if site.logs_to_stderr() {
+                    configured.leave_stderr();
+                }
                 Some(Arc::new(site))
             }
             None => None,
