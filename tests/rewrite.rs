@@ -99,3 +99,22 @@ fn a_variable_that_no_set_has_reached_is_empty_and_told() {
     client.send("GET /other HTTP/1.1\r\nHost: a\r\nX-Y: theirs\r\n\r\n");
     assert_eq!(client.response().body(), "theirs");
 }
+
+#[test]
+fn a_pattern_that_takes_too_many_steps_is_an_error() {
+    let s = server(
+        "location ~ ^/(?:a+)+$ { return 200; }
+         location /if { if ($arg_a ~ ^(?:a+)+$) { return 200 yes; } return 200 no; }
+         location /rewrite { rewrite ^/rewrite/(?:a+)+$ /x last; return 200 same; }
+         location /own { if ($arg_a ~ \"(*LIMIT_MATCH=10)^(?:a|aa|aaa)+b$\") { return 200; } return 200 no; }",
+    );
+    let many = format!("{}b", "a".repeat(21));
+    for path in [format!("/{many}"), format!("/if?a={many}"), format!("/rewrite/{many}")] {
+        assert_eq!(s.get(&path).status, 500, "{path}");
+        s.wait_log("pcre2_match() failed: -47 on", 1);
+    }
+    // A limit in front of the pattern is a person's own.
+    assert_eq!(s.get("/own?a=aaaaaaaaabx").status, 500);
+    assert_eq!(s.get("/if?a=aaaa").body(), "yes");
+    assert_eq!(s.get("/if?a=b").body(), "no");
+}

@@ -109,7 +109,11 @@ impl Ids {
     fn new() -> Ids {
         // Forked processes may share the hash's keys, but not this.
         let mut seed = [0; 16];
-        let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+        if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
+            // Others cannot compute the hash without its keys; this only keeps one process from repeating another.
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            seed = now.map_or(0, |since| since.as_nanos()).to_ne_bytes();
+        }
         Ids { hash: RandomState::new(), seed, count: Cell::new(0) }
     }
 

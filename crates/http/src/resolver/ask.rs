@@ -243,7 +243,7 @@ async fn server_says(
 ) -> io::Result<Message> {
     const FORMAT_ERROR: u8 = 1;
     let mut query = Vec::new();
-    let id = number();
+    let id = number()?;
     dns::query(id, name, kind, &mut query).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut message = udp(handle, server, &query, id, kind, until).await?;
     if message.truncated {
@@ -252,11 +252,11 @@ async fn server_says(
     if message.code == FORMAT_ERROR { Err(io::ErrorKind::InvalidData.into()) } else { Ok(message) }
 }
 
-/// A query's number that others cannot guess.
-fn number() -> u16 {
+/// A query's number that others cannot guess; without one, nothing is asked.
+fn number() -> io::Result<u16> {
     let mut bytes = [0; 2];
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u16::from_ne_bytes(bytes)
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u16::from_ne_bytes(bytes))
 }
 
 async fn udp(
