@@ -14,10 +14,12 @@ pub fn directives_page(
 ) -> String {
     let total = all_known().count();
     let done = all_known().filter(|k| is_built(k, built)).count();
+    let inert = all_known().filter(|k| is_built(k, built) && is_inert(help(k))).count();
     let mut page = format!(
         "# Directives\n\nThis page is generated from the tables of `crates/conf`; do not edit it.\n\
-         {done} of {total} known directives are built. Of the others some are refused, because to \
-         ignore\nthem would change who gets in or what clients get, and some only warn, because \
+         {done} of {total} known directives are built; {inert} of these are accepted without \
+         effect, since weir needs none of what they tune.\nOf the others some are refused, because \
+         to ignore them would change who gets in or what clients get, and some only warn, because \
          they tune.\n"
     );
     let mut module = "";
@@ -33,7 +35,7 @@ pub fn directives_page(
             known.name,
             known.contexts,
             known.args,
-            state(known, built),
+            state(known, built, help(known)),
             help(known).unwrap_or_default()
         );
     }
@@ -46,8 +48,16 @@ fn is_built(known: &Known, built: &dyn Fn(&Known, Context) -> bool) -> bool {
     known.contexts.each().any(|context| built(known, context))
 }
 
-fn state(known: &Known, built: &dyn Fn(&Known, Context) -> bool) -> String {
+/// Its values are judged, and that is all: the help says so first.
+fn is_inert(help: Option<&str>) -> bool {
+    help.is_some_and(|help| help.starts_with("Accepted"))
+}
+
+fn state(known: &Known, built: &dyn Fn(&Known, Context) -> bool, help: Option<&str>) -> String {
     let places: Vec<Context> = known.contexts.each().filter(|c| built(known, *c)).collect();
+    if is_inert(help) && !places.is_empty() {
+        return "accepted without effect".to_owned();
+    }
     if places.len() == known.contexts.each().count() {
         return "built".to_owned();
     }
@@ -69,11 +79,15 @@ mod tests {
     #[test]
     fn a_row_says_what_is_built() {
         let built = |k: &Known, c: Context| match k.name {
-            "listen" => true,
+            "listen" | "tcp_nopush" => true,
             "root" => c == Context::SERVER,
             _ => false,
         };
-        let help = |k: &Known| (k.name == "root").then_some("where files are");
+        let help = |k: &Known| match k.name {
+            "root" => Some("where files are"),
+            "tcp_nopush" => Some("Accepted: so it is anyway."),
+            _ => None,
+        };
         let page = directives_page(&built, &help);
         for row in [
             "| `root` | http, server, location, if in location | 1 | built in server | \
@@ -84,6 +98,7 @@ mod tests {
             "| `deny` | http, server, location, limit_except | 1 | not yet: refuses |  |",
             "| `sendfile` | http, server, location, if in location | on or off | \
              not yet: warns |  |",
+            "on or off | accepted without effect | Accepted: so it is anyway. |",
         ] {
             assert!(page.contains(row), "{row}");
         }

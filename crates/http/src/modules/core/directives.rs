@@ -378,7 +378,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "client_body_in_single_buffer",
         core.client_body_in_single_buffer,
         Line::flag,
-        "Whether a body in memory is one piece."
+        "Accepted: a body in memory is joined where somebody wants it in one piece."
     ),
     setting!(
         "subrequest_output_buffer_size",

@@ -44,7 +44,7 @@ macro_rules! passing_directives {
             "max_temp_file_size": value(max_temp_file_size, |d| d.size().map(Some)),
                 "How much of an answer may wait in a file.";
             "temp_file_write_size": value(temp_file_write_size, |d| d.size().map(Some)),
-                "How much is written to the file at once.";
+                "Accepted: weir writes what it has read.";
             "temp_path": scoped(temp_path, |s, d| TempPath::read(s.setup, d)),
                 "Where temporary files are, with levels of subdirectories.";
             "next_upstream": line(|s, d| {
