@@ -120,3 +120,29 @@ fn large_tables_are_read_and_wrong_ones_refused() {
         assert!(!fine && said.contains("[emerg]") && said.contains(message), "{inside}: {said}");
     }
 }
+
+/// Memory of the server's only worker that stands in no file, in KiB.
+fn memory_of_worker(s: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", s.workers()[0])).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn nothing_is_kept_of_blank_lines_before_a_request() {
+    let s = server("", "location / { return 200 $request_length; }");
+    let before = memory_of_worker(&s);
+    let mut client = s.connect();
+    let blank = b"\r\n".repeat(32 * 1024);
+    for _ in 0..512 {
+        client.send(&blank);
+    }
+    // As if they had not come, wherever they were cut.
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.send(format!("\r\n\n{request}"));
+    assert_eq!(client.response().body(), request.len().to_string());
+    let grown = memory_of_worker(&s).saturating_sub(before);
+    assert!(grown < 8 * 1024, "{grown} KiB more after 32 MiB of blank lines");
+    client.send(format!("\r\n{request}"));
+    assert_eq!(client.response().body(), request.len().to_string());
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use rustix::process::Signal;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_proto::http2::hpack;
 use weir_testkit::{Dir, Server};
 
 use super::{Client, Event, WEIR, conf, start, start_in};
@@ -262,4 +263,52 @@ fn who_errs_and_reads_late_sees_what_was_on_its_way() {
     assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
     assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
     assert!(client.ended[&id].body.len() < 1 << 20, "the answer was over before");
+}
+
+/// A block of fields that are in order, and behind them an index that no table has.
+fn broken_block(path: &str) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("cookie", "a=b"),
+        ("x-mine", "1"),
+    ] {
+        hpack::field(name.as_bytes(), value.as_bytes(), &mut block);
+    }
+    block.push(0x80);
+    block
+}
+
+#[test]
+fn a_head_that_breaks_off_leaves_nothing_to_the_next_request() {
+    let echo = "$request_method $request_uri $uri $args [$http_x_mine$http_cookie] $request_length";
+    let server = start(&format!("location / {{ return 200 '{echo}'; }}"));
+    let http1 = || server.get("/mine").body().to_owned();
+    let http2 = || {
+        let mut client = Client::connect(&server);
+        let id = client.get("/mine");
+        client.answer(id).text()
+    };
+    let (fresh1, fresh2) = (http1(), http2());
+    assert!(fresh1.starts_with("GET /mine /mine  [] "), "{fresh1}");
+    assert!(fresh2.starts_with("GET /mine /mine  [] "), "{fresh2}");
+    let break_off = |path: &str| {
+        let mut client = greeted(&server);
+        let block = broken_block(path);
+        client.write(|out| {
+            let begin = frame::leave_head(out);
+            out.extend_from_slice(&block);
+            frame::finish_headers(out, begin, 1, frame::END_STREAM, frame::MAX_PAYLOAD);
+        });
+        assert_eq!(client.goaway(), ErrorCode::Compression as u32);
+    };
+    for path in ["/theirs", "/a/../../theirs?x=1", "/%2e%2e/theirs"] {
+        break_off(path);
+        assert_eq!(http2(), fresh2);
+        break_off(path);
+        assert_eq!(http1(), fresh1);
+    }
 }

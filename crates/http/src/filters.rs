@@ -13,6 +13,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Segment};
+use weir_proto::emptied;
 
 use crate::doing;
 use crate::output::SENDING;
@@ -90,10 +91,8 @@ enum Part {
 impl Filters {
     /// Forgets them, keeps the room.
     pub fn reset(&mut self) {
-        self.list.clear();
-        self.memory.clear();
-        self.queue.clear();
-        (self.own, self.running, self.then, self.promised) = (0, 0, Then::More, false);
+        let Filters { list, memory, .. } = std::mem::take(self);
+        *self = Filters { list: emptied(list), memory: emptied(memory), ..Filters::default() };
     }
 
     /// For a filter: what follows the piece that it was given.

@@ -1,5 +1,9 @@
 //! A list of header lines in one piece of memory.
 
+use std::mem::take;
+
+use weir_proto::emptied;
+
 /// Names and values, in order, without an allocation for each.
 #[derive(Debug, Default, Clone)]
 pub struct Headers {
@@ -62,8 +66,8 @@ impl Headers {
 
     /// Forgets all lines, keeps the room.
     pub fn clear(&mut self) {
-        self.text.clear();
-        self.lines.clear();
+        *self =
+            Headers { text: emptied(take(&mut self.text)), lines: emptied(take(&mut self.lines)) };
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_engine::{Chain, OpenFile, Segment};
+use weir_proto::emptied;
 use weir_proto::http1::{Method, Version};
 
 use crate::connection::TIMED_OUT;
@@ -57,12 +58,9 @@ pub struct Output {
 impl Output {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        let Output { head, chain, filters, cutter, held, sent, complete, ending, left } = self;
-        head.clear();
-        chain.clear();
+        let Output { head, mut filters, .. } = std::mem::take(self);
         filters.reset();
-        *cutter = None;
-        (*held, *sent, *complete, *ending, *left) = (false, 0, false, false, None);
+        *self = Output { head: emptied(head), filters, ..Output::default() };
     }
 
     /// Only these ranges of the body are to be sent.

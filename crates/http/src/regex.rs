@@ -1,9 +1,11 @@
 //! Regular expressions in the sense of a configuration: PCRE, with captures that become variables.
 
 use std::fmt;
+use std::mem::take;
 
 use pcre2::bytes::{Regex as Pcre, RegexBuilder};
 use weir_engine::operation;
+use weir_proto::emptied;
 
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
@@ -53,8 +55,10 @@ impl Captures {
 
     /// Forgets the last match, keeps the room.
     pub fn clear(&mut self) {
-        self.subject.clear();
-        self.groups.clear();
+        *self = Captures {
+            subject: emptied(take(&mut self.subject)),
+            groups: emptied(take(&mut self.groups)),
+        };
     }
 }
 

@@ -1,11 +1,11 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
-use std::mem::{swap, take};
+use std::mem::take;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use weir_proto::Span;
 use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
+use weir_proto::{Span, emptied, empty};
 
 use crate::address::Address;
 use crate::body::Body;
@@ -124,7 +124,6 @@ impl Request {
         let site = worker.site;
         let server = site.default_server(&conn);
         let room = &mut *scratch.0;
-        let pipelined = !room.buf.is_empty();
         Request {
             started: worker.handle.now(),
             conn,
@@ -156,7 +155,7 @@ impl Request {
             error_page: false,
             keepalive: false,
             request_length: 0,
-            pipelined,
+            pipelined: false,
             blocked: Duration::ZERO,
             limit_rate: None,
             sub: None,
@@ -165,54 +164,31 @@ impl Request {
         }
     }
 
-    /// Makes ready for the connection's next request, in place: what was read of it stands first in `buf`.
+    /// Makes ready for the connection's next request: what was read of it stands first in `buf`, all else is as new.
     pub fn renew(&mut self) {
-        let read = self.body.read_to();
-        drain(&mut self.buf, read);
-        self.parser.reset();
-        self.started = self.worker.handle.now();
-        self.server = self.site.default_server(&self.conn);
-        self.location = self.site.location(self.server.location);
-        (self.method, self.version) = (Method::Get, Version::Http11);
-        self.path.clear();
-        self.args.clear();
-        self.host.clear();
-        (self.unchanged_path, self.rewritten_in_place, self.internal) = (true, false, false);
-        (self.path_changed, self.path_below_alias, self.path_changes_left) = (false, false, 11);
-        self.captures.clear();
-        self.values.clear();
-        self.contexts = Contexts::default();
-        self.body = Body::default();
-        self.response.reset();
-        self.output.reset();
-        (self.error_status, self.error_page, self.keepalive) = (0, false, false);
-        self.request_length = 0;
+        let mut scratch = self.give_room();
+        let mut read = take(&mut scratch.0.buf);
+        drain(&mut read, self.body.read_to());
+        scratch.renew();
+        scratch.fill(read);
+        *self = Request::new(self.conn.clone(), self.worker.clone(), scratch);
         self.pipelined = !self.buf.is_empty();
-        (self.limit_rate, self.sub, self.family) = (None, None, None);
-        self.background.clear();
     }
 
-    /// Ends the request and gives back its room; `buf` still holds what was read of the next one.
+    /// Ends the request and gives back its room as it is.
     pub fn give_room(&mut self) -> Scratch {
-        self.parser.reset();
-        self.path.clear();
-        self.args.clear();
-        self.host.clear();
-        self.captures.clear();
-        self.values.clear();
-        self.response.reset();
-        self.output.reset();
         let mut scratch = self.spare.take().unwrap_or_default();
-        let room = &mut *scratch.0;
-        swap(&mut room.buf, &mut self.buf);
-        swap(&mut room.parser, &mut self.parser);
-        swap(&mut room.path, &mut self.path);
-        swap(&mut room.args, &mut self.args);
-        swap(&mut room.host, &mut self.host);
-        swap(&mut room.captures, &mut self.captures);
-        swap(&mut room.values, &mut self.values);
-        swap(&mut room.response, &mut self.response);
-        swap(&mut room.output, &mut self.output);
+        *scratch.0 = Room {
+            buf: take(&mut self.buf),
+            parser: take(&mut self.parser),
+            path: take(&mut self.path),
+            args: take(&mut self.args),
+            host: take(&mut self.host),
+            captures: take(&mut self.captures),
+            values: take(&mut self.values),
+            response: take(&mut self.response),
+            output: take(&mut self.output),
+        };
         scratch
     }
 
@@ -322,19 +298,28 @@ impl Scratch {
         (&mut self.0.parser, &mut self.0.buf)
     }
 
-    /// Drops what an ended request has read, so that the next one's bytes stand first.
-    pub fn drain(&mut self, read: usize) {
-        drain(&mut self.0.buf, read);
-    }
-
-    /// Forgets what was read and not used.
-    pub fn forget(&mut self) {
-        self.0.buf.clear();
+    /// Makes the room as new, whatever was done in it: each part is replaced, and only memory stays, within bounds.
+    pub fn renew(&mut self) {
+        let Room { buf, parser, path, args, host, captures, values, response, output } =
+            &mut *self.0;
+        for text in [buf, path, args, host] {
+            empty(text);
+        }
+        parser.reset();
+        captures.clear();
+        values.clear();
+        response.reset();
+        output.reset();
     }
 
     /// Takes over what was read of the next request before.
-    pub fn fill(&mut self, read: &mut Vec<u8>) {
-        self.0.buf.append(read);
+    pub fn fill(&mut self, read: Vec<u8>) {
+        let buf = &mut self.0.buf;
+        if !read.is_empty() {
+            *buf = read;
+        } else if buf.capacity() == 0 {
+            *buf = emptied(read);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub fn select_server(r: &mut Request) -> Result<(), Undecided> {
 pub fn accept(r: &mut Request) {
     take_line(r);
     let head = r.parser.head();
-    r.request_length = u64::from(head.end);
+    r.request_length = u64::from(head.end.saturating_sub(head.line.start));
     r.body.length = head.content_length;
     r.body.chunked = head.chunked;
     if head.chunked {

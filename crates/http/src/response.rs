@@ -1,5 +1,9 @@
 //! What will be answered: filled in by a handler, changed by header filters, written once.
 
+use std::mem::take;
+
+use weir_proto::emptied;
+
 use crate::headers::Headers;
 
 /// The head of an answer before it is written.
@@ -60,57 +64,11 @@ pub struct Response {
 impl Response {
     /// Begins anew, keeps the room.
     pub fn reset(&mut self) {
-        // Field by field: as a whole it would be moved twice for every request.
-        let Response {
-            status,
-            status_line,
-            headers,
-            content_length,
-            content_offset,
-            is_slice,
-            content_type,
-            charset,
-            override_charset,
-            last_modified,
-            etag,
-            location,
-            server,
-            date,
-            content_encoding,
-            varies_by_encoding,
-            allow_ranges,
-            single_range,
-            sent,
-            unconditional,
-            header_only,
-            chunked,
-            head_bytes,
-            expects_trailers,
-            trailers,
-        } = self;
+        let Response { mut headers, mut trailers, content_type, charset, .. } = take(self);
         headers.clear();
         trailers.clear();
-        content_type.clear();
-        charset.clear();
-        (*status, *content_offset, *head_bytes) = (0, 0, 0);
-        (*content_length, *last_modified) = (None, None);
-        for text in [status_line, override_charset, etag, location, server, date, content_encoding]
-        {
-            *text = None;
-        }
-        for flag in [
-            is_slice,
-            varies_by_encoding,
-            allow_ranges,
-            single_range,
-            sent,
-            unconditional,
-            header_only,
-            chunked,
-            expects_trailers,
-        ] {
-            *flag = false;
-        }
+        let (content_type, charset) = (emptied(content_type), emptied(charset));
+        *self = Response { headers, trailers, content_type, charset, ..Response::default() };
     }
 
     /// Headers that describe a body which will not be sent after all (an error page takes its place).

@@ -316,9 +316,9 @@ impl Worker {
         self.scratches.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a room for the next connection, which must not see what was read of this one.
+    /// Keeps a room for the next connection, as new. There is no other way for a room to be kept.
     pub(crate) fn give_scratch(&self, mut scratch: Scratch) {
-        scratch.forget();
+        scratch.renew();
         let mut kept = self.scratches.borrow_mut();
         if kept.len() < SCRATCHES {
             kept.push(scratch);

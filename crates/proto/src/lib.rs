@@ -11,10 +11,12 @@ pub mod dns;
 mod fuzz;
 pub mod http1;
 pub mod http2;
+mod kept;
 pub mod mp4;
 pub mod proxy_protocol;
 pub mod range;
 mod span;
 pub mod uri;
 
+pub use kept::{emptied, empty};
 pub use span::Span;

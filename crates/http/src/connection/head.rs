@@ -31,7 +31,7 @@ pub enum Head {
 pub async fn read(r: &mut Request) -> Head {
     let conn = r.conn.clone();
     let several = !r.site.is_single(&conn);
-    let mut deadline = None;
+    let (mut deadline, mut begun) = (None, false);
     if conn.requests.get() == 0
         && conn.tls.is_none()
         && r.site.protocols(&conn).proxy_protocol
@@ -63,12 +63,19 @@ pub async fn read(r: &mut Request) -> Head {
                     request_head::accept(r);
                     return Head::Read;
                 }
+                Ok(Progress::More) if r.parser.blank() => {
+                    // There is no limit to blank lines before a request, so nothing is kept of them.
+                    begun = true;
+                    r.buf.clear();
+                    r.parser.reset();
+                }
                 Ok(Progress::More) => {}
                 Err(error) => return refused(r, &error),
             }
         }
+        begun |= !r.buf.is_empty();
         match read_more(r, &conn, &mut deadline).await {
-            Ok(0) if r.buf.is_empty() => return Head::Over(0),
+            Ok(0) if !begun => return Head::Over(0),
             Ok(0) => {
                 let text = "client prematurely closed connection";
                 r.log(Level::Info, format_args!("{text} while {}", reading(r)));
@@ -80,7 +87,7 @@ pub async fn read(r: &mut Request) -> Head {
                 r.conn.timed_out(&r.conf().core);
                 return Head::Over(408);
             }
-            Err(_) if r.buf.is_empty() => return Head::Over(0),
+            Err(_) if !begun => return Head::Over(0),
             Err(_) => return Head::Over(400),
         }
     }

@@ -130,9 +130,9 @@ async fn secure(conn: Conn, worker: Rc<Worker>) {
         Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
             http2::serve(Rc::new(conn), worker, bytes).await;
         }
-        Some((conn, mut bytes)) => {
+        Some((conn, bytes)) => {
             let mut scratch = worker.take_scratch();
-            scratch.fill(&mut bytes);
+            scratch.fill(bytes);
             run(Rc::new(conn), worker, scratch).await;
         }
         None => worker.ended(true),
@@ -190,9 +190,7 @@ async fn complete(conn: &Conn, r: &Request) {
 
 /// The room of a connection's last request is for other connections.
 fn give_back(mut r: Box<Request>) {
-    let read = r.body.read_to();
-    let mut scratch = r.give_room();
-    scratch.drain(read);
+    let scratch = r.give_room();
     r.worker.give_scratch(scratch);
 }
 

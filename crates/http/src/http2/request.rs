@@ -57,7 +57,6 @@ async fn serve(running: Running, fields: Fields) {
     let Fields { scratch, verdict, len } = fields;
     let mut r = Request::new(conn, worker.clone(), scratch);
     r.h2 = Some(stream.clone());
-    r.pipelined = false;
     let accepted = accept(&mut r, verdict.as_ref().err(), len);
     let begun = Begun(&mut r);
     worker.metrics.add(Metric::Requests, 1);

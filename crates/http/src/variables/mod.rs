@@ -2,7 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::mem::take;
 use std::rc::Rc;
+
+use weir_proto::emptied;
 
 use crate::request::Request;
 
@@ -72,8 +75,7 @@ enum Kept {
 impl Values {
     /// Forgets all values, keeps the room.
     pub fn clear(&mut self) {
-        self.own.clear();
-        self.shared = None;
+        *self = Values { own: emptied(take(&mut self.own)), shared: None };
     }
 
     /// The same values for another request: what one stores, the other one sees.

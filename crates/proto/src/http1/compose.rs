@@ -10,7 +10,7 @@ use super::line::LineParser;
 use super::method::{Method, Version};
 use super::names::{Header, HeaderId};
 use super::request::{HeadLimits, RequestParser};
-use crate::Span;
+use crate::{Span, emptied};
 
 /// Why a head is refused. The text is nginx's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,10 +161,8 @@ impl Composer {
             // For the log, as far as it is known.
             let _ = self.request_line(to);
         }
-        self.text.clear();
-        self.cookie.clear();
-        (self.method, self.scheme, self.path, self.authority) = (None, None, None, None);
-        (self.line, self.host) = (false, false);
+        let Composer { text, cookie, .. } = std::mem::take(self);
+        *self = Composer { text: emptied(text), cookie: emptied(cookie), ..Composer::default() };
         result
     }
 

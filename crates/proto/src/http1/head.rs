@@ -4,7 +4,7 @@ use super::error::HeadError;
 use super::method::{Method, Version};
 use super::names::{Header, HeaderId};
 use super::request::HeadLimits;
-use crate::Span;
+use crate::{Span, emptied};
 
 /// What the client wishes to happen to the connection; the last `Connection` header counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,15 +106,14 @@ impl RequestHead {
         self.headers.push(header);
     }
 
-    /// Forgets the request, keeps the memory.
-    pub(super) fn clear(&mut self) {
-        let mut headers = std::mem::take(&mut self.headers);
-        let mut dropped = std::mem::take(&mut self.dropped);
-        let mut normalised = std::mem::take(&mut self.normalised);
-        headers.clear();
-        dropped.clear();
-        normalised.clear();
-        *self = RequestHead { headers, dropped, normalised, ..RequestHead::default() };
+    /// A new head, in the memory of this one.
+    pub(super) fn renewed(self) -> RequestHead {
+        RequestHead {
+            headers: emptied(self.headers),
+            dropped: emptied(self.dropped),
+            normalised: emptied(self.normalised),
+            ..RequestHead::default()
+        }
     }
 
     #[cold]

@@ -92,12 +92,10 @@ impl RequestParser {
         RequestParser { head, stage: Stage::Done, ..RequestParser::default() }
     }
 
-    /// Makes ready for the next request; its buffer begins behind this one's bytes.
+    /// Makes ready for the next request, as new but for its memory; its buffer begins behind this one's bytes.
     pub fn reset(&mut self) {
-        self.head.clear();
-        self.stage = Stage::Line;
-        self.line = LineParser::default();
-        self.window = Window::default();
+        let head = std::mem::take(&mut self.head).renewed();
+        *self = RequestParser { head, ..RequestParser::default() };
     }
 
     /// What has been understood so far; all of it after [`Progress::Done`].
