@@ -122,7 +122,8 @@ fn fill_head<P: Protocol>(
     // An answer to HEAD has no body, but says how long that of GET would be.
     let of_head = announced.is_some() && kept.length() == Some(0);
     if of_head && !bodiless && r.method != Method::Head {
-        return Err(Unusable);
+        // It was stored as such: its client waits for bytes that must not be those of the next answer.
+        r.keepalive = false;
     }
     let context = &mut r.contexts.upstream;
     (context.head, context.headers) = (buf, std::mem::take(&mut answer.headers));
