@@ -146,3 +146,32 @@ fn nothing_is_kept_of_blank_lines_before_a_request() {
     client.send(format!("\r\n{request}"));
     assert_eq!(client.response().body(), request.len().to_string());
 }
+
+#[test]
+fn memory_is_given_back_after_a_rush() {
+    let s = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        "events { worker_connections 1000; } http { server { listen 127.0.0.1:%%PORT%%; return 200; } }",
+    );
+    assert_eq!(s.get("/").status, 200);
+    let before = memory_of_worker(&s);
+    let line = "a".repeat(7000);
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {line}\r\nB: {line}\r\nC: {line}\r\n");
+    let clients: Vec<_> = (0..900)
+        .map(|_| {
+            let mut client = s.connect();
+            client.send(&head);
+            client
+        })
+        .collect();
+    assert!(weir_testkit::ask_until(|| memory_of_worker(&s) > before + 16 * 1024));
+    let held = memory_of_worker(&s);
+    drop(clients);
+    let little = before + (held - before) / 2;
+    assert!(
+        weir_testkit::ask_until(|| memory_of_worker(&s) < little),
+        "{} KiB, {held} in the rush, {before} before",
+        memory_of_worker(&s)
+    );
+    assert_eq!(s.get("/").status, 200);
+}

@@ -82,6 +82,7 @@ pub struct Worker {
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
     pub(crate) punctual: connection::Punctual,
+    pub(crate) rush: connection::Rush,
     /// Connections over HTTP/2, which are told of the worker's end.
     links: RefCell<HashMap<u64, Weak<Link>>>,
     date: Cell<(i64, [u8; 29])>,
@@ -148,6 +149,7 @@ impl Worker {
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
             punctual: connection::Punctual::default(),
+            rush: connection::Rush::default(),
             links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Cell::new((i64::MIN, 0)),
@@ -272,7 +274,9 @@ impl Worker {
     }
 
     pub(crate) fn began(&self) {
-        self.connections.set(self.connections.get() + 1);
+        let open = self.connections.get() + 1;
+        self.connections.set(open);
+        self.rush.grew(open);
         self.busy();
     }
 
@@ -286,7 +290,11 @@ impl Worker {
 
     pub(crate) fn ended(&self, was_busy: bool) {
         self.metrics.sub(Metric::Active, 1);
-        self.connections.set(self.connections.get().saturating_sub(1));
+        let open = self.connections.get().saturating_sub(1);
+        self.connections.set(open);
+        if self.rush.shrank(open) {
+            self.handle.spawn(connection::calm_down());
+        }
         if was_busy {
             self.idle();
         }

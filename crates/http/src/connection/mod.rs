@@ -4,6 +4,7 @@
 mod conn;
 mod head;
 mod punctual;
+mod rush;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub use conn::{Conn, Resting};
 pub use punctual::Punctual;
+pub use rush::{Rush, calm_down};
 use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_metrics::Metric;
 
