@@ -73,6 +73,7 @@ fn files_are_tried_in_order() {
     let server = serve(
         "location /t/ { alias %%DIR%%/html/; try_files $uri $uri/ =404; }
          location / { try_files $uri /sub$uri @last; }
+         location /status { return 201 $status; }
          location /code { try_files /none =418; }
          location /dir { try_files /sub/ /none; return 200 $uri; }
          location /args { try_files /none /told?a=b&$args; }
@@ -85,6 +86,7 @@ fn files_are_tried_in_order() {
     assert_eq!(server.get("/t/sub/file").body(), "file");
     assert_eq!(server.get("/t/none").status, 404);
     assert_eq!(server.get("/code").status, 418);
+    assert_eq!(server.get("/status").body(), "201");
     assert_eq!(server.get("/args?c=d").body(), "a=b&c=d");
 }
 
@@ -138,13 +140,28 @@ fn the_page_for_a_body_that_is_too_large_may_be_anywhere() {
     let server = serve(
         "client_max_body_size 3; error_page 413 /404.html;
          location /keep { error_page 413 /size; }
-         location /size { return 200 $content_length; }",
+         location /size { return 200 $content_length-$status; }",
     );
     let sent = server.ask("POST /page.html", "Content-Length: 4\r\nConnection: close\r\n", "body");
     assert_eq!((sent.status, sent.body()), (413, "not here".to_owned()));
     assert_eq!(sent.header("Connection"), Some("close"));
     let sent = server.ask("POST /keep", "Content-Length: 4\r\nConnection: close\r\n", "body");
-    assert_eq!((sent.status, sent.body()), (413, "4".to_owned()));
+    assert_eq!((sent.status, sent.body()), (413, "4-413".to_owned()));
+}
+
+#[test]
+fn what_clients_are_told_of_keepalive_is_inherited_by_itself() {
+    let server = serve(
+        "keepalive_timeout 5s 7s;
+         location / { keepalive_timeout 10s; }
+         location /none { keepalive_timeout 10s 0; return 200; }",
+    );
+    let told = |path: &str| {
+        let answer = server.connect().get(path);
+        answer.header("Keep-Alive").map(str::to_owned)
+    };
+    assert_eq!(told("/page.html").as_deref(), Some("timeout=7"));
+    assert_eq!(told("/none"), None);
 }
 
 #[test]

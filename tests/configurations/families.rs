@@ -136,7 +136,7 @@ const FILTERS: &[Choice] = &[
 
 const PAGES: &[Choice] = &[
     c("add_before_body", "hsl", &["/e.txt", "/p/a.html", "\"\""]),
-    c("add_after_body", "hsl", &["/e.txt", "/none", "/r/b.txt"]),
+    c("add_after_body", "hsl", &["/e.txt", "/r/b.txt"]),
     c("addition_types", "hsl", &["text/plain", "*"]),
     c("ssi", "hsli", ON_OFF),
     c("ssi_types", "hsl", &["text/plain", "*"]),

@@ -95,7 +95,10 @@ pub fn keepalive_timeout(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     };
     let conf = Scope::change(&mut s.location.core);
     conf.keepalive_timeout = timeout;
-    conf.keepalive_header = header.filter(|seconds| *seconds > 0);
+    // What clients are told stays as it was said outside, where this line says nothing of it.
+    if let Some(seconds) = header {
+        conf.keepalive_header = Some(seconds).filter(|seconds| *seconds > 0);
+    }
     Ok(())
 }
 

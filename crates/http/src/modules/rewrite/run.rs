@@ -262,11 +262,12 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
     if let Err(status) = r.discard_received() {
         return Step::Status(status);
     }
+    // The text may tell it.
+    r.response.status = status;
     let bytes = match text.shared() {
         Some(bytes) => bytes,
         None => Bytes::from(text.eval(r).into_owned()),
     };
-    r.response.status = status;
     r.set_content_type();
     Step::Respond(bytes)
 }

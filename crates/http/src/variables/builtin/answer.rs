@@ -41,7 +41,8 @@ pub const TABLE: &[(&str, Read)] = &[
 fn status(r: &Request) -> u16 {
     match (r.response.status, r.error_status) {
         (0, 0) if r.version == Version::Http09 => 9,
-        (0, error) => error,
+        // Whatever the page of an error says of itself, the client is told the error.
+        (_, error) if error != 0 && r.response.head_bytes == 0 => error,
         (status, _) => status,
     }
 }
