@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
-use weir_log::Level;
+use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 use weir_proto::uri;
 
@@ -84,6 +84,9 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.autoindex.enabled
 }
 
+/// A longer list is sorted and written by a thread of the file pool, since a loop must not be held up by it.
+const MANY: usize = 200;
+
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head);
@@ -111,24 +114,32 @@ async fn list(r: &mut Request) -> Step {
         Ok(entries) => entries,
         Err(end) => return end,
     };
-    entries
-        .sort_by(|a, b| b.is_directory().cmp(&a.is_directory()).then_with(|| a.name.cmp(&b.name)));
-    let (kind, body) = match conf.autoindex.format {
-        Format::Html => {
-            let offset = if conf.autoindex.localtime { r.worker.local_time().1 } else { 0 };
-            let utf8 = charset_filter::is_utf8(r);
-            let exact_size = conf.autoindex.exact_size;
-            let look = page::Look { offset: offset.into(), exact_size, utf8 };
-            ("text/html", page::html(&r.path, &entries, look))
+    let (format, exact_size) = (conf.autoindex.format, conf.autoindex.exact_size);
+    let utf8 = charset_filter::is_utf8(r);
+    if format == Format::Xml {
+        r.response.charset.extend_from_slice(b"utf-8");
+    }
+    let offset = if conf.autoindex.localtime { r.worker.local_time().1 } else { 0 };
+    let look = page::Look { offset: offset.into(), exact_size, utf8 };
+    let (many, path) = (entries.len() > MANY, r.path.clone());
+    let write = move || {
+        entries.sort_by(|a, b| {
+            b.is_directory().cmp(&a.is_directory()).then_with(|| a.name.cmp(&b.name))
+        });
+        match (format, callback) {
+            (Format::Html, _) => ("text/html", page::html(&path, &entries, look)),
+            (Format::Xml, _) => ("text/xml", page::xml(&entries)),
+            (_, None) => ("application/json", page::json(&entries)),
+            (_, Some(name)) => ("application/javascript", page::jsonp(&entries, &name)),
         }
-        Format::Xml => {
-            r.response.charset.extend_from_slice(b"utf-8");
-            ("text/xml", page::xml(&entries))
+    };
+    let written = if many { r.worker.handle.files().run(write).await } else { Ok(write()) };
+    let (kind, body) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            r.log(Level::Crit, format_args!("the list was not written {}", Cause(&error)));
+            return Step::Status(500);
         }
-        Format::Json | Format::Jsonp => match callback {
-            None => ("application/json", page::json(&entries)),
-            Some(name) => ("application/javascript", page::jsonp(&entries, &name)),
-        },
     };
     r.response.status = 200;
     r.response.content_type.extend_from_slice(kind.as_bytes());
