@@ -1,5 +1,9 @@
 //! What is meant to keep the server busy, by a client or by a configuration, ends soon and is told.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
 use weir_testkit::{Dir, Server};
 
 const CATASTROPHIC: &str = "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
@@ -118,6 +122,91 @@ fn large_tables_are_read_and_wrong_ones_refused() {
     ] {
         let (fine, said) = test(&http(inside));
         assert!(!fine && said.contains("[emerg]") && said.contains(message), "{inside}: {said}");
+    }
+}
+
+/// More than any of it is worth.
+const ENDLESS: usize = 64 << 20;
+const EXTENSION: &str = "5;";
+const TRAILERS: &str = "5\r\nhello\r\n0\r\nX: ";
+
+#[test]
+fn a_body_whose_framing_does_not_end_is_refused() {
+    let s = server(
+        "lingering_close off; client_max_body_size 0;",
+        "location /up { proxy_pass http://127.0.0.1:%%PORT%%/ok; }
+         location /streamed { proxy_pass http://127.0.0.1:%%PORT%%/ok; proxy_request_buffering off; }",
+    );
+    let mut refused = 0;
+    for path in ["/up", "/streamed", "/ok"] {
+        for first in [EXTENSION, TRAILERS] {
+            let mut client = s.connect();
+            let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked");
+            client.send(format!("{head}\r\n\r\n{first}"));
+            let piece = [b'a'; 1 << 16];
+            let closed = (0..ENDLESS / piece.len()).any(|_| client.try_send(piece).is_err());
+            assert!(closed, "{path} took all of {first:?}");
+            refused += 1;
+            s.wait_log("client sent too big chunk extensions or trailers", refused);
+        }
+    }
+    assert_eq!(s.get("/ok").status, 200);
+}
+
+/// A server that answers everybody with `first`, and then with `more` without end.
+fn endless(first: &'static str, more: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let more = more.repeat((1 << 16) / more.len());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let mut sent = stream.write_all(first.as_bytes());
+            while sent.is_ok() {
+                sent = stream.write_all(more.as_bytes());
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_whose_answer_does_not_come_is_given_up() {
+    let chunked = |first: &str| -> &'static str {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        format!("{head}{first}").leak()
+    };
+    let big = "upstream sent too big chunk extensions or trailers";
+    let cases = [
+        (endless(chunked(EXTENSION), "e"), 200, big),
+        (endless(chunked(TRAILERS), "t"), 200, big),
+        (
+            endless("", "HTTP/1.1 100 Continue\r\n\r\n"),
+            502,
+            "upstream sent too many interim responses",
+        ),
+        (
+            endless("", "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"),
+            502,
+            "upstream sent too many interim",
+        ),
+    ];
+    for (port, status, text) in cases {
+        for buffering in ["on", "off"] {
+            let s = server(
+                "proxy_http_version 1.1;",
+                &format!(
+                    "location / {{ proxy_pass http://127.0.0.1:{port}; proxy_buffering {buffering}; }}"
+                ),
+            );
+            let mut client = s.connect();
+            client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let said = client.rest();
+            assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{port}: {said}");
+            s.wait_log(text, 1);
+            assert_eq!(s.get("/ok").status, 200);
+        }
     }
 }
 

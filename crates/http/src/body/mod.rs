@@ -11,6 +11,8 @@ use crate::temp_file::TempFile;
 mod read;
 mod whole;
 
+pub use read::FRAMING;
+
 /// How much of the client's body was read, and what was kept of it.
 #[derive(Default)]
 pub struct Body {

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Segment};
+use weir_engine::{Chain, Segment, spend};
 use weir_log::Level;
-use weir_proto::http1::Version;
+use weir_proto::http1::{BodyError, Version};
 
 use crate::connection::TIMED_OUT;
 use crate::http2::Stream;
@@ -15,6 +15,8 @@ use crate::request::Request;
 
 /// Room for one read of a body.
 const PIECE: usize = 16 * 1024;
+/// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.
+pub const FRAMING: usize = 16;
 
 impl Request {
     /// True if the next piece of the body is not there yet.
@@ -138,10 +140,18 @@ impl Request {
             return Ok(0..0);
         };
         let at = self.body.at;
-        let Ok(step) = decoder.decode(self.buf.get(at..).unwrap_or_default()) else {
-            self.log(Level::Error, format_args!("client sent invalid chunked body"));
-            return Err(self.give_up(400));
+        let step = match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
+            Ok(step) => step,
+            Err(error) => {
+                let what = match error {
+                    BodyError::FramingTooBig => "too big chunk extensions or trailers",
+                    _ => "invalid chunked body",
+                };
+                self.log(Level::Error, format_args!("client sent {what}"));
+                return Err(self.give_up(400));
+            }
         };
+        spend(((step.consumed - step.data.len()) / FRAMING) as u32);
         self.body.at += step.consumed;
         self.body.done = step.done;
         self.body.received += step.data.len() as u64;

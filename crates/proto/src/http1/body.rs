@@ -18,6 +18,8 @@ pub enum BodyError {
     },
     /// More bytes of trailers than are kept.
     TrailersTooBig,
+    /// Far more bytes around the data than data: extensions, or trailers that are thrown away.
+    FramingTooBig,
 }
 
 /// What one call of [`BodyDecoder::decode`] found.

@@ -7,6 +7,12 @@ use super::names::Header;
 /// nginx keeps sizes in a file offset, with room for the bytes that frame the last chunk.
 const MAX_SIZE: u64 = i64::MAX as u64 - 9;
 
+/// What may stand around the data beyond what each chunk has a right to. Who sends more means no good: nobody looks at
+/// extensions, nor at trailers that are not kept.
+const MAX_FRAMING: u64 = 32 * 1024;
+/// The right of each chunk, beside twice its size.
+const USUAL_FRAMING: u64 = 16;
+
 /// Reads chunk heads, chunk ends and trailers.
 #[derive(Debug, Default)]
 pub(super) struct ChunkParser {
@@ -14,6 +20,8 @@ pub(super) struct ChunkParser {
     /// Bytes of the current chunk that are to come.
     pub(super) size: u64,
     trailers: Option<Box<Trailers>>,
+    /// Bytes around the data, less what the chunks had a right to.
+    framing: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,16 +111,28 @@ impl ChunkParser {
     /// Reads until data or the end, or until the bytes run out. Returns how many were read.
     pub(super) fn parse(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         let mut pos = 0;
-        while !self.in_data() && self.state != State::Done {
-            if self.state == State::Kept {
-                let rest = input.get(pos..).unwrap_or_default();
-                return Ok(pos + self.keep(rest)?);
-            }
+        while !self.in_data() && !matches!(self.state, State::Kept | State::Done) {
             let Some(&ch) = input.get(pos) else { break };
             self.step(ch)?;
             pos += 1;
         }
+        self.count_framing(pos)?;
+        if self.state == State::Kept {
+            pos += self.keep(input.get(pos..).unwrap_or_default())?;
+        }
         Ok(pos)
+    }
+
+    fn count_framing(&mut self, bytes: usize) -> Result<(), BodyError> {
+        self.framing += bytes as u64;
+        if self.framing > MAX_FRAMING {
+            return Err(BodyError::FramingTooBig);
+        }
+        if bytes > 0 && self.in_data() {
+            let right = USUAL_FRAMING.saturating_add(self.size.saturating_mul(2));
+            self.framing = self.framing.saturating_sub(right);
+        }
+        Ok(())
     }
 
     fn keep(&mut self, input: &[u8]) -> Result<usize, BodyError> {

@@ -243,6 +243,7 @@ fn reason(error: BodyError) -> String {
     match error {
         BodyError::InvalidChunk => "upstream sent invalid chunked response".to_owned(),
         BodyError::TrailersTooBig => "upstream sent too big trailers".to_owned(),
+        BodyError::FramingTooBig => "upstream sent too big chunk extensions or trailers".to_owned(),
         BodyError::InvalidTrailer { line, byte } => {
             format!("upstream sent invalid trailer: \"{line}\\x{byte:02x}...\"")
         }

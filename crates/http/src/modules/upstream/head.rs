@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 
+use weir_engine::{breathe, spend};
 use weir_log::Level;
 use weir_upstream::Failure;
 
@@ -21,7 +22,7 @@ pub async fn read<P: Protocol>(
     buf: &mut Vec<u8>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
-    let mut hints = 0;
+    let mut interim = 0;
     loop {
         receive(r, passing, line, buf, limit).await?;
         loop {
@@ -37,13 +38,23 @@ pub async fn read<P: Protocol>(
                     return Err(Fault::Peer(Failure::InvalidHeader));
                 }
                 Ok(Found::Hints(headers, end)) => {
-                    hints += end;
-                    if hints <= limit {
+                    interim += end;
+                    if interim > INTERIM.max(limit) {
+                        fault::complain(
+                            r,
+                            "upstream sent too many interim responses",
+                            Doing::ReadingHead,
+                        );
+                        return Err(Fault::Peer(Failure::InvalidHeader));
+                    }
+                    if interim <= limit {
                         super::response::hints(r, passing, &headers, buf).await?;
                     } else {
                         r.log(Level::Info, format_args!("upstream sent too big early hints"));
                     }
+                    spend((buf.len() / MOVED) as u32);
                     buf.drain(..end.min(buf.len()));
+                    breathe().await;
                     if buf.is_empty() {
                         break;
                     }
@@ -93,6 +104,10 @@ async fn receive(
     }
 }
 
+/// So many bytes of answers that are only hints, or of no interest, may come before the one that counts.
+const INTERIM: usize = 64 * 1024;
+/// So many bytes that are moved cost a point.
+const MOVED: usize = 256;
 /// A head and a small body fit in one read.
 const FIRST: usize = 8192;
 /// No more is taken at once, however large the longest head may be.

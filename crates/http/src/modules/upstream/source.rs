@@ -11,11 +11,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_engine::{Chain, Handle, OpenFile, Segment};
+use weir_engine::{Chain, Handle, OpenFile, Segment, spend};
 
 use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
+use crate::body::FRAMING;
 use crate::headers::Headers;
 use crate::temp_file::Keep;
 
@@ -310,6 +311,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     fn absorb(&mut self, mut buf: Vec<u8>) {
+        let received = buf.len();
         match self.protocol.body(&mut buf) {
             Ok(taken) => {
                 self.done |= taken.done;
@@ -317,6 +319,7 @@ impl<'p, P: Protocol> Source<'p, P> {
             }
             Err(text) => self.fail(Broken::Invalid(text)),
         }
+        spend((received.saturating_sub(buf.len()) / FRAMING) as u32);
         self.length += buf.len() as u64;
         self.in_memory += buf.len();
         if buf.len() * 4 < buf.capacity() && buf.len() > SMALL {

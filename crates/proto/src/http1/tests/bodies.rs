@@ -119,6 +119,27 @@ fn trailers_are_bounded_and_checked() {
 }
 
 #[test]
+fn framing_is_bounded() {
+    let long = "x".repeat(40_000);
+    for input in [format!("5;{long}\r\nhello\r\n0\r\n\r\n"), format!("0\r\nA: {long}\r\n\r\n")] {
+        let mut decoder = BodyDecoder::chunked();
+        assert_eq!(decode(&mut decoder, input.as_bytes(), 7), Err(BodyError::FramingTooBig));
+        let mut decoder = BodyDecoder::chunked();
+        let all = input.len();
+        assert_eq!(decode(&mut decoder, input.as_bytes(), all), Err(BodyError::FramingTooBig));
+    }
+    // Small chunks are no more than that, and long ones make up for what stands before them.
+    let (few, much) = ("y".repeat(1000), "z".repeat(1000));
+    let one = format!("3e8;{few}\r\n{much}\r\n");
+    for input in ["1;a=b\r\nx\r\n".repeat(40_000), one.repeat(100)] {
+        let mut decoder = BodyDecoder::chunked();
+        let whole = format!("{input}0\r\n\r\n");
+        let (_, _, done) = decode(&mut decoder, whole.as_bytes(), 4096).unwrap();
+        assert!(done);
+    }
+}
+
+#[test]
 fn what_is_to_come_is_known() {
     let expected = |input: &[u8]| {
         let mut decoder = BodyDecoder::chunked();
