@@ -9,11 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::budget;
 use crate::remote::Mailbox;
 
-/// Operations that one poll of a task may complete before it has to let others go first.
-const BUDGET: u32 = 128;
-/// Rounds over the run queue in one turn: a task that wakes itself cannot keep the loop from
+/// What a task pays for being run, whatever it does.
+const POLL: u32 = 4;
+/// Rounds over the run queue in one turn: tasks that wake each other cannot keep the loop from
 /// its wait.
 const ROUNDS: usize = 4;
 /// Boxes kept per type of future.
@@ -27,7 +28,8 @@ pub(crate) struct Executor {
     current: Cell<u32>,
     /// Identifies the running task's waker, so that a poll with another one is noticed.
     current_waker: Cell<*const ()>,
-    budget: Cell<u32>,
+    /// Which turn of the loop it is.
+    turn: Cell<u32>,
     live: Cell<usize>,
     started: Cell<u64>,
     ended: Cell<u64>,
@@ -37,6 +39,8 @@ struct Tasks {
     slots: Vec<Slot>,
     free: Vec<u32>,
     run: VecDeque<u32>,
+    /// Woken, too, but they have used up their budgets.
+    spent: VecDeque<u32>,
 }
 
 struct Slot {
@@ -44,6 +48,9 @@ struct Slot {
     /// Lives as long as the slot and serves each task that uses it; out while the task runs.
     waker: Option<Waker>,
     queued: bool,
+    /// What is left of its budget, in this turn.
+    left: u32,
+    turn: u32,
 }
 
 /// A future in its box. `Option` so that the box outlives the future and serves the next one.
@@ -108,14 +115,19 @@ impl Wake for SlotWaker {
 
 impl Executor {
     pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
-        let tasks = Tasks { slots: Vec::new(), free: Vec::new(), run: VecDeque::new() };
+        let tasks = Tasks {
+            slots: Vec::new(),
+            free: Vec::new(),
+            run: VecDeque::new(),
+            spent: VecDeque::new(),
+        };
         Executor {
             tasks: RefCell::new(tasks),
             boxes: RefCell::new(Boxes(Vec::new())),
             mailbox,
             current: Cell::new(NO_TASK),
             current_waker: Cell::new(std::ptr::null()),
-            budget: Cell::new(BUDGET),
+            turn: Cell::new(0),
             live: Cell::new(0),
             started: Cell::new(0),
             ended: Cell::new(0),
@@ -137,11 +149,13 @@ impl Executor {
         let index = tasks.free.pop().unwrap_or_else(|| {
             let task = tasks.slots.len() as u32;
             let waker = Waker::from(Arc::new(SlotWaker { mailbox: self.mailbox.clone(), task }));
-            tasks.slots.push(Slot { job: None, waker: Some(waker), queued: false });
+            let (left, turn) = (budget::TURN, self.turn.get());
+            tasks.slots.push(Slot { job: None, waker: Some(waker), queued: false, left, turn });
             task
         });
         if let Some(slot) = tasks.slots.get_mut(index as usize) {
             slot.job = Some(job);
+            slot.left = budget::TURN;
         }
         tasks.wake(index);
     }
@@ -158,14 +172,6 @@ impl Executor {
         (task != NO_TASK && waker.data() == self.current_waker.get()).then_some(task)
     }
 
-    /// Takes one operation from the running task's budget; false when it is used up.
-    #[inline]
-    pub(crate) fn spend(&self) -> bool {
-        let left = self.budget.get();
-        self.budget.set(left.saturating_sub(1));
-        left > 0
-    }
-
     pub(crate) fn live(&self) -> usize {
         self.live.get()
     }
@@ -176,7 +182,29 @@ impl Executor {
     }
 
     pub(crate) fn runnable(&self) -> bool {
-        !self.tasks.borrow().run.is_empty()
+        let tasks = self.tasks.borrow();
+        !(tasks.run.is_empty() && tasks.spent.is_empty())
+    }
+
+    /// Each task has its budget anew.
+    pub(crate) fn begin_turn(&self) {
+        self.turn.set(self.turn.get().wrapping_add(1));
+    }
+
+    /// Some have used up their budgets and would go on.
+    pub(crate) fn any_spent(&self) -> bool {
+        !self.tasks.borrow().spent.is_empty()
+    }
+
+    /// Gives another budget to the first of those who have used up theirs; false if nobody has.
+    pub(crate) fn resume_spent(&self) -> bool {
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(task) = tasks.spent.pop_front() else { return false };
+        if let Some(slot) = tasks.slots.get_mut(task as usize) {
+            slot.left = budget::TURN;
+        }
+        tasks.run.push_back(task);
+        true
     }
 
     /// Runs what is runnable, and what that makes runnable, a bounded number of rounds.
@@ -195,9 +223,9 @@ impl Executor {
                 return;
             }
             for _ in 0..round {
-                let next = self.tasks.borrow_mut().take_next();
-                let Some((task, job, waker)) = next else { continue };
-                let run = self.run_one(task, job, waker);
+                let next = self.tasks.borrow_mut().take_next(self.turn.get());
+                let Some((task, job, waker, left)) = next else { continue };
+                let run = self.run_one(task, job, waker, left);
                 ran();
                 if let Err(panic) = run {
                     panicked(panic);
@@ -211,17 +239,17 @@ impl Executor {
         task: u32,
         mut job: BoxedJob,
         waker: Waker,
+        left: u32,
     ) -> Result<(), Box<dyn Any + Send>> {
         self.current.set(task);
         self.current_waker.set(waker.data());
-        self.budget.set(BUDGET);
         let mut cx = Context::from_waker(&waker);
-        let polled = catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(&mut cx)));
+        let (polled, left) =
+            budget::run(left, || catch_unwind(AssertUnwindSafe(|| job.as_mut().poll(&mut cx))));
         self.current.set(NO_TASK);
         self.current_waker.set(std::ptr::null());
-        self.budget.set(BUDGET);
         if let Ok(Poll::Pending) = polled {
-            self.tasks.borrow_mut().put_back(task, job, waker);
+            self.tasks.borrow_mut().put_back(task, job, waker, left.saturating_sub(POLL));
             return Ok(());
         }
         // The future's values are dropped before its slot can be used again.
@@ -237,6 +265,7 @@ impl Executor {
         let jobs: Vec<_> = {
             let mut tasks = self.tasks.borrow_mut();
             tasks.run.clear();
+            tasks.spent.clear();
             tasks.slots.iter_mut().filter_map(|slot| slot.job.take()).collect()
         };
         self.live.set(self.live.get() - jobs.len());
@@ -256,18 +285,27 @@ impl Tasks {
         }
     }
 
-    /// The next task to run; none when the one that was woken has ended since.
-    fn take_next(&mut self) -> Option<(u32, BoxedJob, Waker)> {
+    /// The next task to run, and its budget; none when the one that was woken has ended since, or has
+    /// done enough for this turn.
+    fn take_next(&mut self, turn: u32) -> Option<(u32, BoxedJob, Waker, u32)> {
         let task = self.run.pop_front()?;
         let slot = self.slots.get_mut(task as usize)?;
+        if slot.turn != turn {
+            (slot.turn, slot.left) = (turn, budget::TURN);
+        }
+        if slot.left == 0 {
+            self.spent.push_back(task);
+            return None;
+        }
         slot.queued = false;
         let job = slot.job.take()?;
         let waker = slot.waker.take()?;
-        Some((task, job, waker))
+        Some((task, job, waker, slot.left))
     }
 
-    fn put_back(&mut self, task: u32, job: BoxedJob, waker: Waker) {
+    fn put_back(&mut self, task: u32, job: BoxedJob, waker: Waker, left: u32) {
         if let Some(slot) = self.slots.get_mut(task as usize) {
+            slot.left = left;
             slot.job = Some(job);
             slot.waker = Some(waker);
         }

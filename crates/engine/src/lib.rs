@@ -11,6 +11,7 @@
 //! kernel completes.
 
 mod backend;
+mod budget;
 mod buffers;
 mod chain;
 mod clock;
@@ -39,6 +40,7 @@ mod waiter;
 mod tests;
 
 pub use backend::BackendKind;
+pub use budget::{Breathe, breathe, is_spent, spend, unbounded, yield_now};
 pub use chain::{Chain, Segment};
 pub use clock::Wall;
 pub use doors::{Arm, ListenerKey, WatchKey};

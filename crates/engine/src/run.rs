@@ -79,6 +79,7 @@ impl Loop {
         self.wait(allowed)?;
         let woke = h.now();
         h.0.laps.begin(h.0.clock.now_nanos());
+        h.0.tasks.begin_turn();
         let events = self.events.len();
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
@@ -89,7 +90,7 @@ impl Loop {
         }
         run_tasks(&h);
         self.expire_timers(&h);
-        heavy_work(&h, woke);
+        last_of_all(&h, woke);
         h.0.laps.end();
         let after = self::before(&h.0);
         let turn = Turn {
@@ -179,15 +180,15 @@ fn run_tasks(h: &Handle) {
     );
 }
 
-/// Heavy work goes last, a piece at a time: what it holds up is no more than the rest of the turn held it up,
-/// or one piece.
-fn heavy_work(h: &Handle, woke: Instant) {
-    if h.0.heavy.is_empty() {
+/// Heavy work goes last, and so do tasks that have used up their budgets, a piece at a time: what that holds up is
+/// no more than the rest of the turn held it up, or one piece.
+fn last_of_all(h: &Handle, woke: Instant) {
+    if h.0.heavy.is_empty() && !h.0.tasks.any_spent() {
         return;
     }
     let began = clock::read();
     let share = began.saturating_duration_since(woke);
-    while h.0.call_heavy() {
+    while h.0.call_heavy() | h.0.tasks.resume_spent() {
         run_tasks(h);
         if clock::read().saturating_duration_since(began) >= share {
             return;

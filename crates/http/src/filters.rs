@@ -9,10 +9,9 @@ use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::task::Poll;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Segment};
+use weir_engine::{Chain, Segment, breathe, spend};
 use weir_proto::emptied;
 
 use crate::doing;
@@ -23,6 +22,8 @@ use crate::subrequest::Subrequest;
 
 /// The most that filters see at once, so that none of them holds the loop for long.
 const PIECE: u64 = 32 * 1024;
+/// So many bytes that a filter looks at cost a point.
+const FILTERED: u64 = 16;
 
 /// What a filter is blamed as when it holds the loop up.
 const PHASE: &str = "the body filters";
@@ -246,6 +247,9 @@ impl Request {
             (self.output.filters.running, self.output.filters.then) = (i, then);
             let (module, location) = (filter.module(), self.location);
             doing::note(PHASE, module, self);
+            if self.output.filters.any_needs_memory(i..i + 1) {
+                spend(u32::try_from(chain.len() / FILTERED).unwrap_or(u32::MAX));
+            }
             let filtered = match filter.filter(self, chain, then == Then::End) {
                 Filtered::Now(result) => result,
                 Filtered::Later(future) => doing::noting(PHASE, module, location, future).await,
@@ -295,7 +299,7 @@ impl Request {
             }
         }
         if !chain.is_empty() {
-            yield_now().await;
+            breathe().await;
         }
         Ok(piece)
     }
@@ -315,17 +319,4 @@ pub fn into_bytes(segment: Segment) -> Bytes {
         }
         Segment::File { .. } => Bytes::new(),
     }
-}
-
-/// Lets the other tasks of the loop go first.
-pub async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

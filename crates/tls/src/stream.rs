@@ -3,9 +3,8 @@
 use std::cell::{RefCell, RefMut};
 use std::fmt;
 use std::io;
-use std::task::Poll;
 
-use weir_engine::{Chain, Handle, Segment, Stream, operation};
+use weir_engine::{Chain, Handle, Segment, Stream, breathe, is_spent, operation, spend};
 
 use crate::client::Client;
 use crate::connection::{Connection, Progress};
@@ -15,10 +14,14 @@ use crate::hello::HandshakeError;
 const READ: usize = 17 * 1024;
 /// Shorter pieces of memory are put together into one record of this size.
 const RECORD: usize = 16 * 1024;
-/// After so many reads of records that carry nothing, others get their turn.
+/// After so many reads of records that carry nothing, the socket is waited for.
 const EMPTY_READS: usize = 4;
 /// A peer that sends so many of them means no good.
 const MOST_EMPTY: u32 = 64;
+/// So many bytes that are encrypted, or decrypted, cost a point.
+const SECURED: usize = 128;
+/// What it costs beside the bytes.
+const RECORDS: u32 = 16;
 /// At the most this much becomes records before some of it is sent.
 const BATCH: usize = 64 * 1024;
 
@@ -217,14 +220,10 @@ impl TlsStream {
 
     /// Receives as [`Stream::recv`]; see [`TlsStream::try_recv`].
     pub async fn recv(&self, mut buf: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
-        let mut again = false;
         loop {
             match self.try_recv(&mut buf).transpose() {
                 Some(result) => return (result, buf),
                 None => {
-                    if std::mem::replace(&mut again, true) {
-                        give_way().await;
-                    }
                     if let Err(error) = self.stream.readable().await {
                         return (Err(error), buf);
                     }
@@ -247,11 +246,8 @@ impl TlsStream {
     /// Waits until there is something to receive, the end included, or until the deadline. Records that carry
     /// nothing for the caller, such as tickets, do not end it.
     pub async fn readable(&self) -> io::Result<()> {
-        let (mut early, mut again) = (Vec::new(), false);
+        let mut early = Vec::new();
         while !self.has_unread() {
-            if std::mem::replace(&mut again, true) {
-                give_way().await;
-            }
             if self.receive_ahead(&mut early).await? {
                 break;
             }
@@ -278,6 +274,7 @@ impl TlsStream {
         let before = buf.len();
         let mut out = Vec::new();
         let mut state = self.state()?;
+        spend(RECORDS + (incoming.len() / SECURED) as u32);
         state.connection.incoming = incoming;
         let result = state.connection.advance(buf, &mut out);
         let incoming = std::mem::take(&mut state.connection.incoming);
@@ -313,7 +310,7 @@ impl TlsStream {
         }
     }
 
-    /// Sends what can be sent without waiting, as [`Stream::try_send`]. Bytes leave `chain` when the whole of their
+    /// Sends what can be sent without waiting, as [`Stream::try_send`] with its bounds. Bytes leave `chain` when the whole of their
     /// record was sent: the same chain must come again until it is empty.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         let mut state = self.state()?;
@@ -330,7 +327,7 @@ impl TlsStream {
             let owed = std::mem::take(&mut state.owed);
             chain.consume(owed, |buf| self.handle().give_buf(buf));
             sent += owed;
-            if chain.is_empty() {
+            if chain.is_empty() || (sent > 0 && is_spent()) {
                 return Ok(Some(sent));
             }
             state.seal(chain, self.handle())?;
@@ -347,6 +344,7 @@ impl TlsStream {
 
     /// Sends some of `chain`, as [`Stream::send_some`].
     pub async fn send_some(&self, chain: &mut Chain) -> io::Result<()> {
+        breathe().await;
         while self.try_send(chain)?.is_none() {
             self.stream.writable().await?;
         }
@@ -403,6 +401,7 @@ impl State {
         };
         let mut out = handle.take_buf(plain.len() + plain.len() / 32 + 256);
         let result = self.connection.encrypt(plain, &mut out);
+        spend(RECORDS + (plain.len() / SECURED) as u32);
         self.owed = plain.len() as u64;
         if let Some(buf) = gathered {
             handle.give_buf(buf);
@@ -416,17 +415,4 @@ impl State {
         }
         Ok(())
     }
-}
-
-/// Lets other tasks go first: a peer that sends nothing but empty records must not hold the loop.
-async fn give_way() {
-    let mut gave = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut gave, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -29,6 +29,7 @@ pub use pool::{FilePool, Offload};
 pub(crate) use residence::{Residence, residence};
 pub use waiter::{Touches, Waiter};
 
+use crate::budget;
 use crate::operation::operation;
 use locality::Locality;
 use open_file::Access;
@@ -275,13 +276,18 @@ impl Files {
         mut buf: Vec<u8>,
         offset: u64,
     ) -> (io::Result<usize>, Vec<u8>) {
-        if file.waits_here() {
-            return (read_waiting(file, &mut buf, offset), buf);
-        }
-        let read = || weir_sys::pagecache::read_nowait(file, &mut buf, offset);
-        match operation("read", read) {
-            Err(e) if is_not_now(&e) => {}
-            read => return (read, buf),
+        budget::breathe().await;
+        let read = if file.waits_here() {
+            read_waiting(file, &mut buf, offset)
+        } else {
+            operation("read", || weir_sys::pagecache::read_nowait(file, &mut buf, offset))
+        };
+        match read {
+            Err(e) if !file.waits_here() && is_not_now(&e) => {}
+            read => {
+                budget::spend_call(*read.as_ref().unwrap_or(&0));
+                return (read, buf);
+            }
         }
         let (file, pool) = (Arc::clone(file), file.pool().clone());
         let read = move || (read_waiting(&file, &mut buf, offset), buf);

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny};
 
 use crate::Handle;
+use crate::budget;
+use crate::ops::must_yield;
 use crate::source::{Ready, Registered};
 
 /// A datagram socket in a loop; closes on drop.
@@ -74,14 +76,17 @@ impl Datagram {
         cx: &mut Context<'_>,
         buf: &mut Vec<u8>,
     ) -> Poll<io::Result<(usize, Option<SocketAddrAny>)>> {
-        if self.0.must_yield(cx) {
+        if must_yield(cx) {
             return Poll::Pending;
         }
         if !self.0.source.is(Ready::READABLE) {
             return self.0.wait_read(cx);
         }
         match rustix::net::recvfrom(&self.0.source.fd, spare_capacity(buf), RecvFlags::empty()) {
-            Ok((n, _, from)) => Poll::Ready(Ok((n, from))),
+            Ok((n, _, from)) => {
+                budget::spend_call(n);
+                Poll::Ready(Ok((n, from)))
+            }
             Err(Errno::AGAIN) => {
                 self.0.exhausted(Ready::READABLE);
                 self.0.wait_read(cx)

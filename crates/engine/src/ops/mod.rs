@@ -11,6 +11,7 @@ pub(crate) mod send;
 use std::io;
 use std::task::{Context, Poll};
 
+use crate::budget;
 use crate::source::{Ready, Registered};
 
 impl Registered {
@@ -40,22 +41,21 @@ impl Registered {
         Poll::Pending
     }
 
-    /// True when the running task has done enough for one poll: it is woken again at once, and
-    /// others come first.
-    #[inline]
-    pub(crate) fn must_yield(&self, cx: &mut Context<'_>) -> bool {
-        if self.h.0.tasks.spend() {
-            return false;
-        }
-        cx.waker().wake_by_ref();
-        true
-    }
-
     /// An operation found the socket exhausted.
     #[inline]
     pub(crate) fn exhausted(&self, ready: Ready) {
         self.source.clear(ready);
     }
+}
+
+/// True when the running task has done enough for this turn: it goes on when others had theirs.
+#[inline]
+pub(crate) fn must_yield(cx: &mut Context<'_>) -> bool {
+    let spent = budget::is_spent();
+    if spent {
+        cx.waker().wake_by_ref();
+    }
+    spent
 }
 
 fn timed_out() -> io::Error {

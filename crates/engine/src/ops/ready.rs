@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::Stream;
+use crate::ops::must_yield;
 use crate::source::Ready;
 
 /// See [`Stream::readable`].
@@ -52,7 +53,7 @@ impl Future for Readable<'_> {
         registered.report()?;
         if registered.source.is(Ready::READABLE) {
             // Whoever waits so receives without waiting: this is where others get their turn.
-            return if registered.must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
+            return if must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         registered.wait_read(cx)
     }
@@ -64,7 +65,7 @@ impl Future for Writable<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let registered = &self.0.0;
         if registered.source.is(Ready::WRITABLE) {
-            return Poll::Ready(Ok(()));
+            return if must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         registered.wait_write(cx)
     }

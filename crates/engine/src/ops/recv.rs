@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::Stream;
+use crate::budget;
+use crate::ops::must_yield;
 use crate::source::{Ready, Registered};
 
 /// See [`Stream::recv`].
@@ -27,7 +29,8 @@ impl Stream {
         Recv { stream: self, buf: Some(buf) }
     }
 
-    /// As [`Stream::recv`], without waiting: `None` if nothing is there.
+    /// As [`Stream::recv`], without waiting: `None` if nothing is there, or if the task has done enough for this
+    /// turn ([`crate::is_spent`]). Who then waits ([`Stream::readable`]) is told either way.
     #[inline]
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         self.0.try_recv(buf)
@@ -40,12 +43,13 @@ impl Registered {
         if room == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room in the buffer"));
         }
-        if !self.source.is(Ready::READ) {
+        if !self.source.is(Ready::READ) || budget::is_spent() {
             return Ok(None);
         }
         loop {
             match rustix::net::recv(&self.source.fd, spare_capacity(buf), RecvFlags::empty()) {
                 Ok((n, _)) => {
+                    budget::spend_call(n);
                     // Less than asked: the socket is empty, and an event will tell when it is not.
                     // Unless that event has been: the end of the stream is reported once.
                     if n < room && !self.source.is(Ready::GONE) {
@@ -69,7 +73,7 @@ impl Future for Recv<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let registered = &self.stream.0;
-        if registered.must_yield(cx) {
+        if must_yield(cx) {
             return Poll::Pending;
         }
         let mut buf = self.buf.take().unwrap_or_default();

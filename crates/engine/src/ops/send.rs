@@ -11,9 +11,11 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::Stream;
+use crate::budget;
 use crate::chain::{Chain, Segment};
 use crate::files::{Offload, Residence, read_waiting, residence};
 use crate::operation::operation;
+use crate::ops::must_yield;
 use crate::source::{Ready, Registered};
 
 /// Pieces of memory handed to the kernel at once.
@@ -50,12 +52,13 @@ impl Stream {
     }
 
     /// Sends what can be sent without waiting and drops it from `chain`: the number of bytes, or
-    /// `None` if there was no room for any. It stops before a file that is not in memory, which
+    /// `None` if there was no room for any. It stops when the task has done enough for this turn, though not before it has
+    /// tried once, so that a last word gets out; and before a file that is not in memory, which
     /// [`Stream::send`] and [`Stream::send_some`] read.
     pub fn try_send(&self, chain: &mut Chain) -> io::Result<Option<u64>> {
         let mut sent = 0;
         let mut files = chain.file_chunk();
-        while !chain.is_empty() && files > 0 {
+        while !chain.is_empty() && files > 0 && !(sent > 0 && budget::is_spent()) {
             let cold = chain.front_file().is_some_and(|(file, offset, len)| {
                 !file.waits_here() && residence(file, offset, len.min(files)) == Residence::Unknown
             });
@@ -85,10 +88,9 @@ impl Future for Send<'_> {
         let mut files = this.chain.file_chunk();
         while !this.chain.is_empty() {
             if files == 0 {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                budget::spend(budget::TURN);
             }
-            if registered.must_yield(cx) {
+            if must_yield(cx) {
                 return Poll::Pending;
             }
             ready!(this.poll_warm(cx, files))?;
@@ -205,7 +207,10 @@ impl Registered {
                 _ => rustix::net::sendmsg(fd, pieces, &mut SendAncillaryBuffer::default(), flags),
             };
             match sent {
-                Ok(n) => return Ok(Some(n)),
+                Ok(n) => {
+                    budget::spend_call(n);
+                    return Ok(Some(n));
+                }
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
@@ -220,7 +225,10 @@ impl Registered {
             let send = || rustix::fs::sendfile(&self.source.fd, file, Some(&mut at), count);
             match operation("sendfile", send) {
                 Ok(0) => return Err(truncated()),
-                Ok(n) => return Ok(Some(n as u64)),
+                Ok(n) => {
+                    budget::spend_file(n as u64);
+                    return Ok(Some(n as u64));
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(e) => return Err(e.into()),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub use conn::{Conn, Resting};
 pub use punctual::Punctual;
 pub use rush::{Rush, calm_down};
-use weir_engine::{Handle, Idle, Stream, Wake};
+use weir_engine::{Handle, Idle, Stream, Wake, breathe};
 use weir_metrics::Metric;
 
 use head::{FIRST_READ, Head};
@@ -148,6 +148,8 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) {
     }
     let mut r = Box::new(Request::new(conn.clone(), worker.clone(), scratch));
     loop {
+        // Of a client that sends many at once, each may find all that it needs at once.
+        breathe().await;
         let after = request(&mut r).await;
         if matches!(after, After::Http2) {
             let read = std::mem::take(&mut r.buf);

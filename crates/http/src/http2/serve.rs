@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Either, Wake, either};
+use weir_engine::{Chain, Either, Wake, breathe, either};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
@@ -17,7 +17,6 @@ use super::parked;
 use super::reader::{Broken, History, Reader};
 use crate::body::Linger;
 use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
-use crate::filters::yield_now;
 use crate::worker::Worker;
 
 /// Room for one read: a whole frame of the usual largest size, and a little.
@@ -108,8 +107,6 @@ struct Task {
     reader: Reader,
     /// Read, and not understood yet.
     buf: Vec<u8>,
-    /// Much was read at once: there may be more.
-    full: bool,
     /// On its way.
     sending: Chain,
 }
@@ -117,7 +114,7 @@ struct Task {
 impl Task {
     fn new(link: Rc<Link>, history: History, read: Vec<u8>) -> Task {
         let reader = Reader::new(link.clone(), history);
-        Task { link, reader, buf: read, full: false, sending: Chain::new() }
+        Task { link, reader, buf: read, sending: Chain::new() }
     }
 
     /// Serves the connection until it ends, or is parked.
@@ -157,6 +154,10 @@ impl Task {
         self.understand()?;
         self.retire();
         self.flush(since)?;
+        if self.reader.is_behind() {
+            breathe().await;
+            return Ok(true);
+        }
         let alone = self.is_alone();
         if alone && self.link.is_leaving() {
             return Ok(false);
@@ -168,10 +169,6 @@ impl Task {
         }
         if alone && since.incomplete.is_none() {
             return self.rest().await;
-        }
-        if std::mem::take(&mut self.full) {
-            // Thousands of frames may have been understood: others get their turn.
-            yield_now().await;
         }
         let link = self.link.clone();
         let deadline = since.deadline(&link);
@@ -255,10 +252,7 @@ impl Task {
                 }
                 Err(End::Lost)
             }
-            read => {
-                self.full = read.is_some_and(|n| n >= READ / 2);
-                Ok(true)
-            }
+            _ => Ok(true),
         }
     }
 

@@ -185,3 +185,45 @@ pub(crate) fn a_task_that_wakes_itself_starves_nobody(kind: BackendKind) {
     });
     play.join().unwrap();
 }
+
+/// Who finds much to do at once does a part of it, and whoever is ready by then comes first.
+pub(crate) fn who_has_used_up_a_budget_lets_others_go_first(kind: BackendKind) {
+    const BYTES: usize = 32 << 10;
+    const MOST: usize = 256;
+    let mut site = Site::new(kind);
+    let (greedy, other) = (site.client(), site.client());
+    (&greedy).write_all(&[b'x'; BYTES]).unwrap();
+    let read = Rc::new(Cell::new(None));
+    let seen = Rc::new(Cell::new(BYTES));
+    let (count, found) = (read.clone(), seen.clone());
+    site.serve(move |h, stream| {
+        let is_greedy = count.get().is_none();
+        count.set(Some(0));
+        let (count, found) = (count.clone(), found.clone());
+        let mut other = other.try_clone().unwrap();
+        async move {
+            if !is_greedy {
+                receive(&stream).await.unwrap();
+                found.set(count.get().unwrap_or(0));
+                return;
+            }
+            let (mut byte, mut all) = (Vec::with_capacity(1), 0);
+            while all < BYTES {
+                stream.readable().await.unwrap();
+                let before = all;
+                while let Some(n) = stream.try_recv(&mut byte).unwrap() {
+                    byte.clear();
+                    all += n;
+                    count.set(Some(all));
+                }
+                assert!(all - before <= MOST, "{} at once", all - before);
+                if before == 0 {
+                    other.write_all(b"y").unwrap();
+                }
+            }
+            h.stop();
+        }
+    });
+    assert_eq!(site.h.panics(), 0);
+    assert!(seen.get() < BYTES, "the other one came last");
+}

@@ -1,8 +1,9 @@
 //! Frames that are about streams and the connection themselves.
 
+use weir_engine::spend;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Setting};
 
-use super::{Read, Reader, broken};
+use super::{CANCEL, Read, Reader, broken};
 
 impl Reader {
     pub(super) fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Read {
@@ -47,6 +48,7 @@ impl Reader {
             2 => self.log(format_args!("client terminated stream {id} due to internal error")),
             _ => self.log(format_args!("client terminated stream {id} with status {code}")),
         }
+        spend(CANCEL);
         stream.fail();
         self.history.cancelled += 1;
         // Work that is asked for and given up at once costs the client nothing.

@@ -4,6 +4,7 @@ mod control;
 
 use std::rc::Rc;
 
+use weir_engine::{is_spent, spend};
 use weir_proto::http1::{Composer, Draft};
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, SizeError};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
@@ -16,6 +17,12 @@ use super::stream::Stream;
 const BLOCK_SLACK: usize = 16 * 1024;
 /// Bytes that are no request's, beyond an eighth of what requests are, before a client is taken for a flood.
 const FLOOD: u64 = 1 << 20;
+/// What a request costs of the task's budget, beside its fields; its answer is made by a task of its own.
+const REQUEST: u32 = 32;
+/// So many bytes of fields cost a point.
+const FIELDS: usize = 4;
+/// What it costs to give up a request: most of the work was for nothing.
+const CANCEL: u32 = 96;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -43,6 +50,8 @@ pub struct Reader {
     opened: u64,
     /// Bytes of fields that were looked at before their frame was there.
     foreseen: usize,
+    /// Whole frames were left, since the task has done enough for this turn.
+    behind: bool,
 }
 
 /// What was read, as far as it matters for what comes.
@@ -108,7 +117,7 @@ impl Reader {
     /// Goes on where `history` ends.
     pub fn new(link: Rc<Link>, history: History) -> Reader {
         let composer = Composer::default();
-        Reader { link, history, composer, block: None, opened: 0, foreseen: 0 }
+        Reader { link, history, composer, block: None, opened: 0, foreseen: 0, behind: false }
     }
 
     /// What is to be remembered while nothing comes; between two blocks only.
@@ -136,6 +145,11 @@ impl Reader {
         !self.history.greeted || self.block.is_some() || (!rest.is_empty() && head)
     }
 
+    /// Whole frames wait for another turn.
+    pub fn is_behind(&self) -> bool {
+        self.behind
+    }
+
     /// What is incomplete has been so for too long. A head's stream ends, and what comes of it is not looked at;
     /// false if there is no such stream.
     pub fn time_out(&mut self, rest: &[u8]) -> bool {
@@ -155,9 +169,10 @@ impl Reader {
         true
     }
 
-    /// Handles whole frames at the head of `buf`: how many bytes that were.
+    /// Handles whole frames at the head of `buf`, as far as the task's budget goes: how many bytes that were.
     pub fn read(&mut self, buf: &[u8]) -> Read<usize> {
         let mut at = 0;
+        self.behind = false;
         self.opened = 0;
         if !self.history.greeted {
             let seen = buf.get(..frame::PREFACE.len()).unwrap_or(buf);
@@ -183,6 +198,11 @@ impl Reader {
                 self.foresee(head, buf.get(payload..).unwrap_or_default())?;
                 break;
             };
+            self.behind = is_spent();
+            if self.behind {
+                break;
+            }
+            spend(1);
             self.foreseen = 0;
             self.frame(head, payload)?;
             at += frame::HEAD + head.len;
@@ -441,6 +461,7 @@ impl Reader {
     }
 
     fn whole_block(&mut self, id: u32, kind: BlockKind, ended: bool, block: &[u8]) -> Read {
+        spend(REQUEST + (block.len() / FIELDS) as u32);
         let link = &self.link;
         let limits = &link.server.conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };

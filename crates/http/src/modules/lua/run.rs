@@ -15,7 +15,6 @@ use weir_log::Level;
 
 use super::current::{self, Phase};
 use super::{answer, vm::Vm};
-use crate::filters::yield_now;
 use crate::request::Request;
 
 /// What a wait came to, as the values that the waiting function returns.
@@ -378,7 +377,7 @@ impl Run<'_> {
 
 /// The other tasks of the loop go first.
 async fn turn() -> Reply {
-    yield_now().await;
+    weir_engine::yield_now().await;
     Box::new(|_| Ok(MultiValue::new()))
 }
 

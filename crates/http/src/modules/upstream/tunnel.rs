@@ -1,6 +1,9 @@
 //! Bytes in both directions, after a server agreed to another protocol (101).
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use weir_engine::{Chain, Handle};
@@ -30,10 +33,19 @@ pub async fn run(
     let result = {
         let up = one_way(handle, client, server, timeout, &mut passed.up);
         let down = one_way(handle, server, client, timeout, &mut passed.down);
-        // nginx ends the tunnel with the first direction that ends.
-        match weir_engine::either(up, down).await {
-            weir_engine::Either::Left(result) | weir_engine::Either::Right(result) => result,
-        }
+        let (mut up, mut down) = (pin!(up), pin!(down));
+        let mut up_first = false;
+        // nginx ends the tunnel with the first direction that ends. They share the task's budget, so each goes first
+        // every other time.
+        poll_fn(|cx| {
+            up_first = !up_first;
+            if up_first && let Poll::Ready(result) = up.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            let result = down.as_mut().poll(cx);
+            if up_first || result.is_ready() { result } else { up.as_mut().poll(cx) }
+        })
+        .await
     };
     (passed, result)
 }

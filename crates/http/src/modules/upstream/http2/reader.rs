@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use weir_engine::spend;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting, SizeError};
 use weir_proto::http2::hpack::{Decoder, FieldLimits};
 use weir_upstream::Failure;
@@ -17,6 +18,9 @@ const BLOCK: usize = 64 * 1024;
 const FIELDS: FieldLimits = FieldLimits { field: 1 << 20, block: usize::MAX };
 /// So many settings, and so many pings, may come without anything of an answer between them.
 const IDLE_TALK: u32 = 1000;
+
+/// So many bytes of a frame cost a point of the task's budget.
+const FRAMED: usize = 128;
 
 type Read<T = ()> = Result<T, Broken>;
 
@@ -58,6 +62,7 @@ impl Reader {
             }
             let start = at + frame::HEAD;
             let Some(payload) = buf.get(start..start + head.len) else { break };
+            spend(1 + (head.len / FRAMED) as u32);
             self.frame(head, payload)?;
             at = start + head.len;
         }
