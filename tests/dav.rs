@@ -59,6 +59,41 @@ fn files_are_put_with_their_directories() {
 }
 
 #[test]
+fn a_copy_that_does_not_end_leaves_threads_to_readers() {
+    let dir = Dir::new();
+    dir.write("root/list/a", "");
+    let pipe = dir.file("root/pipe");
+    let mode = rustix::fs::Mode::from(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let server = Server::start_in(
+        dir,
+        WEIR,
+        "user root;
+         worker_processes 1;
+         thread_pool default threads=2;
+         events { }
+         http {
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 root %%DIR%%/root;
+                 dav_methods COPY;
+                 autoindex on;
+             }
+         }",
+    );
+    let copies: Vec<_> = (0..4)
+        .map(|n| {
+            let mut client = server.connect();
+            client.send(format!("COPY /pipe HTTP/1.1\r\nHost: a\r\n{}\r\n", to(&format!("/{n}"))));
+            client
+        })
+        .collect();
+    // Nobody writes into the pipe.
+    assert!(server.get("/list/").body().contains("\"a\""));
+    drop(copies);
+}
+
+#[test]
 fn the_clients_date_is_kept() {
     let server = start();
     let headers = "Content-Length: 1\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n";

@@ -1,6 +1,7 @@
 //! How long handlers wait and take: measured, shown, warned of.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,10 +103,10 @@ struct SlowDisk {
 
 impl SlowDisk {
     /// None where file systems cannot be mounted.
-    fn mount(dir: &Dir, operation: &str) -> Option<SlowDisk> {
+    fn mount(dir: &Dir, operation: &str, delay: &str) -> Option<SlowDisk> {
         std::fs::create_dir(dir.file("slow")).unwrap();
         let mut lab = Command::new(WEIR)
-            .args(["lab", "slowdisk", "--share", "1", "--delay", "80ms", "--ops", operation])
+            .args(["lab", "slowdisk", "--share", "1", "--delay", delay, "--ops", operation])
             .args([dir.file("site"), dir.file("slow")])
             .stdout(Stdio::piped())
             .spawn()
@@ -119,6 +120,17 @@ impl SlowDisk {
         }
         eprintln!("skipped: no file system can be mounted here");
         None
+    }
+
+    /// Whoever waits for the disk hears that it is gone.
+    fn break_down(self, place: &Path) {
+        let _ = kill_process(Pid::from_child(&self.lab), Signal::KILL);
+        drop(self);
+        let unmounts = |command: &mut Command| command.status().is_ok_and(|done| done.success());
+        assert!(
+            unmounts(Command::new("umount").arg("-l").arg(place))
+                || unmounts(Command::new("fusermount").args(["-u", "-z"]).arg(place))
+        );
     }
 }
 
@@ -135,7 +147,7 @@ fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
     for operation in ["open", "read"] {
         let dir = Dir::new();
         dir.write("site/a.txt", "slow");
-        let Some(disk) = SlowDisk::mount(&dir, operation) else { return };
+        let Some(disk) = SlowDisk::mount(&dir, operation, "80ms") else { return };
         let conf = "worker_processes 1;
                     events { }
                     http {
@@ -156,10 +168,47 @@ fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
 }
 
 #[test]
+fn a_cache_whose_disk_is_stuck_holds_nobody_up() {
+    const LARGE: usize = 4 << 20;
+    let dir = Dir::new();
+    dir.write("site/keep", "");
+    dir.write("list/a", "");
+    dir.write("origin/large", "x".repeat(LARGE));
+    let Some(disk) = SlowDisk::mount(&dir, "create", "600s") else { return };
+    let conf = "user root;
+                worker_processes 1;
+                thread_pool default threads=8;
+                events { }
+                http {
+                    access_log off;
+                    proxy_cache_path %%DIR%%/slow keys_zone=slow:1m use_temp_path=off;
+                    server {
+                        listen 127.0.0.1:%%PORT%%;
+                        proxy_cache slow;
+                        proxy_cache_valid 1h;
+                        location /small/ { proxy_pass http://127.0.0.1:%%PORT%%/text; }
+                        location /large/ { proxy_pass http://127.0.0.1:%%PORT%%/origin/large; }
+                        location /text { return 200 text; }
+                        location /origin/ { root %%DIR%%; }
+                        location /list/ { root %%DIR%%; autoindex on; }
+                    }
+                }";
+    let server = Server::start_in(dir, WEIR, conf);
+    for n in 0..20 {
+        assert_eq!(server.get(&format!("/small/{n}")).body(), "text");
+    }
+    // A directory is always read by a thread.
+    assert!(server.get("/list/").body().contains("\"a\""));
+    assert_eq!(server.get("/large/").bytes.len(), LARGE);
+    assert!(server.get("/list/").body().contains("\"a\""));
+    disk.break_down(&server.dir().file("slow"));
+}
+
+#[test]
 fn a_root_that_changes_on_the_way_is_asked_of_the_disk() {
     let dir = Dir::new();
     dir.write("site/deep/a.txt", "");
-    let Some(disk) = SlowDisk::mount(&dir, "getattr") else { return };
+    let Some(disk) = SlowDisk::mount(&dir, "getattr", "80ms") else { return };
     let conf = "events { }
                 http {
                     server {

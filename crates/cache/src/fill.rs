@@ -178,6 +178,12 @@ impl Fill {
         });
     }
 
+    /// No more of it can come before it is written.
+    pub(crate) fn is_held_up(&self) -> bool {
+        let state = self.lock();
+        state.end.is_none() && state.is_full(self.limit)
+    }
+
     /// It cannot be written any further.
     pub fn store_failed(&self) {
         self.change(|s| s.storeless = true);

@@ -6,6 +6,7 @@
 //! any number of readers take it; a [`writer`] puts it into a file beside the way. A file gets its name when it
 //! is whole and not before, so that nothing half-written is ever found.
 
+mod backlog;
 mod body;
 mod entry;
 mod fill;
@@ -82,6 +83,8 @@ pub struct Cache {
     fills: Mutex<HashMap<Key, Coming>>,
     /// Held by who gives a file its name, so that of two answers of one key the newer one stays.
     turns: [Mutex<()>; TURNS],
+    /// Answers that wait for the disk.
+    backlog: backlog::Backlog,
 }
 
 const TURNS: usize = 16;
@@ -115,7 +118,8 @@ impl Cache {
     pub fn new(settings: Settings, zone: weir_zone::ZoneRef) -> Cache {
         let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
         let (index, open) = (Index::new(zone), Memory::of_open_files());
-        Cache { settings, index, memory, open, fills, turns }
+        let backlog = backlog::Backlog::default();
+        Cache { settings, index, memory, open, fills, turns, backlog }
     }
 
     /// Its zone's name.

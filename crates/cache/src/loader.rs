@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_engine::Handle;
+use weir_engine::{FilePool, Handle, Rank};
 
 use crate::Cache;
 use crate::store::{Named, walk};
@@ -11,11 +11,13 @@ use crate::store::{Named, walk};
 /// Files that nobody is growing any more: their process is gone, or they are this old.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Goes through the directory on a thread for file operations, with pauses.
+/// Goes through the directory, with pauses, on a thread of its own: it may take long, and those for file operations
+/// are few.
 pub async fn run(cache: Arc<Cache>, handle: Handle) -> std::io::Result<()> {
     let now = cache.index.msec(handle.now());
     let this = cache.clone();
-    handle.files().run(move || load(&this, now)).await??;
+    let thread = FilePool::named("loader", 1, 1);
+    handle.files().run_in(&thread, Rank::Read, move || load(&this, now)).await??;
     cache.index.set_warm();
     Ok(())
 }

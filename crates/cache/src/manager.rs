@@ -23,7 +23,7 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
             cache.let_go(key);
         }
         if some {
-            let removed = handle.files().run(move || {
+            let removed = handle.files().later(move || {
                 for key in gone {
                     let _ = std::fs::remove_file(place.path(&key));
                 }

@@ -41,7 +41,7 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
         purged.extend(at_hand.purge(wanted));
     }
     let this = cache.clone();
-    purged.extend(files.run(move || remove(&this, &which)).await??);
+    purged.extend(files.write(move || remove(&this, &which)).await??);
     purged.sort_unstable();
     purged.dedup();
     for key in &purged {

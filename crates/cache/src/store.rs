@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use weir_engine::{FileInfo, FilePool, Files, OpenFile, OpenHow, Waiter};
+use weir_engine::{FileInfo, FilePool, Files, OpenFile, OpenHow, Rank, Waiter};
 
 use crate::body::Range;
 use crate::entry::{Entry, Stored, Unusable};
@@ -173,7 +173,7 @@ impl Drop for Growing {
             let path = std::mem::take(&mut self.path);
             // What is left where that cannot be done is found by the next start's loader.
             let remove = move || drop(std::fs::remove_file(path));
-            let _ = self.file.pool().hand_over(remove);
+            let _ = self.file.pool().hand_over(Rank::Later, remove);
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Brings an answer that comes in into its file. Runs as a task of its own, so that no client waits for the disk.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use weir_engine::{FilePool, Handle, Waiter};
+use rustix::fs::{Mode, OFlags};
+use weir_engine::{Either, FilePool, Handle, Rank, Waiter, either};
 
 use crate::body::Body;
 use crate::entry::Entry;
@@ -19,6 +23,9 @@ use crate::{Cache, Stored};
 
 /// So much is written at once; less only at the end.
 const CHUNK: u64 = 256 * 1024;
+
+/// A client that the disk has held up for so long does not wait for it any more.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the log hears: the operation that failed, and why.
 pub type Complain = Box<dyn Fn(&str, &io::Error)>;
@@ -77,6 +84,13 @@ impl Job {
             }
             let written = at + pieces.iter().map(|p| p.len() as u64).sum::<u64>();
             let last = end == Some(End::Whole);
+            // What is whole before any of it was written takes memory for which no client waits.
+            let waits = end.is_none() || growing.is_some();
+            let _place = match waits {
+                true => None,
+                false => Some(self.cache.backlog.enter(written - at).ok_or_else(too_slow)?),
+            };
+            let rank = if waits { Rank::Write } else { Rank::Later };
             let step = Step {
                 key: self.key,
                 cache: self.cache.clone(),
@@ -88,13 +102,39 @@ impl Job {
                 offset: body + at,
                 head: last.then(|| self.entry.encode(written)),
             };
-            match handle.files().run_by(&self.waiter, "store", move || step.run()).await?? {
+            let files = handle.files();
+            let work = files.run_by(&self.waiter, rank, "store", move || step.run());
+            let (done, in_time) = match end {
+                Some(_) => (work.await, true),
+                None => self.hurry(pin!(work), handle).await,
+            };
+            match done?? {
+                _ if !in_time => return Err(too_slow()),
                 Done::Published(inode) => return Ok(Some(inode)),
                 Done::Superseded => return Ok(None),
                 Done::Grown(grown) => {
                     self.fill.written(&grown.file, body, written);
                     growing = Some(grown);
                 }
+            }
+        }
+    }
+
+    /// Waits for the disk while the answer comes in; but the answer does not wait for long.
+    /// False: it went on without being stored.
+    async fn hurry<T>(
+        &self,
+        mut work: Pin<&mut impl Future<Output = T>>,
+        handle: &Handle,
+    ) -> (T, bool) {
+        loop {
+            match either(work.as_mut(), handle.sleep(PATIENCE)).await {
+                Either::Left(done) => return (done, true),
+                Either::Right(()) if self.fill.is_held_up() => {
+                    self.fill.store_failed();
+                    return (work.await, false);
+                }
+                Either::Right(()) => {}
             }
         }
     }
@@ -117,6 +157,11 @@ impl Job {
     }
 }
 
+/// Why an answer is not stored although nothing has failed.
+fn too_slow() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "the disk is too slow")
+}
+
 /// Removes the files of keys that the index has let go.
 pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
     if keys.is_empty() {
@@ -126,7 +171,7 @@ pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
     for key in &keys {
         cache.let_go(key);
     }
-    drop(handle.files().run(move || {
+    drop(handle.files().later(move || {
         for key in keys {
             let _ = std::fs::remove_file(place.path(&key));
         }
@@ -150,7 +195,8 @@ pub async fn renew(
     // Its file's time changes.
     cache.open.remove(&key);
     let entry = stored.entry.clone();
-    let written = handle.files().run_by(who, "renew", move || rewrite(&path, &stored)).await;
+    let work = move || rewrite(&path, &stored);
+    let written = handle.files().run_by(who, Rank::Later, "renew", work).await;
     let written = written.and_then(|written| written);
     match written {
         // Other processes have the old times in memory.
@@ -158,6 +204,11 @@ pub async fn renew(
         Err(_) => cache.let_go(&key),
     }
     written
+}
+
+/// Keeps the blocks of what has this name, until it is dropped.
+fn hold(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// One visit to the disk.
@@ -183,6 +234,10 @@ enum Done {
 
 impl Step {
     fn run(self) -> io::Result<Done> {
+        // Whoever is behind in one that comes in still needs its file.
+        if self.growing.is_none() && self.head.is_some() && !self.fill.is_storable() {
+            return Ok(Done::Superseded);
+        }
         let settings = &self.cache.settings;
         let path = settings.place.path(&self.key);
         let growing = match self.growing {
@@ -201,6 +256,9 @@ impl Step {
         match self.head {
             None => Ok(Done::Grown(growing)),
             Some(head) => {
+                // The old file's blocks are freed when all is done: that takes long on some disks, and while a file is
+                // given its name nobody else on the file system is.
+                let _replaced = hold(&path);
                 let _turn = self.cache.turn(&self.key);
                 match self.fill.is_storable() {
                     true => growing.publish(&head, &path).map(Done::Published),

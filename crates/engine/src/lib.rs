@@ -46,7 +46,9 @@ pub use clock::Wall;
 pub use doors::{Arm, ListenerKey, WatchKey};
 pub use driver::{Driver, Turn};
 pub use either::{Either, First, either};
-pub use files::{FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Touches, Waiter};
+pub use files::{
+    FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Rank, Touches, Waiter,
+};
 pub use handle::Handle;
 pub use heavy::Heavy;
 pub use lap::Timekeeper;

@@ -73,7 +73,7 @@ impl TempPath {
     /// Creates a file; the directory, too, if it is missing.
     pub async fn create(&self, handle: &Handle, keep: Keep) -> Result<TempFile, Failed> {
         let this = self.clone();
-        let made = handle.files().run(move || this.create_waiting(keep)).await;
+        let made = handle.files().write(move || this.create_waiting(keep)).await;
         let (file, path) =
             made.map_err(|error| Failed { path: self.directory.clone(), error })??;
         let remover = (keep == Keep::WhileUsed).then(|| handle.clone());

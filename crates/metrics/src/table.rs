@@ -116,6 +116,8 @@ declare! {
     SlowHandlers Counter "slow_handlers" "handlers";
     /// Files of caches that could not be read or written.
     CacheFaults Counter "cache_faults" "files";
+    /// Answers passed on without being stored because the disk of their cache was too slow.
+    CacheUnstored Counter "cache_unstored" "answers";
     /// Messages left out of error logs because too many of a kind came within a second.
     LogLeftOut Counter "log_left_out" "messages";
     /// Worker processes that ended without being told to.

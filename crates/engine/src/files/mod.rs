@@ -8,6 +8,7 @@ mod info;
 mod locality;
 mod open_file;
 mod pool;
+mod rank;
 mod residence;
 mod waiter;
 
@@ -26,6 +27,7 @@ use rustix::io::Errno;
 pub use info::{FileInfo, FileKind};
 pub use open_file::OpenFile;
 pub use pool::{FilePool, Offload};
+pub use rank::Rank;
 pub(crate) use residence::{Residence, residence};
 pub use waiter::{Touches, Waiter};
 
@@ -77,6 +79,16 @@ impl OpenHow {
     fn flags(&self) -> OFlags {
         self.flags | OFlags::CLOEXEC
     }
+
+    /// It may create a file, or cut one.
+    fn writes(&self) -> bool {
+        self.flags.contains(OFlags::TMPFILE)
+            || self.flags.intersects(OFlags::CREATE | OFlags::TRUNC)
+    }
+
+    fn rank(&self) -> Rank {
+        if self.writes() { Rank::Write } else { Rank::Read }
+    }
 }
 
 impl Files {
@@ -100,41 +112,65 @@ impl Files {
         self.named.iter().chain([&self.pool]).find(|pool| pool.name().as_bytes() == name)
     }
 
-    /// Runs `work` on a thread of the pool. An error if the pool is full or `work` panicked.
+    /// Runs `work`, which reads, on a thread of the pool. An error if the pool is full or `work` panicked.
     pub fn run<T, W>(&self, work: W) -> Offload<T>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        self.run_in(&self.pool, work)
+        self.run_in(&self.pool, Rank::Read, work)
+    }
+
+    /// As [`Files::run`], where `work` writes.
+    pub fn write<T, W>(&self, work: W) -> Offload<T>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        self.run_in(&self.pool, Rank::Write, work)
+    }
+
+    /// As [`Files::run`], where `work` writes and no client waits for it.
+    pub fn later<T, W>(&self, work: W) -> Offload<T>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        self.run_in(&self.pool, Rank::Later, work)
     }
 
     /// As [`Files::run`], on a thread of another pool.
-    pub fn run_in<T, W>(&self, pool: &FilePool, work: W) -> Offload<T>
+    pub fn run_in<T, W>(&self, pool: &FilePool, rank: Rank, work: W) -> Offload<T>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         self.offloaded.set(self.offloaded.get() + 1);
-        pool.run(work)
+        pool.run(rank, work)
     }
 
     /// Runs `work` where it may wait: on a thread of a pool, or here, as an operation of this name.
-    pub async fn run_by<T, W>(&self, who: &Waiter, name: &'static str, work: W) -> io::Result<T>
+    pub async fn run_by<T, W>(
+        &self,
+        who: &Waiter,
+        rank: Rank,
+        name: &'static str,
+        work: W,
+    ) -> io::Result<T>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         match who.pool(Touches::Directory) {
-            Some(pool) => self.run_in(pool, work).await,
+            Some(pool) => self.run_in(pool, rank, work).await,
             None => Ok(operation(name, work)),
         }
     }
 
     /// As [`Files::run`], where no answer is wanted. An error if the pool is full: then nothing is done.
-    pub fn hand_over(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub fn hand_over(&self, rank: Rank, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.offloaded.set(self.offloaded.get() + 1);
-        self.pool.hand_over(work)
+        self.pool.hand_over(rank, work)
     }
 
     /// A file that is memory and nothing else: no loop waits for it, and what is sent of it is not copied.
@@ -182,7 +218,8 @@ impl Files {
             return opened.map(|opened| from_memory(opened, how, pool));
         }
         let (path, how) = (path.to_owned(), *how);
-        let (fd, info) = self.run_in(&pool, move || open_waiting(&path, &how)).await??;
+        let (fd, info) =
+            self.run_in(&pool, how.rank(), move || open_waiting(&path, &how)).await??;
         Ok((Arc::new(OpenFile::new(fd.into(), pool, Access::Pool)), info))
     }
 
@@ -209,7 +246,7 @@ impl Files {
                     }
                     read_waiting(&file, &mut room, 0).map(|_| (file, info, room))
                 };
-                let (file, info, mut room) = self.run_in(&pool, work).await??;
+                let (file, info, mut room) = self.run_in(&pool, how.rank(), work).await??;
                 let buf = room.get(..want(&info)).unwrap_or(&room).to_vec();
                 room.clear();
                 let mut rooms = self.rooms.borrow_mut();
@@ -228,8 +265,7 @@ impl Files {
     /// As [`Files::open`], from memory alone: `None` if that cannot be known without waiting.
     pub fn open_now(&self, path: &Path, how: &OpenHow) -> Option<io::Result<(OwnedFd, FileInfo)>> {
         // The kernel answers "not now" to whatever would create or truncate.
-        let unnamed = how.flags.contains(OFlags::TMPFILE);
-        if unnamed || how.flags.intersects(OFlags::CREATE | OFlags::TRUNC) {
+        if how.writes() {
             return None;
         }
         if !self.locality.answers_from_memory(path, how.resolve) {
@@ -265,7 +301,7 @@ impl Files {
             return opened.map(|(_, info)| info);
         }
         let path = path.to_owned();
-        self.run_in(pool, move || Ok(rustix::fs::stat(&path)?.into())).await?
+        self.run_in(pool, Rank::Read, move || Ok(rustix::fs::stat(&path)?.into())).await?
     }
 
     /// Reads into the spare capacity of `buf`, once: the number of bytes appended, 0 at the end
@@ -291,7 +327,7 @@ impl Files {
         }
         let (file, pool) = (Arc::clone(file), file.pool().clone());
         let read = move || (read_waiting(&file, &mut buf, offset), buf);
-        let read = self.run_in(&pool, read).await;
+        let read = self.run_in(&pool, Rank::Read, read).await;
         read.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
@@ -303,27 +339,27 @@ impl Files {
         offset: u64,
     ) -> (io::Result<()>, Vec<u8>) {
         let file = Arc::clone(file);
-        let written = self.run(move || (file.write_all_at(&buf, offset), buf)).await;
+        let written = self.write(move || (file.write_all_at(&buf, offset), buf)).await;
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
     /// Appends all of `buf` at the file's position; the buffer comes back with the answer.
     pub async fn append(&self, file: &Arc<OpenFile>, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
         let file = Arc::clone(file);
-        let written = self.run(move || ((&**file).write_all(&buf), buf)).await;
+        let written = self.write(move || ((&**file).write_all(&buf), buf)).await;
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
     /// Renames; the target is replaced.
     pub async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.run(move || std::fs::rename(from, to)).await?
+        self.write(move || std::fs::rename(from, to)).await?
     }
 
     /// Removes a file.
     pub async fn unlink(&self, path: &Path) -> io::Result<()> {
         let path = path.to_owned();
-        self.run(move || std::fs::remove_file(path)).await?
+        self.write(move || std::fs::remove_file(path)).await?
     }
 
     /// Creates a file with a name that is not taken: `prefix` and ten digits. Its path comes
@@ -334,7 +370,7 @@ impl Files {
         mode: u32,
     ) -> io::Result<(Arc<OpenFile>, PathBuf)> {
         let prefix = prefix.as_os_str().to_owned();
-        let (file, path) = self.run(move || create_temp_waiting(&prefix, mode)).await??;
+        let (file, path) = self.write(move || create_temp_waiting(&prefix, mode)).await??;
         Ok((self.hold(file), path))
     }
 }

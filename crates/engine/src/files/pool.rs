@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::fs::File;
 use std::future::Future;
 use std::io;
@@ -10,8 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::Builder;
 
 use super::open_file::{Access, OpenFile};
+use super::rank::{Lines, Rank};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -31,7 +32,11 @@ struct Shared {
     threads: usize,
     queue: usize,
     overflow: Overflow,
+    spawn: Spawn,
 }
+
+/// Starts a thread.
+pub(super) type Spawn = fn(Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 /// Who hears that the queue is full.
 #[derive(Default)]
@@ -45,9 +50,8 @@ impl std::fmt::Debug for Overflow {
     }
 }
 
-#[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: Lines<Job>,
     started: usize,
     idle: usize,
     closed: bool,
@@ -67,17 +71,22 @@ impl Default for FilePool {
 }
 
 impl FilePool {
-    /// At most `threads` threads, and `queue` operations waiting for one of them.
+    /// At most `threads` threads, and `queue` operations of each rank waiting for one of them.
     pub fn new(threads: usize, queue: usize) -> Self {
         FilePool::named("default", threads, queue)
     }
 
     /// As [`FilePool::new`], with a name by which it is found and complained about.
     pub fn named(name: &str, threads: usize, queue: usize) -> Self {
+        FilePool::spawned(name, threads, queue, |thread, work| thread.spawn(work).map(drop))
+    }
+
+    pub(super) fn spawned(name: &str, threads: usize, queue: usize, spawn: Spawn) -> Self {
         let (name, threads) = (name.to_owned(), threads.max(1));
-        let (state, work) = (Mutex::default(), Condvar::new());
-        let overflow = Overflow::default();
-        let shared = Shared { name, state, work, threads, queue, overflow };
+        let jobs = Lines::new(threads);
+        let state = Mutex::new(State { jobs, started: 0, idle: 0, closed: false });
+        let (work, overflow) = (Condvar::new(), Overflow::default());
+        let shared = Shared { name, state, work, threads, queue, overflow, spawn };
         FilePool(Arc::new(Owner(Arc::new(shared))))
     }
 
@@ -96,16 +105,14 @@ impl FilePool {
         self.0.0.lock().jobs.len()
     }
 
-    /// Threads started so far.
+    /// Threads that run.
     pub fn started(&self) -> usize {
         self.0.0.lock().started
     }
 
     /// Runs `work`, of which nobody waits for the answer. An error if the pool is full.
-    pub fn hand_over(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        // A panic in it must not end the thread.
-        let job = Box::new(move || drop(catch_unwind(AssertUnwindSafe(work))));
-        self.0.0.push(job, self.0.0.queue).map_err(|(error, _)| error)
+    pub fn hand_over(&self, rank: Rank, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.0.0.push(rank, Box::new(work), self.0.0.queue).map_err(|(error, _)| error)
     }
 
     /// Holds a file that was opened elsewhere, so that a thread of this pool closes it.
@@ -116,10 +123,10 @@ impl FilePool {
     /// Closes a file, however much there is to do. No more can wait than files are open.
     pub(crate) fn close(&self, file: File) {
         // Without any thread it is closed here, since it must be.
-        let _ = self.0.0.push(Box::new(move || drop(file)), usize::MAX);
+        let _ = self.0.0.push(Rank::Write, Box::new(move || drop(file)), usize::MAX);
     }
 
-    pub(crate) fn run<T, W>(&self, work: W) -> Offload<T>
+    pub(crate) fn run<T, W>(&self, rank: Rank, work: W) -> Offload<T>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
@@ -127,7 +134,7 @@ impl FilePool {
         let answer = Arc::new(Mutex::new(Answer { result: None, waker: None }));
         let promise = Promise { answer: Arc::clone(&answer), kept: false };
         let job = Box::new(move || promise.keep(catch_unwind(AssertUnwindSafe(work))));
-        if let Err((e, job)) = self.0.0.push(job, self.0.0.queue) {
+        if let Err((e, job)) = self.0.0.push(rank, job, self.0.0.queue) {
             drop(job);
             lock(&answer).result = Some(Err(e));
         }
@@ -140,9 +147,9 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn push(self: &Arc<Self>, job: Job, most: usize) -> Result<(), (io::Error, Job)> {
+    fn push(self: &Arc<Self>, rank: Rank, job: Job, most: usize) -> Result<(), (io::Error, Job)> {
         let mut state = self.lock();
-        let waiting = state.jobs.len();
+        let waiting = state.jobs.waiting(rank);
         if waiting >= most {
             let name = &self.name;
             let text = format!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting");
@@ -152,37 +159,52 @@ impl Shared {
             }
             return Err((io::Error::new(io::ErrorKind::ResourceBusy, text), job));
         }
-        // Threads that were woken for earlier jobs still count as idle until they run.
-        if state.idle <= state.jobs.len() && state.started < self.threads {
-            if let Err(e) = self.start(state.started)
-                && state.started == 0
-            {
-                return Err((e, job));
-            } else {
-                state.started += 1;
-            }
+        if state.started == 0
+            && let Err(error) = self.start(&mut state)
+        {
+            return Err((error, job));
         }
-        state.jobs.push_back(job);
-        drop(state);
-        self.work.notify_one();
+        state.jobs.push(rank, job);
+        self.call(state);
         Ok(())
     }
 
-    fn start(self: &Arc<Self>, number: usize) -> io::Result<()> {
-        let shared = Arc::clone(self);
-        let name = format!("weir-file-{number}");
-        std::thread::Builder::new().name(name).spawn(move || shared.serve()).map(drop)
+    /// Sees to it that a thread takes what may be taken. One that cannot be started is missed, and tried again with the
+    /// next job: those that run do its work.
+    fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let takable = state.jobs.takable();
+        // Threads that were started or woken for earlier jobs count as idle until they run.
+        if takable > state.idle && state.started < self.threads {
+            let _ = self.start(&mut state);
+        }
+        drop(state);
+        if takable > 0 {
+            self.work.notify_one();
+        }
     }
 
-    fn serve(&self) {
+    fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        let thread = Builder::new().name(format!("weir-file-{}", state.started));
+        (self.spawn)(thread, Box::new(move || shared.serve()))?;
+        state.started += 1;
+        state.idle += 1;
+        Ok(())
+    }
+
+    fn serve(self: &Arc<Self>) {
         MAY_WAIT.set(true);
         let mut state = self.lock();
+        state.idle -= 1;
         loop {
-            if let Some(job) = state.jobs.pop_front() {
-                drop(state);
-                job();
+            if let Some((rank, job)) = state.jobs.take() {
+                self.call(state);
+                // A panic in it must not end the thread.
+                let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
+                state.jobs.ended(rank);
             } else if state.closed {
+                // Those that run do what must wait for them.
                 return;
             } else {
                 state.idle += 1;

@@ -136,6 +136,56 @@ fn a_stuck_operation_holds_nobody_up() {
 }
 
 #[test]
+fn who_writes_leaves_threads_to_who_reads() {
+    let pool = FilePool::new(4, 100);
+    on_a_loop(pool, |h, _| async move {
+        let (release, stuck) = mpsc::channel::<()>();
+        let stuck = Arc::new(std::sync::Mutex::new(stuck));
+        let wait = || {
+            let stuck = stuck.clone();
+            move || stuck.lock().unwrap().recv().is_ok()
+        };
+        let later: Vec<_> = (0..20).map(|_| h.files().later(wait())).collect();
+        let write: Vec<_> = (0..20).map(|_| h.files().write(wait())).collect();
+        for n in 0..50 {
+            assert_eq!(h.files().run(move || n).await.unwrap(), n);
+        }
+        (0..40).for_each(|_| release.send(()).unwrap());
+        for writing in later.into_iter().chain(write) {
+            assert!(writing.await.unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_tried_again() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static SCARCE: AtomicBool = AtomicBool::new(true);
+    let pool = FilePool::spawned("scarce", 2, 100, |thread, work| {
+        if SCARCE.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        thread.spawn(work).map(drop)
+    });
+    on_a_loop(pool.clone(), |h, _| async move {
+        assert_eq!(h.files().run(|| 1).await.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        SCARCE.store(false, Ordering::Relaxed);
+        let (release, stuck) = mpsc::channel::<()>();
+        let slow = h.files().run(move || stuck.recv().is_ok());
+        SCARCE.store(true, Ordering::Relaxed);
+        let waiting: Vec<_> = (0..5).map(|n| h.files().run(move || n)).collect();
+        assert_eq!(pool.started(), 1);
+        SCARCE.store(false, Ordering::Relaxed);
+        assert_eq!(h.files().run(|| 5).await.unwrap(), 5);
+        for (n, done) in waiting.into_iter().enumerate() {
+            assert_eq!(done.await.unwrap(), n);
+        }
+        release.send(()).unwrap();
+        assert!(slow.await.unwrap());
+    });
+}
+
+#[test]
 fn a_full_queue_and_a_panic_are_errors() {
     let (hear, heard) = mpsc::channel();
     let pool = FilePool::new(1, 1);
@@ -214,7 +264,7 @@ fn a_server_without_threads_for_files_waits_itself() {
         assert_eq!(files.stat_by(Waiter::Loop, &path).await.unwrap(), info);
         let (read, buf) = files.read_at(&file, Vec::with_capacity(10), 1).await;
         assert_eq!((read.unwrap(), buf.as_slice()), (4, &b"ello"[..]));
-        assert_eq!(files.run_by(&Waiter::Loop, "test", || 7).await.unwrap(), 7);
+        assert_eq!(files.run_by(&Waiter::Loop, Rank::Read, "test", || 7).await.unwrap(), 7);
         drop(file);
         assert_eq!((files.offloaded(), files.default_pool().started()), (0, 0));
     });
@@ -238,8 +288,11 @@ fn threads_may_wait_for_some_operations_and_the_loop_for_the_others() {
         }
         let me = std::thread::current().id();
         let whose = || std::thread::current().id();
-        assert_eq!(files.run_by(&partly(Touches::Name), "test", whose).await.unwrap(), me);
-        assert_ne!(files.run_by(&files.waiter(), "test", whose).await.unwrap(), me);
+        assert_eq!(
+            files.run_by(&partly(Touches::Name), Rank::Read, "test", whose).await.unwrap(),
+            me
+        );
+        assert_ne!(files.run_by(&files.waiter(), Rank::Read, "test", whose).await.unwrap(), me);
         let (before, how) = (files.offloaded(), OpenHow::read());
         let (file, info) = files.open_by(partly(Touches::Content), &path, &how).await.unwrap();
         assert_eq!(files.stat_by(partly(Touches::Content), &path).await.unwrap(), info);

@@ -13,7 +13,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use crate::Stream;
 use crate::budget;
 use crate::chain::{Chain, Segment};
-use crate::files::{Offload, Residence, read_waiting, residence};
+use crate::files::{Offload, Rank, Residence, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
 use crate::source::{Ready, Registered};
@@ -142,7 +142,7 @@ impl Send<'_> {
             let (h, pool) = (&self.stream.0.h, file.pool().clone());
             let mut buf = h.take_buf(COLD_READ);
             let read = move || (read_waiting(&file, &mut buf, offset), buf);
-            self.cold = Some(h.files().run_in(&pool, read));
+            self.cold = Some(h.files().run_in(&pool, Rank::Read, read));
         }
     }
 }

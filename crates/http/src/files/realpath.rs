@@ -9,6 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use weir_engine::Rank;
 use weir_log::{Cause, Level};
 
 use crate::request::Request;
@@ -30,7 +31,7 @@ pub async fn prepare(r: &mut Request) {
     }
     let (waiter, path) = (super::waiter(r), root.clone());
     let walk = || std::fs::canonicalize(path);
-    let walked = r.worker.handle.files().run_by(&waiter, "realpath", walk).await;
+    let walked = r.worker.handle.files().run_by(&waiter, Rank::Read, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
     let real = walked.flatten().map_err(errno);
     r.contexts.realpath = Some(Box::new(Known { root, real }));

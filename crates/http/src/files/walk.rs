@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use weir_engine::FileInfo;
+use weir_engine::{FileInfo, Rank};
 
 use super::{FileError, Opened};
 use crate::modules::core::Refuse;
@@ -26,7 +26,7 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
     let path = path.to_vec();
     let waiter = super::waiter(r);
     let work = move || walk(&path, trusted, refuse, flags);
-    match r.worker.handle.files().run_by(&waiter, "openat", work).await {
+    match r.worker.handle.files().run_by(&waiter, Rank::Read, "openat", work).await {
         Ok(Ok((fd, info))) => Ok(Opened { file: r.worker.handle.files().hold(fd.into()), info }),
         Ok(Err(errno)) => Err(FileError { errno, call: "openat()" }),
         Err(error) => Err(FileError::new(&error, "openat()")),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use weir_engine::{FilePool, Handle, Loop, Options, Remote};
+use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Row};
 
@@ -253,7 +253,7 @@ impl Shared {
 /// Runs a loop, which does not wait for the files that it logs to either.
 fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
     let handle = own.handle();
-    weir_log::never_wait(Some(Box::new(move |job| handle.files().hand_over(job))));
+    weir_log::never_wait(Some(Box::new(move |job| handle.files().hand_over(Rank::Write, job))));
     let ended = own.run(turns);
     weir_log::never_wait(None);
     ended

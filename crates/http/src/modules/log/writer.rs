@@ -185,7 +185,7 @@ impl Lane {
 async fn call(queue: Arc<Queue>, handle: Handle) {
     loop {
         let job = Arc::clone(&queue);
-        let offload = handle.files().run(move || job.write());
+        let offload = handle.files().write(move || job.write());
         // The answer is of no interest; that the job was refused is known at once.
         let refused = {
             let mut context = Context::from_waker(Waker::noop());

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_engine::{FilePool, Rank};
 use weir_log::Level;
 use weir_upstream::{Group, Options, Peer};
 
@@ -162,10 +163,12 @@ async fn look_once(
     i: usize,
     named: &'static Named,
 ) {
+    // It may wait for long, and so not on a thread that files need.
+    let thread = FilePool::named("names", 1, 1);
     let mut pause = LEAST;
     while !worker.retiring() {
-        let found =
-            worker.handle.files().run(|| (named.host.as_str(), named.port).to_socket_addrs());
+        let ask = || (named.host.as_str(), named.port).to_socket_addrs();
+        let found = worker.handle.files().run_in(&thread, Rank::Read, ask);
         if let Ok(Ok(found)) = found.await {
             let mut peers: Vec<_> =
                 found.map(|to| peer(named, to.ip(), named.port, None)).collect();

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use weir_cache::{Cache, Entry, Fill, Key, Ticket, Times};
 use weir_log::Level;
+use weir_metrics::Metric;
 use weir_proto::http1::Method;
 use weir_upstream::{Failure, Failures};
 
@@ -445,9 +446,13 @@ fn complain(r: &Request, state: &State) -> weir_cache::writer::Complain {
     let path = state.cache.settings.place.path(&state.key);
     let (number, worker) = (r.conn.number, r.worker.clone());
     Box::new(move |what, error| {
-        worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+        let (metric, level) = match error.kind() {
+            std::io::ErrorKind::ResourceBusy => (Metric::CacheUnstored, Level::Info),
+            _ => (Metric::CacheFaults, Level::Crit),
+        };
+        worker.metrics.add(metric, 1);
         let (path, cause) = (path.display(), weir_log::Cause(error));
-        log.write(Level::Crit, Some(number), format_args!("cache file \"{path}\" {what} {cause}"));
+        log.write(level, Some(number), format_args!("cache file \"{path}\" {what} {cause}"));
     })
 }
 
