@@ -215,6 +215,71 @@ fn a_lingering_worker_does_not_hold_an_address() {
 }
 
 #[test]
+fn reloads_one_after_another_leave_few_old_workers() {
+    const RELOADS: usize = 10;
+    let server = Server::start(WEIR, HELLO);
+    let mut clients = Vec::new();
+    for n in 1..=RELOADS {
+        let mut client = server.connect();
+        assert_eq!(client.get("/").body(), "hello");
+        clients.push(client);
+        server.signal(Signal::HUP);
+        server.wait_log("gracefully shutting down", n);
+    }
+    // Those of the last few configurations wait for their clients.
+    let few = until(server.dir().path(), || server.workers().len() <= 5);
+    assert!(few, "{} workers", server.workers().len());
+    assert!(clients[0].is_closed());
+    assert_eq!(clients[RELOADS - 1].get("/").body(), "hello");
+}
+
+#[test]
+fn an_old_worker_is_seen_to_finish() {
+    let server = Server::start(WEIR, HELLO);
+    let old = server.workers()[0];
+    let mut client = server.connect();
+    client.get("/");
+    server.reload();
+    let title = || std::fs::read(format!("/proc/{old}/cmdline")).unwrap();
+    let shown = "weir: worker process is shutting down";
+    assert!(until(server.dir().path(), || title().starts_with(shown.as_bytes())));
+    drop(client);
+}
+
+#[test]
+fn more_connections_than_open_files_are_warned_of() {
+    let dir = Dir::new();
+    let conf =
+        |n| format!("worker_rlimit_nofile 256; events {{ worker_connections {n}; }} http {{ }}");
+    let text = "[warn] 257 worker_connections exceed open file resource limit: 256";
+    assert!(stderr(&weir(&dir, &conf(257), &["-t"])).contains(text));
+    assert!(!stderr(&weir(&dir, &conf(256), &["-t"])).contains("[warn]"));
+}
+
+#[test]
+fn a_large_map_takes_little_memory_in_each_worker() {
+    const ENTRIES: usize = 50_000;
+    let resident = |entries: usize| {
+        let lines: String = (0..entries).map(|n| format!("key{n} value{n};\n")).collect();
+        let conf = format!(
+            "events {{ }}
+             http {{
+                 map $arg_k $v {{ {lines} }}
+                 server {{ listen 127.0.0.1:%%PORT%%; return 200 $v; }}
+             }}"
+        );
+        let server = Server::start(WEIR, &conf);
+        assert_eq!(server.get(&format!("/?k=key{}", entries - 1)).status, 200);
+        let status = format!("/proc/{}/status", server.workers()[0]);
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    };
+    let each = resident(ENTRIES).saturating_sub(resident(1)) / ENTRIES;
+    assert!(each < 400, "{each} bytes for an entry");
+}
+
+#[test]
 fn a_wrong_reload_changes_nothing() {
     let server = Server::start(WEIR, HELLO);
     assert_eq!(server.get("/").status, 200);

@@ -164,7 +164,9 @@ impl Reader {
         let Statement { words, stop, at } = statement;
         let mut words = words.into_iter();
         let Some(name) = words.next() else { return Ok(()) };
-        let args = words.collect();
+        // No more room than for these: there may be a great many directives.
+        let mut args = Vec::with_capacity(words.len());
+        args.extend(words);
         let mut directive = Directive { name, args, body: Body::None, end: at, close: at };
         if stop == Stop::Semicolon && includes(&directive, form) {
             return self.include(&directive, form, out);

@@ -2,6 +2,7 @@
 //! `*.` wildcard, the longest `.*` wildcard, the first regular expression, the default server.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::regex::{GaveUp, Regex};
 use crate::request::Request;
@@ -57,9 +58,9 @@ impl ServerName {
 /// Values by names with wildcards: the exact name wins, then the longest `*.` wildcard, then the longest `.*`.
 #[derive(Debug)]
 pub struct Names<T> {
-    exact: HashMap<Vec<u8>, T>,
-    heads: HashMap<Vec<u8>, T>,
-    tails: HashMap<Vec<u8>, T>,
+    exact: HashMap<Box<[u8]>, T>,
+    heads: HashMap<Box<[u8]>, T>,
+    tails: HashMap<Box<[u8]>, T>,
 }
 
 impl<T> Default for Names<T> {
@@ -77,11 +78,13 @@ impl<T> Names<T> {
             ServerName::Tail(key) => (&mut self.tails, key),
             ServerName::Regex(_) | ServerName::Bad(_) => return true,
         };
-        if map.contains_key(key) {
-            return false;
+        match map.entry(key.as_slice().into()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(value);
+                true
+            }
         }
-        map.insert(key.clone(), value);
-        true
     }
 
     /// The value for a name in lower case.

@@ -28,6 +28,9 @@ impl Template {
 
     /// Reads a value as written. The error is nginx's text for it.
     pub fn new(variables: &mut Variables, text: &[u8]) -> Result<Template, String> {
+        if memchr::memchr(b'$', text).is_none() {
+            return Ok(if text.is_empty() { Template::EMPTY } else { Template::text(text) });
+        }
         let mut parts = Vec::new();
         let mut plain = Vec::new();
         let mut rest = text;
@@ -47,6 +50,7 @@ impl Template {
         if !plain.is_empty() {
             parts.push(Part::Text(plain.into()));
         }
+        parts.shrink_to_fit();
         Ok(Template { parts })
     }
 

@@ -80,9 +80,13 @@ impl Origin {
         let (config, warnings) =
             Config::read(&tree.main, &self.paths, &self.machine).map_err(refuse)?;
         warnings.iter().for_each(tell);
+        if let Some(warning) = config.scarce_files() {
+            tell(&warning);
+        }
         let configured = Arc::new(self.error_log(&config).map_err(refuse)?);
         let zones = Declarations::default();
-        let site = match &config.http {
+        let http = tree.main.iter().find(|directive| directive.name.is("http"));
+        let site = match http {
             Some(block) => {
                 let inputs = Inputs {
                     prefix: &self.paths.prefix,

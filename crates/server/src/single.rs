@@ -1,6 +1,6 @@
 //! `master_process off`: one process that serves by itself, for debugging.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use weir_log::{Cause, log};
 
@@ -23,7 +23,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     sockets.close();
     let rows = (0..cycle.config.threads).collect();
     let logs = Arc::clone(&origin.logs);
-    let (index, channel, title) = (0, None, None);
+    let (index, channel, title) = (0, None, Mutex::default());
     let code = worker::serve(Assignment { cycle, logs, index, rows, registry, channel, title });
     if let Some(path) = pid
         && let Err(e) = std::fs::remove_file(&path)

@@ -125,11 +125,13 @@ fn entry(s: &mut Scope<'_, '_>, map: &mut Map, line: &Line, value: Template) -> 
         return Ok(());
     }
     let key = key.strip_prefix(b"\\").unwrap_or(key);
-    for name in names(map, key).ok_or_else(|| {
+    let names = names(map, key).ok_or_else(|| {
         let key = String::from_utf8_lossy(key);
         line.error_at(&line.name, format!("invalid hostname or wildcard \"{key}\""))
-    })? {
-        if !map.names.add(&name, value.clone()) {
+    })?;
+    // The last one takes the value itself.
+    for (name, value) in names.iter().zip(std::iter::repeat_n(value, names.len())) {
+        if !map.names.add(name, value) {
             let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(key));
             return Err(line.error_at(&line.name, text));
         }

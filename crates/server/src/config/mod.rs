@@ -13,6 +13,7 @@ use std::ffi::{CString, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::CpuSet;
 use weir_balance::Kind;
 use weir_conf::{Context, Directive, Error, Known};
@@ -125,7 +126,6 @@ struct Said {
     accept_mutex: Option<bool>,
     accept_mutex_delay: Option<Duration>,
     balance: Option<Kind>,
-    http: Option<Directive>,
     warnings: Vec<Error>,
 }
 
@@ -185,8 +185,6 @@ pub struct Config {
     pub pools: Vec<(String, FileThreads)>,
     /// The `events` block.
     pub events: Events,
-    /// The `http` block.
-    pub http: Option<Directive>,
 }
 
 impl Config {
@@ -204,6 +202,16 @@ impl Config {
         said.mean(paths)
     }
 
+    /// What nginx says where more connections are allowed than there may be open files.
+    pub fn scarce_files(&self) -> Option<Error> {
+        let current = || getrlimit(Resource::Nofile).current;
+        let limit = self.nofile.or_else(current)?;
+        let connections = self.events.connections;
+        let text =
+            format!("{connections} worker_connections exceed open file resource limit: {limit}");
+        (connections as u64 > limit).then(|| Error::warn(text))
+    }
+
     /// All loops of the server.
     pub fn loops(&self) -> usize {
         self.processes * self.threads
@@ -215,13 +223,9 @@ impl Said {
         if context == Context::MAIN && directive.name.is("events") {
             return directive.block().iter().try_for_each(|d| self.take(d, Context::EVENTS));
         }
-        if context == Context::MAIN && directive.name.is("http") {
-            self.http = Some(directive.clone());
-            return Ok(());
-        }
         match directive.name.str().and_then(|name| find(name, context)) {
             Some(line) => (line.set)(self, directive),
-            // Known and not built: the check has judged it.
+            // Known and not built: the check has judged it; or `http`, which is read where HTTP is known.
             None => Ok(()),
         }
     }
@@ -277,7 +281,6 @@ impl Said {
                     _ => Kind::default(),
                 }),
             },
-            http: self.http,
         };
         Ok((config, self.warnings))
     }

@@ -31,7 +31,7 @@ fn defaults_are_nginx_s() {
     assert_eq!(c.events.backend, Backend::Epoll);
     assert_eq!(c.events.balance, Kind::Fair);
     assert_eq!(c.pid.as_deref(), Some(Path::new("/p/logs/nginx.pid")));
-    assert!(c.http.is_none() && c.shutdown_timeout.is_none());
+    assert!(c.shutdown_timeout.is_none());
     assert_eq!(c.user.is_some(), rustix::process::geteuid().is_root());
 }
 

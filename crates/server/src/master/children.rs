@@ -26,6 +26,8 @@ pub struct Child {
     pub index: usize,
     /// Its cycle's load table, which also tells the cycles apart.
     pub load: Arc<Load>,
+    /// How many configurations came before its own.
+    pub generation: u64,
     /// The line to it.
     pub channel: End,
     /// Its rows of the counters, one per loop.

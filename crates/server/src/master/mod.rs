@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -68,8 +68,8 @@ pub struct Assignment {
     pub registry: Registry,
     /// The line to the master; a process that is its own master has none.
     pub channel: Option<End>,
-    /// The name in ps.
-    pub title: Option<Title>,
+    /// The name in ps, until the one takes it who changes it.
+    pub title: Mutex<Option<Title>>,
 }
 
 /// The master process.
@@ -84,6 +84,8 @@ pub struct Master {
     signals: Descriptor,
     title: Option<Title>,
     ending: Option<Ending>,
+    /// How often the configuration has been replaced.
+    generation: u64,
     /// Workers of older cycles are to be told to finish when the new ones run.
     replacing: bool,
     kin: Kin,
@@ -136,6 +138,7 @@ impl Master {
             signals: Descriptor::new(&signals::set())?,
             title,
             ending: None,
+            generation: 0,
             replacing: false,
             kin: Kin::new(inherited),
             args,
@@ -167,6 +170,8 @@ impl Master {
     /// Starts every worker of the current cycle.
     fn start_workers(&mut self) -> ControlFlow<Role> {
         log!(self.cycle.log, Notice, None, "start worker processes");
+        // What reading the configuration took is not theirs.
+        weir_sys::allocator::give_back();
         self.restarts.clear();
         (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index))
     }
@@ -186,8 +191,17 @@ impl Master {
                 let shown = pid.as_raw_nonzero();
                 log!(self.cycle.log, Notice, None, "start worker process {shown}");
                 let load = Arc::clone(&self.cycle.load);
-                let (ready, exiting) = (false, false);
-                self.children.push(Child { pid, index, load, channel, rows, ready, exiting });
+                let (generation, ready, exiting) = (self.generation, false, false);
+                self.children.push(Child {
+                    pid,
+                    index,
+                    load,
+                    generation,
+                    channel,
+                    rows,
+                    ready,
+                    exiting,
+                });
                 ControlFlow::Continue(())
             }
             Err(e) => {
@@ -213,7 +227,7 @@ impl Master {
             rows,
             registry: self.registry,
             channel: Some(channel),
-            title: self.title.take(),
+            title: Mutex::new(self.title.take()),
         }))
     }
 

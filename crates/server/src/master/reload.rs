@@ -17,6 +17,10 @@ use crate::cycle::Cycle;
 use crate::pidfile;
 use crate::sockets::{Failed, Purpose};
 
+/// The workers of so many older configurations wait for their idle clients; those of still older ones close what is
+/// idle, as when the server quits, so that reloads one after another do not leave ever more processes.
+const PATIENT: u64 = 4;
+
 impl Master {
     pub(super) fn reconfigure(&mut self) -> ControlFlow<Role> {
         log!(self.cycle.log, Notice, None, "reconfiguring");
@@ -61,6 +65,7 @@ impl Master {
         drop(old);
         self.counters.add(Metric::Reloaded, 1);
         self.replacing = true;
+        self.generation += 1;
         self.start_workers()
     }
 
@@ -77,8 +82,12 @@ impl Master {
             return;
         }
         self.replacing = false;
-        for child in old.into_iter().filter(|child| !child.exiting) {
-            child.order(Order::Retire, &self.cycle.log);
+        for child in old {
+            if child.generation + PATIENT < self.generation {
+                child.order(Order::Quit, &self.cycle.log);
+            } else if !child.exiting {
+                child.order(Order::Retire, &self.cycle.log);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use weir_engine::{Handle, Remote};
 use weir_log::{Cause, Log, OpenLogs, log};
 use weir_sys::signal::Descriptor;
+use weir_sys::title::Title;
 
 use super::turns;
 use crate::channel::{End, Heard, Order};
@@ -27,6 +28,8 @@ pub struct Control {
     /// Whether WINCH means anything: nginx heeds it in the background only.
     daemon: bool,
     finishing: Cell<bool>,
+    /// The name in ps.
+    title: Cell<Option<Title>>,
     /// The line to the master; without one this process is its own master.
     channel: Option<End>,
 }
@@ -46,6 +49,7 @@ impl Control {
             timeout: config.shutdown_timeout,
             daemon: config.daemon,
             finishing: Cell::new(false),
+            title: Cell::new(assignment.title.lock().ok().and_then(|mut title| title.take())),
             channel: assignment.channel.clone(),
         })
     }
@@ -121,6 +125,9 @@ impl Control {
     fn finish(self: &Rc<Self>, how: Retire) {
         if !self.finishing.replace(true) {
             log!(self.log, Notice, None, "gracefully shutting down");
+            if let Some(mut title) = self.title.take() {
+                title.set("weir: worker process is shutting down");
+            }
             self.limit();
         }
         self.all(move |_| turns::finish(how));

@@ -42,7 +42,7 @@ struct Shared {
 
 /// Serves until told to end; returns the exit code.
 pub fn run(mut assignment: Assignment) -> i32 {
-    if let Some(title) = &mut assignment.title {
+    if let Ok(Some(title)) = assignment.title.get_mut() {
         title.set("weir: worker process");
     }
     let log = Arc::clone(&assignment.cycle.log);
