@@ -69,15 +69,17 @@ fn a_reload_keeps_the_addresses_until_the_name_server_answers() {
 }
 
 #[test]
-fn a_lost_datagram_is_sent_again() {
+fn a_name_server_that_is_back_is_asked_at_once() {
     let (names, port) = (Names::that_miss(2), serve(|_| Some(String::new())));
     let conf = format!(
-        "events {{ }} http {{ {} resolver_timeout 4s;
+        "events {{ }} http {{ {} resolver_timeout 500ms;
              server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://$arg_h:{port}; }} }} }}",
         names.resolver()
     );
-    // Before the time of the server is over, 5 seconds, and so before another would be asked.
+    // Long before the time of the first datagram is over, 5 seconds.
     let server = Server::start(WEIR, &conf);
+    assert_eq!(server.get("/?h=up.test").status, 502);
+    assert_eq!(server.get("/?h=up.test").status, 502);
     assert_eq!(server.get("/?h=up.test").status, 200, "{}", server.log());
     assert_eq!(names.asked.load(Ordering::SeqCst), 3);
 }

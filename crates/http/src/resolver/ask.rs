@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use weir_engine::{Chain, ConnectOptions, Handle};
+use weir_engine::{Chain, ConnectOptions, Either, Handle, either};
 use weir_proto::dns::{self, Data, Kind, Message, Record};
 
 use super::{Found, Outcome, Question, Resolver, Service, Services, Unresolved};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ALIASES: usize = 50;
 /// Larger answers come over TCP.
 const UDP_ANSWER: usize = 4096;
-/// A datagram may be lost, and a server may come back at any time: it is asked again this often while it is waited for.
+/// Before the only server is asked again, when it refused.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Before the next server is asked, when one refused.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -89,7 +89,7 @@ async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Mes
     loop {
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
-        match server_says(handle, server, name, Kind::Srv, until).await {
+        match server_says(handle, server, name, Kind::Srv, &Question::default(), until).await {
             Ok(message) if message.code != 0 => return Err(Unresolved::Code(message.code)),
             Ok(message) => return Ok(message),
             Err(error) => {
@@ -208,7 +208,7 @@ async fn servers(
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
         let one = async |wanted: bool, kind| match wanted {
-            true => Some(server_says(handle, server, name, kind, until).await),
+            true => Some(server_says(handle, server, name, kind, question, until).await),
             false => None,
         };
         let (v4, v6) = both(one(conf.ipv4, Kind::A), one(conf.ipv6, Kind::Aaaa)).await;
@@ -239,13 +239,14 @@ async fn server_says(
     server: SocketAddr,
     name: &str,
     kind: Kind,
+    question: &Question,
     until: Instant,
 ) -> io::Result<Message> {
     const FORMAT_ERROR: u8 = 1;
     let mut query = Vec::new();
     let id = number()?;
     dns::query(id, name, kind, &mut query).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut message = udp(handle, server, &query, id, kind, until).await?;
+    let mut message = udp(handle, server, &query, id, kind, question, until).await?;
     if message.truncated {
         message = tcp(handle, server, &query, id, until).await?;
     }
@@ -265,6 +266,7 @@ async fn udp(
     query: &[u8],
     id: u16,
     kind: Kind,
+    question: &Question,
     until: Instant,
 ) -> io::Result<Message> {
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -273,22 +275,22 @@ async fn udp(
     let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
     rustix::net::connect(&fd, &server)?;
     let socket = handle.datagram(fd)?;
-    let mut again = handle.now();
+    socket.set_deadline(Some(until));
+    let mut seen = question.revived.get();
+    socket.send_to(query, None).await?;
     let mut buf = handle.take_buf(UDP_ANSWER);
     loop {
-        let now = handle.now();
-        if now >= again {
-            again = now + AGAIN;
-            socket.set_deadline(Some(again.min(until)));
-            socket.send_to(query, None).await?;
-        }
         buf.clear();
-        let (received, back) = socket.recv_from(buf).await;
-        buf = back;
-        match received {
-            Err(e) if e.kind() == io::ErrorKind::TimedOut && handle.now() < until => continue,
-            received => received?,
+        let received = either(socket.recv_from(buf), pin!(question.revived(seen))).await;
+        let Either::Left((received, back)) = received else {
+            // On the same socket, so that a late answer to the first is one, too.
+            seen = question.revived.get();
+            socket.send_to(query, None).await?;
+            buf = handle.take_buf(UDP_ANSWER);
+            continue;
         };
+        buf = back;
+        received?;
         // Anything else is not what was asked for; the answer may still come.
         if let Ok(message) = dns::parse(&buf)
             && message.id == id

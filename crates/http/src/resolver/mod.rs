@@ -120,6 +120,45 @@ enum Name {
 struct Question {
     outcome: RefCell<Option<Outcome>>,
     waiting: RefCell<Vec<Waker>>,
+    /// How many wait.
+    waiters: Cell<u32>,
+    /// How often somebody came to it after all others had left.
+    revived: Cell<u32>,
+    asker: RefCell<Option<Waker>>,
+}
+
+/// One who waits for an answer.
+struct Waiter<'q>(&'q Question);
+
+impl Question {
+    /// Whoever comes when nobody waits any more has it asked again at once: the server may be back.
+    fn join(&self) -> Waiter<'_> {
+        if self.waiters.replace(self.waiters.get() + 1) == 0 {
+            self.revived.set(self.revived.get() + 1);
+            if let Some(asker) = self.asker.take() {
+                asker.wake();
+            }
+        }
+        Waiter(self)
+    }
+
+    /// Waits until it has been revived more often than so.
+    async fn revived(&self, seen: u32) {
+        std::future::poll_fn(|cx| {
+            if self.revived.get() != seen {
+                return Poll::Ready(());
+            }
+            *self.asker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.set(self.0.waiters.get().saturating_sub(1));
+    }
 }
 
 impl Resolver {
@@ -139,6 +178,7 @@ impl Resolver {
             return Ok(self.rotated(found));
         }
         let question = self.question(handle, name);
+        let _waiter = question.join();
         let answered = std::future::poll_fn(|cx| {
             if let Some(outcome) = &*question.outcome.borrow() {
                 return Poll::Ready(outcome.clone());
