@@ -21,3 +21,34 @@ fn the_page_of_directives_is_what_the_tables_say() {
          writes it.\nThe first line that differs: {differs:?}"
     );
 }
+
+#[test]
+fn tests_that_pages_name_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut code = String::new();
+    for directory in ["tests", "crates"] {
+        read_code(&root.join(directory), &mut code);
+    }
+    for page in ["docs/reliability.md", "SECURITY.md"] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        // The last column of each row.
+        for row in text.lines().filter(|line| line.starts_with('|')) {
+            let column = row.trim_end_matches(['|', ' ']).rsplit("| ").next().unwrap_or_default();
+            for name in column.split('`').skip(1).step_by(2) {
+                assert!(code.contains(&format!("fn {name}(")), "{page}: no test `{name}`");
+            }
+        }
+    }
+}
+
+/// All code below a directory.
+fn read_code(directory: &Path, code: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_code(&path, code);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            code.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}

@@ -3,6 +3,9 @@
 use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::{Client, Dir, free_port, run, until, wait_end};
 
+#[path = "upgrade/generations.rs"]
+mod generations;
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// A server in the background, where WINCH means something.
@@ -14,15 +17,19 @@ struct Daemon {
 
 impl Daemon {
     fn start() -> Daemon {
-        let (dir, port) = (Dir::new(), free_port());
+        let dir = Dir::new();
+        let server = format!("listen unix:{}/sock; return 200 $pid;", dir.path().display());
+        Daemon::of(dir, "", &server)
+    }
+
+    /// One with these lines in its blocks.
+    fn of(dir: Dir, http: &str, server: &str) -> Daemon {
+        let port = free_port();
         dir.write(
             "nginx.conf",
             format!(
                 "error_log error.log info; pid nginx.pid; worker_processes 2; events {{ }}
-                 http {{ server {{
-                     listen 127.0.0.1:{port}; listen unix:{}/sock; return 200 $pid;
-                 }} }}",
-                dir.path().display()
+                 http {{ {http} server {{ listen 127.0.0.1:{port}; {server} }} }}"
             ),
         );
         let prefix = format!("{}/", dir.path().display());
