@@ -1,5 +1,4 @@
 use super::*;
-use crate::entry::Times;
 
 struct Dir(PathBuf);
 
@@ -81,36 +80,4 @@ fn new_times_are_written_only_if_it_is_the_same_answer_s() {
     assert!(rewrite(&path, &stored(&entry, 5)).is_err());
     entry.head = b"PTTH".to_vec();
     assert!(rewrite(&path, &stored(&entry, 4)).is_err());
-}
-
-#[test]
-fn a_head_is_readable_while_it_gets_new_times() {
-    let dir = Dir::new("readers");
-    let place = dir.place();
-    let (key, entry) = store(&place, b"a", b"body");
-    let path = place.path(&key);
-    let over = std::sync::atomic::AtomicBool::new(false);
-    let mut unreadable = 0;
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut times = entry.times;
-            while !over.load(Ordering::Relaxed) {
-                times = Times { valid_until: times.valid_until + 1, date: times.date + 1, ..times };
-                let entry = Entry { times, ..entry.clone() };
-                let body = entry.size() as u64;
-                rewrite(&path, &Stored { entry, body, length: 4 }).unwrap();
-            }
-            times.date
-        });
-        let mut newest = 0;
-        for _ in 0..20_000 {
-            match read_entry(&path).map(|entry| entry.times) {
-                Some(times) if times.valid_until == times.date => newest = newest.max(times.date),
-                _ => unreadable += 1,
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-        assert!(newest <= writer.join().unwrap());
-    });
-    assert_eq!(unreadable, 0);
 }
