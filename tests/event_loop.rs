@@ -1,4 +1,4 @@
-//! How long handlers wait and take: measured, shown, warned of.
+//! How long handlers wait and take: measured, shown, warned of. And what one costs that panics.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -44,6 +44,52 @@ fn a_handler_that_holds_the_loop_up_is_named() {
     assert!(value("weir_handler_seconds_sum") > 0.1);
     assert!(value("weir_event_loop_blocked_seconds_count") >= 3.0);
     assert!(value("weir_turn_seconds_count") >= 1.0);
+}
+
+/// Each way to panic costs its connection, and leaves no load behind: the counts are as before, a place is free again,
+/// and the worker ends when it is told to.
+#[test]
+fn a_panic_leaves_no_load() {
+    let server = Server::start(
+        WEIR,
+        "events { }
+         http {
+             access_log off;
+             limit_conn_zone $server_name zone=one:64k;
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 location / { return 204; }
+                 location /panic { work panic; }
+                 location /held { limit_conn one 1; try_files /none /panic; }
+                 location /place { limit_conn one 1; try_files /none /; }
+                 location /sub { auth_request /panic; }
+                 location /stub { stub_status; }
+                 location /status { weir_status; }
+             }
+         }",
+    );
+    let mut ways = 0;
+    for path in ["/panic", "/held", "/sub"] {
+        for kept in [false, true] {
+            let mut client = server.connect();
+            if kept {
+                assert_eq!(client.get("/").status, 204);
+            }
+            let answer =
+                client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).try_response();
+            // A request whose subrequest panics is answered.
+            assert!(answer.is_err() || path == "/sub", "{path}: {answer:?}");
+            ways += 1;
+            server.wait_log("a task panicked: on purpose", ways);
+        }
+    }
+    assert_eq!(server.get("/place").status, 204);
+    let stub = server.get("/stub").body();
+    assert!(stub.starts_with("Active connections: 1 "), "{stub}");
+    assert!(stub.contains("Reading: 0 Writing: 1 Waiting: 0"), "{stub}");
+    let workers = server.workers();
+    server.reload();
+    workers.into_iter().for_each(|pid| server.wait_gone(pid));
 }
 
 #[test]

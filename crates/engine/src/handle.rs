@@ -74,6 +74,11 @@ impl Handle {
         self.0.stopping.set(true);
     }
 
+    /// Runs what must not end the loop: a panic in it is caught, counted and told.
+    pub fn guard(&self, run: impl FnOnce()) {
+        self.0.guard(run);
+    }
+
     /// Panics caught so far, in tasks and in callbacks.
     pub fn panics(&self) -> u64 {
         self.0.panics.get()

@@ -32,6 +32,7 @@ mod phases;
 mod plan;
 mod post_action;
 mod precompressed;
+mod presence;
 mod regex;
 mod request;
 mod request_head;

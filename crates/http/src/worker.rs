@@ -175,7 +175,7 @@ impl Worker {
 
     /// The worker of this thread.
     pub fn current() -> Option<Rc<Worker>> {
-        CURRENT.with(|c| c.borrow().clone())
+        CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()
     }
 
     /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
@@ -183,7 +183,6 @@ impl Worker {
         self.metrics.add(Metric::Accepted, 1);
         if let Ok(stream) = self.handle.stream(fd) {
             self.metrics.add(Metric::Handled, 1);
-            self.metrics.add(Metric::Active, 1);
             connection::accepted(self, stream, peer, listen);
         }
     }
@@ -273,11 +272,22 @@ impl Worker {
         CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn began(&self) {
+    /// One connection more: see [`Presence`](crate::presence::Presence).
+    pub(crate) fn open(&self) {
+        self.metrics.add(Metric::Active, 1);
         let open = self.connections.get() + 1;
         self.connections.set(open);
         self.rush.grew(open);
-        self.busy();
+    }
+
+    /// One connection less.
+    pub(crate) fn closed(&self) {
+        self.metrics.sub(Metric::Active, 1);
+        let open = self.connections.get().saturating_sub(1);
+        self.connections.set(open);
+        if self.rush.shrank(open) {
+            self.handle.spawn(connection::calm_down());
+        }
     }
 
     pub(crate) fn busy(&self) {
@@ -286,18 +296,6 @@ impl Worker {
 
     pub(crate) fn idle(&self) {
         self.inflight.set(self.inflight.get().saturating_sub(1));
-    }
-
-    pub(crate) fn ended(&self, was_busy: bool) {
-        self.metrics.sub(Metric::Active, 1);
-        let open = self.connections.get().saturating_sub(1);
-        self.connections.set(open);
-        if self.rush.shrank(open) {
-            self.handle.spawn(connection::calm_down());
-        }
-        if was_busy {
-            self.idle();
-        }
     }
 
     /// Keeps a connection in mind, to be told of the worker's end; the answer is what it is known by.

@@ -129,6 +129,12 @@ impl Row {
         self.update(metric, |value| value.wrapping_sub(n));
     }
 
+    /// Adds one to a gauge, until the guard is dropped.
+    pub fn hold(&self, metric: Metric) -> Held<'_> {
+        self.add(metric, 1);
+        Held { row: self, metric }
+    }
+
     /// The value of this row alone.
     pub fn get(&self, metric: Metric) -> u64 {
         load(self.words, metric)
@@ -155,6 +161,19 @@ impl Row {
         if let Some(word) = self.words.get(at) {
             word.store(change(word.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
+    }
+}
+
+/// One of a gauge, given back when it is dropped: a task that panics or is given up leaves nothing behind.
+#[derive(Debug)]
+pub struct Held<'a> {
+    row: &'a Row,
+    metric: Metric,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.row.sub(self.metric, 1);
     }
 }
 

@@ -15,7 +15,7 @@ modules! {
         "uwsgi_cache_memory", HSL, SIZE, ONCE, Warn;
         "scgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "scgi_cache_memory", HSL, SIZE, ONCE, Warn;
-        "work",           HSL,    TWO,           ONCE, Emerg;
+        "work",           HSL,    args(1, 2),         ONCE, Emerg;
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
         "match",          HTTP,     lines(1, 1), MANY, Emerg;

@@ -25,6 +25,7 @@ use crate::http2;
 use crate::modules::core::Conf;
 use crate::modules::ssl;
 use crate::phases;
+use crate::presence::Presence;
 use crate::request::{Request, Scratch};
 use crate::worker::Worker;
 
@@ -39,6 +40,7 @@ pub const PAUSING: usize = 1024;
 /// A connection between two requests.
 struct Parked {
     conn: Resting,
+    presence: Presence,
     /// Until then it stays, even if the worker ends: `keepalive_min_timeout`, or as long as its first request may
     /// come, since a client that was let in has been promised an answer.
     stays: Instant,
@@ -48,21 +50,27 @@ struct Parked {
 pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
     let now = worker.handle.now();
     let number = worker.next_connection();
-    worker.began();
-    let conn = Resting::new(peer, listen, number, now);
-    let Some((stream, conn)) = serve_at_once(worker, conn, stream) else { return };
     let until = now + worker.site.first_timeout(listen);
-    rest(worker, stream, Parked { conn, stays: until }, until);
+    let conn = Resting::new(peer, listen, number, now);
+    let new = Parked { conn, presence: Presence::begin(worker), stays: until };
+    let Some((stream, parked)) = serve_at_once(worker, new, stream) else { return };
+    parked.presence.wait(worker);
+    rest(worker, stream, parked, until);
 }
 
 /// Serves a new connection whose first bytes are there already; others come back.
-fn serve_at_once(worker: &Rc<Worker>, conn: Resting, stream: Stream) -> Option<(Stream, Resting)> {
+fn serve_at_once(worker: &Rc<Worker>, new: Parked, stream: Stream) -> Option<(Stream, Parked)> {
     if !worker.punctual.asks() {
-        return Some((stream, conn));
+        return Some((stream, new));
     }
+    let Parked { conn, presence, stays } = new;
     let conn = conn.on(stream);
+    let part = |conn: Conn, presence| {
+        let (stream, conn) = conn.part();
+        (stream, Parked { conn, presence, stays })
+    };
     if worker.site.protocols(&conn).ssl {
-        return Some(conn.part());
+        return Some(part(conn, presence));
     }
     let mut scratch = worker.take_scratch();
     let buf = scratch.head().1;
@@ -71,47 +79,45 @@ fn serve_at_once(worker: &Rc<Worker>, conn: Resting, stream: Stream) -> Option<(
     worker.punctual.learn(!matches!(received, Ok(None)));
     match received {
         Ok(Some(n)) if n > 0 => {
-            worker.handle.spawn(run(Rc::new(conn), worker.clone(), scratch));
+            worker.handle.spawn(run(Rc::new(conn), presence, worker.clone(), scratch));
             None
         }
         Ok(None) => {
             worker.give_scratch(scratch);
-            Some(conn.part())
+            Some(part(conn, presence))
         }
         Ok(Some(_)) | Err(_) => {
             worker.give_scratch(scratch);
-            worker.ended(true);
             None
         }
     }
 }
 
-/// Parks a connection until something comes of it, or until `deadline`.
+/// Parks a connection, which waits, until something comes of it, or until `deadline`.
 pub fn rest(worker: &Worker, stream: Stream, parked: impl Idle + 'static, deadline: Instant) {
-    worker.metrics.add(Metric::Waiting, 1);
     worker.handle.park(stream, Box::new(parked), Some(deadline));
 }
 
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(worker) = Worker::current() else { return };
-        worker.metrics.sub(Metric::Waiting, 1);
         let stays = self.stays;
         if why == Wake::Shutdown && handle.now() < stays {
             return rest(&worker, stream, *self, stays);
         }
-        let conn = self.conn.on(stream);
+        let Parked { conn, presence, .. } = *self;
+        presence.wake(&worker);
+        let conn = conn.on(stream);
         let first = conn.requests.get() == 0;
         if why != Wake::Ready {
             conn.stream.close_notify();
-            worker.ended(first);
             return;
         }
         if first && worker.site.protocols(&conn).ssl {
-            handle.spawn(secure(conn, worker));
+            handle.spawn(secure(conn, presence, worker));
         } else {
             let scratch = worker.take_scratch();
-            handle.spawn(run(Rc::new(conn), worker, scratch));
+            handle.spawn(run(Rc::new(conn), presence, worker, scratch));
         }
     }
 }
@@ -127,25 +133,23 @@ enum After {
 }
 
 /// Goes through the handshake first.
-async fn secure(conn: Conn, worker: Rc<Worker>) {
+async fn secure(conn: Conn, presence: Presence, worker: Rc<Worker>) {
     match ssl::handshake(conn, &worker).await {
         Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
-            http2::serve(Rc::new(conn), worker, bytes).await;
+            http2::serve(Rc::new(conn), presence, worker, bytes).await;
         }
         Some((conn, bytes)) => {
             let mut scratch = worker.take_scratch();
             scratch.fill(bytes);
-            run(Rc::new(conn), worker, scratch).await;
+            run(Rc::new(conn), presence, worker, scratch).await;
         }
-        None => worker.ended(true),
+        None => {}
     }
 }
 
 /// Serves requests; `scratch` holds what was read of the first.
-async fn run(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) {
-    if conn.requests.get() > 0 {
-        worker.busy();
-    }
+async fn run(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, scratch: Scratch) {
+    presence.busy(&worker);
     let mut r = Box::new(Request::new(conn.clone(), worker.clone(), scratch));
     loop {
         // Of a client that sends many at once, each may find all that it needs at once.
@@ -154,7 +158,7 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) {
         if matches!(after, After::Http2) {
             let read = std::mem::take(&mut r.buf);
             give_back(r);
-            return Box::pin(http2::serve(conn, worker, read)).await;
+            return Box::pin(http2::serve(conn, presence, worker, read)).await;
         }
         if conn.requests.get() == 1 && conn.stream.tls(|c| c.is_early()) == Some(true) {
             complete(&conn, &r).await;
@@ -162,19 +166,18 @@ async fn run(conn: Rc<Conn>, worker: Rc<Worker>, scratch: Scratch) {
         if matches!(after, After::Close) {
             conn.stream.close_notify();
             give_back(r);
-            worker.ended(true);
             return;
         }
         let core = &r.conf().core;
         r.renew();
         if r.buf.is_empty() {
-            worker.idle();
+            presence.quiet(&worker);
             conn.set_nodelay(core);
-            match pause(&conn, &worker, core).await {
-                (Wake::Ready, _) => worker.busy(),
+            match pause(&conn, &presence, &worker, core).await {
+                (Wake::Ready, _) => presence.busy(&worker),
                 (why, waited) => {
                     give_back(r);
-                    return park(conn, &worker, core, why, waited);
+                    return park(conn, presence, &worker, core, why, waited);
                 }
             }
             r.started = worker.handle.now();
@@ -199,20 +202,27 @@ fn give_back(mut r: Box<Request>) {
 }
 
 /// Waits for the next request of a client that has just been answered: mostly it comes at once.
-async fn pause(conn: &Conn, worker: &Worker, core: &Conf) -> (Wake, Duration) {
+async fn pause(conn: &Conn, presence: &Presence, worker: &Worker, core: &Conf) -> (Wake, Duration) {
     if conn.stream.has_unread() {
         return (Wake::Ready, Duration::ZERO);
     }
     let Some(_place) = worker.pausing(PAUSING) else { return (Wake::Deadline, Duration::ZERO) };
-    worker.metrics.add(Metric::Waiting, 1);
+    presence.wait(worker);
     let grace = core.keepalive_timeout.min(GRACE);
     let why = conn.stream.rest(grace).await;
-    worker.metrics.sub(Metric::Waiting, 1);
+    presence.wake(worker);
     (why, grace)
 }
 
 /// A pause was long, or ended otherwise: the connection becomes a small value, or closes.
-fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake, waited: Duration) {
+fn park(
+    conn: Rc<Conn>,
+    presence: Presence,
+    worker: &Worker,
+    core: &Conf,
+    why: Wake,
+    waited: Duration,
+) {
     let now = worker.handle.now();
     let stays = now + core.keepalive_min_timeout;
     let until = match why {
@@ -222,23 +232,23 @@ fn park(conn: Rc<Conn>, worker: &Rc<Worker>, core: &Conf, why: Wake, waited: Dur
     };
     if until <= now {
         conn.stream.close_notify();
-        return worker.ended(false);
+        return;
     }
     // Something of the last request may still hold the connection; it closes when that ends.
-    let Ok(conn) = Rc::try_unwrap(conn) else {
-        return worker.ended(false);
-    };
+    let Ok(conn) = Rc::try_unwrap(conn) else { return };
     let (stream, conn) = conn.part();
-    rest(worker, stream, Parked { conn, stays }, until);
+    presence.wait(worker);
+    rest(worker, stream, Parked { conn, presence, stays }, until);
 }
 
 /// One request from its head's first byte to its log line.
 async fn request(r: &mut Request) -> After {
     let worker = r.worker.clone();
     let metrics = &worker.metrics;
-    metrics.add(Metric::Reading, 1);
-    let head = head::read(r).await;
-    metrics.sub(Metric::Reading, 1);
+    let head = {
+        let _reading = metrics.hold(Metric::Reading);
+        head::read(r).await
+    };
     let in_order = match head {
         Head::Over(0) => return After::Close,
         Head::Http2 => return After::Http2,
@@ -250,7 +260,7 @@ async fn request(r: &mut Request) -> After {
         }
         Head::Read | Head::Refused(_) => {
             metrics.add(Metric::Requests, 1);
-            metrics.add(Metric::Writing, 1);
+            let _writing = metrics.hold(Metric::Writing);
             r.conn.requests.set(r.conn.requests.get() + 1);
             let begun = Begun(r);
             let (in_order, blocked) = {
@@ -267,7 +277,6 @@ async fn request(r: &mut Request) -> After {
                 doing::blocked(&worker, serving).await
             };
             begun.0.blocked = blocked;
-            metrics.sub(Metric::Writing, 1);
             in_order
         }
     };

@@ -5,47 +5,46 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_engine::{Handle, Idle, Stream, Wake};
-use weir_metrics::Metric;
 
 use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
 use super::serve;
 use crate::connection::{self, Resting};
+use crate::presence::Presence;
 use crate::worker::Worker;
 
 /// All that is remembered of it.
 struct Parked {
     conn: Resting,
+    presence: Presence,
     ledger: Ledger,
     history: History,
 }
 
 /// Parks a connection, which may be silent for `left`.
-pub fn park(link: Rc<Link>, reader: Reader, left: Duration) {
+pub fn park(link: Rc<Link>, presence: Presence, reader: Reader, left: Duration) {
     let worker = link.worker.clone();
-    match part(link, reader) {
-        Some((stream, parked)) => {
-            connection::rest(&worker, stream, parked, worker.handle.now() + left);
-        }
-        // Somebody else holds the connection, which closes when that ends.
-        None => worker.ended(false),
+    // If somebody else holds the connection, it closes when that ends.
+    if let Some((stream, parked)) = part(link, presence, reader) {
+        parked.presence.wait(&worker);
+        connection::rest(&worker, stream, parked, worker.handle.now() + left);
     }
 }
 
-fn part(link: Rc<Link>, reader: Reader) -> Option<(Stream, Parked)> {
+fn part(link: Rc<Link>, presence: Presence, reader: Reader) -> Option<(Stream, Parked)> {
     let history = reader.part();
     let (conn, ledger) = link.part()?;
     let (stream, conn) = conn.part();
-    Some((stream, Parked { conn, ledger, history }))
+    Some((stream, Parked { conn, presence, ledger, history }))
 }
 
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(worker) = Worker::current() else { return };
-        worker.metrics.sub(Metric::Waiting, 1);
-        let Parked { conn, ledger, history } = *self;
+        let Parked { conn, presence, ledger, history } = *self;
+        presence.wake(&worker);
         let link = Link::new(Rc::new(conn.on(stream)), worker, ledger);
-        handle.spawn(serve::resume(link, history, why));
+        handle.spawn(serve::resume(link, presence, history, why));
     }
 }
 

@@ -60,8 +60,8 @@ async fn serve(running: Running, fields: Fields) {
     let accepted = accept(&mut r, verdict.as_ref().err(), len);
     let begun = Begun(&mut r);
     worker.metrics.add(Metric::Requests, 1);
-    worker.metrics.add(Metric::Writing, 1);
     let (_, blocked) = {
+        let _writing = worker.metrics.hold(Metric::Writing);
         let serving = pin!(async {
             let r = &mut *begun.0;
             let Ok(refused) = accepted else {
@@ -76,7 +76,6 @@ async fn serve(running: Running, fields: Fields) {
         doing::blocked(&worker, serving).await
     };
     begun.0.blocked = blocked;
-    worker.metrics.sub(Metric::Writing, 1);
     drop(begun);
     let core = &r.conf().core;
     r.h2 = None;

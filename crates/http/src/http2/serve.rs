@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, Either, Wake, breathe, either};
 use weir_log::Level;
-use weir_metrics::Metric;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
 
 use super::link::{Ledger, Link};
@@ -17,6 +16,7 @@ use super::parked;
 use super::reader::{Broken, History, Reader};
 use crate::body::Linger;
 use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
+use crate::presence::Presence;
 use crate::worker::Worker;
 
 /// Room for one read: a whole frame of the usual largest size, and a little.
@@ -72,18 +72,18 @@ impl From<io::Error> for End {
 }
 
 /// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
-pub async fn serve(conn: Rc<Conn>, worker: Rc<Worker>, read: Vec<u8>) {
+pub async fn serve(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, read: Vec<u8>) {
     let link = Link::new(conn, worker, Ledger::default());
     link.conn.set_nodelay(&link.conf().core);
     greet(&link);
     // From now on only streams count as work.
-    link.worker.idle();
-    Task::new(link, History::default(), read).live(Wake::Ready).await;
+    presence.quiet(&link.worker);
+    Task::new(link, presence, History::default(), read).live(Wake::Ready).await;
 }
 
 /// Goes on with a connection that was parked.
-pub async fn resume(link: Rc<Link>, history: History, why: Wake) {
-    Task::new(link, history, Vec::new()).live(why).await;
+pub async fn resume(link: Rc<Link>, presence: Presence, history: History, why: Wake) {
+    Task::new(link, presence, history, Vec::new()).live(why).await;
 }
 
 fn greet(link: &Link) {
@@ -104,6 +104,7 @@ fn greet(link: &Link) {
 
 struct Task {
     link: Rc<Link>,
+    presence: Presence,
     reader: Reader,
     /// Read, and not understood yet.
     buf: Vec<u8>,
@@ -112,9 +113,9 @@ struct Task {
 }
 
 impl Task {
-    fn new(link: Rc<Link>, history: History, read: Vec<u8>) -> Task {
+    fn new(link: Rc<Link>, presence: Presence, history: History, read: Vec<u8>) -> Task {
         let reader = Reader::new(link.clone(), history);
-        Task { link, reader, buf: read, sending: Chain::new() }
+        Task { link, presence, reader, buf: read, sending: Chain::new() }
     }
 
     /// Serves the connection until it ends, or is parked.
@@ -127,7 +128,7 @@ impl Task {
         };
         if let End::Parked(left) = end {
             worker.unregister_link(registered);
-            return parked::park(self.link, self.reader, left);
+            return parked::park(self.link, self.presence, self.reader, left);
         }
         if matches!(end, End::Done) {
             worker.logs.written(&worker.handle).await;
@@ -135,7 +136,6 @@ impl Task {
         self.finish(end).await;
         worker.unregister_link(registered);
         self.link.conn.stream.close_notify();
-        worker.ended(false);
     }
 
     async fn run(&mut self) -> End {
@@ -291,7 +291,7 @@ impl Task {
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
         let (woken, waited) = match &place {
             Some(None) if !conn.stream.has_unread() => (Some(Wake::Deadline), Duration::ZERO),
-            _ => (self.link.rest(grace).await, grace),
+            _ => (self.link.rest(&self.presence, grace).await, grace),
         };
         drop(place);
         match woken {
@@ -402,8 +402,8 @@ impl Since {
 
 impl Link {
     /// Waits for something to read, or to do (none).
-    async fn rest(&self, grace: Duration) -> Option<Wake> {
-        self.worker.metrics.add(Metric::Waiting, 1);
+    async fn rest(&self, presence: &Presence, grace: Duration) -> Option<Wake> {
+        presence.wait(&self.worker);
         let mut resting = pin!(self.conn.stream.rest(grace));
         let woken = poll_fn(|cx| {
             if self.out.take_signal(cx) {
@@ -412,7 +412,7 @@ impl Link {
             resting.as_mut().poll(cx).map(Some)
         })
         .await;
-        self.worker.metrics.sub(Metric::Waiting, 1);
+        presence.wake(&self.worker);
         woken
     }
 

@@ -25,11 +25,14 @@ enum Work {
     Sleep(Duration),
     /// The thread computes.
     Spin(Duration),
+    /// The handler panics, as only a defect should make it.
+    Panic,
 }
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "work",
-    help: "Blocks the loop for this time at each request, for experiments: `sleep` or `spin`.",
+    help: "Blocks the loop for a time at each request, for experiments: `sleep` or `spin`; `panic`, without \
+           a time, ends the request's task as a defect would.",
     set: Set::Simple(set),
 }];
 
@@ -47,18 +50,22 @@ pub fn handler(r: &mut Request) -> Step {
         None => {}
         Some(Work::Sleep(time)) => operation("sleep", || sleep(time)),
         Some(Work::Spin(time)) => operation("spin", || spin(time)),
+        Some(Work::Panic) => panic(),
     }
     Step::Next
 }
 
 fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
-    let time = d.arg(1).and_then(|word| values::duration(&word.bytes));
-    let time = time.ok_or_else(|| d.problem("invalid value"))?;
-    let work = match d.arg(0).map(|word| word.bytes.as_slice()) {
-        Some(b"sleep") => Work::Sleep(time),
-        Some(b"spin") => Work::Spin(time),
-        _ => return Err(d.problem("invalid value").hint("it may be: sleep, spin")),
+    let time = d.arg(1).map(|word| values::duration(&word.bytes));
+    let work = match (d.arg(0).map(|word| word.bytes.as_slice()), time) {
+        (Some(b"sleep"), Some(Some(time))) => Work::Sleep(time),
+        (Some(b"spin"), Some(Some(time))) => Work::Spin(time),
+        (Some(b"panic"), None) => Work::Panic,
+        _ => {
+            let forms = "it may be: sleep TIME, spin TIME, panic";
+            return Err(d.problem("invalid value").hint(forms));
+        }
     };
     Scope::change(&mut s.location.work).work = Some(work);
     Ok(())
@@ -67,6 +74,11 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
 #[allow(clippy::disallowed_methods, reason = "a handler that blocks is what was asked for")]
 fn sleep(time: Duration) {
     std::thread::sleep(time);
+}
+
+#[allow(clippy::panic, reason = "it is what was asked for")]
+fn panic() {
+    panic!("on purpose");
 }
 
 fn spin(time: Duration) {

@@ -183,7 +183,7 @@ impl Listening {
         loop {
             match h.accept(key) {
                 Ok(Some((fd, peer))) => {
-                    self.http.accepted(fd, Address::from_any(Some(peer)), number);
+                    self.begin(fd, Address::from_any(Some(peer)), number);
                     return true;
                 }
                 Ok(None) => return false,
@@ -232,7 +232,12 @@ impl Listening {
     fn admit(&self, (fd, number): Accepted) {
         let fd: OwnedFd = fd;
         let peer = rustix::net::getpeername(&fd).ok();
-        self.http.accepted(fd, Address::from_any(peer.flatten()), number);
+        self.begin(fd, Address::from_any(peer.flatten()), number);
+    }
+
+    /// A panic costs the connection, and nothing of what is noted about it.
+    fn begin(&self, fd: OwnedFd, peer: Address, number: usize) {
+        self.http.handle.guard(|| self.http.accepted(fd, peer, number));
     }
 
     /// Makes room by closing idle connections; says so, or that it cannot.

@@ -104,8 +104,8 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
     let h = own.handle();
     let stream = h.stream(server).unwrap();
     let conn = Resting::new(Address::Unknown, 0, 1, h.now()).on(stream);
-    worker.began();
-    worker.idle();
+    let presence = Presence::begin(&worker);
+    presence.quiet(&worker);
     h.clone().spawn(async move {
         let link = Link::new(Rc::new(conn), worker, Ledger::default());
         let mut reader = Reader::new(link.clone(), History::default());
@@ -117,7 +117,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
         let mut out = weir_engine::Chain::new();
         out.push(link.out.take());
         link.conn.stream.send(&mut out).await.unwrap();
-        let (stream, parked) = part(link, reader).unwrap();
+        let (stream, parked) = part(link, presence, reader).unwrap();
         send.send((stream.into_fd().unwrap(), parked)).unwrap();
         h.stop();
     });
@@ -128,8 +128,9 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
 /// Serves what comes until the connection is parked; then another worker takes over.
 fn go_on(server: OwnedFd, parked: Parked) {
     let (mut own, worker) = make();
-    worker.began();
-    worker.idle();
+    // It came as another worker's, and ends as this one's.
+    worker.open();
+    parked.presence.wait(&worker);
     let h = own.handle();
     h.park(h.stream(server).unwrap(), Box::new(parked), None);
     run(&mut own, 1);

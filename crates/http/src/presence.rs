@@ -1,0 +1,93 @@
+//! A client's connection as its loop counts it, from accept to close.
+//!
+//! What is counted is undone when the value is dropped, so that a task that panics or is dropped leaves no load
+//! behind: the accept policy would shun the loop for ever, and a worker that is to finish would never end.
+
+use std::cell::Cell;
+
+use weir_metrics::Metric;
+
+use crate::worker::Worker;
+
+/// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and back.
+#[derive(Debug)]
+pub struct Presence(Cell<As>);
+
+/// What a connection counts as, besides as open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum As {
+    /// In process: it has a request, or its first is not answered yet.
+    Busy,
+    /// Nothing: what it does is counted by its streams, or it is between two requests.
+    Quiet,
+    /// One that waits for its next request.
+    Waiting,
+    /// In process, and waiting for its first bytes.
+    Expected,
+}
+
+impl As {
+    fn is_busy(self) -> bool {
+        matches!(self, As::Busy | As::Expected)
+    }
+
+    fn waits(self) -> bool {
+        matches!(self, As::Waiting | As::Expected)
+    }
+}
+
+impl Presence {
+    /// A connection that was accepted, and is busy until its first request is answered.
+    pub fn begin(worker: &Worker) -> Presence {
+        worker.open();
+        let presence = Presence(Cell::new(As::Quiet));
+        presence.turn(As::Busy, worker);
+        presence
+    }
+
+    /// It has something to do.
+    pub fn busy(&self, worker: &Worker) {
+        self.turn(As::Busy, worker);
+    }
+
+    /// It has nothing to do.
+    pub fn quiet(&self, worker: &Worker) {
+        self.turn(As::Quiet, worker);
+    }
+
+    /// It waits for its client, busy as before or not.
+    pub fn wait(&self, worker: &Worker) {
+        let waiting = if self.0.get().is_busy() { As::Expected } else { As::Waiting };
+        self.turn(waiting, worker);
+    }
+
+    /// Its client has said something, or is not waited for any more.
+    pub fn wake(&self, worker: &Worker) {
+        let awake = if self.0.get().is_busy() { As::Busy } else { As::Quiet };
+        self.turn(awake, worker);
+    }
+
+    fn turn(&self, next: As, worker: &Worker) {
+        let before = self.0.replace(next);
+        match (before.is_busy(), next.is_busy()) {
+            (false, true) => worker.busy(),
+            (true, false) => worker.idle(),
+            _ => {}
+        }
+        match (before.waits(), next.waits()) {
+            (false, true) => worker.metrics.add(Metric::Waiting, 1),
+            (true, false) => worker.metrics.sub(Metric::Waiting, 1),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        // At the end of its thread nobody counts any more.
+        if let Some(worker) = Worker::current() {
+            self.turn(As::Quiet, &worker);
+            worker.closed();
+        }
+    }
+}
