@@ -18,8 +18,8 @@
 //! *Liveness*. For the same reason a connection could wait while a disarmed loop sleeps. Three
 //! things bound that wait:
 //! - the last armed sleeper to wake up wakes a disarmed one, so that it compares anew;
-//! - a disarmed loop that sees no armed sleeper waits [`PATIENCE`] for one that carries less, and
-//!   then stands in, with a [`BREATH`] after each connection;
+//! - a disarmed loop that sees no armed sleeper waits [`PATIENCE`] for one that carries less, all its
+//!   naps together, and then stands in, with a [`BREATH`] after each connection;
 //! - a disarmed loop tries an accept now and then ([`PROBE_FIRST`] to [`PROBE_LAST`]). If it finds
 //!   a connection, the armed sleepers in the table did not take it: it wakes one, and a loop that
 //!   does not stir counts no more. So a stopped loop is forgotten, whatever its row says.
@@ -51,7 +51,9 @@ pub(crate) struct Fair {
     accepted: bool,
     /// When it last compared, and its connections and requests then.
     seen: Option<(Instant, u64, u64)>,
-    /// Since when this disarmed loop has seen no armed sleeper.
+    /// For how long this disarmed loop has slept since it last saw an armed sleeper, its own work not counted.
+    idled: Duration,
+    /// Since when it sleeps so.
     alone: Option<Instant>,
     /// How long it stands in before it looks again, while it does.
     stood: Duration,
@@ -70,6 +72,7 @@ impl Fair {
             armed: false,
             accepted: false,
             seen: None,
+            idled: Duration::ZERO,
             alone: None,
             stood: Duration::ZERO,
             probe_at: None,
@@ -92,14 +95,15 @@ impl Fair {
     fn disarm(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait {
         loops.mark_disarmed(self.me);
         if armed_sleeper(now, loops, self.me) {
-            self.alone = None;
+            self.idled = Duration::ZERO;
         } else {
             loops.unmark_disarmed(self.me); // it knows, and needs nobody to wake it
-            let until = *self.alone.get_or_insert(now) + PATIENCE;
-            if now >= until {
+            let left = PATIENCE.saturating_sub(self.idled);
+            if left.is_zero() {
                 return self.stand_in();
             }
-            return self.sleep_disarmed(until - now);
+            self.alone = Some(now);
+            return self.sleep_disarmed(left);
         }
         let probe_at = *self.probe_at.get_or_insert(now + self.pause);
         self.sleep_disarmed(probe_at.saturating_duration_since(now).max(Duration::from_millis(1)))
@@ -138,7 +142,7 @@ impl Policy for Fair {
             return self.disarm(now, loops);
         }
         self.seen = Some((now, own.open, own.inflight));
-        self.alone = None;
+        self.idled = Duration::ZERO;
         let at_most = absent.then_some(PROBE_LAST);
         let wake = heavier.filter(|&i| loops.row(i).wake(loops.stamp(now)));
         Wait { at_most, wake, ..self.arm() }
@@ -149,8 +153,8 @@ impl Policy for Fair {
     }
 
     fn after_wait(&mut self, now: Instant, _loops: &LoadTable<'_>) -> Probe {
-        if !self.armed && self.alone.is_some_and(|since| now < since + PATIENCE) {
-            self.alone = None; // its own work woke it: it was not idle beside a waiting connection
+        if let Some(since) = self.alone.take() {
+            self.idled += now.saturating_duration_since(since);
         }
         match self.probe_at {
             Some(at) if now >= at => {
@@ -166,11 +170,11 @@ impl Policy for Fair {
         }
     }
 
-    fn on_accepted(&mut self, now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
+    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
         self.accepted = true;
         self.seen = None; // others may have compared with what it carried for a moment
         if !self.stood.is_zero() {
-            self.alone = now.checked_sub(PATIENCE - BREATH);
+            self.idled = PATIENCE - BREATH;
         }
         if self.doubt {
             self.pause = PROBE_FIRST;

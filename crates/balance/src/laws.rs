@@ -61,7 +61,8 @@ fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
 }
 
 fn client() -> impl Strategy<Value = Happening> {
-    let times = (micros(0..4000), micros(0..3000), micros(0..500));
+    let work = prop_oneof![9 => micros(0..4000), 1 => micros(10_000..40_000)];
+    let times = (work, micros(0..3000), micros(0..500));
     (1..12u64, any::<[bool; 2]>(), times).prop_map(
         |(requests, [keep, computes], (work, think, gap))| {
             Happening::Client(Client { requests, keep, work, computes, think, gap })
@@ -413,6 +414,58 @@ fn fair_spares_a_loop_with_handshakes() {
         world.client(MS * (300 + 5 * i), Client { gap: MS, ..Client::once(Duration::ZERO) });
     }
     assert_eq!(world.run(MS * 600).accepted, [EACH + 40, EACH]);
+}
+
+/// The one that carries more is woken by its own work again and again, and idle all the same: it stands in.
+#[test]
+fn fair_stands_in_though_it_has_a_little_to_do() {
+    let mut world = World::new(Kind::Fair, 2, Instant::now());
+    world.stop(Duration::ZERO, 1);
+    for think in [MS / 2, MS * 60_000, MS * 60_000] {
+        world.client(MS, Client { think, ..Client::keeping(Duration::ZERO) });
+    }
+    world.cont(MS * 200, 1);
+    // The one that carries less is at work for long when the next one comes.
+    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 40) });
+    world.client(MS * 305, Client::once(Duration::ZERO));
+    assert_eq!(world.run(MS * 304).accepted, [3, 1]);
+    assert_eq!(world.run(MS * 308).accepted, [4, 1]);
+}
+
+/// The loop that the kernel tells of a connection is stopped or killed before it takes it, and all the others sleep.
+#[test]
+fn who_is_told_and_stopped_takes_nothing_with_it() {
+    for kind in [Kind::Fair, Kind::Exclusive, Kind::Rotate(1)] {
+        for killed in [false, true] {
+            let mut world = World::new(kind, 3, Instant::now());
+            let told = world.waiters(0)[0].0;
+            let at = MS + Duration::from_micros(5);
+            world.client(MS, Client { gap: Duration::ZERO, ..Client::once(Duration::ZERO) });
+            match killed {
+                true => world.kill(at, told, MS * 10_000),
+                false => world.stop(at, told),
+            }
+            let w = world.run(MS * 100);
+            assert_eq!(w.answered.iter().sum::<u64>(), 1, "{kind}, killed: {killed}");
+            assert!(w.waited_beside_sleeper < PROMPT, "{kind}, killed: {killed}");
+        }
+    }
+}
+
+/// The loop that the kernel tells of a connection has no room for it.
+#[test]
+fn who_is_told_and_has_no_room_passes_it_on() {
+    for kind in [Kind::Fair, Kind::Exclusive, Kind::Rotate(1)] {
+        let mut world = World::new(kind, 3, Instant::now());
+        let told = world.waiters(0)[0].0;
+        world.room(told, 0);
+        for i in 1..4 {
+            world.client(MS * i, Client { gap: Duration::ZERO, ..Client::once(Duration::ZERO) });
+        }
+        let w = world.run(MS * 100);
+        assert_eq!((w.answered.iter().sum::<u64>(), w.answered[told]), (3, 0), "{kind}");
+        assert!(w.waited_beside_sleeper < PROMPT, "{kind}");
+    }
 }
 
 /// When the one that carries less is back, the place is its own again.

@@ -83,6 +83,7 @@ impl Seat {
         if row.stir() {
             self.policy.on_woken();
         }
+        let baton = row.take_baton();
         if self.retired {
             return Probe::No;
         }
@@ -90,7 +91,11 @@ impl Seat {
         row.set_state(State::Awake, self.woke);
         loops.unmark_disarmed(self.setup.me);
         let probe = self.policy.after_wait(now, loops);
-        if full { Probe::No } else { probe }
+        match baton {
+            true => Probe::Try,
+            false if full => Probe::No,
+            false => probe,
+        }
     }
 
     /// `n` connections were accepted in a row from one socket; `load` counts them.
@@ -107,6 +112,20 @@ impl Seat {
         row.set_load(load);
         row.count_accepted(1);
         row.count_taken();
+    }
+
+    /// It was to be armed, and could not be: nobody is to rely on it.
+    pub fn deaf(&mut self, now: Instant, loops: &LoadTable<'_>) {
+        if !self.retired {
+            loops.row(self.setup.me).set_state(State::Full, loops.stamp(now));
+        }
+    }
+
+    /// A connection that this loop was told of, or looked for, is there and it cannot take it, or there may be
+    /// another one behind the one that it took: the loop to wake, which looks.
+    #[must_use]
+    pub fn pass_baton(&self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+        loops.pass_baton(now, self.setup.me..self.setup.me + 1)
     }
 
     /// A connection ended.

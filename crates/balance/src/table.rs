@@ -72,6 +72,7 @@ const TAKEN: usize = 5;
 // Words of its second line.
 const WOKEN: usize = 8;
 const HANDED: usize = 9;
+const BATON: usize = 10;
 
 const STATE_BITS: u32 = 3;
 
@@ -135,6 +136,35 @@ impl<'a> LoadTable<'a> {
     /// What [`Policy::place`](crate::Policy::place) gave to loop `i` could not be handed over.
     pub fn not_handed(&self, i: usize) {
         self.row(i).count_taken();
+    }
+
+    /// Those of `from` were told of a connection that they may not take: chooses a sleeping loop that looks for
+    /// it, if there is one. It is to be woken, and passes the baton on if it finds one or cannot take it.
+    pub fn pass_baton(&self, now: Instant, from: std::ops::Range<usize>) -> Option<usize> {
+        let stamp = self.stamp(now);
+        let counts = |i: &usize| self.counts(self.row(*i), stamp);
+        let order = |i: &usize| {
+            let (state, since) = self.row(*i).state_since();
+            (state != State::Armed, since, *i)
+        };
+        let i = self.sleepers(from).filter(counts).min_by_key(order)?;
+        self.row(i).give_baton(stamp);
+        Some(i)
+    }
+
+    /// The same where who sleeps may be stopped as well: all that sleep look.
+    pub fn pass_baton_to_all(
+        &self,
+        now: Instant,
+        from: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = usize> + use<'a> {
+        let (table, stamp) = (*self, self.stamp(now));
+        self.sleepers(from).inspect(move |i| table.row(*i).give_baton(stamp))
+    }
+
+    fn sleepers(&self, but: std::ops::Range<usize>) -> impl Iterator<Item = usize> + use<'a> {
+        let sleeps = |row: Row<'_>| matches!(row.state(), State::Armed | State::Disarmed);
+        self.rows().filter(move |(i, row)| !but.contains(i) && sleeps(*row)).map(|(i, _)| i)
     }
 
     /// Microseconds since the base, never 0.
@@ -282,6 +312,16 @@ impl Row<'_> {
         self.0[WOKEN].load(SeqCst) != 0 && self.0[WOKEN].swap(0, SeqCst) != 0
     }
 
+    fn give_baton(&self, stamp: u64) {
+        self.0[BATON].store(1, SeqCst);
+        self.wake(stamp);
+    }
+
+    /// Takes the baton; false if nobody passed it. To be asked after [`Row::stir`]: who passes it notes it first.
+    pub(crate) fn take_baton(&self) -> bool {
+        self.0[BATON].load(SeqCst) != 0 && self.0[BATON].swap(0, SeqCst) != 0
+    }
+
     fn is_silent(&self, stamp: u64) -> bool {
         let woken = self.0[WOKEN].load(SeqCst);
         woken != 0 && stamp.saturating_sub(woken) >= micros(SILENT)
@@ -351,6 +391,21 @@ mod tests {
         assert!(table.counts(row, 2001) && !table.counts(row, 2000 + micros(SILENT)));
         row.stir();
         assert!(table.counts(row, 2000 + micros(SILENT)));
+    }
+
+    #[test]
+    fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others() {
+        let (words, base) = (words(5), Instant::now());
+        let table = LoadTable::over(&words, base);
+        let states = [State::Awake, State::Armed, State::Armed, State::Disarmed, State::Full];
+        for (i, state) in states.into_iter().enumerate() {
+            table.row(i).set_state(state, 10 - i as u64);
+        }
+        assert_eq!(table.pass_baton(base, 0..1), Some(2));
+        assert!(table.row(2).stir() && table.row(2).take_baton() && !table.row(2).take_baton());
+        assert_eq!(table.pass_baton(base, 2..3), Some(1));
+        assert_eq!(table.pass_baton(base, 1..3), Some(3));
+        assert_eq!(table.pass_baton(base, 1..5), None);
     }
 
     #[test]

@@ -33,8 +33,10 @@ impl World {
         self.forget(Task::Loop(i));
         self.sockets.iter_mut().for_each(|s| s.remove(i));
         self.table().clear(i);
-        let next = Loop { life: self.loops[i].life + 1, sleep: self.loops[i].sleep, ..Loop::new() };
+        let Loop { life, sleep, room, .. } = self.loops[i];
+        let next = Loop { life: life + 1, sleep, room, ..Loop::new() };
         let dead = std::mem::replace(&mut self.loops[i], next);
+        self.pass_baton(i, true);
         let gone = dead.connections.into_iter().chain(dead.handed);
         for client in gone {
             self.witness.lost += 1;
@@ -45,7 +47,6 @@ impl World {
     pub(super) fn go_on(&mut self, i: usize) {
         let lp = &mut self.loops[i];
         lp.stopped = false;
-        lp.asleep_since = self.now;
         let held = std::mem::take(&mut lp.held);
         let was_asleep = lp.asleep;
         for event in held {
@@ -98,9 +99,26 @@ impl World {
             }
             return;
         }
-        if let Some(client) = self.sockets[socket].accept() {
+        let taken = match self.loops[i].has_room() {
+            true => self.sockets[socket].accept(),
+            false => None,
+        };
+        if let Some(client) = taken {
             self.admit(i, client);
         }
+        if !self.loops[i].has_room() || probe && taken.is_some() {
+            self.pass_baton(i, false);
+        }
+    }
+
+    /// Somebody else looks for what this loop was told of, or everybody.
+    pub(super) fn pass_baton(&mut self, i: usize, all: bool) {
+        let (now, table) = (self.base + self.now, self.table());
+        let who: Vec<usize> = match all {
+            true => table.pass_baton_to_all(now, i..i + 1).collect(),
+            false => table.pass_baton(now, i..i + 1).into_iter().collect(),
+        };
+        who.into_iter().for_each(|other| self.wake(other));
     }
 
     pub(super) fn admit(&mut self, i: usize, client: usize) {
@@ -174,9 +192,9 @@ impl World {
     pub(super) fn before_wait(&mut self, i: usize) {
         let table = LoadTable::over(&self.words, self.base);
         let lp = &mut self.loops[i];
-        let load = lp.load();
+        let (load, able) = (lp.load(), lp.has_room());
         let Some(seat) = lp.seat.as_mut() else { return };
-        let wait = seat.before_wait(self.base + self.now, &table, load, true);
+        let wait = seat.before_wait(self.base + self.now, &table, load, able);
         self.arm(i, wait.arm);
         if let Some(other) = wait.wake {
             self.wake(other);
@@ -196,7 +214,6 @@ impl World {
             return self.compute(Task::Loop(i), self.turn_cost(), turn, false);
         }
         lp.asleep = true;
-        lp.asleep_since = self.now;
         lp.sleep += 1;
         let sleep = lp.sleep;
         if let Some(at_most) = wait.at_most {

@@ -83,7 +83,6 @@ enum Event {
 struct Loop {
     seat: Option<Seat>,
     asleep: bool,
-    asleep_since: Duration,
     stopped: bool,
     /// An event came while the loop was stopped.
     held: VecDeque<Event>,
@@ -96,6 +95,8 @@ struct Loop {
     batch: usize,
     handed: VecDeque<usize>,
     accepted_since_added: bool,
+    /// Connections that it has room for.
+    room: usize,
 }
 
 impl World {
@@ -158,6 +159,11 @@ impl World {
     #[must_use]
     pub fn waiters(&self, n: usize) -> Vec<(usize, bool)> {
         self.sockets.get(n).map(Socket::order).unwrap_or_default()
+    }
+
+    /// From now on loop `i` has room for so many connections.
+    pub fn room(&mut self, i: usize, connections: usize) {
+        self.loops[i].room = connections;
     }
 
     /// SIGSTOP for loop `i`.
@@ -255,7 +261,10 @@ impl World {
             Event::Answer(i, _, client) => self.answer(i, client),
             Event::Chore => self.do_chore(),
             Event::OnCpu(..) => {}
-            Event::Stop(i) => self.loops[i].stopped = true,
+            Event::Stop(i) => {
+                self.loops[i].stopped = true;
+                self.pass_baton(i, true);
+            }
             Event::Continue(i) => self.go_on(i),
             Event::Kill(i) => self.die(i),
             Event::Start(i) => self.start(i),
@@ -281,12 +290,20 @@ impl World {
 
     fn observe_until(&mut self, at: Duration) {
         let w = &mut self.witness;
-        if let [socket] = &self.sockets[..]
-            && let Some(arrived) = socket.oldest()
-        {
-            let sleepers = self.loops.iter().filter(|l| l.is_sleeping());
-            for both in sleepers.map(|l| at - arrived.max(l.asleep_since)) {
-                w.waited_beside_sleeper = w.waited_beside_sleeper.max(both);
+        let oldest = match &self.sockets[..] {
+            [socket] => socket.oldest(),
+            _ => None,
+        };
+        let (before, loops) = (w.beside.take(), self.loops.len());
+        w.beside = oldest.map(|oldest| match before {
+            Some((same, slept)) if same == oldest => (same, slept),
+            _ => (oldest, vec![Duration::ZERO; loops]),
+        });
+        if let Some((_, slept)) = &mut w.beside {
+            let sleepers = self.loops.iter().zip(slept).filter(|(l, _)| l.is_sleeping());
+            for (_, slept) in sleepers {
+                *slept += at - self.now;
+                w.waited_beside_sleeper = w.waited_beside_sleeper.max(*slept);
             }
         }
         if let Some(since) = w.unarmed_since {
@@ -322,7 +339,6 @@ impl Loop {
         Loop {
             seat: None,
             asleep: false,
-            asleep_since: Duration::ZERO,
             stopped: false,
             held: VecDeque::new(),
             sleep: 0,
@@ -334,7 +350,12 @@ impl Loop {
             batch: 0,
             handed: VecDeque::new(),
             accepted_since_added: false,
+            room: usize::MAX,
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.connections.len() < self.room
     }
 
     /// Asleep in the kernel's eyes: a stopped process waits for nothing.

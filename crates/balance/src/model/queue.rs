@@ -123,9 +123,9 @@ impl Socket {
         self.waiting.pop_front().map(|(connection, _)| connection)
     }
 
-    /// Since when the oldest connection waits.
-    pub(super) fn oldest(&self) -> Option<Duration> {
-        self.waiting.front().map(|&(_, since)| since)
+    /// The connection that waits longest, and since when.
+    pub(super) fn oldest(&self) -> Option<(usize, Duration)> {
+        self.waiting.front().copied()
     }
 }
 

@@ -16,11 +16,14 @@ pub struct Witness {
     /// Connections that a killed loop held.
     pub lost: u64,
     /// The longest time for which one connection waited in a shared queue while one loop, alive
-    /// and not stopped, slept on.
+    /// and not stopped, slept: all its naps together, since one that wakes up for its own work could
+    /// have taken it.
     pub waited_beside_sleeper: Duration,
     /// The longest time for which every loop that lives slept, and none was armed.
     pub nobody_armed: Duration,
     pub(super) unarmed_since: Option<Duration>,
+    /// The connection that waits longest, and for how long each loop has slept beside it.
+    pub(super) beside: Option<((usize, Duration), Vec<Duration>)>,
 }
 
 impl Witness {
