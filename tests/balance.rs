@@ -340,3 +340,50 @@ fn a_loop_without_descriptors_pauses_and_goes_on() {
     drop(crowd);
     assert_eq!(server.get("/").status, 200);
 }
+
+/// Whoever is handed over to a loop that has no descriptor left waits for one, and is served; and the server ends in
+/// order afterwards, since nobody is missing.
+#[test]
+fn who_is_handed_over_to_a_loop_without_descriptors_waits() {
+    let text = conf("dispatch", (2, 1)).replace("events {", "worker_rlimit_nofile 48; events {");
+    let mut server = Server::start(WEIR, &text);
+    let mut crowd: Vec<Client> = (0..80).map(|_| server.connect()).collect();
+    for client in &mut crowd {
+        client.send("GET / HTTP/1.0\r\n\r\n");
+    }
+    let answered = crowd.iter_mut().filter_map(|client| client.try_response().ok()).count();
+    assert_eq!(answered, crowd.len());
+    let short = ["accept4() failed (24", "recvmsg() failed (24"].map(|text| server.logged(text));
+    assert!(short.iter().sum::<usize>() > 0, "there were enough descriptors");
+    assert!(server.stop().success());
+}
+
+/// Two connections one after another, each with its request: the second is not served first, though the loop asks
+/// the one for its first bytes when it accepts it, and not the other.
+#[test]
+fn who_came_first_is_served_first() {
+    let log = "log_format uri $uri; access_log %%DIR%%/served uri;";
+    let server = Server::start(WEIR, &conf("fair", (1, 1)).replace("access_log off;", log));
+    let mut blocker = server.connect();
+    assert_eq!(blocker.get("/").status, 200);
+    blocker.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_blocked(&server);
+    // Who is silent teaches the loop not to ask the next one.
+    let _silent = server.connect();
+    let names = ["first", "second", "third", "fourth"];
+    let mut clients: Vec<Client> = names
+        .iter()
+        .map(|name| {
+            let mut client = server.connect();
+            client.send(format!("GET /{name} HTTP/1.0\r\n\r\n"));
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    server.wait_file("served", "/fourth", 1);
+    let served = server.dir().read("served");
+    let served: Vec<&str> = served.lines().filter_map(|uri| uri.strip_prefix('/')).collect();
+    assert_eq!(served[served.len() - 4..], names, "{served:?}");
+}

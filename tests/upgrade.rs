@@ -1,7 +1,7 @@
 //! Binary upgrade: USR2 starts a successor on the same sockets, and either of the two may go.
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_testkit::{Client, Dir, free_port, run, until, wait_end};
+use weir_testkit::{Client, Dir, ask_until, free_port, run, until, wait_end};
 
 #[path = "upgrade/generations.rs"]
 mod generations;
@@ -13,6 +13,7 @@ struct Daemon {
     dir: Dir,
     port: u16,
     args: Vec<String>,
+    workers: usize,
 }
 
 impl Daemon {
@@ -24,18 +25,22 @@ impl Daemon {
 
     /// One with these lines in its blocks.
     fn of(dir: Dir, http: &str, server: &str) -> Daemon {
+        Daemon::with(dir, 2, "", http, server)
+    }
+
+    fn with(dir: Dir, workers: usize, events: &str, http: &str, server: &str) -> Daemon {
         let port = free_port();
         dir.write(
             "nginx.conf",
             format!(
-                "error_log error.log info; pid nginx.pid; worker_processes 2; events {{ }}
+                "error_log error.log info; pid nginx.pid; worker_processes {workers}; events {{ {events} }}
                  http {{ {http} server {{ listen 127.0.0.1:{port}; {server} }} }}"
             ),
         );
         let prefix = format!("{}/", dir.path().display());
         let args = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"].map(str::to_owned);
         assert!(run(WEIR, &args).status.success(), "{}", dir.read("error.log"));
-        Daemon { dir, port, args: args.to_vec() }
+        Daemon { dir, port, args: args.to_vec(), workers }
     }
 
     fn pid(&self, file: &str) -> i32 {
@@ -60,7 +65,9 @@ impl Daemon {
         });
         let new = self.pid("nginx.pid");
         let ready = format!("{new}#{new}: start worker process ");
-        self.wait("no workers", || self.dir.read("error.log").matches(&ready).count() == 2);
+        self.wait("no workers", || {
+            self.dir.read("error.log").matches(&ready).count() == self.workers
+        });
         assert_eq!(self.pid("nginx.pid.oldbin"), old);
         (old, new)
     }
@@ -172,5 +179,44 @@ fn who_was_let_in_by_old_workers_is_answered_by_them() {
     daemon.wait("old workers stay", || shut(&daemon.dir.read("error.log")) == 2);
     for mut client in clients {
         assert_eq!(client.get("/").status, 200);
+    }
+}
+
+/// Workers that are brought back have nothing in common with those that still finish: here one that is stuck in a
+/// request is killed, and with `dispatch` who has no row is given no connection.
+#[test]
+fn a_worker_that_dies_late_takes_nothing_from_those_that_were_brought_back() {
+    for back in [Signal::HUP, Signal::QUIT] {
+        let daemon = Daemon::with(
+            Dir::new(),
+            1,
+            "accept_balance dispatch;",
+            "",
+            "location / { return 200 $pid; } location /stuck { work sleep 60s; }",
+        );
+        let old = Client::connect(daemon.port).get("/").body().parse().unwrap();
+        let mut stuck = Client::connect(daemon.port);
+        stuck.send("GET /stuck HTTP/1.0\r\n\r\n");
+        let is_stuck = ask_until(|| {
+            let call = std::fs::read_to_string(format!("/proc/{old}/syscall")).unwrap_or_default();
+            let number = call.split(' ').next().and_then(|word| word.parse().ok());
+            [libc::SYS_nanosleep, libc::SYS_clock_nanosleep].map(Some).contains(&number)
+        });
+        assert!(is_stuck);
+        let (master, successor) = daemon.upgrade();
+        daemon.signal(master, Signal::WINCH);
+        daemon
+            .wait("WINCH is not heard", || daemon.dir.read("error.log").contains("stop accepting"));
+        daemon.signal(if back == Signal::HUP { master } else { successor }, back);
+        let started = format!("{master}#{master}: start worker process ");
+        let count = |text: &str| daemon.dir.read("error.log").matches(text).count();
+        daemon.wait("no worker comes back", || count(&started) == 2);
+        if back == Signal::HUP {
+            daemon.signal(successor, Signal::QUIT);
+        }
+        wait_end(successor);
+        daemon.signal(old, Signal::KILL);
+        daemon.wait("it is not buried", || count(&format!("worker process {old} exited on")) == 1);
+        assert!(daemon.answers());
     }
 }

@@ -41,6 +41,8 @@ struct Tasks {
     run: VecDeque<u32>,
     /// Woken, too, but they have used up their budgets.
     spent: VecDeque<u32>,
+    /// Started, and not to run before those whom this turn's events wake.
+    behind: Vec<u32>,
 }
 
 struct Slot {
@@ -120,6 +122,7 @@ impl Executor {
             free: Vec::new(),
             run: VecDeque::new(),
             spent: VecDeque::new(),
+            behind: Vec::new(),
         };
         Executor {
             tasks: RefCell::new(tasks),
@@ -135,6 +138,17 @@ impl Executor {
     }
 
     pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
+        let task = self.start(future);
+        self.tasks.borrow_mut().wake(task);
+    }
+
+    /// As [`Executor::spawn`], but the task is runnable at the next [`Executor::run`] and behind what is then.
+    pub(crate) fn spawn_behind<F: Future<Output = ()> + 'static>(&self, future: F) {
+        let task = self.start(future);
+        self.tasks.borrow_mut().behind.push(task);
+    }
+
+    fn start<F: Future<Output = ()> + 'static>(&self, future: F) -> u32 {
         let empty = self.boxes.borrow_mut().shelf::<F>().and_then(Vec::pop);
         let job: BoxedJob = match empty {
             Some(mut empty) => {
@@ -157,7 +171,7 @@ impl Executor {
             slot.job = Some(job);
             slot.left = budget::TURN;
         }
-        tasks.wake(index);
+        index
     }
 
     #[inline]
@@ -183,7 +197,7 @@ impl Executor {
 
     pub(crate) fn runnable(&self) -> bool {
         let tasks = self.tasks.borrow();
-        !(tasks.run.is_empty() && tasks.spent.is_empty())
+        !(tasks.run.is_empty() && tasks.spent.is_empty() && tasks.behind.is_empty())
     }
 
     /// Each task has its budget anew.
@@ -218,6 +232,7 @@ impl Executor {
     ) {
         for _ in 0..ROUNDS {
             between();
+            self.tasks.borrow_mut().wake_behind();
             let round = self.tasks.borrow().run.len();
             if round == 0 {
                 return;
@@ -266,6 +281,7 @@ impl Executor {
             let mut tasks = self.tasks.borrow_mut();
             tasks.run.clear();
             tasks.spent.clear();
+            tasks.behind.clear();
             tasks.slots.iter_mut().filter_map(|slot| slot.job.take()).collect()
         };
         self.live.set(self.live.get() - jobs.len());
@@ -283,6 +299,13 @@ impl Tasks {
             slot.queued = true;
             self.run.push_back(task);
         }
+    }
+
+    fn wake_behind(&mut self) {
+        for at in 0..self.behind.len() {
+            self.wake(self.behind[at]);
+        }
+        self.behind.clear();
     }
 
     /// The next task to run, and its budget; none when the one that was woken has ended since, or has

@@ -59,6 +59,12 @@ impl Handle {
         self.0.tasks.spawn(f);
     }
 
+    /// As [`Handle::spawn`], but all that this turn's events wake comes first. For who is accepted: accept events
+    /// are handled before others, and who came earlier may be among those.
+    pub fn spawn_behind(&self, f: impl Future<Output = ()> + 'static) {
+        self.0.tasks.spawn_behind(f);
+    }
+
     /// Tasks that have started and not ended.
     pub fn tasks(&self) -> usize {
         self.0.tasks.live()

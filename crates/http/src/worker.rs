@@ -83,6 +83,8 @@ pub struct Worker {
     pausing: Cell<usize>,
     pub(crate) punctual: connection::Punctual,
     pub(crate) rush: connection::Rush,
+    /// In this turn a connection was accepted without being asked for its first bytes.
+    pub(crate) unasked: Cell<bool>,
     /// Connections over HTTP/2, which are told of the worker's end.
     links: RefCell<HashMap<u64, Weak<Link>>>,
     date: Cell<(i64, [u8; 29])>,
@@ -150,6 +152,7 @@ impl Worker {
             pausing: Cell::new(0),
             punctual: connection::Punctual::default(),
             rush: connection::Rush::default(),
+            unasked: Cell::new(false),
             links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Cell::new((i64::MIN, 0)),
@@ -201,8 +204,9 @@ impl Worker {
         };
     }
 
-    /// What a turn has found out about files does not hold in the next one.
+    /// What a turn has found out about files and newcomers does not hold in the next one.
     pub fn end_of_turn(&self) {
+        self.unasked.set(false);
         self.turn_files.borrow_mut().close();
     }
 

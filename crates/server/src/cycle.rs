@@ -155,6 +155,13 @@ impl Origin {
     }
 }
 
+impl Cycle {
+    /// A load table for workers of this cycle, in which none has a row yet.
+    pub fn new_load(&self) -> std::io::Result<Load> {
+        Load::new(self.config.loops(), self.config.events.balance.shape(), &self.sockets)
+    }
+}
+
 impl Plan {
     /// Opens what the configuration listens on and its shared memory, taking over what is open
     /// already.

@@ -60,7 +60,9 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
 
 /// Serves a new connection whose first bytes are there already; others come back.
 fn serve_at_once(worker: &Rc<Worker>, new: Parked, stream: Stream) -> Option<(Stream, Parked)> {
-    if !worker.punctual.asks() {
+    // Who is asked in a turn must not overtake one of the same turn who was not.
+    if worker.unasked.get() || !worker.punctual.asks() {
+        worker.unasked.set(true);
         return Some((stream, new));
     }
     let Parked { conn, presence, stays } = new;
@@ -79,7 +81,7 @@ fn serve_at_once(worker: &Rc<Worker>, new: Parked, stream: Stream) -> Option<(St
     worker.punctual.learn(!matches!(received, Ok(None)));
     match received {
         Ok(Some(n)) if n > 0 => {
-            worker.handle.spawn(run(Rc::new(conn), presence, worker.clone(), scratch));
+            worker.handle.spawn_behind(run(Rc::new(conn), presence, worker.clone(), scratch));
             None
         }
         Ok(None) => {

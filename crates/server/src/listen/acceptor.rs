@@ -195,7 +195,7 @@ impl Work {
 
     fn failed(&self, e: Errno) {
         super::accept_failed(&self.log, e);
-        if matches!(e, Errno::MFILE | Errno::NFILE) {
+        if !super::is_the_connections(e) {
             self.pause(SHORTAGE);
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct Door {
     /// Which of its address' sockets it is.
     copy: usize,
     /// Nobody else accepts from it, so no policy is asked about it.
-    own: bool,
+    pub(super) own: bool,
     /// It was accepted from since it was last added.
     used: bool,
     /// It is open until then.
@@ -117,35 +117,43 @@ impl Doors {
     pub(super) fn readd(&mut self, h: &Handle, key: ListenerKey, log: &Log) {
         if let Some(door) = self.list.iter_mut().find(|door| door.key == key && !door.own) {
             door.used = false;
-            tell(h.rearm(key), log);
+            if !told(h.rearm(key), log) {
+                self.armed = None;
+            }
         }
     }
 
-    /// Does what the policy decided; a loop that is not able to take anything takes nothing.
-    pub(super) fn arm(&mut self, h: &Handle, decision: Decision, able: bool, log: &Log) {
+    /// Does what the policy decided; a loop that is not able to take anything takes nothing. False if the kernel
+    /// refuses it: then some door is deaf, and the same is to be asked for again.
+    pub(super) fn arm(&mut self, h: &Handle, decision: Decision, able: bool, log: &Log) -> bool {
         let shared = decision != Decision::Disarmed && able;
         let last = shared && decision == Decision::ArmedLast;
         let before = self.armed.replace((shared, able));
         if before == Some((shared, able)) && !last {
-            return;
+            return true;
         }
+        let mut heard = true;
         let (mode, pool) = (self.mode, self.pool);
         let as_one = self.by_others || pool.is_some();
         for door in self.list.iter_mut().filter(|door| door.own || !as_one) {
             if door.own {
-                set(h, door.key, able, Arm::Shared, log);
+                heard &= set(h, door.key, able, Arm::Shared, log);
             } else if last && std::mem::take(&mut door.used) && h.is_armed(door.key) {
-                tell(h.rearm(door.key), log);
+                heard &= told(h.rearm(door.key), log);
             } else {
-                set(h, door.key, shared, mode, log);
+                heard &= set(h, door.key, shared, mode, log);
             }
         }
         if let Some(key) = pool {
-            set(h, key, shared, Arm::Shared, log);
+            heard &= set(h, key, shared, Arm::Shared, log);
         }
         if let Some(key) = self.line {
-            set(h, key, able, Arm::Shared, log);
+            heard &= set(h, key, able, Arm::Shared, log);
         }
+        if !heard {
+            self.armed = None;
+        }
+        heard
     }
 
     /// The loop's end: what it has to take to the last connection is returned, and what it has to
@@ -199,16 +207,49 @@ impl Doors {
     }
 }
 
-fn set(h: &Handle, key: ListenerKey, on: bool, mode: Arm, log: &Log) {
+fn set(h: &Handle, key: ListenerKey, on: bool, mode: Arm, log: &Log) -> bool {
     if on {
-        tell(h.arm(key, mode), log);
-    } else {
-        h.disarm(key);
+        return told(h.arm(key, mode), log);
     }
+    h.disarm(key);
+    true
 }
 
-fn tell(done: std::io::Result<()>, log: &Log) {
-    if let Err(e) = done {
-        log!(log, Alert, None, "a listening socket could not be watched {}", Cause(&e));
+fn told(done: std::io::Result<()>, log: &Log) -> bool {
+    if let Err(e) = &done {
+        log!(log, Alert, None, "a listening socket could not be watched {}", Cause(e));
+    }
+    done.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+
+    use weir_engine::{Loop, Options};
+
+    use super::*;
+
+    /// The kernel refuses a second registration of the same socket.
+    #[test]
+    fn a_door_that_the_kernel_refuses_is_asked_for_again() {
+        let own = Loop::new(&Options::default()).unwrap();
+        let (h, log) = (own.handle(), Log::new(Vec::new()));
+        let socket = Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()));
+        let key = h.add_listener(Arc::clone(&socket));
+        let door = Door { key, number: 0, copy: 0, own: false, used: false, closes: None };
+        let (pool, line) = (None, None);
+        let mode = Arm::Exclusive;
+        let mut doors = Doors { list: vec![door], mode, by_others: false, pool, line, armed: None };
+        let arms = |doors: &mut Doors, decision| doors.arm(&h, decision, true, &log);
+
+        let other = h.add_listener(socket);
+        h.arm(other, Arm::Shared).unwrap();
+        assert!(!arms(&mut doors, Decision::Armed) && !h.is_armed(key));
+        h.disarm(other);
+        assert!(arms(&mut doors, Decision::Armed) && h.is_armed(key));
+
+        assert!(arms(&mut doors, Decision::Disarmed) && !h.is_armed(key));
     }
 }

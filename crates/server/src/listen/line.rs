@@ -50,8 +50,20 @@ impl Line {
         }
     }
 
-    /// The next connection that has come, with its address' number.
+    /// The next connection that has come, with its address' number. What cannot be taken for want of a descriptor
+    /// stays: the kernel would throw a descriptor away that it cannot give, so it is looked at before it is taken.
     pub(super) fn take(&self) -> io::Result<Option<(OwnedFd, usize)>> {
+        loop {
+            let Some((fd, number)) = self.look()? else { return Ok(None) };
+            rustix::net::recv(&self.receive, &mut [0; 8], RecvFlags::DONTWAIT)?;
+            // A message without a connection is nobody's.
+            if let Some(fd) = fd {
+                return Ok(Some((fd, number)));
+            }
+        }
+    }
+
+    fn look(&self) -> io::Result<Option<(Option<OwnedFd>, usize)>> {
         let mut number = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -60,7 +72,7 @@ impl Line {
             self.receive.as_fd(),
             &mut parts,
             &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
+            RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK,
         ) {
             Ok(message) => message,
             Err(Errno::AGAIN) => return Ok(None),
@@ -70,11 +82,10 @@ impl Line {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         });
-        match fd {
-            Some(fd) => Ok(Some((fd, u64::from_ne_bytes(number) as usize))),
-            None if message.flags.contains(ReturnFlags::CTRUNC) => Err(Errno::MFILE.into()),
-            None => Ok(None),
+        if fd.is_none() && message.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
         }
+        Ok(Some((fd, u64::from_ne_bytes(number) as usize)))
     }
 }
 

@@ -61,6 +61,11 @@ impl Load {
         }
     }
 
+    /// The others look for connections that the loops of these rows were told of and may not take.
+    pub fn pass_baton(&self, from: std::ops::Range<usize>) {
+        self.table().pass_baton_to_all(Instant::now(), from).for_each(|i| self.ring(i));
+    }
+
     /// The bell of loop `i`.
     pub(super) fn bell(&self, i: usize) -> Option<&Arc<OwnedFd>> {
         self.bells.get(i)

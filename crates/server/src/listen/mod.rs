@@ -60,6 +60,8 @@ pub struct Listening {
     connections: usize,
     /// Descriptors ran out: nothing is accepted before that time.
     paused: Option<Instant>,
+    /// It looks for connections of which it was not told.
+    looks: bool,
     said_full: Option<Instant>,
 }
 
@@ -97,6 +99,7 @@ impl Listening {
             multi_accept: events.multi_accept,
             connections: events.connections,
             paused: None,
+            looks: false,
             said_full: None,
         };
         listening.start_acceptor(cycle, place, kind, setup)?;
@@ -160,12 +163,14 @@ impl Listening {
         if !self.has_room() {
             self.make_room(h);
         }
-        while self.has_room() && self.paused.is_none() && self.accept_from(h, door.key, door.number)
-        {
+        while self.takes() && self.accept_from(h, door.key, door.number) {
             accepted += 1;
             if !self.multi_accept {
                 break;
             }
+        }
+        if !door.own && (!self.takes() || accepted > 0 && self.looks) {
+            self.pass_baton(h.now());
         }
         if accepted == 0 {
             self.http.metrics.add(Metric::EmptyAccepts, 1);
@@ -175,6 +180,18 @@ impl Listening {
         let (table, load) = (self.load.table(), self.carried());
         if self.seat.accepted(h.now(), &table, load, accepted) == After::Readd {
             self.doors.readd(h, door.key, &self.log);
+        }
+    }
+
+    /// Whether it can take one more, now.
+    fn takes(&self) -> bool {
+        self.has_room() && self.paused.is_none()
+    }
+
+    /// Of this connection, or of one that may be there, only this loop was told: somebody else looks.
+    fn pass_baton(&self, now: Instant) {
+        if let Some(i) = self.seat.pass_baton(now, &self.load.table()) {
+            self.load.ring(i);
         }
     }
 
@@ -190,10 +207,8 @@ impl Listening {
                 Err(e) => {
                     let e = Errno::from_io_error(&e).unwrap_or(Errno::IO);
                     accept_failed(&self.log, e);
-                    if matches!(e, Errno::MFILE | Errno::NFILE) {
+                    if !is_the_connections(e) {
                         self.paused = Some(h.now() + SHORTAGE);
-                    }
-                    if e != Errno::CONNABORTED {
                         return false;
                     }
                 }
@@ -202,8 +217,11 @@ impl Listening {
     }
 
     /// Connections that came over this loop's line.
-    fn take_from_line(&mut self) {
-        while self.paused.is_none()
+    fn take_from_line(&mut self, h: &Handle) {
+        if !self.has_room() {
+            self.make_room(h);
+        }
+        while self.takes()
             && let Some(line) = self.load.line(self.seat.me())
         {
             match line.take() {
@@ -212,9 +230,10 @@ impl Listening {
                     self.seat.taken(&self.load.table(), self.carried());
                 }
                 Ok(None) => return,
+                // It stays in the line.
                 Err(e) => {
                     log!(self.log, Crit, None, "recvmsg() failed {}", Cause(&e));
-                    return;
+                    self.paused = Some(h.now() + SHORTAGE);
                 }
             }
         }
@@ -276,7 +295,11 @@ impl Driver for Listening {
         let able = self.is_able(h, now);
         let table = self.load.table();
         let mut wait = self.seat.before_wait(now, &table, self.carried(), able);
-        self.doors.arm(h, wait.arm, able, &self.log);
+        if !self.doors.arm(h, wait.arm, able, &self.log) {
+            self.seat.deaf(now, &table);
+            self.pass_baton(now);
+            wait.at_most = Some(wait.at_most.map_or(SHORTAGE, |time| time.min(SHORTAGE)));
+        }
         if let Some(i) = wait.wake {
             self.load.ring(i);
         }
@@ -303,9 +326,11 @@ impl Driver for Listening {
         }
         self.take_from_acceptor(now);
         if probe == Probe::Try {
+            self.looks = true;
             for door in self.doors.shared_doors() {
                 self.accept(h, door);
             }
+            self.looks = false;
         }
         for door in self.doors.closing(now) {
             while self.accept_from(h, door.key, door.number) {}
@@ -315,7 +340,7 @@ impl Driver for Listening {
 
     fn acceptable(&mut self, h: &Handle, listener: ListenerKey) {
         if self.doors.is_line(listener) {
-            return self.take_from_line();
+            return self.take_from_line(h);
         }
         for door in self.doors.behind(listener, &self.load) {
             self.http.metrics.add(Metric::AcceptEvents, 1);
@@ -328,6 +353,22 @@ impl Driver for Listening {
             self.load.ring(i);
         }
     }
+}
+
+/// Whether accept(2) failed because of the connection, which is out of the queue then, and the next one is another
+/// matter. Whatever else it is, it stays for a while, and to ask again at once would be to ask for ever.
+fn is_the_connections(e: Errno) -> bool {
+    matches!(
+        e,
+        Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::NETDOWN
+            | Errno::NONET
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+    )
 }
 
 /// The line that nginx writes for a failed accept.

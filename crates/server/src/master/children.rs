@@ -56,6 +56,14 @@ impl Child {
         }
     }
 
+    /// It has died or was stopped, perhaps after the kernel had told its loops of connections and before they took
+    /// them: loops of other workers look.
+    pub fn pass_baton(&self) {
+        let loops = self.rows.len();
+        let first = self.index * loops;
+        self.load.pass_baton(first..first + loops);
+    }
+
     /// Sends it a signal.
     pub fn kill(&self, signal: Signal, log: &Log) {
         if let Err(e) = kill_process(self.pid, signal) {
@@ -65,10 +73,10 @@ impl Child {
     }
 }
 
-/// The next child that has ended, if any.
-pub fn ended(log: &Log) -> Option<(Pid, WaitStatus)> {
+/// The next child that has ended or was stopped, if any.
+pub fn changed(log: &Log) -> Option<(Pid, WaitStatus)> {
     loop {
-        match wait(WaitOptions::NOHANG) {
+        match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(found) => return found,
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::CHILD) => return None,

@@ -299,8 +299,14 @@ impl Master {
 
     /// Buries the children that have ended, and plans their successors.
     fn reap(&mut self) {
-        while let Some((pid, status)) = children::ended(&self.cycle.log) {
+        while let Some((pid, status)) = children::changed(&self.cycle.log) {
             let at = self.children.iter().position(|child| child.pid == pid);
+            if status.stopped() {
+                if let Some(child) = at.and_then(|at| self.children.get(at)) {
+                    child.pass_baton();
+                }
+                continue;
+            }
             let Some(child) = at.map(|at| self.children.swap_remove(at)) else {
                 self.reap_other(pid, status);
                 continue;
@@ -340,6 +346,7 @@ impl Master {
         self.rows.give(&child.rows);
         let (table, loops) = (child.load.table(), child.rows.len());
         (0..loops).for_each(|i| table.clear(child.index * loops + i));
+        child.pass_baton();
     }
 
     fn start_due(&mut self) -> ControlFlow<Role> {

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::process::{Pid, getppid};
 use weir_log::{Cause, log};
@@ -96,6 +97,7 @@ impl Master {
         self.step_back();
         if self.kin.resting && self.ending.is_none() {
             self.kin.resting = false;
+            self.renew_load();
             (0..self.cycle.config.processes)
                 .for_each(|index| self.restarts.plan(index, true, std::time::Instant::now()));
         }
@@ -104,9 +106,21 @@ impl Master {
     /// HUP while there is a successor: the workers come back with the configuration they had.
     pub(super) fn bring_back(&mut self) -> ControlFlow<Role> {
         if std::mem::take(&mut self.kin.resting) {
+            self.renew_load();
             return self.start_workers();
         }
         ControlFlow::Continue(())
+    }
+
+    /// Workers that WINCH has told to finish may live for long. Those that come after them have rows, bells and lines
+    /// of their own: in one row two would hide each other, and the death of one would clear what the other said.
+    fn renew_load(&mut self) {
+        match self.cycle.new_load() {
+            Ok(load) => self.cycle.load = Arc::new(load),
+            Err(e) => {
+                log!(self.cycle.log, Alert, None, "the load table could not be made {}", Cause(&e));
+            }
+        }
     }
 
     /// The pid file that is this master's now.
