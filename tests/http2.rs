@@ -610,6 +610,20 @@ fn who_is_not_kept_gets_one_answer() {
 }
 
 #[test]
+fn a_head_that_comes_too_late_ends_its_stream_alone() {
+    let server = start("client_header_timeout 1s; return 200 once;");
+    let mut client = hostile::greeted(&server);
+    let mut bytes = Vec::new();
+    let late = client.request("GET", "/", &[], true, &mut bytes);
+    let (first, rest) = bytes.split_at(12);
+    client.write(|out| out.extend_from_slice(first));
+    assert_eq!(client.answer(late).reset, Some(ErrorCode::Protocol as u32));
+    client.write(|out| out.extend_from_slice(rest));
+    let id = client.get("/");
+    assert_eq!(client.answer(id).text(), "once");
+}
+
+#[test]
 fn a_body_that_misses_its_buffer_goes_into_a_file() {
     let server = Server::start(
         WEIR,

@@ -168,11 +168,16 @@ fn client(server: &Server, files: &[&str], key: &str, protocol: &str) -> Arc<Cli
     let certificates = files.iter().flat_map(|file| {
         CertificateDer::pem_file_iter(dir.file(file)).unwrap().map(Result::unwrap)
     });
-    let key = PrivateKeyDer::from_pem_file(dir.file(key)).unwrap();
-    let key = rustls::crypto::aws_lc_rs::default_provider().key_provider.load_private_key(key);
-    let shown = CertifiedKey::new(certificates.collect(), key.unwrap());
-    let resolver = Arc::new(SingleCertAndKey::from(shown));
-    let mut config = builder(rustls::ALL_VERSIONS).with_client_cert_resolver(resolver);
+    let certificates: Vec<_> = certificates.collect();
+    let builder = builder(rustls::ALL_VERSIONS);
+    let mut config = if certificates.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let key = PrivateKeyDer::from_pem_file(dir.file(key)).unwrap();
+        let key = rustls::crypto::aws_lc_rs::default_provider().key_provider.load_private_key(key);
+        let shown = CertifiedKey::new(certificates, key.unwrap());
+        builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
+    };
     config.dangerous().set_certificate_verifier(Arc::new(AnyServer));
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Arc::new(config)
@@ -329,6 +334,8 @@ fn one_servers_judgement_is_not_anothers() {
     {
         assert_eq!(ask(port, &known, name, host).0, status, "{name} {host}");
     }
+    // Nothing was shown, so nothing was judged, rightly or not.
+    assert_eq!(ask(port, &client(&server, &[], "k", "http/1.1"), "nobody", "b").0, 400);
     let other = client(&server, &["client100other"], "k", "http/1.1");
     assert_eq!(ask(port, &other, "b", "b").0, 200);
     assert_eq!(ask(port, &other, "a", "a").0, 400);

@@ -127,9 +127,9 @@ impl Reader {
         history
     }
 
-    /// The client has asked for something.
+    /// The client has asked for something, if only so slowly that it got no answer.
     pub fn has_seen_requests(&self) -> bool {
-        self.history.requests > 0
+        self.history.last > 0
     }
 
     /// Takes leave: no new streams from now on.

@@ -14,7 +14,9 @@ pub fn check(r: &mut Request) -> Option<u16> {
     }
     let context = r.server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off)?;
     let verify = context.verify;
-    if is_misdirected(r, context) {
+    let shown = r.conn.stream.tls(|connection| !connection.peer_certificates().is_empty());
+    let shown = shown == Some(true);
+    if is_misdirected(r, context, shown) {
         r.log(
             Level::Info,
             format_args!(
@@ -30,8 +32,7 @@ pub fn check(r: &mut Request) -> Option<u16> {
         r.log(Level::Info, format_args!("client SSL certificate verify error: {fault}"));
         return Some(495);
     }
-    let shown = r.conn.stream.tls(|connection| !connection.peer_certificates().is_empty());
-    if verify == Verify::On && shown != Some(true) {
+    if verify == Verify::On && !shown {
         r.log(Level::Info, format_args!("client sent no required SSL certificate"));
         return Some(496);
     }
@@ -39,11 +40,11 @@ pub fn check(r: &mut Request) -> Option<u16> {
 }
 
 /// The client named another host in the handshake, and was asked for its certificate there. Who named none, or none
-/// of ours, was asked by the default server: that counts for a server that would have judged it alike.
-fn is_misdirected(r: &Request, context: &Context) -> bool {
+/// of ours, was asked by the default server: what was `shown` there counts for a server that would have judged it alike.
+fn is_misdirected(r: &Request, context: &Context, shown: bool) -> bool {
     let Some(tls) = r.conn.tls.as_deref() else { return false };
     let named_another = tls.chosen
         && !r.host.is_empty()
         && tls.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host);
-    named_another || tls.context.is_some_and(|judge| !judge.judges_like(context))
+    named_another || shown && tls.context.is_some_and(|judge| !judge.judges_like(context))
 }
