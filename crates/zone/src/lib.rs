@@ -14,6 +14,7 @@ mod rows;
 mod table;
 
 pub use declare::{Declarations, Use, ZoneRef, Zones};
+pub use lock::on_stall;
 pub use rows::{Claimed, Row, Rows, capacity};
 pub use table::{Entry, Locked, RecordName};
 

@@ -1,9 +1,15 @@
 //! A lock in shared memory that outlives its holders.
 //!
 //! Critical sections are a few dozen memory accesses, so a waiter spins, then lets others run. One that
-//! waits long looks whether the holder still lives, and takes the lock from one that does not.
+//! waits long looks whether the holder still lives, and takes the lock from one that does not. From one that
+//! lives and does not go on (a stopped process) nothing can be taken: the waiter sleeps, and says so.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
 
 use crate::owner;
 
@@ -11,6 +17,22 @@ use crate::owner;
 const SPINS: u32 = 128;
 /// Times that the processor is given away before the holder's life is asked for.
 const YIELDS: u32 = 64;
+/// The first pause of a waiter whose holder lives; doubled each time, up to the most.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+/// Pauses after which somebody is told, once for each wait: about a second.
+const TELL: u32 = 200;
+
+/// Hears of a process that holds a lock and does not go on.
+type Listener = Box<dyn Fn(u32) + Send + Sync>;
+
+static LISTENER: OnceLock<Listener> = OnceLock::new();
+
+/// `listener` hears the process id of whoever holds a zone for long; of several, the first one said is heard.
+pub fn on_stall(listener: impl Fn(u32) + Send + Sync + 'static) {
+    // Who came first stays.
+    let _ = LISTENER.set(Box::new(listener));
+}
 
 /// How the lock was come by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +46,7 @@ pub enum Taken {
 /// Takes the lock for this thread.
 pub fn acquire(word: &AtomicU64) -> Taken {
     let me = owner::this();
+    let (mut pauses, mut pause) = (0u32, FIRST_PAUSE);
     loop {
         for _ in 0..YIELDS {
             for _ in 0..SPINS {
@@ -38,7 +61,21 @@ pub fn acquire(word: &AtomicU64) -> Taken {
         if holder != 0 && !owner::is_alive(holder) && take(word, holder, me) {
             return Taken::FromDead;
         }
+        sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        pauses = pauses.saturating_add(1);
+        if pauses == TELL
+            && let Some(listener) = LISTENER.get()
+        {
+            listener(owner::pid(holder));
+        }
     }
+}
+
+fn sleep(pause: Duration) {
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+    // A pause that a signal cuts short is a short one.
+    let _ = nanosleep(&time);
 }
 
 /// Gives the lock back.
@@ -73,6 +110,32 @@ mod tests {
             }
         });
         assert_eq!(total.load(Ordering::Relaxed), 8000);
+    }
+
+    /// A holder that lives and does not go on is waited for without a processor.
+    #[test]
+    fn who_waits_for_a_stopped_holder_sleeps_and_says_so() {
+        static TOLD: AtomicU64 = AtomicU64::new(0);
+        on_stall(|pid| TOLD.store(u64::from(pid), Ordering::SeqCst));
+        let lock = AtomicU64::new(owner::this());
+        let spent = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                let (began, before) = (std::time::Instant::now(), spent());
+                assert_eq!(acquire(&lock), Taken::Free);
+                (spent() - before, began.elapsed())
+            });
+            while TOLD.load(Ordering::SeqCst) == 0 {
+                sleep(LONGEST_PAUSE);
+            }
+            release(&lock);
+            let (computed, waited) = waiter.join().unwrap();
+            assert!(computed * 2 < waited, "{computed:?} of {waited:?}");
+        });
+        assert_eq!(TOLD.load(Ordering::SeqCst), u64::from(std::process::id()));
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub fn this() -> u64 {
     this
 }
 
+/// The process id of an owner.
+pub fn pid(owner: u64) -> u32 {
+    (owner >> 32) as u32
+}
+
 /// Whether the process still runs. In doubt, it does.
 pub fn is_alive(owner: u64) -> bool {
     let (pid, started) = ((owner >> 32) as u32, owner as u32);

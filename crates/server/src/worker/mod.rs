@@ -96,6 +96,11 @@ impl Shared {
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
         let config = &assignment.cycle.config;
         let files = FilePool::new(config.files.threads, config.files.queue);
+        let log = assignment.cycle.log.clone();
+        weir_zone::on_stall(move |pid| {
+            let text = "holds a shared memory zone for a second, is it stopped?";
+            log!(log, Alert, None, "process {pid} {text}");
+        });
         let named =
             |(name, of): &(String, FileThreads)| FilePool::named(name, of.threads, of.queue);
         let pools: Vec<FilePool> = config.pools.iter().map(named).collect();
