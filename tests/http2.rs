@@ -237,24 +237,22 @@ impl Client {
 }
 
 #[test]
-fn a_client_that_has_asked_nothing_yet_is_answered_though_the_server_ends() {
+fn who_has_sent_nothing_is_answered_though_the_server_ends() {
     let mut server = start("return 200 yes;");
-    let (mut greeted, mut silent) = (Client::connect(&server), Client::bare(&server));
-    let answered = |client: &mut Client| {
-        let stream = client.get("/");
-        assert_eq!(client.answer(stream).text(), "yes");
-    };
+    let (mut greeted, mut silent) = (hostile::greeted(&server), Client::bare(&server));
     // Both are in by then.
-    answered(&mut Client::connect(&server));
+    let mut other = Client::connect(&server);
+    let stream = other.get("/");
+    assert_eq!(other.answer(stream).text(), "yes");
     server.signal(rustix::process::Signal::QUIT);
-    server.wait_log("gracefully shutting down", 1);
-    silent.write(|out| {
-        out.extend_from_slice(frame::PREFACE);
-        frame::write_settings(&[], out);
-    });
-    answered(&mut greeted);
-    answered(&mut silent);
-    drop((greeted, silent));
+    // Who has greeted and asks nothing is told to go elsewhere, and loses nothing.
+    assert_eq!(greeted.goaway(), ErrorCode::NoError as u32);
+    let mut bytes = frame::PREFACE.to_vec();
+    frame::write_settings(&[], &mut bytes);
+    let stream = silent.request("GET", "/", &[], true, &mut bytes);
+    silent.write(|out| out.extend_from_slice(&bytes));
+    assert_eq!(silent.answer(stream).text(), "yes");
+    drop((greeted, silent, other));
     assert_eq!(server.wait().code(), Some(0));
 }
 

@@ -298,16 +298,13 @@ impl Task {
             None => Ok(true),
             Some(Wake::Ready) => self.receive(),
             Some(Wake::Deadline) if waited < timeout => Err(End::Parked(timeout - waited)),
-            // A client that was let in has been promised an answer.
-            Some(Wake::Shutdown) if !self.reader.has_seen_requests() => Ok(true),
             Some(Wake::Deadline | Wake::Evicted | Wake::Shutdown) => Err(End::Idle),
         }
     }
 
-    /// The worker ends: the client is told to go elsewhere, once it has asked.
+    /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
-        let told = self.link.is_leaving() || !self.reader.has_seen_requests();
-        if self.link.worker.retiring() && !told {
+        if self.link.worker.retiring() && !self.link.is_leaving() {
             self.reader.say_goodbye(ErrorCode::NoError);
         }
     }
