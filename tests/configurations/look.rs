@@ -2,9 +2,7 @@
 
 use std::io::Read;
 
-use weir_testkit::{Client, Response, Server};
-
-use crate::seed::Seed;
+use weir_testkit::{Client, Dice, Response, Server, is_signed, unsigned};
 
 const PATHS: &[&str] = &[
     "/p/a.html",
@@ -61,24 +59,24 @@ const HEADERS: &[&str] = &[
 ];
 
 /// A request of the kind that the generated sites know, for a connection of its own.
-pub fn request(seed: &mut Seed, old: bool) -> String {
-    let method = seed.pick(&["GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "PUT", "OPTIONS"]);
-    let mut path = seed.pick(PATHS).to_owned();
-    let more = seed
+pub fn request(dice: &mut Dice, old: bool) -> String {
+    let method = dice.pick(&["GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "PUT", "OPTIONS"]);
+    let mut path = dice.pick(PATHS).to_owned();
+    let more = dice
         .pick(&["", "", "", "s=1", "up=404", "up=move", "up=accel", "up=odd", "up=500", "up=304"]);
     if !more.is_empty() {
         path += if path.contains('?') { "&" } else { "?" };
         path += more;
     }
-    let version = seed.pick(&["1.1", "1.1", "1.1", "1.1", "1.0"]);
-    let close = seed.pick(&["Connection: close\r\n", "Connection: keep-alive\r\n", ""]);
-    let mut headers = seed.pick(HEADERS).to_owned();
+    let version = dice.pick(&["1.1", "1.1", "1.1", "1.1", "1.0"]);
+    let close = dice.pick(&["Connection: close\r\n", "Connection: keep-alive\r\n", ""]);
+    let mut headers = dice.pick(HEADERS).to_owned();
     if old {
         // `$http_x` joins the values of several lines only since nginx 1.23.
         headers = headers.replace("X: a\r\nX: b", "X: a");
     }
     let body =
-        if matches!(method, "POST" | "PUT") { seed.pick(&["", "body", "0123456789"]) } else { "" };
+        if matches!(method, "POST" | "PUT") { dice.pick(&["", "body", "0123456789"]) } else { "" };
     let length = if matches!(method, "POST" | "PUT") {
         format!("Content-Length: {}\r\nContent-Type: text/sent\r\n", body.len())
     } else {
@@ -128,7 +126,7 @@ fn head_only(mut client: Client, server: &Server) -> String {
 
 fn told(response: &Response, server: &Server) -> String {
     let body = String::from_utf8_lossy(&response.bytes).into_owned();
-    let signed = body.contains("<center>nginx</center>") || body.contains("<center>weir</center>");
+    let signed = is_signed(&body);
     let mut text = String::new();
     put(&mut text, &format!("{}", response.status), signed);
     // Which header comes first has no meaning (RFC 9110 section 5.3), but among those of one name.
@@ -139,7 +137,6 @@ fn told(response: &Response, server: &Server) -> String {
     }
     text.push('\n');
     text += &body;
-    text = text.replace("<center>weir</center>", "<center>nginx</center>");
     plain(text, server)
 }
 
@@ -159,14 +156,7 @@ fn put(text: &mut String, line: &str, signed: bool) {
 fn plain(text: String, server: &Server) -> String {
     let text = text.replace(&format!(":{}", server.port()), ":PORT");
     let text = text.replace(&server.dir().path().display().to_string(), "DIR");
-    boundary_free(text)
-}
-
-/// Multipart boundaries are counters of each server.
-fn boundary_free(text: String) -> String {
-    let Some(at) = text.find("boundary=") else { return text };
-    let boundary: String = text[at + 9..].chars().take_while(char::is_ascii_digit).collect();
-    if boundary.is_empty() { text } else { text.replace(&boundary, "BOUNDARY") }
+    unsigned(&text)
 }
 
 /// Two compressors write different bytes for the same text.

@@ -7,68 +7,46 @@
 mod back;
 mod families;
 mod look;
-mod seed;
 mod tree;
 
 use std::process::Command;
 
-use weir_testkit::{Dir, Server, ask_until};
+use weir_testkit::{Dice, Dir, Oracle, Server, ask_until, number};
 
-use crate::seed::Seed;
 use crate::tree::Tree;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// Path and version of the nginx to compare with.
-fn oracle() -> Option<(String, String)> {
-    let path = std::env::var("WEIR_NGINX").unwrap_or_else(|_| "nginx".to_owned());
-    let said = Command::new(&path).arg("-v").output().ok()?;
-    let text = String::from_utf8_lossy(&said.stderr).into_owned();
-    let version = text.split("nginx/").nth(1)?.split_whitespace().next()?.to_owned();
-    Some((path, version))
-}
-
-/// Whether it is older than what weir follows in how it asks servers and what it makes of repeated headers.
-fn is_old(version: &str) -> bool {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    (parts.next(), parts.next()) < (Some(1), Some(31))
-}
-
 #[test]
 fn generated_configurations_answer_as_with_nginx() {
-    let Some((nginx, version)) = oracle() else {
-        println!("not run: no nginx to compare with");
-        return;
-    };
-    let old = is_old(&version);
+    let Some(oracle) = Oracle::find() else { return };
+    let (nginx, old) = (oracle.path.as_str(), oracle.is_old());
     let back = back::start();
-    let first = number("WEIR_SEED", 1);
-    let (count, requests) = (number("WEIR_CONFIGURATIONS", 25), number("WEIR_REQUESTS", 40));
+    let first = number("WEIR_SEED").unwrap_or(1);
+    let count = number("WEIR_CONFIGURATIONS").unwrap_or(25);
+    let requests = number("WEIR_REQUESTS").unwrap_or(40);
     let mut refused = 0;
     let mut failures = Vec::new();
     for n in first..first + count {
-        let mut seed = Seed::new(n);
-        let tree = Tree::draw(&mut seed, old);
-        let asked: Vec<String> = (0..requests).map(|_| look::request(&mut seed, old)).collect();
-        match compare(&nginx, &tree, &back, &asked) {
+        let mut dice = Dice::new(n);
+        let tree = Tree::draw(&mut dice, old);
+        let asked: Vec<String> = (0..requests).map(|_| look::request(&mut dice, old)).collect();
+        match compare(nginx, &tree, &back, &asked) {
             Seen::Same => {}
             Seen::Refused => refused += 1,
             Seen::Differs(what, request) => {
                 let few: Vec<String> = request.into_iter().collect();
-                let (tree, what) = smallest(&nginx, tree, &back, &few, what);
+                let (tree, what) = smallest(nginx, tree, &back, &few, what);
                 failures.push(format!("seed {n}: {what}\n{:#?}\n", tree.lines));
-                if failures.len() as u64 >= number("WEIR_FAILURES", 5) {
+                if failures.len() as u64 >= number("WEIR_FAILURES").unwrap_or(5) {
                     break;
                 }
             }
         }
     }
     println!(
-        "{count} configurations from seed {first} compared with nginx {version}, {refused} refused by both"
+        "{count} configurations from seed {first} compared with nginx {}, {refused} refused by both",
+        oracle.version
     );
     for failure in &failures {
         println!("{failure}");

@@ -1,7 +1,8 @@
 //! Draws configurations: directives of one or two families, outside and inside every kind of block.
 
+use weir_testkit::Dice;
+
 use crate::families::{Choice, FAMILIES, NEWER};
-use crate::seed::Seed;
 
 /// The blocks that lines are drawn into, by the letter that [`Choice::contexts`] has for them.
 const PLACES: &[(char, &str)] = &[
@@ -68,21 +69,21 @@ pub struct Tree {
 
 impl Tree {
     /// One drawn from a seed; for an old nginx without what it does otherwise.
-    pub fn draw(seed: &mut Seed, old: bool) -> Tree {
+    pub fn draw(dice: &mut Dice, old: bool) -> Tree {
         let mut choices: Vec<&Choice> = Vec::new();
         let families = if old { &FAMILIES[..FAMILIES.len() - NEWER] } else { FAMILIES };
-        for _ in 0..=seed.below(2) {
-            let family = families[seed.below(families.len())];
+        for _ in 0..=dice.below(2) {
+            let family = families[dice.below(families.len())];
             // A few of its directives, so that each meets itself at several levels.
-            for _ in 0..2 + seed.below(3) {
-                choices.push(&family[seed.below(family.len())]);
+            for _ in 0..2 + dice.below(3) {
+                choices.push(&family[dice.below(family.len())]);
             }
         }
         let mut lines: Vec<(&'static str, String)> = Vec::new();
         for (letter, place) in PLACES {
             for choice in &choices {
-                if choice.contexts.contains(*letter) && seed.below(100) < 45 {
-                    let value = choice.values[seed.below(choice.values.len())];
+                if choice.contexts.contains(*letter) && dice.below(100) < 45 {
+                    let value = choice.values[dice.below(choice.values.len())];
                     let end = if value.ends_with('}') { "" } else { ";" };
                     let line = format!("{} {value}{end}", choice.directive);
                     let line = line.replace(" ;", ";");

@@ -7,39 +7,22 @@ mod answers;
 mod requests;
 mod sites;
 
-use std::process::Command;
-
-use weir_testkit::{Client, Dir, Server};
+use weir_testkit::{Client, Dir, Oracle, Server, number};
 
 use crate::answers::Answers;
 use crate::requests::Requests;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// The oracle's path and version, such as `1.22.1`.
-fn oracle() -> Option<(String, String)> {
-    let path = std::env::var("WEIR_NGINX").unwrap_or_else(|_| "nginx".to_owned());
-    let said = Command::new(&path).arg("-v").output().ok()?;
-    let text = String::from_utf8_lossy(&said.stderr).into_owned();
-    let version = text.split("nginx/").nth(1)?.split_whitespace().next()?.to_owned();
-    Some((path, version))
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn weir_answers_as_nginx_does() {
-    let Some((nginx, version)) = oracle() else {
-        println!("not run: no nginx to compare with");
-        return;
-    };
-    let (seed, each) = (number("WEIR_SEED", 1), number("WEIR_REQUESTS", 750));
+    let Some(nginx) = Oracle::find() else { return };
+    let seed = number("WEIR_SEED").unwrap_or(1);
+    let each = number("WEIR_REQUESTS").unwrap_or(750);
     let mut differences = Vec::new();
     let mut total = 0;
     for (name, conf) in sites::ALL {
-        let theirs = Server::start_in(sites::files(Dir::new()), &nginx, conf);
+        let theirs = Server::start_in(sites::files(Dir::new()), &nginx.path, conf);
         let ours = Server::start_in(sites::files(Dir::new()), WEIR, conf);
         let mut requests = Requests::new(seed, name);
         for i in 0..each {
@@ -55,7 +38,11 @@ fn weir_answers_as_nginx_does() {
             }
         }
     }
-    println!("{total} requests compared with nginx {version}, {} differ", differences.len());
+    println!(
+        "{total} requests compared with nginx {}, {} differ",
+        nginx.version,
+        differences.len()
+    );
     // All of them at once would hide the first.
     for difference in differences.iter().take(8) {
         println!("{difference}");

@@ -1,8 +1,10 @@
 //! Seeded requests: usual ones, odd ones, broken ones.
 
+use weir_testkit::Dice;
+
 /// An endless sequence that a seed and a site's name determine.
 pub struct Requests {
-    state: u64,
+    dice: Dice,
     paths: &'static [&'static str],
 }
 
@@ -88,17 +90,16 @@ impl Requests {
             "errors" => ERRORS,
             _ => BODIES,
         };
-        let salt = site.bytes().fold(seed, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
-        Requests { state: salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, paths }
+        Requests { dice: Dice::salted(seed, site), paths }
     }
 
     /// The next one: bytes for one connection, the last of whose requests asks to close it.
     pub fn next(&mut self) -> Vec<u8> {
-        match self.below(20) {
+        match self.dice.below(20) {
             0 => self.broken(),
             1 | 2 => {
                 let mut bytes = Vec::new();
-                for _ in 0..self.below(3) + 1 {
+                for _ in 0..self.dice.below(3) + 1 {
                     bytes.extend(self.usual(false));
                 }
                 bytes.extend(self.usual(true));
@@ -108,21 +109,9 @@ impl Requests {
         }
     }
 
-    fn below(&mut self, n: usize) -> usize {
-        // xorshift64*: small, and the same everywhere.
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
     fn path(&mut self) -> String {
-        let path = self.pick(self.paths);
-        let path = match self.below(10) {
+        let path = self.dice.pick(self.paths);
+        let path = match self.dice.below(10) {
             0 => format!("/.{path}"),
             1 => format!("/x/..{path}"),
             2 => format!("/{path}"),
@@ -130,7 +119,7 @@ impl Requests {
             4 => format!("{path}%2e"),
             _ => path.to_owned(),
         };
-        let query = self.pick(&[
+        let query = self.dice.pick(&[
             "",
             "",
             "",
@@ -146,12 +135,12 @@ impl Requests {
     }
 
     fn usual(&mut self, last: bool) -> Vec<u8> {
-        let method = self.pick(&[
+        let method = self.dice.pick(&[
             "GET", "GET", "GET", "GET", "HEAD", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH",
         ]);
         let path = self.path();
-        let version = self.pick(&["1.1", "1.1", "1.1", "1.1", "1.0"]);
-        let host = self.pick(&[
+        let version = self.dice.pick(&["1.1", "1.1", "1.1", "1.1", "1.0"]);
+        let host = self.dice.pick(&[
             "localhost",
             "localhost",
             "localhost",
@@ -161,7 +150,7 @@ impl Requests {
             "nobody.",
         ]);
         let mut head = format!("{method} {path} HTTP/{version}\r\nHost: {host}\r\n");
-        for _ in 0..self.below(3) {
+        for _ in 0..self.dice.below(3) {
             let header = self.header();
             // `$http_x` joins the values of several lines only since nginx 1.23.
             if !header.starts_with("X:") || !head.contains("\r\nX:") {
@@ -180,7 +169,7 @@ impl Requests {
     }
 
     fn header(&mut self) -> &'static str {
-        self.pick(&[
+        self.dice.pick(&[
             "X: Yz\r\n",
             "X: one\r\n",
             "Range: bytes=0-9\r\n",
@@ -208,11 +197,11 @@ impl Requests {
     }
 
     fn body(&mut self, version: &str, head: &mut String, body: &mut Vec<u8>) {
-        let size = self.pick(&[0, 1, 10, 299, 300, 301, 1000]);
+        let size = self.dice.pick(&[0, 1, 10, 299, 300, 301, 1000]);
         let text = vec![b'z'; size];
-        if version == "1.1" && self.below(2) == 0 {
+        if version == "1.1" && self.dice.below(2) == 0 {
             *head += "Transfer-Encoding: chunked\r\n";
-            for piece in text.chunks(self.below(200) + 1) {
+            for piece in text.chunks(self.dice.below(200) + 1) {
                 body.extend(format!("{:x}\r\n", piece.len()).bytes());
                 body.extend(piece);
                 body.extend(b"\r\n");
@@ -226,7 +215,7 @@ impl Requests {
 
     fn broken(&mut self) -> Vec<u8> {
         let rest = "Host: localhost\r\nConnection: close\r\n\r\n";
-        match self.below(18) {
+        match self.dice.below(18) {
             0 => format!("get / HTTP/1.1\r\n{rest}"),
             1 => format!("GET  / HTTP/1.1\r\n{rest}"),
             2 => format!("GET / HTTP/2.0\r\n{rest}"),

@@ -9,7 +9,7 @@ pub const ALL: &[(&str, &str)] =
 const STATIC: &str = r#"
     events { }
     http {
-        access_log off; server_tokens off; keepalive_timeout 2s;
+        access_log off; server_tokens off; keepalive_timeout 250ms;
         types { text/html html; text/plain txt; application/json json; }
         default_type application/octet-stream;
         server {
@@ -29,7 +29,7 @@ const STATIC: &str = r#"
 const REWRITE: &str = r#"
     events { }
     http {
-        access_log off; server_tokens off; keepalive_timeout 2s; default_type text/plain;
+        access_log off; server_tokens off; keepalive_timeout 250ms; default_type text/plain;
         server {
             listen 127.0.0.1:%%PORT%%; server_name localhost;
             rewrite ^/old/(.*)$ /new/$1;
@@ -50,7 +50,7 @@ const REWRITE: &str = r#"
 const ERRORS: &str = r#"
     events { }
     http {
-        access_log off; server_tokens off; keepalive_timeout 2s; default_type text/plain;
+        access_log off; server_tokens off; keepalive_timeout 250ms; default_type text/plain;
         server {
             listen 127.0.0.1:%%PORT%%; server_name localhost; root %%DIR%%/html;
             error_page 404 /404.html; error_page 403 =200 /index.html; error_page 410 = @gone;
@@ -71,11 +71,13 @@ const ERRORS: &str = r#"
 const BODIES: &str = r#"
     events { }
     http {
-        access_log off; server_tokens off; keepalive_timeout 2s; default_type text/plain; client_max_body_size 300;
+        access_log off; server_tokens off; keepalive_timeout 250ms; default_type text/plain; client_max_body_size 300;
         upstream back { server 127.0.0.1:%%PORT1%%; keepalive 4; }
+        # Of a chunked body that is thrown away nginx's length is negative when another request came with it.
+        map $http_transfer_encoding $counted { default $request_length; chunked -; }
         server {
             listen 127.0.0.1:%%PORT%%; server_name localhost; root %%DIR%%/html;
-            location / { return 200 "$request_length|$content_length|$content_type"; }
+            location / { return 200 "$counted|$content_length|$content_type"; }
             # Said, since older releases of nginx have other defaults.
             proxy_http_version 1.1; proxy_set_header Connection "";
             location /pass { proxy_pass http://back; proxy_set_header X-Extra "$host"; proxy_set_header Connection ""; }

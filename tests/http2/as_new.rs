@@ -5,11 +5,10 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_proto::http2::frame::{self, FrameHead, Kind};
 use weir_proto::http2::hpack;
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dice, Dir, Server, number, seed};
 
 use super::hostile::greeted;
 use super::{Client, Event, WEIR};
@@ -52,23 +51,6 @@ fn conf(html: &Dir) -> String {
              }}
          }}"
     )
-}
-
-/// Numbers that a seed determines.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % n as u64) as usize
-    }
-
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
-    }
 }
 
 /// A request, on either protocol.
@@ -128,14 +110,14 @@ const FIELDS: &[(&str, &str)] = &[
 impl Ask {
     fn any(dice: &mut Dice) -> Ask {
         let flaws = [Flaw::Byte, Flaw::Twice, Flaw::Large, Flaw::LargeBody];
-        let flaw = (dice.below(4) == 0).then(|| dice.of(&flaws));
+        let flaw = (dice.below(4) == 0).then(|| dice.pick(&flaws));
         let with_body = dice.below(3) == 0 || flaw == Some(Flaw::LargeBody);
         Ask {
             http2: dice.below(2) == 0,
             method: if with_body { "POST" } else { "GET" },
-            path: dice.of(PATHS),
-            field: dice.of(FIELDS),
-            body: if with_body { dice.of(&["b", "body=1&c=2"]) } else { "" },
+            path: dice.pick(PATHS),
+            field: dice.pick(FIELDS),
+            body: if with_body { dice.pick(&["b", "body=1&c=2"]) } else { "" },
             flaw,
         }
     }
@@ -266,17 +248,11 @@ impl Used {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn a_used_server_answers_as_a_fresh_one() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_micros() as u64);
-    let seed = number("WEIR_SEED").unwrap_or(now);
+    let seed = seed();
     let requests = number("WEIR_REQUESTS").unwrap_or(200);
-    println!("WEIR_SEED={seed} WEIR_REQUESTS={requests}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let html = Dir::new();
     html.write("text", "a file with some text in it, some of it again and again\n".repeat(20));
     html.write("page", "<!--# include virtual=\"/files/text\" -->[<!--# echo var=\"v\" -->]");

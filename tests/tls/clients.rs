@@ -10,7 +10,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, StreamOwned};
-use weir_testkit::{Dir, PATIENCE, Server};
+use weir_testkit::{Dir, Oracle, PATIENCE, Server};
 
 use super::{WEIR, builder, dir};
 
@@ -104,17 +104,12 @@ fn made() -> Option<Dir> {
 
 /// weir, and nginx where there is one.
 fn programs() -> Vec<String> {
-    let nginx = std::env::var("WEIR_NGINX").unwrap_or_else(|_| "nginx".to_owned());
     let mut all = vec![WEIR.to_owned()];
-    let said = Command::new(&nginx).arg("-V").output();
-    let text = said.map(|said| String::from_utf8_lossy(&said.stderr).into_owned());
-    let minor = text.ok().and_then(|text| {
-        let minor = text.split("nginx/1.").nth(1)?.split('.').next()?.parse::<u32>().ok()?;
-        (minor >= 25 && text.contains("OpenSSL 3") && text.contains("http_v2_module"))
-            .then_some(minor)
-    });
-    match minor {
-        Some(_) => all.push(nginx),
+    let fits = |nginx: &Oracle| {
+        nginx.minor() >= 25 && nginx.has("OpenSSL 3") && nginx.has("http_v2_module")
+    };
+    match Oracle::find().filter(fits) {
+        Some(nginx) => all.push(nginx.path),
         None => println!("not run: no nginx with OpenSSL 3 and HTTP/2 to compare with"),
     }
     all

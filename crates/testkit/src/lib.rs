@@ -10,14 +10,18 @@
 //!
 //! Whatever cannot go on panics with what the server logged, since the caller is a test.
 
+mod dice;
 mod dir;
 mod http;
+mod oracle;
 mod process;
 mod server;
 mod wait;
 
+pub use dice::{Dice, number, seed};
 pub use dir::Dir;
 pub use http::{Client, Response};
+pub use oracle::{Oracle, is_signed, unsigned};
 pub use process::{Process, children, run, wait_end};
 pub use server::{Server, free_port};
 pub use wait::{PATIENCE, ask_until, until};

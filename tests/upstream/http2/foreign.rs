@@ -1,27 +1,16 @@
 //! Servers of others: nginx, where there is one (`$WEIR_NGINX`, or `nginx` on the path), and weir's own other side.
 
-use std::process::Command;
-
-use weir_testkit::{Client, Dir, Server};
+use weir_testkit::{Client, Dir, Oracle, Server};
 
 use super::WEIR;
 use crate::bodies::certified;
 
 /// Programs that serve HTTP/2.
 fn programs() -> Vec<String> {
-    let nginx = std::env::var("WEIR_NGINX").unwrap_or_else(|_| "nginx".to_owned());
     let mut all = vec![WEIR.to_owned()];
-    let said = Command::new(&nginx).arg("-V").output();
-    let knows = said.is_ok_and(|said| {
-        let text = String::from_utf8_lossy(&said.stderr).into_owned();
-        let minor = text.split("nginx/1.").nth(1).and_then(|rest| rest.split('.').next());
-        let minor: u32 = minor.and_then(|minor| minor.parse().ok()).unwrap_or(0);
-        minor >= 25 && text.contains("http_v2_module")
-    });
-    if knows {
-        all.push(nginx);
-    } else {
-        println!("not run: no nginx with HTTP/2");
+    match Oracle::find().filter(|nginx| nginx.minor() >= 25 && nginx.has("http_v2_module")) {
+        Some(nginx) => all.push(nginx.path),
+        None => println!("not run: no nginx with HTTP/2"),
     }
     all
 }
