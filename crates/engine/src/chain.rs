@@ -123,6 +123,16 @@ impl Chain {
         Self::default()
     }
 
+    /// Makes it as new, where it stands.
+    #[inline]
+    pub fn renew(&mut self) {
+        let Chain { first, rest, file_chunk } = self;
+        (*first, *file_chunk) = (None, None);
+        if rest.capacity() > 0 {
+            *rest = VecDeque::new();
+        }
+    }
+
     /// Appends a segment; an empty one is dropped.
     pub fn push(&mut self, segment: impl Into<Segment>) {
         let segment = segment.into();

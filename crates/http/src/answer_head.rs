@@ -97,10 +97,12 @@ impl Request {
 
     fn write_fields(&self, out: &mut impl Fields) {
         let response = &self.response;
-        let server = response.server.as_deref();
-        let server = server.unwrap_or_else(|| self.conf().core.server_tokens.signature());
-        if !server.is_empty() {
-            out.field(b"Server", |out| out.extend_from_slice(server));
+        match response.server.as_deref() {
+            None => out.own(b"Server", |out| {
+                out.extend_from_slice(self.conf().core.server_tokens.signature());
+            }),
+            Some(b"") => {}
+            Some(server) => out.field(b"Server", |out| out.extend_from_slice(server)),
         }
         match response.date.as_deref() {
             None => out.own(b"Date", |out| self.worker.write_date(out)),

@@ -3,9 +3,12 @@
 /// Keeps what stands in `out` from `start` on within its line: CR, LF and NUL, which would end the line and begin
 /// another one, are escaped as in a URL. All values of heads and trailers that a configuration computes go through
 /// here, whoever writes them: a decoded path may have any byte.
+#[inline]
 pub fn within_line(out: &mut Vec<u8>, start: usize) {
-    if memchr::memchr3(b'\r', b'\n', 0, out.get(start..).unwrap_or_default()).is_some() {
-        percent(out, start, |byte| matches!(byte, b'\r' | b'\n' | 0));
+    let ends = |byte: u8| matches!(byte, b'\r' | b'\n' | 0);
+    // Without a way out, so that many bytes are compared at once: most values are too short for more.
+    if out.get(start..).unwrap_or_default().iter().fold(false, |any, byte| any | ends(*byte)) {
+        percent(out, start, ends);
     }
 }
 

@@ -12,7 +12,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Segment, breathe, spend};
-use weir_proto::emptied;
+use weir_proto::{Renew, as_new};
 
 use crate::doing;
 use crate::output::SENDING;
@@ -89,13 +89,13 @@ enum Part {
     Of(Subrequest),
 }
 
-impl Filters {
-    /// Forgets them, keeps the room.
-    pub fn reset(&mut self) {
-        let Filters { list, memory, .. } = std::mem::take(self);
-        *self = Filters { list: emptied(list), memory: emptied(memory), ..Filters::default() };
+impl Renew for Filters {
+    fn renew(&mut self) {
+        as_new!(self, Filters { list, memory, queue; own, running, then, promised });
     }
+}
 
+impl Filters {
     /// For a filter: what follows the piece that it was given.
     pub fn then(&self) -> Then {
         self.then

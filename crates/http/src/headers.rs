@@ -1,8 +1,6 @@
 //! A list of header lines in one piece of memory.
 
-use std::mem::take;
-
-use weir_proto::emptied;
+use weir_proto::{Renew, as_new};
 
 /// Names and values, in order, without an allocation for each.
 #[derive(Debug, Default, Clone)]
@@ -63,11 +61,11 @@ impl Headers {
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
+}
 
-    /// Forgets all lines, keeps the room.
-    pub fn clear(&mut self) {
-        *self =
-            Headers { text: emptied(take(&mut self.text)), lines: emptied(take(&mut self.lines)) };
+impl Renew for Headers {
+    fn renew(&mut self) {
+        as_new!(self, Headers { text, lines; });
     }
 }
 

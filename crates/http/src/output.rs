@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_engine::{Chain, OpenFile, Segment};
-use weir_proto::emptied;
 use weir_proto::http1::{Method, Version};
+use weir_proto::{Renew, as_new};
 
 use crate::connection::TIMED_OUT;
 use crate::doing;
@@ -55,14 +55,16 @@ pub struct Output {
     left: Option<u64>,
 }
 
-impl Output {
-    /// Begins anew, keeps the room.
-    pub fn reset(&mut self) {
-        let Output { head, mut filters, .. } = std::mem::take(self);
-        filters.reset();
-        *self = Output { head: emptied(head), filters, ..Output::default() };
+impl Renew for Output {
+    fn renew(&mut self) {
+        as_new!(self, Output {
+            head, chain, filters;
+            cutter, held, sent, complete, ending, left
+        });
     }
+}
 
+impl Output {
     /// Only these ranges of the body are to be sent.
     pub fn cut(&mut self, cutter: Cutter) {
         self.cutter = Some(cutter);

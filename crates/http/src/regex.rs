@@ -1,11 +1,10 @@
 //! Regular expressions in the sense of a configuration: PCRE, with captures that become variables.
 
 use std::fmt;
-use std::mem::take;
 
 use pcre2::bytes::{Regex as Pcre, RegexBuilder};
 use weir_engine::operation;
-use weir_proto::emptied;
+use weir_proto::{Renew, as_new};
 
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
@@ -52,13 +51,11 @@ impl Captures {
         let (start, end) = (*self.groups.get(n)?)?;
         self.subject.get(start..end)
     }
+}
 
-    /// Forgets the last match, keeps the room.
-    pub fn clear(&mut self) {
-        *self = Captures {
-            subject: emptied(take(&mut self.subject)),
-            groups: emptied(take(&mut self.groups)),
-        };
+impl Renew for Captures {
+    fn renew(&mut self) {
+        as_new!(self, Captures { subject, groups; });
     }
 }
 
@@ -166,7 +163,7 @@ impl Regex {
     pub fn try_match(&self, r: &mut Request, subject: &[u8]) -> Matched {
         let matched = self.decide(r, subject);
         if matched == Matched::No {
-            r.captures.clear();
+            r.captures.renew();
         }
         matched
     }
@@ -176,7 +173,7 @@ impl Regex {
         if self.groups() == 0 {
             let matched = self.test(subject)?;
             if matched {
-                r.captures.clear();
+                r.captures.renew();
             }
             return Ok(matched);
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
-use weir_proto::{Span, emptied, empty};
+use weir_proto::{Renew, Span, emptied};
 
 use crate::address::Address;
 use crate::body::Body;
@@ -100,6 +100,9 @@ pub struct Request {
     spare: Option<Scratch>,
 }
 
+/// How often the path may change: by rewrites, internal redirects and error pages. nginx: NGX_HTTP_MAX_URI_CHANGES.
+const PATH_CHANGES: u8 = 11;
+
 /// The room of an ended request, for the next one: buffers keep their capacity. It is handed from task to task,
 /// so it is a pointer.
 #[derive(Default)]
@@ -144,7 +147,7 @@ impl Request {
             internal: false,
             path_changed: false,
             path_below_alias: false,
-            path_changes_left: 11,
+            path_changes_left: PATH_CHANGES,
             captures: take(&mut room.captures),
             values: take(&mut room.values),
             contexts: Contexts::default(),
@@ -164,15 +167,63 @@ impl Request {
         }
     }
 
-    /// Makes ready for the connection's next request: what was read of it stands first in `buf`, all else is as new.
+    /// Makes ready for the connection's next request, in place: what was read of it stands first in `buf`, all else
+    /// is as [`Request::new`] makes it.
     pub fn renew(&mut self) {
-        let mut scratch = self.give_room();
-        let mut read = take(&mut scratch.0.buf);
-        drain(&mut read, self.body.read_to());
-        scratch.renew();
-        scratch.fill(read);
-        *self = Request::new(self.conn.clone(), self.worker.clone(), scratch);
-        self.pipelined = !self.buf.is_empty();
+        let read = self.body.read_to();
+        self.server = self.site.default_server(&self.conn);
+        self.location = self.site.location(self.server.location);
+        self.started = self.worker.handle.now();
+        let Request {
+            conn: _,
+            worker: _,
+            site: _,
+            server: _,
+            location: _,
+            started: _,
+            spare: _,
+            h2,
+            buf,
+            parser,
+            method,
+            version,
+            path,
+            args,
+            host,
+            unchanged_path,
+            rewritten_in_place,
+            internal,
+            path_changed,
+            path_below_alias,
+            path_changes_left,
+            captures,
+            values,
+            contexts,
+            body,
+            response,
+            output,
+            error_status,
+            error_page,
+            keepalive,
+            request_length,
+            pipelined,
+            blocked,
+            limit_rate,
+            sub,
+            family,
+        } = self;
+        drain(buf, read);
+        renew_room(parser, [path, args, host], captures, values, response, output);
+        (*method, *version) = (Method::Get, Version::Http11);
+        (*unchanged_path, *rewritten_in_place, *internal) = (true, false, false);
+        (*path_changed, *path_below_alias) = (false, false);
+        *path_changes_left = PATH_CHANGES;
+        *contexts = Contexts::default();
+        *body = Body::default();
+        (*error_status, *error_page, *keepalive) = (0, false, false);
+        (*request_length, *pipelined) = (0, !buf.is_empty());
+        (*blocked, *limit_rate) = (Duration::ZERO, None);
+        (*h2, *sub, *family) = (None, None, None);
     }
 
     /// Ends the request and gives back its room as it is.
@@ -302,14 +353,8 @@ impl Scratch {
     pub fn renew(&mut self) {
         let Room { buf, parser, path, args, host, captures, values, response, output } =
             &mut *self.0;
-        for text in [buf, path, args, host] {
-            empty(text);
-        }
-        parser.reset();
-        captures.clear();
-        values.clear();
-        response.reset();
-        output.reset();
+        buf.renew();
+        renew_room(parser, [path, args, host], captures, values, response, output);
     }
 
     /// Takes over what was read of the next request before.
@@ -323,9 +368,27 @@ impl Scratch {
     }
 }
 
+/// What a room holds beside the bytes that were read.
+fn renew_room(
+    parser: &mut RequestParser,
+    texts: [&mut Vec<u8>; 3],
+    captures: &mut Captures,
+    values: &mut Values,
+    response: &mut Response,
+    output: &mut Output,
+) {
+    parser.renew();
+    texts.into_iter().for_each(Renew::renew);
+    captures.renew();
+    values.renew();
+    response.renew();
+    output.renew();
+}
+
+/// What was read of a request is gone; behind it the next one's begins.
 fn drain(buf: &mut Vec<u8>, read: usize) {
     if read >= buf.len() {
-        buf.clear();
+        buf.renew();
     } else {
         buf.drain(..read);
     }

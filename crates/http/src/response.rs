@@ -1,8 +1,6 @@
 //! What will be answered: filled in by a handler, changed by header filters, written once.
 
-use std::mem::take;
-
-use weir_proto::emptied;
+use weir_proto::{Renew, as_new};
 
 use crate::headers::Headers;
 
@@ -61,16 +59,19 @@ pub struct Response {
     pub trailers: Headers,
 }
 
-impl Response {
-    /// Begins anew, keeps the room.
-    pub fn reset(&mut self) {
-        let Response { mut headers, mut trailers, content_type, charset, .. } = take(self);
-        headers.clear();
-        trailers.clear();
-        let (content_type, charset) = (emptied(content_type), emptied(charset));
-        *self = Response { headers, trailers, content_type, charset, ..Response::default() };
+impl Renew for Response {
+    fn renew(&mut self) {
+        as_new!(self, Response {
+            headers, trailers, content_type, charset;
+            status, status_line, content_length, content_offset, is_slice, override_charset,
+            last_modified, etag, location, server, date, content_encoding, varies_by_encoding,
+            allow_ranges, single_range, sent, unconditional, header_only, chunked, head_bytes,
+            expects_trailers
+        });
     }
+}
 
+impl Response {
     /// Headers that describe a body which will not be sent after all (an error page takes its place).
     pub fn forget_body(&mut self) {
         self.content_length = None;

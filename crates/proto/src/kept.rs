@@ -1,20 +1,53 @@
 //! Buffers that serve again: what their next user finds in them, and how much memory they may hold until then.
 
+use std::collections::VecDeque;
+
 /// A buffer that has grown larger than this gives its memory back instead of keeping it.
 pub const MOST_KEPT: usize = 32 * 1024;
 
 /// A buffer as new, but for its memory.
 pub fn emptied<T>(mut buffer: Vec<T>) -> Vec<T> {
-    if buffer.capacity().saturating_mul(size_of::<T>()) > MOST_KEPT {
-        return Vec::new();
-    }
-    buffer.clear();
+    buffer.renew();
     buffer
 }
 
-/// Makes a buffer as new, where it stands.
-pub fn empty<T>(buffer: &mut Vec<T>) {
-    *buffer = emptied(std::mem::take(buffer));
+/// What is used again and again, and must be as new each time but for its memory, which stays within bounds.
+pub trait Renew {
+    /// Makes it as new, where it stands.
+    fn renew(&mut self);
+}
+
+impl<T> Renew for Vec<T> {
+    #[inline]
+    fn renew(&mut self) {
+        if self.capacity().saturating_mul(size_of::<T>()) > MOST_KEPT {
+            *self = Vec::new();
+        } else {
+            self.clear();
+        }
+    }
+}
+
+impl<T> Renew for VecDeque<T> {
+    #[inline]
+    fn renew(&mut self) {
+        if self.capacity().saturating_mul(size_of::<T>()) > MOST_KEPT {
+            *self = VecDeque::new();
+        } else if !self.is_empty() {
+            self.clear();
+        }
+    }
+}
+
+/// Makes a struct as new, where it stands: fields that keep their memory before the semicolon, what has none behind
+/// it. All of them must be named, so the compiler tells of one that was forgotten.
+#[macro_export]
+macro_rules! as_new {
+    ($whole:expr, $type:ident { $($kept:ident),*; $($new:ident),* }) => {{
+        let $type { $($kept,)* $($new,)* } = $whole;
+        $($kept.renew();)*
+        $(*$new = Default::default();)*
+    }};
 }
 
 #[cfg(test)]
@@ -26,7 +59,7 @@ mod tests {
         let mut buffer = Vec::with_capacity(1000);
         buffer.push(1u8);
         let at = buffer.as_ptr();
-        empty(&mut buffer);
+        buffer.renew();
         assert!(buffer.is_empty());
         assert_eq!(buffer.as_ptr(), at);
         assert_eq!(emptied(vec![0u64; MOST_KEPT / 8]).capacity(), MOST_KEPT / 8);

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use weir_log::Level;
+use weir_proto::Renew;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 use weir_proto::proxy_protocol;
 
@@ -67,7 +68,7 @@ pub async fn read(r: &mut Request) -> Head {
                     // There is no limit to blank lines before a request, so nothing is kept of them.
                     begun = true;
                     r.buf.clear();
-                    r.parser.reset();
+                    r.parser.renew();
                 }
                 Ok(Progress::More) => {}
                 Err(error) => return refused(r, &error),

@@ -2,10 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::mem::take;
 use std::rc::Rc;
 
-use weir_proto::emptied;
+use weir_proto::{Renew, as_new};
 
 use crate::request::Request;
 
@@ -72,12 +71,13 @@ enum Kept {
     Value(Vec<u8>),
 }
 
-impl Values {
-    /// Forgets all values, keeps the room.
-    pub fn clear(&mut self) {
-        *self = Values { own: emptied(take(&mut self.own)), shared: None };
+impl Renew for Values {
+    fn renew(&mut self) {
+        as_new!(self, Values { own; shared });
     }
+}
 
+impl Values {
     /// The same values for another request: what one stores, the other one sees.
     pub fn share(&mut self) -> Values {
         let own = std::mem::take(&mut self.own);

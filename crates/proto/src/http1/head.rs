@@ -4,7 +4,7 @@ use super::error::HeadError;
 use super::method::{Method, Version};
 use super::names::{Header, HeaderId};
 use super::request::HeadLimits;
-use crate::{Span, emptied};
+use crate::{Renew, Span, as_new};
 
 /// What the client wishes to happen to the connection; the last `Connection` header counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +77,15 @@ pub struct RequestHead {
     pub(super) normalised: Vec<u8>,
 }
 
+impl Renew for RequestHead {
+    fn renew(&mut self) {
+        as_new!(self, RequestHead {
+            headers, dropped, normalised;
+            method, method_name, line, target, path, args, host, schema, protocol, version, minor, complex, quoted, plus, empty_path, server, server_upper, port, connection, content_length, chunked, line_end, end, seen
+        });
+    }
+}
+
 impl RequestHead {
     /// The path that is meant: decoded and without dot segments (`$uri`).
     #[inline]
@@ -104,16 +113,6 @@ impl RequestHead {
     pub fn add_header(&mut self, header: Header) {
         self.seen |= header.id.bit();
         self.headers.push(header);
-    }
-
-    /// A new head, in the memory of this one.
-    pub(super) fn renewed(self) -> RequestHead {
-        RequestHead {
-            headers: emptied(self.headers),
-            dropped: emptied(self.dropped),
-            normalised: emptied(self.normalised),
-            ..RequestHead::default()
-        }
     }
 
     #[cold]

@@ -7,8 +7,9 @@ use super::line::LineParser;
 use super::method::Version;
 use super::names::{Header, HeaderId};
 use super::window::Window;
-use crate::Span;
+
 use crate::uri;
+use crate::{Renew, Span, as_new};
 
 /// The limits and switches of the server that a request is read for.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +82,13 @@ enum Stage {
     Done,
 }
 
+/// Makes ready for the next request; its buffer begins behind this one's bytes.
+impl Renew for RequestParser {
+    fn renew(&mut self) {
+        as_new!(self, RequestParser { head; stage, line, fields, window });
+    }
+}
+
 impl RequestParser {
     /// A parser for the first request.
     pub fn new() -> RequestParser {
@@ -90,12 +98,6 @@ impl RequestParser {
     /// A parser that has read this head: for a request that is made from another one.
     pub fn with_head(head: RequestHead) -> RequestParser {
         RequestParser { head, stage: Stage::Done, ..RequestParser::default() }
-    }
-
-    /// Makes ready for the next request, as new but for its memory; its buffer begins behind this one's bytes.
-    pub fn reset(&mut self) {
-        let head = std::mem::take(&mut self.head).renewed();
-        *self = RequestParser { head, ..RequestParser::default() };
     }
 
     /// What has been understood so far; all of it after [`Progress::Done`].

@@ -1,3 +1,4 @@
+use crate::Renew;
 use proptest::prelude::*;
 
 use crate::http1::*;
@@ -455,7 +456,7 @@ fn a_parser_is_reused() {
     let mut parser = RequestParser::new();
     let first = b"POST /%20?a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nB_: 1\r\n\r\n";
     parser.parse(first, &HeadLimits::default()).unwrap();
-    parser.reset();
+    parser.renew();
     let second = b"GET / HTTP/1.0\r\n\r\n";
     assert_eq!(parser.parse(second, &HeadLimits::default()), Ok(Progress::Done));
     let head = parser.head();
@@ -527,7 +528,7 @@ proptest! {
     fn any_bytes_are_decided(bytes: Vec<u8>, text in near_requests()) {
         let mut parser = RequestParser::new();
         for input in [&bytes, &text] {
-            parser.reset();
+            parser.renew();
             if let Err(error) = parser.parse(input, &SMALL) {
                 prop_assert!(!error.reason(input).is_empty());
                 prop_assert!((400..=505).contains(&error.status()));
