@@ -271,7 +271,7 @@ fn find_location(r: &mut Request) -> Option<Step> {
 
 /// The access phase: `satisfy all` needs every handler's consent, `satisfy any` one handler's.
 async fn access(r: &mut Request) -> Option<Step> {
-    if !r.is_main() {
+    if r.is_vouched_for() {
         return None;
     }
     if r.location.plan.access.is_empty() {

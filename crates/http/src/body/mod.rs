@@ -41,6 +41,9 @@ pub struct Body {
     discarding: bool,
     /// The connection broke inside the body, or the client is not worth waiting for.
     broken: bool,
+    /// In a subrequest, how long the body is that the request has which it is made for: it counts as its own where
+    /// one may not be too large.
+    outer: Option<u64>,
 }
 
 /// A body in a file.
@@ -73,11 +76,21 @@ impl Body {
     /// The body as a subrequest sees it: all of it if it was read, and nothing more to come.
     pub fn for_subrequest(&self) -> Body {
         if !self.whole {
-            return Body::none();
+            return self.for_subrequest_without();
         }
         let (memory, file) = (self.memory.clone(), self.file.clone());
         let length = Some(self.received);
         Body { length, received: self.received, memory, file, ..Body::none() }
+    }
+
+    /// No body for a subrequest of the request that has this one.
+    pub fn for_subrequest_without(&self) -> Body {
+        Body { outer: self.size(), ..Body::none() }
+    }
+
+    /// How long it is, as far as that is known and somebody may still take it.
+    pub fn size(&self) -> Option<u64> {
+        self.length.or(self.outer).filter(|_| !self.discarding)
     }
 
     /// The head ends here; what follows is the body, or the next request.
@@ -94,6 +107,8 @@ impl Body {
     pub fn refuse(&mut self) {
         (self.expects_continue, self.discarding) = (false, true);
         (self.length, self.whole) = (Some(0), true);
+        self.memory.clear();
+        self.file = None;
     }
 
     /// It comes by a stream of HTTP/2, which tells where it ends.

@@ -15,13 +15,7 @@ pub struct Conf {
     enabled: bool,
 }
 
-impl Settings for Conf {
-    fn enter(conf: &mut std::sync::Arc<Self>) {
-        if conf.enabled {
-            *conf = Default::default();
-        }
-    }
-}
+impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[setting!(
     "random_index",

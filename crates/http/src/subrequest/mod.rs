@@ -43,6 +43,8 @@ pub struct Sub {
     stub: Option<Stub>,
     /// It stands in the location of the request that it is made for, behind all phases but the last.
     clone: bool,
+    /// It is the client's own request, which goes on after its answer.
+    own: bool,
     /// The charset of the client's answer, which its body may become a part of.
     pub charset: Vec<u8>,
     _counted: Counted,
@@ -132,7 +134,7 @@ impl Request {
     pub async fn ask(&mut self, path: &[u8], args: &[u8]) -> Option<Box<Request>> {
         let mut sr = Box::new(self.subrequest(path, args, Sink::Nowhere)?);
         sr.response.header_only = true;
-        sr.body = crate::body::Body::none();
+        sr.body = self.body.for_subrequest_without();
         run(&mut sr).await.then_some(sr)
     }
 
@@ -203,6 +205,7 @@ impl Request {
             depth: depth - 1,
             stub: None,
             clone: false,
+            own: false,
             charset,
             _counted: counted,
         }));
@@ -244,6 +247,7 @@ impl Sub {
             depth: DEPTH,
             stub: None,
             clone: false,
+            own: true,
             charset: Vec::new(),
             _counted,
         }
@@ -252,6 +256,11 @@ impl Sub {
 
 /// Being one.
 impl Request {
+    /// Whether rules on who may come here were asked already, of the request that this one is made for.
+    pub fn is_vouched_for(&self) -> bool {
+        self.sub.as_ref().is_some_and(|sub| !sub.own)
+    }
+
     /// Hands a piece of a subrequest's body on.
     pub async fn give_to_parent(&mut self, mut chain: Chain) -> io::Result<()> {
         let Some(sub) = &mut self.sub else { return Ok(()) };

@@ -48,13 +48,10 @@ pub fn enter_location(r: &mut Request) -> Option<Step> {
     check_body_size(r)
 }
 
-/// `client_max_body_size`, as far as the head tells the size.
+/// `client_max_body_size`, as far as the size is known: from the head, or because the body was read elsewhere.
 pub fn check_body_size(r: &mut Request) -> Option<Step> {
     let limit = r.conf().core.client_max_body_size;
-    let length = r.body.length.filter(|length| limit > 0 && *length > limit)?;
-    if r.body.is_read() {
-        return None;
-    }
+    let length = r.body.size().filter(|length| limit > 0 && *length > limit)?;
     r.body.refuse();
     r.log(
         weir_log::Level::Error,
