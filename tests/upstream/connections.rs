@@ -71,6 +71,15 @@ fn an_address_that_is_not_ours_is_not_the_servers_fault() {
     assert_eq!(server.get("/").status, 200, "{}", server.log());
 }
 
+/// How many descriptors a worker may open; `None`: as many as before.
+pub fn limit_descriptors(worker: i32, soft: Option<u64>) {
+    let limits = fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let hard: u64 = line.split_whitespace().nth(4).unwrap().parse().unwrap();
+    let new = Rlimit { current: soft.or(Some(hard)), maximum: Some(hard) };
+    prlimit(Pid::from_raw(worker), Resource::Nofile, new).unwrap();
+}
+
 #[test]
 fn no_descriptors_are_not_the_servers_fault() {
     let (one, two) = (serve(|_| Some(String::new())), serve(|_| Some(String::new())));
@@ -83,15 +92,8 @@ fn no_descriptors_are_not_the_servers_fault() {
     let (mut first, mut second) = (server.connect(), server.connect());
     assert_eq!((first.get("/").status, second.get("/").status), (200, 200));
     let worker = server.workers()[0];
-    let limit = |soft: Option<u64>| {
-        let limits = fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
-        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-        let hard: u64 = line.split_whitespace().nth(4).unwrap().parse().unwrap();
-        let new = Rlimit { current: soft.or(Some(hard)), maximum: Some(hard) };
-        prlimit(Pid::from_raw(worker), Resource::Nofile, new).unwrap();
-    };
-    limit(Some(3));
+    limit_descriptors(worker, Some(3));
     assert_eq!(first.get("/").status, 500);
-    limit(None);
+    limit_descriptors(worker, None);
     assert_eq!(second.get("/").status, 200, "{}", server.log());
 }

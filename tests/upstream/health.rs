@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, Server, ask_until};
 
 use super::WEIR;
+use super::connections::limit_descriptors;
 use super::origin::{named, serve};
 
 /// An origin that is ill when it is told to be; it counts its checks.
@@ -91,6 +92,31 @@ fn who_does_not_answer_is_not_well() {
     let text = "connect() failed (111: Connection refused) while connecting to upstream";
     server.wait_log(text, 1);
     assert_eq!(origins(&server), ["b"]);
+}
+
+/// A check that this process had no means to make says nothing of the server.
+#[test]
+fn what_we_lack_makes_nobody_ill() {
+    let (a, b) = (Patient::new("a"), Patient::new("b"));
+    let peers = format!("server 127.0.0.1:{}; server 127.0.0.1:{};", a.port, b.port);
+    let conf = format!(
+        "user root; worker_processes 1; events {{ }}
+         http {{
+             upstream u {{ zone u 64k; {peers} }}
+             server {{ listen 127.0.0.1:%%PORT%%;
+                 location / {{ proxy_pass http://u; health_check uri=/check interval=10ms; }} }}
+         }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    assert_eq!(origins(&server), ["a", "b"]);
+    let worker = server.workers()[0];
+    limit_descriptors(worker, Some(3));
+    server.wait_log("failed (24: Too many open files) while connecting to upstream, health", 4);
+    limit_descriptors(worker, None);
+    let checked = a.checks.load(Ordering::SeqCst);
+    assert!(ask_until(|| a.checks.load(Ordering::SeqCst) > checked + 1));
+    assert_eq!(origins(&server), ["a", "b"]);
+    assert_eq!(server.logged("peer is unhealthy"), 0);
 }
 
 #[test]

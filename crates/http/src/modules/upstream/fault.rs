@@ -92,10 +92,7 @@ impl std::error::Error for Complaint {}
 /// Logs an error of an operation, or that it took too long, and says whose fault it was.
 pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fault {
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
-        // Who says that nothing was begun is asked again, or another is: an error only where nobody is left.
-        let refused = said.failure == Failure::Refused;
-        let level = if refused { Level::Warn } else { Level::Error };
-        r.log(level, format_args!("{} {}", said.text, doing.text()));
+        complain(r, &said.text, doing);
         return Fault::Peer(said.failure);
     }
     if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {

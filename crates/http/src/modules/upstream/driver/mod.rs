@@ -261,9 +261,6 @@ impl Run {
         if self.passing.retry.again(failure, self.sent(r, self.left)) {
             return None;
         }
-        if failure == Failure::Refused {
-            complain(r, "upstream took no request, and no other is asked", Doing::ReadingHead);
-        }
         Some(Step::Status(failure.response()))
     }
 

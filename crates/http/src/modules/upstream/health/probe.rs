@@ -8,12 +8,12 @@ use std::time::Duration;
 use weir_engine::{Chain, ConnectOptions, Handle};
 use weir_log::Cause;
 use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
-use weir_tls::{Secured, Wire};
+use weir_tls::{HandshakeError, Secured, Wire};
 use weir_upstream::{Connection, Endpoint, Limits, Peer, Tag};
 
 use super::Check;
 use super::matching::Seen;
-use crate::modules::upstream::fault::Complaint;
+use crate::modules::upstream::fault::{self, Complaint, Fault};
 use crate::modules::upstream::http2::{self, Link, Room};
 use crate::modules::upstream::line::Line;
 
@@ -64,22 +64,33 @@ pub struct Failed {
     pub doing: &'static str,
     /// What went wrong, where that says more.
     pub cause: Option<String>,
+    /// It was this process that could not ask: nothing is known of the server.
+    pub ours: bool,
 }
 
 impl Failed {
     fn new(doing: &'static str) -> Failed {
-        Failed { doing, cause: None }
+        Failed { doing, cause: None, ours: false }
+    }
+
+    /// The server did what it should not.
+    fn wrong(doing: &'static str, what: impl Into<String>) -> Failed {
+        Failed { doing, cause: Some(what.into()), ours: false }
     }
 
     fn io(doing: &'static str, call: &str, error: &io::Error) -> Failed {
         if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
-            return Failed { doing, cause: Some(said.text.clone()) };
+            return Failed::wrong(doing, said.text.as_str());
         }
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&TIMED_OUT.into())),
             _ => format!("{call} failed {}", Cause(error)),
         };
-        Failed { doing, cause: Some(cause) }
+        let ours = match fault::blame(error) {
+            Fault::Peer(failure) => !failure.counts(),
+            _ => true,
+        };
+        Failed { doing, cause: Some(cause), ours }
     }
 }
 
@@ -127,6 +138,7 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
     const CONNECTING: &str = "connecting to upstream";
+    const SECURING: &str = "SSL handshaking to upstream";
     let endpoint = match (&peer.endpoint, check.port) {
         (Endpoint::Inet(address), Some(port)) => {
             let mut address = *address;
@@ -141,13 +153,13 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Fa
     let stream = connected.await.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
     let name = peer.server.as_bytes();
-    let Some(client) = tls.client(name) else { return Err(Failed::new("SSL handshaking")) };
+    let Some(client) = tls.client(name) else {
+        return Err(Failed { ours: true, ..Failed::new("SSL handshaking") });
+    };
     match Secured::connect(&stream, &client).await {
         Ok(secured) => Ok(Wire::join(stream, Some(secured))),
-        Err(error) => {
-            let cause = Some(error.to_string());
-            Err(Failed { doing: "SSL handshaking to upstream", cause })
-        }
+        Err(HandshakeError::Io(error)) => Err(Failed::io(SECURING, "SSL_do_handshake()", &error)),
+        Err(error) => Err(Failed::wrong(SECURING, error.to_string())),
     }
 }
 
@@ -172,18 +184,15 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
                 continue;
             }
             Ok(_) if buf.len() > HEAD => {
-                let cause = Some("upstream sent too big header".to_owned());
-                return Err(Failed { doing: READING, cause });
+                return Err(Failed::wrong(READING, "upstream sent too big header"));
             }
             Ok(_) => {}
             Err(error) => {
-                let cause = Some(error.reason(&buf).into_owned());
-                return Err(Failed { doing: READING, cause });
+                return Err(Failed::wrong(READING, error.reason(&buf)));
             }
         }
         if !more(line, &mut buf).await.map_err(|e| Failed::io(READING, "recv()", &e))? {
-            let cause = Some("upstream prematurely closed connection".to_owned());
-            return Err(Failed { doing: READING, cause });
+            return Err(Failed::wrong(READING, "upstream prematurely closed connection"));
         }
     }
     let head = parser.take_head();

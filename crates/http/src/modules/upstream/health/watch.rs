@@ -50,7 +50,10 @@ async fn one(
     let kept = connections.borrow_mut().remove(&peer.name);
     let outcome = probe(&worker.handle, check, &peer, kept).await;
     let now = worker.handle.now();
-    let changed = group.checked(&peer, outcome.is_ok(), check.thresholds, now);
+    let changed = match &outcome {
+        Err(failed) if failed.ours => None,
+        outcome => group.checked(&peer, outcome.is_ok(), check.thresholds, now),
+    };
     let log = &worker.site.main.core.error_log;
     let (name, address, upstream) = (check.name(), &peer.name, &group.name);
     let about = format!("health check \"{name}\" of peer {address} in upstream \"{upstream}\"");
@@ -63,9 +66,10 @@ async fn one(
                 log.write(Level::Notice, None, format_args!("peer is healthy, {about}"));
             }
         }
-        Err(Failed { doing, cause }) => {
+        Err(Failed { doing, cause, ours }) => {
             if let Some(cause) = cause {
-                log.write(Level::Error, None, format_args!("{cause} while {doing}, {about}"));
+                let level = if ours { Level::Alert } else { Level::Error };
+                log.write(level, None, format_args!("{cause} while {doing}, {about}"));
             }
             if changed == Some(Health::Unhealthy) {
                 let text = format_args!("peer is unhealthy while {doing}, {about}");

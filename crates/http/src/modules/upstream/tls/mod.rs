@@ -272,6 +272,7 @@ fn failed(r: &Request, error: &HandshakeError) -> Fault {
         HandshakeError::TimedOut => {
             operation(r, "SSL_do_handshake()", &std::io::ErrorKind::TimedOut.into(), doing)
         }
+        HandshakeError::Io(error) => operation(r, "SSL_do_handshake()", error, doing),
         error => {
             r.log(Level::Error, format_args!("{error} {}", doing.text()));
             Fault::Peer(Failure::Error)
