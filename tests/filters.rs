@@ -183,6 +183,22 @@ fn a_slice_of_another_version_ends_the_answer() {
 }
 
 #[test]
+fn types_that_are_named_are_all_that_count() {
+    let server = Server::start(
+        WEIR,
+        "events {} http { default_type text/plain; charset utf-8; charset_types application/x;
+             server { listen 127.0.0.1:%%PORT%%;
+                 location /plain { return 200; }
+                 location /named { default_type application/x; return 200; }
+                 location /page { default_type text/html; return 200; } } }",
+    );
+    let kind = |path: &str| server.get(path).header("Content-Type").map(str::to_owned);
+    assert_eq!(kind("/plain").as_deref(), Some("text/plain"));
+    assert_eq!(kind("/named").as_deref(), Some("application/x; charset=utf-8"));
+    assert_eq!(kind("/page").as_deref(), Some("text/html; charset=utf-8"));
+}
+
+#[test]
 fn answers_are_recoded() {
     let dir = Dir::new();
     dir.write("page.html", "a\u{44e}\u{439}".as_bytes());

@@ -350,6 +350,41 @@ fn trailers_follow_the_body() {
 }
 
 #[test]
+fn nothing_follows_a_head_alone() {
+    let server = start("location / { add_trailer X-Sum $status always; return 304; }");
+    let mut client = Client::connect(&server);
+    for (method, status) in [("GET", "304"), ("HEAD", "304")] {
+        let id = client.ask(method, "/", &[], true);
+        let answer = client.answer(id);
+        assert_eq!((answer.status(), answer.heads.len()), (status, 1), "{method}");
+    }
+}
+
+#[test]
+fn who_is_shut_out_is_told_so_on_its_stream() {
+    let server = start("location / { return 444; } location /other { return 200 yes; }");
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    assert_eq!(client.answer(id).reset, Some(ErrorCode::Protocol as u32));
+    let id = client.get("/other");
+    assert_eq!(client.answer(id).text(), "yes");
+}
+
+#[test]
+fn frames_are_no_bytes_of_the_body() {
+    let server = start(
+        "access_log %%DIR%%/sent said;
+         location / { add_trailer X-Sum $status; return 200 four; } }
+         log_format said '$body_bytes_sent'; server { listen 127.0.0.1:%%PORT1%%;",
+    );
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    assert_eq!(client.answer(id).text(), "four");
+    server.wait_file("sent", "\n", 1);
+    assert_eq!(server.dir().read("sent"), "4\n");
+}
+
+#[test]
 fn what_is_of_a_connection_of_http1_stays_behind() {
     let server = start("add_header Upgrade h2c; add_header X-Kept yes; return 200 body;");
     let mut client = Client::connect(&server);

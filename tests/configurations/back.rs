@@ -1,58 +1,94 @@
-//! The server behind both: it answers with what it was asked.
+//! The server behind both: it answers with what it was asked, and notes it byte by byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-/// Listens for as long as the process lives; the address, as configurations name it.
-pub fn start() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the server behind");
-    let address = listener.local_addr().expect("its address").to_string();
-    let own = address.clone();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let own = own.clone();
-            thread::spawn(move || drop(serve(stream, &own)));
-        }
-    });
-    address
+/// It listens for as long as the process lives.
+#[derive(Clone)]
+pub struct Back {
+    /// As configurations name it.
+    pub address: String,
+    heard: Arc<Mutex<Vec<String>>>,
 }
 
-fn serve(stream: TcpStream, own: &str) -> std::io::Result<()> {
-    // A request whose body does not come is a difference that shows as a 502.
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(1)))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut stream = stream;
-    while let Some((head, length)) = head(&mut reader)? {
+impl Back {
+    pub fn start() -> Back {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the server behind");
+        let address = listener.local_addr().expect("its address").to_string();
+        let back = Back { address, heard: Arc::default() };
+        let own = back.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let own = own.clone();
+                thread::spawn(move || drop(own.serve(stream)));
+            }
+        });
+        back
+    }
+
+    /// What it was asked since somebody took it.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        // A request whose body does not come is a difference that shows as a 502.
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut stream = stream;
+        while let Some(asked) = Asked::read(&mut reader)? {
+            let heard = format!("{}\n{}\n", asked.head.replace('\r', ""), asked.body);
+            let noted = format!("{}\r\n{}", asked.head, asked.body);
+            self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
+            stream.write_all(answer(&asked.head, &heard, &self.address).as_bytes())?;
+            if !asked.head.contains("HTTP/1.1")
+                || asked.head.contains("Connection: close")
+                || asked.head.contains("up=cut")
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Asked {
+    /// Lines with their ends.
+    head: String,
+    /// As it came: chunks are written as chunks.
+    body: String,
+}
+
+impl Asked {
+    fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Asked>> {
+        let mut head = String::new();
+        let (mut length, mut chunked) = (0, false);
+        loop {
+            let mut line = Vec::new();
+            if reader.read_until(b'\n', &mut line)? == 0 {
+                return Ok(None);
+            }
+            let line = String::from_utf8_lossy(&line);
+            if line == "\r\n" {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("Content-Length: ") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+            chunked |= line.starts_with("Transfer-Encoding: chunked");
+            head += &line;
+        }
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
-        let heard = format!("{head}\n{}\n", String::from_utf8_lossy(&body));
-        stream.write_all(answer(&head, &heard, own).as_bytes())?;
-        if !head.contains("HTTP/1.1") || head.contains("Connection: close") {
-            break;
+        while chunked && !body.ends_with(b"0\r\n\r\n") {
+            let mut byte = [0];
+            reader.read_exact(&mut byte)?;
+            body.push(byte[0]);
         }
-    }
-    Ok(())
-}
-
-/// A head with its lines, and how long the body behind it is.
-fn head(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String, usize)>> {
-    let mut head = String::new();
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
-        let line = line.trim_end();
-        if line.is_empty() {
-            return Ok(Some((head, length)));
-        }
-        if let Some(value) = line.strip_prefix("Content-Length: ") {
-            length = value.parse().unwrap_or(0);
-        }
-        head += line;
-        head.push('\n');
+        Ok(Some(Asked { head, body: String::from_utf8_lossy(&body).into_owned() }))
     }
 }
 
@@ -74,8 +110,9 @@ fn answer(head: &str, heard: &str, own: &str) -> String {
     } else {
         ("200 OK", "Last-Modified: Sun, 13 Sep 2020 12:26:40 GMT\r\n".to_owned())
     };
+    // An answer that breaks off is shorter than it says.
+    let length = heard.len() + if head.contains("up=cut") { 9 } else { 0 };
     let none = head.starts_with("HEAD ") || status.starts_with("304");
-    let length = heard.len();
     let body = if none { "" } else { heard };
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nX-Up: yes\r\n\

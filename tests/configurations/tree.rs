@@ -26,7 +26,7 @@ const SKELETON: &str = r#"
         server_tokens off;
         log_format seen '$server_name|$request|$status|$size|$uri|[$args]|$request_filename|$document_root|$realpath_root|'
             '$content_type|$content_length|$remote_user|$remote_addr|$sent_http_location|$sent_http_last_modified|'
-            '$request_completion|$upstream_status|$is_args|$limit_rate|$http_x|$v';
+            '$request_completion|$server_protocol|$scheme|$https|$http2|$ssl_protocol|$ssl_alpn_protocol|$upstream_status|$is_args|$limit_rate|$http_x|$v';
         access_log %%DIR%%/logs/seen.log seen;
         # Not of pages that are signed, nor of bodies that two programs may cut or compress in their own ways.
         map "$status$sent_http_content_encoding$sent_http_transfer_encoding" $size { default -; ~^2..$ $body_bytes_sent; }
@@ -39,6 +39,8 @@ const SKELETON: &str = r#"
         HTTP
         server {
             listen 127.0.0.1:%%PORT%%; server_name s1.example;
+            listen 127.0.0.1:%%PORT1%% ssl%%OLD%%; listen 127.0.0.1:%%PORT2%%%%OLD%%; %%NEW%%
+            ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate %%DIR%%/self.pem; ssl_certificate_key %%DIR%%/self.key;
             set $answered ""; set $v ""; set $w "";
             SERVER
             if ($arg_s) { SERVER-IF }
@@ -97,8 +99,8 @@ impl Tree {
         Tree { lines }
     }
 
-    /// Its text, where the upstream listens at `back`.
-    pub fn text(&self, back: &str) -> String {
+    /// Its text, where the upstream listens at `back`; an old nginx says at the listener that it speaks HTTP/2.
+    pub fn text(&self, back: &str, old: bool) -> String {
         let mut out = String::new();
         for row in SKELETON.lines() {
             let mut row = row.to_owned();
@@ -113,7 +115,8 @@ impl Tree {
             out += &row;
             out.push('\n');
         }
-        out.replace("%%BACK%%", back)
+        let (of_old, of_new) = if old { (" http2", "") } else { ("", "http2 on;") };
+        out.replace("%%BACK%%", back).replace("%%OLD%%", of_old).replace("%%NEW%%", of_new)
     }
 
     fn of<'a>(&'a self, place: &'a str) -> impl Iterator<Item = &'a str> {

@@ -28,10 +28,10 @@ impl Types {
         Types { names: Arc::new(names), all: false }
     }
 
-    /// Reads one line of types into a block's set; those of its `defaults` always belong to it.
-    pub fn read(&mut self, s: &mut Scope<'_, '_>, d: &Directive, defaults: &[&str]) {
+    /// Reads one line of types into a block's set, to which pages always belong, and nothing else of the defaults.
+    pub fn read(&mut self, s: &mut Scope<'_, '_>, d: &Directive) {
         if s.first(d) {
-            *self = Types::of(defaults);
+            *self = Types::default();
         }
         for word in &d.args {
             if word.bytes == b"*" {
@@ -61,13 +61,13 @@ impl Types {
 
 /// A directive that names the types a module is for.
 macro_rules! types_setting {
-    ($name:literal, $module:ident.$field:ident, $defaults:expr, $help:literal) => {
+    ($name:literal, $module:ident.$field:ident, $help:literal) => {
         $crate::scope::Directive {
             name: $name,
             help: $help,
             set: $crate::scope::Set::Simple(|s, d| {
                 let mut types = s.location.$module.$field.clone();
-                types.read(s, d, $defaults);
+                types.read(s, d);
                 std::sync::Arc::make_mut(&mut s.location.$module).$field = types;
                 Ok(())
             }),

@@ -197,7 +197,8 @@ impl Request {
 
     /// Frames a piece that has passed all filters. Waits while the client is slow.
     pub async fn finish(&mut self, chain: Chain, last: bool) -> io::Result<()> {
-        let takes_trailers = self.response.chunked || self.h2.is_some();
+        let takes_trailers =
+            self.response.chunked || self.h2.is_some() && !self.response.header_only;
         if last && self.response.expects_trailers && takes_trailers {
             crate::modules::headers_filter::add_trailers(self);
         }

@@ -16,6 +16,9 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
             r.response.status = status;
         }
         r.keepalive = false;
+        if let Some(stream) = r.h2.as_ref().filter(|_| status == 444) {
+            stream.shut_out();
+        }
         return Step::Abort;
     }
     r.error_status = status;

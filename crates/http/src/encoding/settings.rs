@@ -68,7 +68,7 @@ macro_rules! coding_directives {
             "": value(on, Line::flag), $help;
             "_types": line(|s, d| {
                 let mut types = settings(s).types.clone();
-                types.read(s, d, &["text/html"]);
+                types.read(s, d);
                 settings(s).types = types;
                 Ok(())
             }), "Types of answers that are compressed.";

@@ -88,7 +88,7 @@ impl Request {
         let most = stream.link.frame_size();
         frame::finish_headers(&mut frames, begin, stream.id, END_STREAM, most);
         self.output.sent += frames.len() as u64;
-        stream.send_head(&frames, true)
+        stream.send_trailers(&frames)
     }
 }
 

@@ -39,9 +39,11 @@ pub struct Stream {
     ended: Cell<bool>,
     /// All was sent to the client.
     closed: Cell<bool>,
+    /// Bytes sent that are neither of the head nor of the body.
+    framing: Cell<u64>,
     /// It was reset by either side, or its connection is gone.
     gone: Cell<bool>,
-    /// The client took too long.
+    /// The client took too long, or is not to be answered.
     timed_out: Cell<bool>,
     /// This side has reset it.
     reset: Cell<bool>,
@@ -72,6 +74,7 @@ impl Stream {
             incoming: RefCell::default(),
             ended: Cell::new(ended),
             closed: Cell::new(false),
+            framing: Cell::new(0),
             gone: Cell::new(false),
             timed_out: Cell::new(false),
             reset: Cell::new(false),
@@ -94,9 +97,19 @@ impl Stream {
         self.closed.get()
     }
 
-    /// The client took too long to send, or to take.
+    /// Bytes sent that are neither of the answer's head nor of its body: heads of frames, and trailers.
+    pub fn framing(&self) -> u64 {
+        self.framing.get()
+    }
+
+    /// The client took too long to send, or to take; or it was shut out.
     pub fn has_timed_out(&self) -> bool {
         self.timed_out.get()
+    }
+
+    /// The client gets no answer, and nothing is wrong here: told as if it had taken too long.
+    pub fn shut_out(&self) {
+        self.timed_out.set(true);
     }
 
     /// Nobody hears what is said here.
@@ -306,6 +319,12 @@ impl Stream {
         }
     }
 
+    /// What follows the body, as frames of their own.
+    pub fn send_trailers(&self, frames: &[u8]) -> io::Result<()> {
+        self.framing.set(self.framing.get() + frames.len() as u64);
+        self.send_head(frames, true)
+    }
+
     /// An interim answer.
     pub fn send_hints<'a>(
         &self,
@@ -388,6 +407,7 @@ impl Stream {
         });
         self.window.set(self.window.get() - len as i64);
         link.spend(len as i64);
+        self.framing.set(self.framing.get() + frame::HEAD as u64);
         (len + frame::HEAD) as u64
     }
 }

@@ -38,7 +38,6 @@ const DIRECTIVES: &[Directive] = &[
     types_setting!(
         "addition_types",
         addition_filter.types,
-        &["text/html"],
         "Types of answers that get other bodies around them."
     ),
 ];

@@ -42,7 +42,6 @@ const DIRECTIVES: &[Directive] = &[
     types_setting!(
         "sub_filter_types",
         sub_filter.types,
-        &["text/html"],
         "Types of answers that are looked through."
     ),
     setting!(

@@ -92,12 +92,7 @@ const DIRECTIVES: &[Directive] = &[
         Line::flag,
         "Whether answers that name a charset themselves are recoded, too."
     ),
-    types_setting!(
-        "charset_types",
-        charset_filter.types,
-        TYPES,
-        "Types of answers that get a charset."
-    ),
+    types_setting!("charset_types", charset_filter.types, "Types of answers that get a charset."),
     Directive {
         name: "charset_map",
         help: "How one charset becomes another, and back.",

@@ -69,12 +69,7 @@ const DIRECTIVES: &[Directive] = &[
         Line::flag,
         "Keeps `Last-Modified` of the page itself."
     ),
-    types_setting!(
-        "ssi_types",
-        ssi_filter.types,
-        &["text/html"],
-        "Types of pages that are looked through."
-    ),
+    types_setting!("ssi_types", ssi_filter.types, "Types of pages that are looked through."),
     setting!(
         "ssi_value_length",
         ssi_filter.value_length,

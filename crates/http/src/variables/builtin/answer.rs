@@ -14,7 +14,7 @@ pub const TABLE: &[(&str, Read)] = &[
         true
     }),
     ("bytes_sent", |r, out| number(out, r.output.sent)),
-    ("body_bytes_sent", |r, out| number(out, r.output.sent.saturating_sub(r.response.head_bytes))),
+    ("body_bytes_sent", |r, out| number(out, body_bytes(r))),
     ("request_completion", |r, out| put(out, if r.output.complete { b"OK" } else { b"" })),
     ("pipe", |r, out| put(out, if r.pipelined { b"p" } else { b"." })),
     ("limit_rate", |r, out| number(out, r.limit_rate.unwrap_or(0))),
@@ -37,6 +37,12 @@ pub const TABLE: &[(&str, Read)] = &[
     ("sent_http_cache_control", |r, out| prefixed::response_header(r, b"cache_control", out)),
     ("sent_http_link", |r, out| prefixed::response_header(r, b"link", out)),
 ];
+
+/// What was sent without the head, and over HTTP/2 without what frames are made of.
+fn body_bytes(r: &Request) -> u64 {
+    let framing = r.h2.as_ref().map_or(0, |stream| stream.framing());
+    r.output.sent.saturating_sub(r.response.head_bytes + framing)
+}
 
 fn status(r: &Request) -> u16 {
     match (r.response.status, r.error_status) {
