@@ -225,8 +225,15 @@ fn open_failed(path: &Path, e: &std::io::Error) -> String {
 
 /// Whether weir gives a meaning to the directive in that context.
 pub fn built(known: &Known, context: Context) -> bool {
-    config::built(known, context)
-        || (!(Context::MAIN | Context::EVENTS).meets(context) && weir_http::built(known.name))
+    // Directives of `stream` and `mail` have names of `http`, and nobody who reads them.
+    const OF_HTTP: Context = Context::HTTP
+        .or(Context::SERVER)
+        .or(Context::LOCATION)
+        .or(Context::IF_SERVER)
+        .or(Context::IF_LOCATION)
+        .or(Context::LIMIT_EXCEPT)
+        .or(Context::UPSTREAM);
+    config::built(known, context) || (OF_HTTP.meets(context) && weir_http::built(known.name))
 }
 
 /// The sentence about a directive that weir has built, for docs/directives.md.
