@@ -12,12 +12,16 @@ use weir_testkit::{Client, Dir, PATIENCE, Server};
 
 #[path = "tls/agreed.rs"]
 mod agreed;
+#[path = "tls/anybody.rs"]
+mod anybody;
 #[path = "tls/bad_input.rs"]
 mod bad_input;
 #[path = "tls/clients.rs"]
 mod clients;
 #[path = "tls/early_data.rs"]
 mod early_data;
+#[path = "tls/faults.rs"]
+mod faults;
 #[path = "tls/ocsp.rs"]
 mod ocsp;
 #[path = "tls/rush.rs"]

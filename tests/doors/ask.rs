@@ -4,12 +4,13 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weir_proto::http2::frame::{self, FrameHead, Kind};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::PATIENCE;
+
+use crate::anybody::Anybody;
 
 /// A request.
 #[derive(Debug, Clone)]
@@ -134,7 +135,7 @@ fn tls(port: u16, protocol: &[u8]) -> Tls {
         .with_safe_default_protocol_versions()
         .expect("versions of TLS")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody));
+        .with_custom_certificate_verifier(Arc::new(Anybody::default()));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost").expect("a name");
@@ -230,45 +231,5 @@ impl Http2 {
                 return Ok((status, String::from_utf8_lossy(&body).into_owned()));
             }
         }
-    }
-}
-
-/// Trusts any server.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        provider.signature_verification_algorithms.supported_schemes()
     }
 }

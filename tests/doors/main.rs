@@ -2,6 +2,8 @@
 //! Who is refused sees nothing, asks nobody behind and changes nothing; who is not gets through, so that no door is
 //! walled up; and nginx (`$WEIR_NGINX`, or `nginx` on the path) decides the same.
 
+#[path = "../tls/anybody.rs"]
+mod anybody;
 mod ask;
 mod entries;
 mod found;

@@ -6,16 +6,16 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weir_testkit::{Dir, Oracle, PATIENCE, Server};
 
+use super::anybody::Anybody;
 use super::{WEIR, builder, dir};
 
 /// Makes authorities and clients. `root` - `inter` - `low` are known by their root, `other` - `ointer` are not.
-const MAKE: &str = r#"
+pub const MAKE: &str = r#"
 set -e
 printf '[ca]\nbasicConstraints=critical,CA:true\nkeyUsage=keyCertSign,cRLSign\n' > exts
 printf '[client]\nextendedKeyUsage=clientAuth\n[server]\nextendedKeyUsage=serverAuth\n' >> exts
@@ -43,7 +43,7 @@ struct Shown {
 }
 
 /// Issuers with what comes along, and the fault of the chain: up to this depth of it, and deeper.
-const CHAINS: &[(&str, &[&str], &str, &str)] = &[
+pub const CHAINS: &[(&str, &[&str], &str, &str)] = &[
     ("root", &[], "", ""),
     ("inter", &["ca-inter"], "", ""),
     ("inter", &[], LEAF, LEAF),
@@ -68,7 +68,7 @@ fn fault(shown: &Shown, of_chain: &'static str) -> &'static str {
     }
 }
 
-const MODES: [&str; 3] = ["on", "optional", "optional_no_ca"];
+pub const MODES: [&str; 3] = ["on", "optional", "optional_no_ca"];
 
 /// A server for each mode, at two depths.
 fn conf() -> String {
@@ -93,8 +93,12 @@ fn conf() -> String {
 }
 
 fn made() -> Option<Dir> {
+    made_by(MAKE)
+}
+
+pub fn made_by(script: &str) -> Option<Dir> {
     let dir = dir();
-    let said = Command::new("sh").arg("-c").arg(MAKE).current_dir(dir.path()).output();
+    let said = Command::new("sh").arg("-c").arg(script).current_dir(dir.path()).output();
     if !said.is_ok_and(|said| said.status.success()) {
         println!("not run: no openssl that makes certificates");
         return None;
@@ -103,7 +107,7 @@ fn made() -> Option<Dir> {
 }
 
 /// weir, and nginx where there is one.
-fn programs() -> Vec<String> {
+pub fn programs() -> Vec<String> {
     let mut all = vec![WEIR.to_owned()];
     let fits = |nginx: &Oracle| {
         nginx.minor() >= 25 && nginx.has("OpenSSL 3") && nginx.has("http_v2_module")
@@ -115,56 +119,25 @@ fn programs() -> Vec<String> {
     all
 }
 
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        vec![
-            rustls::SignatureScheme::ECDSA_NISTP256_SHA256,
-            rustls::SignatureScheme::RSA_PSS_SHA256,
-            rustls::SignatureScheme::ED25519,
-        ]
-    }
-}
-
 /// A client that shows these certificates of this key, and trusts anybody.
 fn client(server: &Server, files: &[&str], key: &str, protocol: &str) -> Arc<ClientConfig> {
+    client_of(server, files, key, protocol, rustls::ALL_VERSIONS)
+}
+
+/// The same, with these versions of TLS.
+pub fn client_of(
+    server: &Server,
+    files: &[&str],
+    key: &str,
+    protocol: &str,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
     let dir = server.dir();
     let certificates = files.iter().flat_map(|file| {
         CertificateDer::pem_file_iter(dir.file(file)).unwrap().map(Result::unwrap)
     });
     let certificates: Vec<_> = certificates.collect();
-    let builder = builder(rustls::ALL_VERSIONS);
+    let builder = builder(versions);
     let mut config = if certificates.is_empty() {
         builder.with_no_client_auth()
     } else {
@@ -173,7 +146,7 @@ fn client(server: &Server, files: &[&str], key: &str, protocol: &str) -> Arc<Cli
         let shown = CertifiedKey::new(certificates, key.unwrap());
         builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
     };
-    config.dangerous().set_certificate_verifier(Arc::new(AnyServer));
+    config.dangerous().set_certificate_verifier(Arc::new(Anybody::default()));
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     Arc::new(config)
 }
@@ -188,7 +161,7 @@ fn connect(port: u16, config: &Arc<ClientConfig>, name: &str) -> Stream {
 }
 
 /// Status and body of an answer over HTTP/1.1, and whether the session was resumed.
-fn ask(port: u16, config: &Arc<ClientConfig>, name: &str, host: &str) -> (u16, String, bool) {
+pub fn ask(port: u16, config: &Arc<ClientConfig>, name: &str, host: &str) -> (u16, String, bool) {
     let mut stream = connect(port, config, name);
     write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -202,7 +175,7 @@ fn ask(port: u16, config: &Arc<ClientConfig>, name: &str, host: &str) -> (u16, S
 }
 
 /// Status of an answer over HTTP/2.
-fn ask_http2(port: u16, config: &Arc<ClientConfig>, name: &str, host: &str) -> u16 {
+pub fn ask_http2(port: u16, config: &Arc<ClientConfig>, name: &str, host: &str) -> u16 {
     let mut stream = connect(port, config, name);
     let mut fields = vec![0x82, 0x87, 0x84, 0x01, host.len() as u8];
     fields.extend_from_slice(host.as_bytes());

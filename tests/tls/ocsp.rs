@@ -2,13 +2,12 @@
 //! made by OpenSSL.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::ClientConfig;
 use weir_testkit::{Server, until};
 
+use super::anybody::Anybody;
 use super::{NAME, Tls, WEIR, conf, dir, showing, start};
 
 /// A server on `%%PORT1%%` that answers every question with `file`.
@@ -19,50 +18,9 @@ fn responder(file: &str) -> String {
     )
 }
 
-/// Takes note of the response that comes along with the server's certificate.
-#[derive(Debug, Default)]
-struct Stapled(Mutex<Vec<u8>>);
-
-impl ServerCertVerifier for Stapled {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        response: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        *self.0.lock().unwrap() = response.to_vec();
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// What a new client of this server gets along with the certificate.
 fn stapled(server: &Server) -> Vec<u8> {
-    let seen = Arc::new(Stapled::default());
+    let seen = Arc::new(Anybody::default());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -3,6 +3,7 @@
 mod bodies;
 mod connections;
 mod docs;
+mod failures;
 mod health;
 mod http2;
 mod lines;

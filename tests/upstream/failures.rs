@@ -1,0 +1,265 @@
+//! Two servers that fail, each in its own way, under one request: what the client gets, who was asked, and what an
+//! older answer in the cache is good for. Drawn at random; nginx, where there is one, decides the same.
+//!
+//! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use weir_testkit::{Dice, Oracle, Server, ask_until, free_port, number, seed};
+
+use super::WEIR;
+use super::connections::limit_descriptors;
+use super::origin::serve;
+
+/// How a server fails, and what it sends.
+const FAILURES: &[(&str, &str)] = &[
+    ("refuses", ""),
+    ("closes", ""),
+    ("is silent", "-"),
+    ("breaks off", "HTTP/1.1 200 OK\r\nContent-Le"),
+    ("says garbage", "no HTTP\r\n\r\n"),
+    ("has a bad head", "HTTP/1.1 200 OK\r\nA\0B: c\r\nContent-Length: 1\r\n\r\nx"),
+    ("500", "HTTP/1.1 500 Bad\r\nContent-Length: 3\r\nX-Own: 1\r\n\r\n500"),
+    ("503", "HTTP/1.1 503 Bad\r\nContent-Length: 3\r\nX-Own: 1\r\n\r\n503"),
+    ("404", "HTTP/1.1 404 None\r\nContent-Length: 3\r\n\r\n404"),
+    ("429", "HTTP/1.1 429 Many\r\nContent-Length: 3\r\n\r\n429"),
+];
+
+const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-age=1\r\n\r\nwell";
+
+const NEXT: &[&str] = &[
+    "off",
+    "error timeout",
+    "error timeout invalid_header",
+    "http_500 http_503",
+    "error http_404 http_429 non_idempotent",
+    "timeout invalid_header http_500 http_503 non_idempotent",
+];
+
+const STALE: &[&str] = &[
+    "off",
+    "error timeout",
+    "invalid_header http_500 http_503",
+    "http_404 http_429 error",
+    "updating error timeout invalid_header http_500 http_502 http_503 http_504 http_404 http_429",
+];
+
+/// One request and the servers that it meets.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    first: usize,
+    second: usize,
+    next: &'static str,
+    tries: usize,
+    stale: Option<&'static str>,
+    /// There is an older answer.
+    known: bool,
+    method: &'static str,
+    intercepts: bool,
+}
+
+impl Case {
+    fn draw(dice: &mut Dice) -> Case {
+        let stale = dice.one_in(2).then(|| dice.pick(STALE));
+        Case {
+            first: dice.below(FAILURES.len()),
+            second: dice.below(FAILURES.len()),
+            next: dice.pick(NEXT),
+            tries: dice.below(3),
+            stale,
+            known: stale.is_some() && dice.one_in(2),
+            method: if stale.is_some() {
+                "GET"
+            } else {
+                dice.pick(&["GET", "GET", "POST", "HEAD"])
+            },
+            intercepts: dice.one_in(4),
+        }
+    }
+
+    fn location(&self, n: usize) -> String {
+        let Case { first, second, next, tries, stale, intercepts, .. } = self;
+        let cache = stale.map_or(String::new(), |stale| {
+            format!("proxy_cache c; proxy_cache_key $uri; proxy_cache_use_stale {stale};")
+        });
+        let intercepts = if *intercepts { "proxy_intercept_errors on;" } else { "" };
+        format!(
+            "location /c{n}/ {{ proxy_pass http://u{first}_{second}; proxy_next_upstream {next};
+                proxy_next_upstream_tries {tries}; {cache} {intercepts} }}\n"
+        )
+    }
+}
+
+/// The ports of servers that are well until they are told to fail, each in its way.
+fn origins(fails: &Arc<AtomicBool>) -> Vec<u16> {
+    let origin = |(name, answer): &'static (&str, &str)| {
+        if *name == "refuses" {
+            return free_port();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let fails = fails.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let fails = fails.clone();
+                thread::spawn(move || talk(stream, answer, &fails));
+            }
+        });
+        port
+    };
+    FAILURES.iter().map(origin).collect()
+}
+
+fn talk(mut stream: TcpStream, answer: &str, fails: &AtomicBool) {
+    let (mut buf, mut head) = ([0; 4096], Vec::new());
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut buf) {
+            Ok(n) if n > 0 => head.extend_from_slice(&buf[..n]),
+            _ => return,
+        }
+    }
+    let answer = if fails.load(Ordering::SeqCst) { answer } else { WELL };
+    if answer == "-" {
+        let _ = stream.read(&mut buf);
+    } else {
+        let _ = stream.write_all(answer.as_bytes());
+    }
+}
+
+fn conf(cases: &[Case], ports: &[u16]) -> String {
+    let mut groups = String::new();
+    for (i, a) in ports.iter().enumerate() {
+        for (j, b) in ports.iter().enumerate() {
+            groups += &format!(
+                "upstream u{i}_{j} {{ server 127.0.0.1:{a} max_fails=0;
+                    server 127.0.0.1:{b} max_fails=0 backup; }}\n"
+            );
+        }
+    }
+    let locations: String = cases.iter().enumerate().map(|(n, case)| case.location(n)).collect();
+    format!(
+        "user root; worker_processes 1; events {{ }}
+         http {{
+             access_log off; error_log logs/all crit; proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
+             proxy_temp_path %%DIR%%/proxied; proxy_http_version 1.0; proxy_set_header Connection close;
+             proxy_read_timeout 1s;
+             {groups}
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 add_header X-Asked \"$upstream_addr\" always; add_header X-Said \"$upstream_status\" always;
+                 add_header X-Cache \"$upstream_cache_status\" always;
+                 error_page 500 /page; location = /page {{ return 200 page; }}
+                 {locations}
+             }}
+         }}"
+    )
+}
+
+/// What the client gets and what the server says of it, servers by their number.
+fn outcome(server: &Server, n: usize, case: &Case, ports: &[u16]) -> String {
+    let body = if case.method == "POST" { "Content-Length: 1\r\n\r\nx" } else { "\r\n" };
+    let mut client = server.connect();
+    client
+        .send(format!("{} /c{n}/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{body}", case.method));
+    let text = client.rest();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let mut seen: Vec<String> = head.split("\r\n").take(1).map(str::to_owned).collect();
+    seen.extend(head.split("\r\n").filter(|line| line.starts_with("X-")).map(str::to_owned));
+    let body = if body.contains("<center>") { "a page" } else { body };
+    let mut seen = format!("{}\n{body}", seen.join("\n"));
+    for (name, port) in FAILURES.iter().zip(ports) {
+        seen = seen.replace(&format!("127.0.0.1:{port}"), name.0);
+    }
+    seen
+}
+
+#[test]
+fn two_failures_under_one_request_end_as_in_nginx() {
+    let mut dice = Dice::salted(seed(), "failures");
+    let cases: Vec<Case> =
+        (0..number("WEIR_CASES").unwrap_or(100)).map(|_| Case::draw(&mut dice)).collect();
+    let fails = Arc::new(AtomicBool::new(false));
+    let ports = origins(&fails);
+    let conf = conf(&cases, &ports);
+    let mut servers = vec![Server::start(WEIR, &conf)];
+    servers.extend(Oracle::find().map(|nginx| Server::start(&nginx.path, &conf)));
+    for server in &servers {
+        for (n, _) in cases.iter().enumerate().filter(|(_, case)| case.known) {
+            server.get(&format!("/c{n}/"));
+        }
+    }
+    // All of them were put there before the last one, which grows old.
+    if let Some((n, _)) = cases.iter().enumerate().rfind(|(_, case)| case.known) {
+        for server in &servers {
+            let old = || server.get(&format!("/c{n}/")).header("X-Cache") != Some("HIT");
+            assert!(ask_until(old));
+        }
+    }
+    fails.store(true, Ordering::SeqCst);
+    // The last one was asked for again, and is as young as it was.
+    let judged = cases.iter().rposition(|case| case.known).unwrap_or(usize::MAX);
+    let ask = |server: &Server, n: usize| outcome(server, n, &cases[n], &ports);
+    let all: Vec<usize> = (0..cases.len()).filter(|n| *n != judged).collect();
+    // Who waits for a silent server waits beside others.
+    let seen: Vec<Vec<String>> = thread::scope(|scope| {
+        let ask = &ask;
+        let threads: Vec<_> = servers
+            .iter()
+            .map(|server| {
+                let parts: Vec<_> = all
+                    .chunks(all.len().div_ceil(16).max(1))
+                    .map(|part| {
+                        scope
+                            .spawn(move || part.iter().map(|n| ask(server, *n)).collect::<Vec<_>>())
+                    })
+                    .collect();
+                parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+            })
+            .collect();
+        threads
+    });
+    let mut different = Vec::new();
+    for (i, n) in all.iter().enumerate() {
+        let (case, ours) = (&cases[*n], &seen[0][i]);
+        let names = (FAILURES[case.first].0, FAILURES[case.second].0);
+        assert!(ours.starts_with("HTTP/1.1 "), "{names:?} {case:?}: {ours:?}");
+        // What is no HTTP is an answer of HTTP/0.9, which nginx hands to clients without a head.
+        let theirs = seen.get(1).map(|theirs| &theirs[i]).filter(|it| it.starts_with("HTTP/"));
+        if let Some(theirs) = theirs.filter(|theirs| ours != *theirs) {
+            different.push(format!("{names:?} {case:?}\n weir: {ours:?}\nnginx: {theirs:?}"));
+        }
+    }
+    println!("{} cases beside {} other servers", all.len(), servers.len() - 1);
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// A fault of ours under a fault of a server's: the server that was never asked is not blamed, and neither is one more
+/// than once.
+#[test]
+fn our_own_fault_blames_nobody_beside_one_who_failed() {
+    let well = serve(|_| Some("X-Origin: well\r\n".to_owned()));
+    let ill = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = ill.local_addr().unwrap().port();
+    let conf = format!(
+        "user root; worker_processes 1; events {{ }} http {{
+             upstream u {{ server 127.0.0.1:{port} max_fails=1 fail_timeout=1h;
+                 server 127.0.0.1:{well} max_fails=1 fail_timeout=1h backup; }}
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://u; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (asked, _) = ill.accept().unwrap();
+    // The first has the request, and from here on nothing can be opened; then it fails.
+    let worker = server.workers()[0];
+    limit_descriptors(worker, Some(3));
+    drop((asked, ill));
+    assert_eq!(client.response().status, 500);
+    limit_descriptors(worker, None);
+    let answer = server.get("/");
+    assert_eq!((answer.status, answer.header("X-Origin")), (200, Some("well")), "{}", server.log());
+}
