@@ -1,10 +1,18 @@
 //! Binary upgrade: USR2 starts a successor on the same sockets, and either of the two may go.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::{Client, Dir, ask_until, free_port, run, until, wait_end};
 
+#[path = "tls/anybody.rs"]
+mod anybody;
+#[path = "doors/ask.rs"]
+mod ask;
 #[path = "upgrade/generations.rs"]
 mod generations;
+#[path = "upgrade/known.rs"]
+mod known;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -84,6 +92,15 @@ impl Drop for Daemon {
         for pid in masters.into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
+    }
+}
+
+/// Ends a load, also when the test fails.
+struct Ends<'l>(&'l AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -247,7 +247,7 @@ fn one(
         let (method, target) = cell.entry.line;
         let (method, target) = (method.to_owned(), cell.fill(target));
         let ask = Ask { method, target, headers, body: who.body, chunked: who.chunked };
-        if cell.entry.needs == Needs::Tunnel { client.through(&ask) } else { client.ask(&ask) }
+        client.ask(&ask)
     };
     let now = || snapshot(&server.dir().file(&format!("own/{}", cell.id)));
     let changes = cell.entry.seen == Seen::Changed;

@@ -126,6 +126,12 @@ fn what_was_said_of_a_client_is_kept_for_all_workers() {
     for _ in 0..8 {
         assert_eq!(Tls::connect(&server, &client, NAME).text("/"), "SUCCESS");
     }
+    // And for those who come after them, though nobody would answer any more.
+    server.configure(&format!("worker_processes 2; {}", super::conf("", &inside)));
+    server.reload();
+    for _ in 0..4 {
+        assert_eq!(Tls::connect(&server, &client, NAME).text("/"), "SUCCESS");
+    }
     assert_eq!(server.dir().read("asked").lines().count(), 1);
 }
 

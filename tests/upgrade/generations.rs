@@ -9,7 +9,7 @@ use std::thread;
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, PATIENCE, wait_end};
 
-use super::Daemon;
+use super::{Daemon, Ends};
 
 /// An origin that answers each request when it is told to.
 fn origin() -> (u16, Receiver<Sender<()>>) {
@@ -71,15 +71,6 @@ impl Load {
     }
 }
 
-/// Ends the load, also when the test fails.
-struct Until<'l>(&'l Load);
-
-impl Drop for Until<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Clients that the workers of a generation have to do with when it ends.
 struct Guests {
     silent: Client,
@@ -127,7 +118,7 @@ fn nothing_that_was_promised_is_lost() {
     let daemon = start(port);
     let load = Load { stop: AtomicBool::new(false), sent: AtomicUsize::new(0) };
     thread::scope(|scope| {
-        let _until = Until(&load);
+        let _until = Ends(&load.stop);
         for _ in 0..2 {
             scope.spawn(|| load.run(daemon.port));
         }
