@@ -8,7 +8,7 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{Dir, PATIENCE, Server};
 
-#[path = "http2/as_new.rs"]
+#[path = "http2/as_new/mod.rs"]
 mod as_new;
 #[path = "http2/h2spec.rs"]
 mod h2spec;
