@@ -4,6 +4,9 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use weir_sys::beginning::beginning;
+
+use crate::seam;
 
 /// A deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -120,13 +123,16 @@ pub(crate) fn turn() -> Option<Instant> {
 
 /// The time now, for the few who cannot do with the turn's.
 pub(crate) fn read() -> Instant {
-    Instant::now()
+    match seam::simulated_nanos() {
+        Some(nanos) => beginning() + Duration::from_nanos(nanos),
+        None => Instant::now(),
+    }
 }
 
 /// The same clock's time in nanoseconds, of which differences cost less than those of two `Instant`s: 584 years long.
 #[inline]
 pub(crate) fn nanos() -> u64 {
-    in_nanos(clock_gettime(ClockId::Monotonic))
+    seam::simulated_nanos().unwrap_or_else(|| in_nanos(clock_gettime(ClockId::Monotonic)))
 }
 
 /// A time since the system started, in nanoseconds.
@@ -141,6 +147,10 @@ fn ceil_millis(d: Duration) -> u64 {
 }
 
 fn read_wall() -> Wall {
+    if let Some(nanos) = seam::simulated_nanos() {
+        let (secs, msec) = (nanos / 1_000_000_000, nanos / 1_000_000 % 1000);
+        return Wall { secs: seam::simulated_secs() + secs as i64, msec: msec as u16 };
+    }
     let t = clock_gettime(ClockId::Realtime);
     Wall { secs: t.tv_sec, msec: (t.tv_nsec / 1_000_000) as u16 }
 }

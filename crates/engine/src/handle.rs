@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Kind, Token};
 use crate::doors::{Listener, Watch};
 use crate::inner::Inner;
+use crate::seam::{self, Call};
 use crate::{Arm, Files, ListenerKey, Remote, Sleep, Timekeeper, Wall, WatchKey};
 
 /// A handle of this thread's loop. Cheap to clone.
@@ -22,6 +23,11 @@ impl Handle {
     #[inline]
     pub fn now(&self) -> Instant {
         self.0.clock.now()
+    }
+
+    /// The time at this moment, which is later than [`Handle::now`]; for the few who cannot do with that.
+    pub fn this_moment(&self) -> Instant {
+        crate::clock::read()
     }
 
     /// The turn's time of day.
@@ -133,6 +139,7 @@ impl Handle {
         if listener.armed.take().is_some() {
             backend.unwatch(&listener.fd, token);
         }
+        seam::at(Call::Watch)?;
         backend.watch(&listener.fd, token, mode)?;
         listener.armed = Some(mode);
         Ok(())

@@ -29,6 +29,7 @@ mod ops;
 mod park;
 mod remote;
 mod run;
+mod seam;
 mod sleep;
 mod slots;
 mod source;
@@ -63,5 +64,7 @@ pub use park::{Idle, Wake};
 pub use remote::Remote;
 pub use run::{Loop, Options};
 pub use rustix::net::SocketAddrAny;
+#[cfg(feature = "sim")]
+pub use seam::{Call, sim};
 pub use sleep::Sleep;
 pub use stream::Stream;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::in_nanos;
+use crate::seam;
 
 /// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
 pub const COARSE_TICK: Duration = Duration::from_millis(10);
@@ -33,7 +34,8 @@ thread_local! {
 /// The time by the kernel's coarse clock, in nanoseconds.
 #[inline]
 pub fn coarse_nanos() -> u64 {
-    in_nanos(clock_gettime(ClockId::MonotonicCoarse))
+    let read = || in_nanos(clock_gettime(ClockId::MonotonicCoarse));
+    seam::simulated_nanos().unwrap_or_else(read)
 }
 
 /// Does `work` under a name, such as that of a system call.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Events, Kind};
 use crate::clock;
 use crate::inner::{Inner, Target};
+use crate::seam;
 use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn};
 
 /// How a loop is made.
@@ -66,6 +67,7 @@ impl Loop {
     /// Runs until [`Handle::stop`]. An error means that the wait itself failed.
     pub fn run(&mut self, driver: &mut dyn Driver) -> io::Result<()> {
         self.handle.0.stopping.set(false);
+        seam::begin();
         while !self.handle.0.stopping.get() {
             self.turn(driver)?;
         }
@@ -160,6 +162,7 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         self.handle.0.clear(&self.handle);
+        seam::end();
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::event::epoll::EventFlags;
 use crate::backend::Token;
 use crate::clock::NEVER;
 use crate::inner::Target;
+use crate::seam::{self, Call};
 use crate::timers::TimerId;
 use crate::waiter::Waiter;
 use crate::{Handle, Idle, Wake};
@@ -208,7 +209,8 @@ impl Registered {
             return Ok(());
         }
         self.source.clear(Ready::READ);
-        let added = self.h.0.backend.borrow_mut().add(&self.source);
+        let add = || self.h.0.backend.borrow_mut().add(&self.source);
+        let added = seam::at(Call::Watch).map_err(io::Error::from).and_then(|()| add());
         self.source.reported.set(added.is_ok());
         added
     }

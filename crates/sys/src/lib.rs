@@ -1,6 +1,7 @@
 //! Kernel facilities that rustix and libc do not offer safely: the only unsafe room.
 
 pub mod allocator;
+pub mod beginning;
 pub mod crypt;
 pub mod descriptor;
 pub mod environment;

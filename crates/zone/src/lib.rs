@@ -21,6 +21,7 @@ pub use table::{Entry, Locked, RecordName};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use weir_sys::beginning::beginning;
 use weir_sys::shared::SharedWords;
 
 /// A zone's clock starts here, so that times before its beginning are times, too.
@@ -34,7 +35,6 @@ pub struct Zone {
     purpose: Use,
     shape: table::Shape,
     words: SharedWords,
-    made: Instant,
     /// The process that has used its rows, as this process remembers it: a fork has not yet.
     entered: AtomicU64,
 }
@@ -50,15 +50,7 @@ impl Zone {
         let shape = table::Shape::new(words, purpose.values);
         let shape = shape.ok_or(std::io::ErrorKind::InvalidInput)?;
         let words = SharedWords::new(words)?;
-        Ok(Zone {
-            name: name.to_owned(),
-            size,
-            purpose,
-            shape,
-            words,
-            made: Instant::now(),
-            entered: AtomicU64::new(0),
-        })
+        Ok(Zone { name: name.to_owned(), size, purpose, shape, words, entered: AtomicU64::new(0) })
     }
 
     /// Its name in the configuration.
@@ -68,12 +60,12 @@ impl Zone {
 
     /// An instant in milliseconds, the same for all who share the zone. It begins with a day.
     pub fn msec(&self, at: Instant) -> u64 {
-        (at.saturating_duration_since(self.made) + BEGIN).as_millis() as u64
+        (at.saturating_duration_since(beginning()) + BEGIN).as_millis() as u64
     }
 
     /// The instant of [`Zone::msec`].
     pub fn instant(&self, msec: u64) -> Instant {
-        self.made + Duration::from_millis(msec).saturating_sub(BEGIN)
+        beginning() + Duration::from_millis(msec).saturating_sub(BEGIN)
     }
 
     /// The zone as rows of `values` words each, for this thread alone until the guard is dropped. A zone is used

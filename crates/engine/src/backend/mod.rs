@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Arm;
+use crate::seam;
 use crate::slots::Key;
 use crate::source::{Ready, Source};
 
@@ -64,12 +65,13 @@ pub(crate) trait Backend {
 }
 
 pub(crate) fn make(kind: BackendKind, events: usize) -> io::Result<Box<dyn Backend>> {
-    Ok(match kind {
+    let real: Box<dyn Backend> = match kind {
         BackendKind::Epoll => Box::new(epoll::Epoll::new(events)?),
         BackendKind::Poll => Box::new(poll::Poll::new()),
         BackendKind::Select => Box::new(select::Select::new()),
         BackendKind::IoUring => Box::new(uring::Uring::new(events)?),
-    })
+    };
+    Ok(seam::backend(real))
 }
 
 /// What kind of thing an event is for.

@@ -33,6 +33,7 @@ pub use waiter::{Touches, Waiter};
 
 use crate::budget;
 use crate::operation::operation;
+use crate::seam::{self, Call};
 use locality::Locality;
 use open_file::Access;
 
@@ -268,11 +269,15 @@ impl Files {
         if how.writes() {
             return None;
         }
-        if !self.locality.answers_from_memory(path, how.resolve) {
-            return None;
+        let mut resolve = how.resolve;
+        if !seam::is_simulated() {
+            if !self.locality.answers_from_memory(path, how.resolve) {
+                return None;
+            }
+            resolve |= ResolveFlags::CACHED;
         }
-        let resolve = how.resolve | ResolveFlags::CACHED;
-        let open = || rustix::fs::openat2(CWD, path, how.flags(), how.mode, resolve);
+        let now = || rustix::fs::openat2(CWD, path, how.flags(), how.mode, resolve);
+        let open = || seam::at(Call::FromMemory).and_then(|()| now());
         match operation("open", open) {
             Ok(fd) => Some(rustix::fs::fstat(&fd).map(|s| (fd, s.into())).map_err(Into::into)),
             Err(e) if must_wait(e) => None,
@@ -283,7 +288,9 @@ impl Files {
     /// A directory, good for its path alone, if the kernel walks there in memory; that asks no server either.
     pub fn directory_now(&self, path: &Path) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()
+        let resolve =
+            if seam::is_simulated() { ResolveFlags::empty() } else { ResolveFlags::CACHED };
+        rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).ok()
     }
 
     /// Asks about what `path` names; a symbolic link is followed.
@@ -316,7 +323,13 @@ impl Files {
         let read = if file.waits_here() {
             read_waiting(file, &mut buf, offset)
         } else {
-            operation("read", || weir_sys::pagecache::read_nowait(file, &mut buf, offset))
+            operation("read", || {
+                seam::at(Call::FromMemory)?;
+                match seam::is_simulated() {
+                    true => read_waiting(file, &mut buf, offset),
+                    false => weir_sys::pagecache::read_nowait(file, &mut buf, offset),
+                }
+            })
         };
         match read {
             Err(e) if !file.waits_here() && is_not_now(&e) => {}

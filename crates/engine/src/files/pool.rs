@@ -13,6 +13,7 @@ use std::thread::Builder;
 
 use super::open_file::{Access, OpenFile};
 use super::rank::{Lines, Rank};
+use crate::seam::{self, Call};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -159,7 +160,11 @@ impl Shared {
             }
             return Err((io::Error::new(io::ErrorKind::ResourceBusy, text), job));
         }
+        if seam::at(Call::Offload).is_err() && most != usize::MAX {
+            return Err((io::ErrorKind::ResourceBusy.into(), job));
+        }
         if state.started == 0
+            && !seam::is_simulated()
             && let Err(error) = self.start(&mut state)
         {
             return Err((error, job));
@@ -172,6 +177,9 @@ impl Shared {
     /// Sees to it that a thread takes what may be taken. One that cannot be started is missed, and tried again with the
     /// next job: those that run do its work.
     fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if seam::is_simulated() {
+            return self.call_simulated(state);
+        }
         let takable = state.jobs.takable();
         // Threads that were started or woken for earlier jobs count as idle until they run.
         if takable > state.idle && state.started < self.threads {
@@ -180,6 +188,20 @@ impl Shared {
         drop(state);
         if takable > 0 {
             self.work.notify_one();
+        }
+    }
+
+    /// What a thread would take is done when the simulated world says so.
+    fn call_simulated(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        while let Some((rank, job)) = state.jobs.take() {
+            let shared = Arc::clone(self);
+            seam::later(Box::new(move || {
+                MAY_WAIT.set(true);
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                let mut state = shared.lock();
+                state.jobs.ended(rank);
+                shared.call(state);
+            }));
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketFlags};
 
+use crate::seam::{self, Call};
 use crate::{Handle, ListenerKey};
 
 impl Handle {
@@ -16,8 +17,9 @@ impl Handle {
         let Some(fd) = fd else { return Ok(None) };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
-            match rustix::net::acceptfrom_with(&fd, flags) {
+            match seam::at(Call::Accept).and_then(|()| rustix::net::acceptfrom_with(&fd, flags)) {
                 Ok((socket, peer)) => {
+                    seam::connected(&socket);
                     self.0.accepts.set(self.0.accepts.get() + 1);
                     // The clients of a Unix-domain socket have no address, as a rule.
                     let peer = peer.unwrap_or_else(|| SocketAddrUnix::new_unnamed().into());

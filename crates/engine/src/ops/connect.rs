@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
+use crate::seam::{self, Call};
 use crate::source::{Fd, Ready};
 use crate::{Handle, Stream};
 
@@ -49,6 +50,7 @@ impl Handle {
     ) -> io::Result<(Stream, bool)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let family = to.address_family();
+        seam::at(Call::Connect)?;
         let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         if let Some(bytes) = how.rcvbuf {
             sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
@@ -67,6 +69,7 @@ impl Handle {
             }
             rustix::net::bind(&fd, local)?;
         }
+        seam::connected(&fd);
         let connected = match rustix::net::connect(&fd, to) {
             Ok(()) => true,
             Err(Errno::INPROGRESS | Errno::INTR) => false,

@@ -12,6 +12,7 @@ use rustix::net::RecvFlags;
 use crate::Stream;
 use crate::budget;
 use crate::ops::must_yield;
+use crate::seam::{self, Call};
 use crate::source::{Ready, Registered};
 
 /// See [`Stream::recv`].
@@ -47,6 +48,7 @@ impl Registered {
             return Ok(None);
         }
         loop {
+            seam::at(Call::Recv)?;
             match rustix::net::recv(&self.source.fd, spare_capacity(buf), RecvFlags::empty()) {
                 Ok((n, _)) => {
                     budget::spend_call(n);

@@ -16,6 +16,7 @@ use crate::chain::{Chain, Segment};
 use crate::files::{Offload, Rank, Residence, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
+use crate::seam::{self, Call};
 use crate::source::{Ready, Registered};
 
 /// Pieces of memory handed to the kernel at once.
@@ -202,6 +203,7 @@ impl Registered {
     fn send_pieces(&self, pieces: &[IoSlice<'_>], more: SendFlags) -> io::Result<Option<usize>> {
         let (fd, flags) = (&self.source.fd, SendFlags::NOSIGNAL | more);
         loop {
+            seam::at(Call::Send)?;
             let sent = match pieces {
                 [piece] => rustix::net::send(fd, piece, flags),
                 _ => rustix::net::sendmsg(fd, pieces, &mut SendAncillaryBuffer::default(), flags),
@@ -222,6 +224,7 @@ impl Registered {
         let mut at = offset;
         let count = usize::try_from(len).unwrap_or(usize::MAX);
         loop {
+            seam::at(Call::Send)?;
             let send = || rustix::fs::sendfile(&self.source.fd, file, Some(&mut at), count);
             match operation("sendfile", send) {
                 Ok(0) => return Err(truncated()),

@@ -9,6 +9,7 @@ use std::time::Instant;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use weir_balance::{LoadTable, Shape};
+use weir_sys::beginning::beginning;
 use weir_sys::shared::SharedWords;
 
 use super::line::Line;
@@ -40,7 +41,7 @@ impl Load {
         let lines = if shape == Shape::AcceptorOne { loops } else { 0 };
         Ok(Load {
             words: SharedWords::new(LoadTable::words(loops))?,
-            base: Instant::now(),
+            base: beginning(),
             bells: (0..loops).map(|_| bell()).collect::<io::Result<_>>()?,
             left: SharedWords::new(sockets.iter().count().max(1))?,
             pool,

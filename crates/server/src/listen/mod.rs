@@ -291,7 +291,7 @@ impl Listening {
 impl Driver for Listening {
     fn before_wait(&mut self, h: &Handle, _: Instant) -> Option<Duration> {
         // The turn's time is that of its start; a policy compares how long loops sleep.
-        let now = Instant::now();
+        let now = h.this_moment();
         let able = self.is_able(h, now);
         let table = self.load.table();
         let mut wait = self.seat.before_wait(now, &table, self.carried(), able);

@@ -1,0 +1,82 @@
+//! Where the engine meets the kernel, for those who put a simulated world in its place.
+//!
+//! With the feature `sim`, which only tests ask for, a process may install a [`sim::World`] before it makes its first
+//! loop. From then on all time is the world's, a loop that would sleep hands over to it, operations on files happen
+//! when it says, and it may let system calls fail. Without the feature nothing of this is compiled.
+
+#[cfg(feature = "sim")]
+pub mod sim;
+
+/// What is about to be asked of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A connection from a listening socket.
+    Accept,
+    /// A new socket for a connection to a server.
+    Connect,
+    /// A socket or a door for the backend.
+    Watch,
+    /// Bytes from a socket.
+    Recv,
+    /// Bytes to a socket.
+    Send,
+    /// Bytes of a file, or a look at a path, that must not wait for a disk.
+    FromMemory,
+    /// A thread of the file pool.
+    Offload,
+}
+
+#[cfg(feature = "sim")]
+pub(crate) use sim::seam::*;
+
+#[cfg(not(feature = "sim"))]
+pub(crate) use real::*;
+
+/// The kernel as it is.
+#[cfg(not(feature = "sim"))]
+mod real {
+    use std::os::fd::AsFd;
+
+    use rustix::io::Errno;
+
+    use super::Call;
+    use crate::backend::Backend;
+
+    #[inline(always)]
+    pub(crate) fn simulated_nanos() -> Option<u64> {
+        None
+    }
+
+    #[inline(always)]
+    pub(crate) fn simulated_secs() -> i64 {
+        0
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(_: Call) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn connected(_: impl AsFd) {}
+
+    #[inline(always)]
+    pub(crate) fn is_simulated() -> bool {
+        false
+    }
+
+    pub(crate) fn later(job: Box<dyn FnOnce() + Send>) {
+        drop(job);
+    }
+
+    #[inline(always)]
+    pub(crate) fn backend(real: Box<dyn Backend>) -> Box<dyn Backend> {
+        real
+    }
+
+    #[inline(always)]
+    pub(crate) fn begin() {}
+
+    #[inline(always)]
+    pub(crate) fn end() {}
+}
