@@ -261,7 +261,12 @@ impl<'p, P: Protocol> Source<'p, P> {
             };
             let (written, buf) = self.handle.files().write_at(&temp.file, buf, offset).await;
             self.handle.give_buf(buf);
-            written?;
+            if let Err(error) = written {
+                // What follows these bytes must not be sent without them.
+                self.queue = moved;
+                self.in_memory = 0;
+                return Err(error);
+            }
             temp.end += len;
             moved.push(Segment::File { file: temp.file.clone(), offset, len });
         }
