@@ -1,0 +1,77 @@
+//! What is known of every request: who asked what, what its server was told to do, what went wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_testkit::Dice;
+
+/// How a server frames its answer's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    Length,
+    Chunked,
+    Close,
+}
+
+/// What a server does with a request.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub len: u64,
+    pub framing: Framing,
+    /// It breaks off after so many bytes of its answer, head included.
+    pub breaks: Option<u64>,
+    /// Interim answers before the answer.
+    pub interim: usize,
+    /// Bytes that belong to nobody behind the answer.
+    pub extra: bool,
+    pub keeps: bool,
+    /// It thinks so long.
+    pub delay: u64,
+}
+
+impl Script {
+    pub fn draw(dice: &mut Dice, longest: u64, broken: bool) -> Script {
+        let len = match dice.below(4) {
+            0 => dice.below(10) as u64,
+            1 => dice.below(5_000) as u64,
+            _ => dice.below(longest as usize) as u64,
+        };
+        let framing =
+            dice.pick(&[Framing::Length, Framing::Length, Framing::Chunked, Framing::Close]);
+        let breaks = broken && dice.one_in(4);
+        Script {
+            len,
+            framing,
+            breaks: breaks.then(|| dice.below(len as usize + 200) as u64),
+            interim: if dice.one_in(8) { 1 + dice.below(3) } else { 0 },
+            extra: broken && dice.one_in(10) && framing != Framing::Close,
+            keeps: framing != Framing::Close && !dice.one_in(4),
+            delay: dice.pick(&[0, 0, 1_000_000, 300_000_000, 3_000_000_000]),
+        }
+    }
+
+    pub fn is_sound(&self) -> bool {
+        self.breaks.is_none()
+    }
+}
+
+#[derive(Default)]
+pub struct Book {
+    pub scripts: BTreeMap<u64, Script>,
+    /// How often a cached object was asked for: its generation.
+    pub generations: BTreeMap<u64, u64>,
+    /// Whose body is followed by what does not belong to it.
+    pub spoiled: BTreeSet<u64>,
+    pub findings: Vec<String>,
+    pub answered: u64,
+    pub failed: u64,
+    pub excused: u64,
+    pub verified: u64,
+}
+
+impl Book {
+    pub fn find(&mut self, what: String) {
+        if self.findings.len() < 20 {
+            self.findings.push(what);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Clients over HTTP/1: what they ask, and what they hold against the answers.
+
+use std::collections::VecDeque;
+
+use weir_testkit::Dice;
+
+use crate::answer::{Message, Side};
+use crate::book::{Book, Script};
+use crate::fate::{FILES, Fate, file_len};
+use crate::pattern;
+use crate::wire::{Finish, Wire};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File(u64),
+    Proxied,
+    Upload(u64),
+    Cached(u64),
+    Short,
+}
+
+/// A request, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub id: u64,
+    pub kind: Kind,
+    pub head_only: bool,
+    pub range: Option<(u64, u64)>,
+    /// Its failure is no wonder.
+    pub excused: bool,
+}
+
+/// Objects that are cached.
+const OBJECTS: u64 = 5;
+
+impl Ask {
+    pub fn draw(dice: &mut Dice, fate: &Fate, id: u64, book: &mut Book) -> Ask {
+        let kind = match dice.below(10) {
+            0..=2 => Kind::File(dice.below(FILES as usize) as u64),
+            3..=5 => Kind::Proxied,
+            6 => Kind::Upload(dice.below(fate.longest as usize) as u64),
+            7 | 8 => Kind::Cached(dice.below(OBJECTS as usize) as u64),
+            _ => Kind::Short,
+        };
+        let mut excused = fate.faults.excuse();
+        if matches!(kind, Kind::Proxied | Kind::Upload(_)) {
+            let script = Script::draw(dice, fate.longest, fate.broken_servers);
+            excused |= !script.is_sound();
+            book.scripts.insert(id, script);
+        }
+        excused |= fate.broken_servers && matches!(kind, Kind::Cached(_));
+        let head_only = !matches!(kind, Kind::Upload(_)) && dice.one_in(8);
+        let mut range = None;
+        if let Kind::File(name) = kind
+            && file_len(name) > 10
+            && dice.one_in(3)
+        {
+            let from = dice.below(file_len(name) as usize) as u64;
+            range = Some((from, (from + dice.below(50_000) as u64).min(file_len(name) - 1)));
+        }
+        Ask { id, kind, head_only, range, excused }
+    }
+
+    /// How many bytes of bodies it takes at most: there and back.
+    pub fn weight(&self, fate: &Fate, book: &Book) -> (u64, u64) {
+        let script = book.scripts.get(&self.id).map_or(0, |script| script.len);
+        match self.kind {
+            Kind::File(name) => (0, file_len(name)),
+            Kind::Proxied => (0, script),
+            Kind::Upload(len) => (len, script),
+            Kind::Cached(_) => (0, fate.longest),
+            Kind::Short => (0, 0),
+        }
+    }
+
+    pub fn path(&self) -> String {
+        let id = self.id;
+        match self.kind {
+            Kind::File(name) => format!("/s/f{name}"),
+            Kind::Proxied => format!("/p/{id}"),
+            Kind::Upload(_) => format!("/u/{id}"),
+            Kind::Cached(name) => format!("/c/{name}"),
+            Kind::Short => "/r".to_owned(),
+        }
+    }
+
+    pub fn method(&self) -> &'static str {
+        match self.kind {
+            _ if self.head_only => "HEAD",
+            Kind::Upload(_) => "POST",
+            _ => "GET",
+        }
+    }
+
+    fn write(&self, dice: &mut Dice, out: &mut Vec<u8>) {
+        let (method, path, id) = (self.method(), self.path(), self.id);
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nX-Ask: {id}\r\n");
+        if let Some((from, to)) = self.range {
+            head.push_str(&format!("Range: bytes={from}-{to}\r\n"));
+        }
+        if dice.one_in(4) {
+            head.push_str(&format!("X-Long: {}\r\n", "y".repeat(dice.below(3_000))));
+        }
+        let Kind::Upload(len) = self.kind else {
+            out.extend_from_slice(head.as_bytes());
+            return out.extend_from_slice(b"\r\n");
+        };
+        if dice.one_in(2) {
+            head.push_str(&format!("Content-Length: {len}\r\n\r\n"));
+            out.extend_from_slice(head.as_bytes());
+            return pattern::fill(out, id, 0, len);
+        }
+        head.push_str("Transfer-Encoding: chunked\r\n\r\n");
+        out.extend_from_slice(head.as_bytes());
+        let mut at = 0;
+        while at < len {
+            let n = (1 + dice.below(70_000) as u64).min(len - at);
+            out.extend_from_slice(format!("{n:x}\r\n").as_bytes());
+            pattern::fill(out, id, at, n);
+            out.extend_from_slice(b"\r\n");
+            at += n;
+        }
+        out.extend_from_slice(b"0\r\n\r\n");
+    }
+
+    /// Whose the answer's body is, from which offset on, and how long; `None` if it is nobody's in particular.
+    pub fn owner(&self, answer: &Head<'_>) -> Result<Option<(u64, u64, u64)>, String> {
+        let status = answer.status;
+        let wants = if self.range.is_some() { 206 } else { 200 };
+        if status != wants {
+            return match status {
+                416 if self.range.is_some() => Ok(None),
+                _ if self.excused && status >= 400 => Ok(None),
+                _ => Err(format!("status {status}")),
+            };
+        }
+        let number = |name| answer.number(name).ok_or_else(|| format!("an answer without {name}"));
+        Ok(Some(match self.kind {
+            Kind::File(name) => {
+                let (from, to) = self.range.unwrap_or((0, file_len(name).wrapping_sub(1)));
+                (pattern::file(name), from, to.wrapping_add(1) - from)
+            }
+            Kind::Proxied | Kind::Upload(_) => {
+                let whose = number("x-id")?;
+                if whose != self.id {
+                    return Err(format!("the answer to {whose}"));
+                }
+                (self.id, 0, number("x-len")?)
+            }
+            Kind::Cached(name) => {
+                let whose = number("x-name")?;
+                if whose != name {
+                    return Err(format!("object {whose} instead of {name}"));
+                }
+                (pattern::object(name, number("x-gen")?), 0, number("x-len")?)
+            }
+            Kind::Short => return Ok(None),
+        }))
+    }
+}
+
+/// An answer's head, of whatever protocol.
+pub struct Head<'a> {
+    pub status: u16,
+    pub field: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Head<'_> {
+    fn number(&self, name: &str) -> Option<u64> {
+        (self.field)(name)?.parse().ok()
+    }
+}
+
+/// A client with one connection.
+pub struct Client {
+    pub wire: Wire,
+    later: VecDeque<Ask>,
+    asked: VecDeque<Ask>,
+    pipelines: bool,
+    answer: Message,
+    /// It goes away after so many bytes of answers.
+    leaves: Option<usize>,
+    got: usize,
+    /// It sends no more, or has gone on its own.
+    leaving: bool,
+    last_word: bool,
+    tainted: bool,
+    pub done: bool,
+}
+
+impl Client {
+    pub fn new(
+        wire: Wire,
+        asks: Vec<Ask>,
+        dice: &mut Dice,
+        fate: &Fate,
+        book: &mut Book,
+    ) -> Client {
+        let leaves = fate.broken_clients && dice.one_in(3);
+        let mut client = Client {
+            wire,
+            later: asks.into(),
+            asked: VecDeque::new(),
+            pipelines: dice.one_in(3),
+            answer: Message::default(),
+            leaves: leaves.then(|| dice.below(dice.clone().pick(&[10, 1_000, 300_000]))),
+            got: 0,
+            leaving: false,
+            last_word: false,
+            tainted: false,
+            done: false,
+        };
+        client.ask(dice);
+        if fate.broken_clients && dice.one_in(4) {
+            client.break_off(dice, book);
+        }
+        client
+    }
+
+    /// It goes away in the middle of what it sends.
+    fn break_off(&mut self, dice: &mut Dice, book: &mut Book) {
+        self.wire.out.truncate(dice.below(self.wire.out.len() + 1));
+        match dice.below(4) {
+            0 => self.wire.out.extend_from_slice(b"\x00\xff\r\n: \r\n\r\n"),
+            1 => (0..3_000)
+                .for_each(|i| self.wire.out.extend_from_slice(format!("a{i}: b\r\n").as_bytes())),
+            _ => {}
+        }
+        self.wire.finish = dice.pick(&[Finish::Half, Finish::Close]);
+        self.leaving = true;
+        self.later.clear();
+        for ask in &mut self.asked {
+            ask.excused = true;
+            book.spoiled.insert(ask.id);
+        }
+    }
+
+    fn ask(&mut self, dice: &mut Dice) {
+        while (self.pipelines || self.asked.is_empty())
+            && let Some(ask) = self.later.pop_front()
+        {
+            ask.write(dice, &mut self.wire.out);
+            self.asked.push_back(ask);
+        }
+        if self.later.is_empty() && self.asked.is_empty() {
+            self.done = true;
+        }
+    }
+
+    /// Bytes of answers.
+    pub fn hear(&mut self, mut bytes: &[u8], dice: &mut Dice, book: &mut Book) {
+        self.got += bytes.len();
+        if self.leaves.is_some_and(|most| self.got >= most) {
+            self.done = true;
+            return;
+        }
+        while !bytes.is_empty() {
+            let Some(ask) = self.asked.front() else {
+                if !self.leaving {
+                    book.find(format!("{} bytes that nobody asked for", bytes.len()));
+                }
+                self.done = true;
+                return;
+            };
+            let had_head = self.answer.has_head();
+            let at = self.answer.seen;
+            let side = Side::Answer { to_head: ask.head_only };
+            let (used, body) = self.answer.feed(bytes, side);
+            bytes = &bytes[used..];
+            if let Some(why) = &self.answer.broken {
+                book.find(format!("request {} {}: {why}", ask.id, ask.path()));
+                self.done = true;
+                return;
+            }
+            let has_head = self.answer.has_head();
+            if has_head && (!had_head || !body.is_empty()) {
+                self.judge(at, body, book);
+            }
+            if self.answer.done {
+                self.answered(dice, book);
+                if self.done {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Is what came the right answer's?
+    fn judge(&mut self, at: u64, body: &[u8], book: &mut Book) {
+        let Some(ask) = self.asked.front() else { return };
+        let answer = &self.answer;
+        let field = |name: &str| answer.field(name).map(Into::into);
+        let head = Head { status: answer.status(), field: &field };
+        let text = match ask.owner(&head) {
+            Err(_) if self.leaving => return,
+            Err(why) => format!("request {} {} got {why}", ask.id, ask.path()),
+            Ok(Some((owner, from, len))) => {
+                book.verified += body.len() as u64;
+                let wrong = pattern::first_wrong(owner, from + at, body);
+                let whole = answer.done && !ask.head_only && answer.seen != len;
+                match wrong {
+                    Some(at) => {
+                        format!(
+                            "request {} {} got wrong bytes at {at} of {len}",
+                            ask.id,
+                            ask.path()
+                        )
+                    }
+                    None if answer.seen > len || whole && !ask.excused => {
+                        let (id, path, seen) = (ask.id, ask.path(), answer.seen);
+                        format!("request {id} {path} got {seen} bytes instead of {len}")
+                    }
+                    None => return,
+                }
+            }
+            Ok(None) => return,
+        };
+        book.find(text);
+        self.done = true;
+    }
+
+    fn answered(&mut self, dice: &mut Dice, book: &mut Book) {
+        self.judge(0, &[], book);
+        let answer = std::mem::take(&mut self.answer);
+        // Whose answer's server broke off may lose the connection, though the answer was whole, as that to a HEAD.
+        self.tainted |= self.asked.pop_front().is_some_and(|ask| ask.excused);
+        match answer.status() {
+            200..300 => book.answered += 1,
+            _ => book.failed += 1,
+        }
+        self.last_word = answer.field("connection") == Some("close");
+        if self.last_word {
+            self.done = true;
+        } else if !self.leaving {
+            self.ask(dice);
+        }
+    }
+
+    /// The server has closed.
+    pub fn end(&mut self, how: &str, book: &mut Book) {
+        self.done = true;
+        let Some(ask) = self.asked.front() else { return };
+        let close = self.answer.ends_with_connection();
+        if self.answer.end() && close {
+            return self.judge(0, &[], book);
+        }
+        if ask.excused || self.leaving || self.tainted && !self.answer.begun() {
+            book.excused += 1;
+            return;
+        }
+        let at = if self.answer.begun() {
+            format!("broken off after {} bytes of its body", self.answer.seen)
+        } else {
+            "not answered".to_owned()
+        };
+        book.find(format!("request {} {}: {at} ({how})", ask.id, ask.path()));
+    }
+
+    /// What it waits for.
+    pub fn waits_for(&self) -> String {
+        let ask = self.asked.front();
+        let what = ask.map_or("nothing".to_owned(), |ask| format!("{} {}", ask.id, ask.path()));
+        format!("{what}, {} bytes of its body came", self.answer.seen)
+    }
+}

@@ -1,0 +1,188 @@
+//! What a seed has in store: how the server is configured, what fails, who comes.
+
+use rustix::io::Errno;
+use weir_engine::Call;
+use weir_testkit::Dice;
+
+/// What fails, once in so many times; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub accept: usize,
+    pub connect: usize,
+    pub watch: usize,
+    pub offload: usize,
+    /// Nothing is found in memory.
+    pub cold: usize,
+    /// News of sockets come late.
+    pub holds: usize,
+    /// An operation on a file takes up to so many nanoseconds.
+    pub slow_disk: u64,
+}
+
+impl Faults {
+    pub fn of(&self, call: Call, dice: &mut Dice) -> Option<Errno> {
+        let (rate, errors): (usize, &[Errno]) = match call {
+            Call::Accept => {
+                (self.accept, &[Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM])
+            }
+            Call::Connect => (self.connect, &[Errno::MFILE, Errno::NFILE, Errno::NOMEM]),
+            Call::Watch => (self.watch, &[Errno::NOSPC, Errno::NOMEM]),
+            Call::Offload => (self.offload, &[Errno::BUSY]),
+            Call::FromMemory => (self.cold, &[Errno::AGAIN]),
+            Call::Recv | Call::Send => (0, &[]),
+        };
+        (rate > 0 && dice.one_in(rate)).then(|| dice.pick(errors))
+    }
+
+    /// Requests may fail that would not otherwise.
+    pub fn excuse(&self) -> bool {
+        self.accept + self.connect + self.watch + self.offload > 0
+    }
+}
+
+/// One course of the world.
+#[derive(Clone, Debug)]
+pub struct Fate {
+    pub seed: u64,
+    pub loops: usize,
+    pub faults: Faults,
+    pub clients: usize,
+    /// Servers that break off, and clients that do.
+    pub broken_servers: bool,
+    pub broken_clients: bool,
+    /// Bodies are up to so long.
+    pub longest: u64,
+    pub config: String,
+}
+
+/// How many files there are, and how long each is.
+pub const FILES: u64 = 8;
+
+pub fn file_len(name: u64) -> u64 {
+    [0, 1, 100, 4096, 20_000, 65_537, 300_000, 1_200_000][name as usize % 8]
+}
+
+impl Fate {
+    pub fn draw(seed: u64, home: &str) -> Fate {
+        let mut dice = Dice::salted(seed, "fate");
+        let d = &mut dice;
+        let mut faults = Faults::default();
+        if d.one_in(2) {
+            faults.holds = d.pick(&[2, 10, 50]);
+        }
+        if d.one_in(3) {
+            faults.cold = d.pick(&[1, 2, 10]);
+        }
+        faults.slow_disk = d.pick(&[0, 100_000, 5_000_000, 200_000_000]);
+        if d.one_in(4) {
+            faults.accept = d.pick(&[0, 3, 10]);
+            faults.connect = d.pick(&[0, 3, 10]);
+            faults.watch = d.pick(&[0, 10, 50]);
+            faults.offload = d.pick(&[0, 5, 50]);
+        }
+        let loops = d.pick(&[1, 1, 2, 3]);
+        Fate {
+            seed,
+            loops,
+            faults,
+            clients: 1 + d.below(30),
+            broken_servers: d.one_in(2),
+            broken_clients: d.one_in(2),
+            longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
+            config: config(d, loops, home),
+        }
+    }
+}
+
+fn config(d: &mut Dice, loops: usize, home: &str) -> String {
+    let mut http = String::new();
+    let mut say = |line: String| {
+        http.push_str("    ");
+        http.push_str(&line);
+        http.push_str(";\n");
+    };
+    let onoff = |d: &mut Dice| d.pick(&["on", "off"]);
+    say(format!("sendfile {}", onoff(d)));
+    say(format!("tcp_nopush {}", onoff(d)));
+    say(format!("proxy_buffering {}", d.pick(&["on", "on", "on", "off"])));
+    if d.one_in(2) {
+        let (n, size) = (d.pick(&[2, 4, 8]), d.pick(&["1k", "4k", "16k"]));
+        say(format!("proxy_buffers {n} {size}"));
+        say(format!("proxy_buffer_size {size}"));
+        say(format!("proxy_busy_buffers_size {size}"));
+    }
+    if d.one_in(2) {
+        say(format!("proxy_max_temp_file_size {}", d.pick(&["0", "64k", "300k", "1m"])));
+        if d.one_in(2) {
+            say("proxy_temp_file_write_size 16k".to_owned());
+        }
+    }
+    if d.one_in(2) {
+        say(format!("client_body_buffer_size {}", d.pick(&["1k", "8k", "1m"])));
+    }
+    if d.one_in(3) {
+        say(format!("client_body_in_file_only {}", d.pick(&["clean", "off"])));
+    }
+    if d.one_in(3) {
+        say(format!("sendfile_max_chunk {}", d.pick(&["1k", "64k", "1m"])));
+    }
+    if d.one_in(3) {
+        say(format!("output_buffers {}", d.pick(&["1 1k", "2 32k"])));
+    }
+    if d.one_in(3) {
+        say(format!("keepalive_requests {}", d.pick(&["1", "2", "5"])));
+    }
+    if d.one_in(3) {
+        say(format!("postpone_output {}", d.pick(&["0", "100"])));
+    }
+    if d.one_in(3) {
+        say(format!("limit_rate {}", d.pick(&["100k", "1m"])));
+    }
+    let log = if d.one_in(2) { format!("{home}/access.log combined") } else { "off".to_owned() };
+    say(format!("access_log {log}"));
+    if d.one_in(3) {
+        say(format!("proxy_request_buffering {}", onoff(d)));
+    }
+    say("proxy_http_version 1.1".to_owned());
+    say("proxy_set_header Connection \"\"".to_owned());
+    let cache = [
+        format!("proxy_cache_lock {}", onoff(d)),
+        format!("proxy_cache_valid 200 {}", d.pick(&["1s", "3s", "1m"])),
+        format!("proxy_cache_use_stale {}", d.pick(&["off", "updating", "error timeout updating"])),
+        format!("proxy_cache_background_update {}", onoff(d)),
+        format!("proxy_cache_min_uses {}", d.pick(&["1", "1", "2"])),
+    ];
+    let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
+    let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);
+    format!(
+        "daemon off;
+master_process off;
+worker_threads {loops};
+pid {home}/pid;
+error_log {home}/error.log notice;
+events {{ worker_connections 400; }}
+http {{
+    default_type text/plain;
+    root {home}/files;
+    client_body_temp_path {home}/body;
+    proxy_temp_path {home}/proxy;
+    proxy_cache_path {home}/cache keys_zone=c:1m inactive=1m{};
+    upstream u {{ server unix:{home}/u0 max_fails=0; server unix:{home}/u1 max_fails=0; {keepalive} }}
+{http}    server {{
+        listen unix:{home}/s;
+        http2 on;
+        location /s/ {{ }}
+        location /p/ {{ proxy_pass http://u; }}
+        location /u/ {{ proxy_pass http://u; client_max_body_size 0; }}
+        location /c/ {{
+            proxy_cache c;
+{cache}            proxy_pass http://u;
+        }}
+        location = /r {{ return 200 short; }}
+        location = /status {{ stub_status; access_log off; }}
+    }}
+}}
+",
+        d.pick(&["", " use_temp_path=off", " max_size=200k"]),
+    )
+}

@@ -1,0 +1,101 @@
+//! The whole server in a simulated world.
+//!
+//! A seed determines a course of the world: how the server is configured, who comes and asks what, when each byte
+//! arrives, in which order loops have their turns, what fails. Everything of weir is what a release has in it, down to
+//! its backends: what is simulated is time, the order of things, networks, clients, servers and faults
+//! (`weir_engine::sim`). A course has a process of its own, so that descriptors can be counted; without a seed, this
+//! program starts itself for some fresh ones.
+//!
+//! `WEIR_SEED=7 cargo test -p weir-sim` runs one course, `WEIR_COURSES=1000` so many fresh ones; with `WEIR_TRACE=1` a
+//! course tells what happens.
+
+mod answer;
+mod book;
+mod client;
+mod course;
+mod fate;
+mod many;
+mod pattern;
+mod server;
+mod wire;
+mod world;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use weir_testkit::{Dir, number};
+
+use course::Course;
+use fate::{FILES, Fate, file_len};
+use world::{Share, World};
+
+fn main() -> ExitCode {
+    match number("WEIR_COURSE") {
+        Some(seed) => one(seed),
+        None => many::run(),
+    }
+}
+
+/// One course of the world, in this process.
+fn one(seed: u64) -> ExitCode {
+    let dir = Dir::new();
+    let home = dir.path();
+    let fate = Fate::draw(seed, &home.display().to_string());
+    for name in 0..FILES {
+        let mut bytes = Vec::new();
+        pattern::fill(&mut bytes, pattern::file(name), 0, file_len(name));
+        dir.write(&format!("files/s/f{name}"), bytes);
+    }
+    let conf = dir.write("nginx.conf", &fate.config);
+    let shown = number("WEIR_TRACE").is_some();
+    if shown {
+        println!("{}{fate:?}", fate.config);
+    }
+    let world = World::new(seed, fate.loops, fate.faults, shown);
+    weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
+    // The server's end is asked for by a signal, which only the server may take.
+    let signals = weir_sys::signal::Set::new(&[3]);
+    signals.block().expect("a signal to wait");
+    let (of_course, home_of_course) = (Arc::clone(&world), home.to_owned());
+    let course = std::thread::spawn(move || {
+        let mut course = Course::new(Arc::clone(&of_course), fate, &home_of_course);
+        course.run();
+        let trace = of_course.trace();
+        course.quit();
+        let book = std::mem::take(&mut course.book);
+        drop(course);
+        of_course.clean_up();
+        (book, trace)
+    });
+    let args = ["weir", "-p", &home.display().to_string(), "-c", &conf.display().to_string()];
+    let code = weir_server::run(args.map(Into::into).into());
+    world.finish();
+    let Ok((mut book, trace)) = course.join() else { return ExitCode::FAILURE };
+    if code != 0 {
+        book.find(format!("the server ended with {code}"));
+    }
+    read_log(home, shown, &mut book);
+    for finding in &book.findings {
+        println!("seed {seed}: {finding}");
+    }
+    let (answered, failed, excused) = (book.answered, book.failed, book.excused);
+    let (bytes, secs, calls) = (book.verified, world.now() / 1_000_000_000, world.most_calls());
+    println!(
+        "answered {answered} failed {failed} excused {excused} bytes {bytes} seconds {secs} calls {calls} trace {trace:016x}"
+    );
+    if book.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The error log has nothing in it that is the server's own fault.
+fn read_log(home: &Path, shown: bool, book: &mut book::Book) {
+    let log = std::fs::read_to_string(home.join("error.log")).unwrap_or_default();
+    for line in log.lines() {
+        if shown {
+            println!("{line}");
+        }
+        if line.contains("panicked") || line.contains("[emerg]") {
+            book.find(format!("logged: {line}"));
+        }
+    }
+}

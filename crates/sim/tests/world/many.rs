@@ -1,0 +1,101 @@
+//! Many courses, each in a process of its own.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_testkit::{number, seed};
+
+/// Courses where nothing else is asked for.
+const COURSES: u64 = 20;
+/// A course that takes longer, in real time, hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub fn run() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == "--list") {
+        println!("world: test");
+        return ExitCode::SUCCESS;
+    }
+    // A filter of cargo's that means other tests.
+    if args.iter().any(|arg| !arg.starts_with('-') && !"world".contains(arg.as_str())) {
+        return ExitCode::SUCCESS;
+    }
+    let first = seed();
+    let alone = number("WEIR_SEED").is_some() && number("WEIR_COURSES").is_none();
+    let courses = if alone { 1 } else { number("WEIR_COURSES").unwrap_or(COURSES) };
+    let began = Instant::now();
+    let next = AtomicU64::new(first);
+    let look = || {
+        let mut failed = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            match seed < first + courses {
+                true if passes(seed, alone) => {}
+                true => failed.push(seed),
+                false => return failed,
+            }
+        }
+    };
+    let mut failed: Vec<u64> = std::thread::scope(|scope| {
+        let cpus = std::thread::available_parallelism().map_or(1, Into::into);
+        let lookers: Vec<_> = (0..cpus).map(|_| scope.spawn(look)).collect();
+        lookers.into_iter().flat_map(|looker| looker.join().unwrap_or_default()).collect()
+    });
+    failed.sort_unstable();
+    // The same seed is the same course.
+    let same = trace(first) == trace(first);
+    if !same {
+        println!("two runs of seed {first} differ");
+    }
+    let took = began.elapsed().as_secs_f64();
+    println!("{courses} courses in {took:.1} s, {} failed", failed.len());
+    for seed in &failed {
+        println!("failed: WEIR_SEED={seed} cargo test -p weir-sim");
+    }
+    if failed.is_empty() && same { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn start(seed: u64) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.env("WEIR_COURSE", seed.to_string()).stdout(Stdio::piped());
+    command.spawn().expect("a process for a course")
+}
+
+/// What a course says, and whether it passed.
+fn course(seed: u64) -> (String, bool) {
+    let mut child = start(seed);
+    let mut out = child.stdout.take().expect("what it says");
+    let id = child.id();
+    let (told, ended) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let late = ended.recv_timeout(PATIENCE).is_err();
+        if let (true, Some(pid)) = (late, rustix::process::Pid::from_raw(id as i32)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        late
+    });
+    let mut text = String::new();
+    let _ = out.read_to_string(&mut text);
+    let ended = child.wait();
+    let _ = told.send(());
+    if watch.join().unwrap_or(true) {
+        text.push_str(&format!("seed {seed}: hangs\n"));
+    }
+    (text, ended.is_ok_and(|status| status.success()))
+}
+
+fn passes(seed: u64, shown: bool) -> bool {
+    let (text, passed) = course(seed);
+    if !passed || shown {
+        print!("{text}");
+    }
+    passed
+}
+
+fn trace(seed: u64) -> Option<String> {
+    let (text, _) = course(seed);
+    text.lines().last()?.rsplit_once("trace ").map(|(_, trace)| trace.to_owned())
+}

@@ -1,0 +1,135 @@
+//! Servers behind the server: each does with a request what its script says.
+
+use weir_testkit::Dice;
+
+use crate::answer::{Message, Side};
+use crate::book::{Book, Framing, Script};
+use crate::fate::Fate;
+use crate::pattern;
+use crate::wire::{Finish, Wire};
+
+/// A connection to one of them.
+pub struct Served {
+    pub wire: Wire,
+    asked: Message,
+    /// The answer is to be given when its time has come.
+    pub thinks: Option<u64>,
+    pub done: bool,
+}
+
+/// What an answer is about.
+struct About {
+    script: Script,
+    owner: u64,
+    fields: String,
+}
+
+impl Served {
+    pub fn new(wire: Wire) -> Served {
+        Served { wire, asked: Message::default(), thinks: None, done: false }
+    }
+
+    /// Bytes of requests.
+    pub fn hear(&mut self, mut bytes: &[u8], fate: &Fate, book: &mut Book) {
+        while !bytes.is_empty() && !self.done {
+            if self.asked.done {
+                return book.find("a server was asked again before it had answered".to_owned());
+            }
+            let at = self.asked.seen;
+            let (used, body) = self.asked.feed(bytes, Side::Request);
+            bytes = &bytes[used..];
+            if let Some(why) = &self.asked.broken {
+                book.find(format!("a server was sent {why}"));
+                self.done = true;
+                return;
+            }
+            let id = self.asked.number("x-ask").unwrap_or(0);
+            if !book.spoiled.contains(&id)
+                && let Some(wrong) = pattern::first_wrong(id, at, body)
+            {
+                book.find(format!("the server of request {id} got wrong bytes at {wrong}"));
+            }
+            if self.asked.done {
+                self.thinks = Some(self.about(fate, book).script.delay);
+            }
+        }
+    }
+
+    fn about(&self, fate: &Fate, book: &mut Book) -> About {
+        let id = self.asked.number("x-ask").unwrap_or(0);
+        let got = self.asked.seen;
+        if let Some(name) = self.asked.path().strip_prefix("/c/") {
+            let name: u64 = name.parse().unwrap_or(0);
+            let generation = *book.generations.entry(name).or_default();
+            let salt = fate.seed ^ name << 32 ^ generation << 8;
+            let script = Script::draw(&mut Dice::new(salt), fate.longest, fate.broken_servers);
+            let fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
+            return About { script, owner: pattern::object(name, generation), fields };
+        }
+        let sane = self.asked.path().rsplit('/').next().and_then(|n| n.parse().ok()) == Some(id);
+        if !sane {
+            book.find(format!("the path {} came with the head of {id}", self.asked.path()));
+        }
+        let script = book.scripts.get(&id).cloned().unwrap_or_else(|| {
+            book.find(format!("a server was asked for {id}, which nobody wanted"));
+            Script::draw(&mut Dice::new(id), 10, false)
+        });
+        About { script, owner: id, fields: format!("X-Id: {id}\r\nX-Got: {got}\r\n") }
+    }
+
+    /// Gives the answer.
+    pub fn answer(&mut self, fate: &Fate, book: &mut Book) {
+        self.thinks = None;
+        let About { script, owner, fields } = self.about(fate, book);
+        if let Some(name) = self.asked.path().strip_prefix("/c/") {
+            *book.generations.entry(name.parse().unwrap_or(0)).or_default() += 1;
+        }
+        let to_head = self.asked.lines.first().is_some_and(|line| line.starts_with("HEAD "));
+        self.asked = Message::default();
+        let out = &mut self.wire.out;
+        let begin = out.len();
+        for _ in 0..script.interim {
+            out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
+        }
+        let len = script.len;
+        out.extend_from_slice(format!("HTTP/1.1 200 OK\r\n{fields}X-Len: {len}\r\n").as_bytes());
+        if !script.keeps {
+            out.extend_from_slice(b"Connection: close\r\n");
+        }
+        match script.framing {
+            Framing::Length => {
+                out.extend_from_slice(format!("Content-Length: {len}\r\n").as_bytes())
+            }
+            Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Framing::Close => {}
+        }
+        out.extend_from_slice(b"\r\n");
+        match script.framing {
+            _ if to_head => {}
+            Framing::Chunked => chunked(out, owner, len),
+            _ => pattern::fill(out, owner, 0, len),
+        }
+        if script.extra {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
+        }
+        if let Some(at) = script.breaks {
+            out.truncate(begin + at as usize);
+        }
+        if script.breaks.is_some() || !script.keeps {
+            self.wire.finish = Finish::Close;
+        }
+    }
+}
+
+fn chunked(out: &mut Vec<u8>, owner: u64, len: u64) {
+    let mut at = 0;
+    let mut dice = Dice::new(owner);
+    while at < len {
+        let n = (1 + dice.below(40_000) as u64).min(len - at);
+        out.extend_from_slice(format!("{n:x};a=b\r\n").as_bytes());
+        pattern::fill(out, owner, at, n);
+        out.extend_from_slice(b"\r\n");
+        at += n;
+    }
+    out.extend_from_slice(b"0\r\nX-Trailer: t\r\n\r\n");
+}

@@ -1,0 +1,124 @@
+//! The world's end of a connection, and the way between it and the server.
+//!
+//! Bytes go through a socket of the kernel that has no timers. What a peer sends enters it when it arrives, in pieces;
+//! what the server sent is taken out of it only when it arrives at the peer. Until then the pages of a file that was sent
+//! without a copy are the file's.
+
+use std::os::fd::OwnedFd;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use weir_testkit::Dice;
+
+/// How bytes travel in one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// A piece is at most so long.
+    pub piece: usize,
+    /// And takes between one and two times so many nanoseconds.
+    pub delay: u64,
+}
+
+impl Way {
+    /// One on which `bytes` take no more than a thousand pieces or so.
+    pub fn draw(dice: &mut Dice, bytes: u64) -> Way {
+        let piece = dice.pick(&[1, 7, 100, 1460, 16_000, 64_000]);
+        let delay = dice.pick(&[1_000, 50_000, 1_000_000, 20_000_000]);
+        Way { piece: piece.max(bytes as usize / 600), delay }
+    }
+
+    pub fn time(&self, dice: &mut Dice) -> u64 {
+        self.delay + dice.below(self.delay as usize + 1) as u64
+    }
+}
+
+/// What happens when everything was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    Stay,
+    /// Nothing more is sent.
+    Half,
+    Close,
+}
+
+pub struct Wire {
+    pub fd: OwnedFd,
+    pub there: Way,
+    pub back: Way,
+    pub out: Vec<u8>,
+    at: usize,
+    pub finish: Finish,
+    /// An event will send, or take, a piece.
+    pub sending: bool,
+    pub taking: bool,
+    /// The server does not take what arrived.
+    pub stuck: bool,
+}
+
+/// What came of a look at the socket.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Came {
+    Bytes(usize),
+    Nothing,
+    End,
+    Reset,
+}
+
+impl Wire {
+    pub fn new(fd: OwnedFd, there: Way, back: Way) -> Wire {
+        let (out, finish) = (Vec::new(), Finish::Stay);
+        Wire { fd, there, back, out, at: 0, finish, sending: false, taking: false, stuck: false }
+    }
+
+    pub fn has_more(&self) -> bool {
+        self.at < self.out.len() || self.finish == Finish::Half
+    }
+
+    /// Everything was sent, and the connection is to be closed now.
+    pub fn is_over(&self) -> bool {
+        self.at >= self.out.len() && self.finish == Finish::Close
+    }
+
+    /// One piece arrives at the server. False if the server has closed.
+    pub fn send(&mut self, dice: &mut Dice) -> bool {
+        self.stuck = false;
+        let left = &self.out[self.at..];
+        let piece = &left[..left.len().min(1 + dice.below(self.there.piece))];
+        if !piece.is_empty() {
+            match rustix::net::send(&self.fd, piece, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(n) => self.at += n,
+                Err(Errno::AGAIN) => self.stuck = true,
+                Err(_) => {
+                    self.at = self.out.len();
+                    return false;
+                }
+            }
+        }
+        if self.at == self.out.len() {
+            self.out.clear();
+            self.at = 0;
+            if self.finish == Finish::Half {
+                self.finish = Finish::Stay;
+                let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+            }
+        }
+        true
+    }
+
+    /// One piece arrives at the peer.
+    pub fn take(&mut self, dice: &mut Dice, into: &mut Vec<u8>) -> Came {
+        into.clear();
+        into.reserve_exact(1 + dice.below(self.back.piece));
+        let room = into.capacity().min(self.back.piece.max(1));
+        let mut piece = Vec::with_capacity(room);
+        let got = rustix::net::recv(&self.fd, spare_capacity(&mut piece), RecvFlags::DONTWAIT);
+        into.append(&mut piece);
+        match got {
+            Ok((0, _)) => Came::End,
+            Ok((n, _)) => Came::Bytes(n),
+            Err(Errno::AGAIN) => Came::Nothing,
+            Err(_) => Came::Reset,
+        }
+    }
+}
