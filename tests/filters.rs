@@ -70,6 +70,32 @@ fn answers_are_compressed_for_those_who_take_it() {
 }
 
 #[test]
+fn a_small_answer_takes_little_memory_to_compress() {
+    let levels = (1..=6).map(|level| {
+        format!("location /{level}/ {{ alias %%DIR%%/; brotli_comp_level {level}; zstd_comp_level {level}; }}\n")
+    });
+    let on =
+        "brotli on; brotli_min_length 1; zstd on; zstd_min_length 1; gzip on; gzip_min_length 1;";
+    let server = serving(&format!("{on} {}", levels.collect::<String>()));
+    let peak = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.workers()[0]));
+        let status = status.unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    assert_eq!(ask(&server, "/1/small.html", "").body(), "small");
+    let before = peak();
+    for coding in ["gzip", "br", "zstd"] {
+        for level in 1..=6 {
+            let target = format!("/{level}/small.html");
+            let answer = ask(&server, &target, &format!("Accept-Encoding: {coding}\r\n"));
+            assert_eq!(answer.header("Content-Encoding"), Some(coding));
+        }
+        assert!(peak() < before + 16 * 1024, "{coding}: {before} kB before, {} after", peak());
+    }
+}
+
+#[test]
 fn what_is_not_worth_it_is_not_compressed() {
     let server = serving("gzip on;");
     let gzip = "Accept-Encoding: gzip\r\n";

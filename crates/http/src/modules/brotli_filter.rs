@@ -70,7 +70,7 @@ const CODING: Coding = Coding { name: b"br", module: "brotli_filter" };
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().brotli_filter;
     if conf.common.fits(r) && allowed(r) {
-        let bits = window_bits(conf.window, r.response.content_length);
+        let bits = window_bits(conf.window, r.response.content_length, conf.common.level);
         encode(r, &CODING, Brotli::new(conf.common.level, bits));
     }
     Ok(())
@@ -81,9 +81,15 @@ pub fn allowed(r: &Request) -> bool {
     r.is_main() && accepts(r, "br")
 }
 
-fn window_bits(window: u64, length: Option<u64>) -> u32 {
+/// The least window of these levels: for a smaller one the crate has no table of its own size, and takes one of 32 MB
+/// for each answer, however short.
+const LEAST: (std::ops::RangeInclusive<u32>, u32) = (5..=8, 17);
+
+fn window_bits(window: u64, length: Option<u64>, level: u32) -> u32 {
     let needed = length.map_or(64, |length| length.max(1 << 10).next_power_of_two().ilog2());
-    window.ilog2().clamp(10, 24).min(needed)
+    let bits = window.ilog2().clamp(10, 24).min(needed);
+    let (levels, least) = LEAST;
+    if levels.contains(&level) { bits.max(least) } else { bits }
 }
 
 type Brotli = Compressor<CompressorWriter<Vec<u8>>>;
@@ -117,9 +123,10 @@ mod tests {
     fn windows_are_powers_of_two() {
         assert_eq!(complaint("brotli_window 1k;"), "");
         assert!(complaint("brotli_window 3k;").contains("must be 1k"));
-        assert_eq!(window_bits(512 * 1024, None), 19);
-        assert_eq!(window_bits(512 * 1024, Some(20)), 10);
-        assert_eq!(window_bits(512 * 1024, Some(5000)), 13);
+        assert_eq!(window_bits(512 * 1024, None, 6), 19);
+        assert_eq!(window_bits(512 * 1024, Some(20), 4), 10);
+        assert_eq!(window_bits(512 * 1024, Some(5000), 4), 13);
+        assert_eq!(window_bits(512 * 1024, Some(20), 6), 17);
     }
 
     proptest! {
