@@ -6,10 +6,12 @@
 
 mod ask;
 mod site;
+mod soak;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use weir_testkit::{Dice, Dir, Server, number, seed, unsigned};
 
@@ -37,6 +39,11 @@ enum Step {
 }
 
 impl Step {
+    /// What is asked, and to be answered.
+    fn asks(&self) -> &[Ask] {
+        if let Step::Ask { asks, .. } = self { asks } else { &[] }
+    }
+
     fn any(dice: &mut Dice, asks: &[Ask]) -> Step {
         let ask = asks[dice.below(asks.len())].clone();
         // Also the whole of it, whose answer nobody takes.
@@ -75,6 +82,25 @@ impl Used {
         let binary = std::env::var("WEIR_BINARY").unwrap_or_else(|_| WEIR.to_owned());
         let server = Server::start(&binary, conf);
         Used { server, http1: Vec::new(), http2: Vec::new(), held: None }
+    }
+
+    /// Does what clients do: what they got, in the order in which they asked.
+    fn act(&mut self, step: &Step) -> Vec<String> {
+        match step {
+            Step::BreakOff { ask, bytes, reset } => {
+                let stream = self.begin(ask, *bytes);
+                if *reset {
+                    let now = Some(Duration::ZERO);
+                    let _ = rustix::net::sockopt::set_socket_linger(&stream, now);
+                }
+                Vec::new()
+            }
+            Step::Hold { ask, bytes } => {
+                self.held = Some(self.begin(ask, *bytes));
+                Vec::new()
+            }
+            Step::Ask { asks, kept } => self.ask(asks, *kept),
+        }
     }
 
     /// What comes of the requests, in their order; of the last ones nothing if the connection ended before.
@@ -167,22 +193,10 @@ impl Fresh<'_> {
     fn differs(&mut self, steps: &[Step]) -> Option<String> {
         let mut used = Used::new(self.conf);
         for (n, step) in steps.iter().enumerate() {
-            match step {
-                Step::BreakOff { ask, bytes, reset } => {
-                    let stream = used.begin(ask, *bytes);
-                    if *reset {
-                        let now = Some(std::time::Duration::ZERO);
-                        let _ = rustix::net::sockopt::set_socket_linger(&stream, now);
-                    }
-                }
-                Step::Hold { ask, bytes } => used.held = Some(used.begin(ask, *bytes)),
-                Step::Ask { asks, kept } => {
-                    for (ask, said) in asks.iter().zip(used.ask(asks, *kept)) {
-                        let fresh = self.answer(ask);
-                        if said != fresh {
-                            return Some(format!("step {n}, {ask:?}:\n{said}\nfresh:\n{fresh}"));
-                        }
-                    }
+            for (ask, said) in step.asks().iter().zip(used.act(step)) {
+                let fresh = self.answer(ask);
+                if said != fresh {
+                    return Some(format!("step {n}, {ask:?}:\n{said}\nfresh:\n{fresh}"));
                 }
             }
         }

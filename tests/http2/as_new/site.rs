@@ -104,6 +104,7 @@ pub fn conf(html: &Dir, origin: u16) -> String {
                  client_body_buffer_size 4k; error_page 400 404 413 /told; secure_link_secret x;
                  set_real_ip_from 127.0.0.0/8; set_real_ip_from 10.9.0.0/16;
                  location / {{ add_header X-Echo $http_x_mine; return 200 '{ECHO}'; }}
+                 location = /status {{ stub_status; access_log off; }}
                  location /told {{ return 200 '{ECHO}'; }}
                  location /files/ {{
                      alias {html}/; gzip on; gzip_min_length 1; gzip_types *; charset utf-8;
