@@ -205,9 +205,13 @@ fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
                         }
                     }";
         let server = Server::start_in(dir, WEIR, conf);
-        assert_eq!(server.get("/a.txt").body(), "slow");
         let held = format!("module: \"static\", operation: \"{operation}\", location: \"/\"");
-        server.wait_log(&held, 1);
+        // What took longest is named: on a busy machine that may be another call now and then.
+        let named = weir_testkit::ask_until(|| {
+            assert_eq!(server.get("/a.txt").body(), "slow");
+            server.logged(&held) > 0
+        });
+        assert!(named, "{}", server.log());
         drop(server);
         drop(disk);
     }

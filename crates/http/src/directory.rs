@@ -1,5 +1,10 @@
 //! What is in a directory: read by a thread of the file pool, since a scan may ask the disk for each name.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "names come from `map_path_into`, links are asked about before"
+)]
+
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

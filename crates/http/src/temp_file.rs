@@ -1,5 +1,7 @@
 //! Temporary files: where `client_body_temp_path`, `proxy_temp_path` and kin put them.
 
+#![expect(clippy::disallowed_methods, reason = "names are numbers")]
+
 use std::cell::Cell;
 use std::fs::File;
 use std::io;

@@ -128,7 +128,11 @@ mod tests {
                 assert_eq!(acquire(&lock), Taken::Free);
                 (spent() - before, began.elapsed())
             });
-            while TOLD.load(Ordering::SeqCst) == 0 {
+            // Bounded, so that one who is never told of fails here.
+            for _ in 0..20 * TELL {
+                if TOLD.load(Ordering::SeqCst) != 0 {
+                    break;
+                }
                 sleep(LONGEST_PAUSE);
             }
             release(&lock);

@@ -1,6 +1,8 @@
 //! `disable_symlinks`: walks to a file one name at a time and looks at each.
 //! nginx: ngx_open_file_wrapper in ngx_open_file_cache.c.
 
+#![expect(clippy::disallowed_methods, reason = "this is the room")]
+
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};

@@ -1,5 +1,7 @@
 //! User files that were read before and have not changed since. For threads of the pool: it asks the disk.
 
+#![expect(clippy::disallowed_methods, reason = "the name is looked at when it is put together")]
+
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};

@@ -1,5 +1,7 @@
 //! The scripts of a configuration: their texts, and where a phase finds its own.
 
+#![expect(clippy::disallowed_methods, reason = "the name is looked at when it is put together")]
+
 use std::path::PathBuf;
 
 use weir_conf::{Body, Directive, Error, Word};

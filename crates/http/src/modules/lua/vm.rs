@@ -1,5 +1,7 @@
 //! A loop's Lua machine: its libraries, and the compiled scripts.
 
+#![expect(clippy::disallowed_methods, reason = "scripts are the configuration's")]
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Files of certificates and keys, each read once while a configuration is read.
 
+#![expect(clippy::disallowed_methods, reason = "certificates are the configuration's")]
+
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;

@@ -1,5 +1,7 @@
 //! What the cache has for a request.
 
+#![expect(clippy::disallowed_methods, reason = "names are those of keys")]
+
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
