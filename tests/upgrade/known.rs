@@ -58,6 +58,7 @@ impl Sources {
 }
 
 /// Waits as the state says; false if there is no answer.
+#[allow(clippy::disallowed_methods, reason = "a source that is slow")]
 fn is_answered(state: &AtomicU8) -> bool {
     match state.load(Ordering::SeqCst) {
         0 => true,

@@ -98,11 +98,13 @@ impl End {
         }
     }
 
+    #[allow(clippy::disallowed_methods, reason = "one byte, without waiting")]
     fn send(&self, byte: u8) -> io::Result<()> {
         rustix::net::send(&self.0, &[byte], SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
+    #[allow(clippy::disallowed_methods, reason = "one byte, without waiting")]
     fn receive(&self) -> Heard<u8> {
         let mut byte = [0];
         match rustix::net::recv(&self.0, &mut byte, RecvFlags::empty()) {

@@ -37,10 +37,15 @@ impl Datagram {
 
     /// Sends one datagram, to `to` or to the address that the socket is connected to.
     pub async fn send_to(&self, bytes: &[u8], to: Option<&SocketAddrAny>) -> io::Result<usize> {
-        std::future::poll_fn(|cx| match self.try_send_to(bytes, to) {
-            Ok(Some(n)) => Poll::Ready(Ok(n)),
-            Ok(None) => self.0.wait_write(cx),
-            Err(e) => Poll::Ready(Err(e)),
+        std::future::poll_fn(|cx| {
+            if must_yield(cx) {
+                return Poll::Pending;
+            }
+            match self.try_send_to(bytes, to) {
+                Ok(Some(n)) => Poll::Ready(Ok(n)),
+                Ok(None) => self.0.wait_write(cx),
+                Err(e) => Poll::Ready(Err(e)),
+            }
         })
         .await
     }
@@ -57,7 +62,10 @@ impl Datagram {
             None => rustix::net::send(fd, bytes, SendFlags::NOSIGNAL),
         };
         match sent {
-            Ok(n) => Ok(Some(n)),
+            Ok(n) => {
+                budget::spend_call(n);
+                Ok(Some(n))
+            }
             Err(Errno::AGAIN) => {
                 self.0.exhausted(Ready::WRITE);
                 Ok(None)

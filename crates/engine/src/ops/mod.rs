@@ -1,5 +1,7 @@
 //! The operations on sockets, one file each.
 
+#![allow(clippy::disallowed_methods, reason = "these are the operations that count")]
+
 pub(crate) mod accept;
 pub(crate) mod connect;
 pub(crate) mod datagram;

@@ -3,6 +3,8 @@
 //! Both ends are open in the master, so what was sent outlives the worker that was to take it:
 //! its successor does. unix(7), SCM_RIGHTS.
 
+#![allow(clippy::disallowed_methods, reason = "one short message, without waiting")]
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -142,6 +142,7 @@ impl Pool {
         true
     }
 
+    #[allow(clippy::disallowed_methods, reason = "one byte, and only a look at it")]
     fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
         let fits = |offer: &Offer| offer.tag == tag && offer.peer.endpoint == peer.endpoint;
         loop {
