@@ -329,6 +329,22 @@ fn an_answer_that_breaks_off_does_not_look_whole() {
 }
 
 #[test]
+fn nothing_of_an_invalid_chunk_reaches_the_client() {
+    let port = upstream(|talk| {
+        talk.head();
+        let body = "3\r\nabc\r\n3\r\ndef\r\nzz\r\nsecret";
+        talk.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let rest = client.rest();
+    assert!(!rest.contains("zz") && !rest.contains("secret"), "{rest}");
+    assert!(!rest.contains("3\r\nabc\r\n3\r\ndef\r\nzz"), "{rest}");
+    server.wait_log("upstream sent invalid chunked response", 1);
+}
+
+#[test]
 fn answers_that_are_none_become_502() {
     for (answer, text) in [
         ("HTTP/1.1 200 OK\r\nA b\x01\r\n\r\n", "upstream sent invalid header"),

@@ -181,7 +181,13 @@ impl Protocol for Http {
             }
         };
         while at < buf.len() && !taken.done {
-            let step = decoder.decode(&buf[at..]).map_err(reason)?;
+            let step = match decoder.decode(&buf[at..]) {
+                Ok(step) => step,
+                Err(error) => {
+                    buf.truncate(kept);
+                    return Err(reason(error));
+                }
+            };
             let data = at + step.data.start..at + step.data.end;
             let len = data.len();
             if data.start != kept {

@@ -112,7 +112,8 @@ pub trait Protocol {
     /// The head was understood: what of the answer is its body? False if there is none.
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
 
-    /// Takes the framing out of `buf`, all of which was received behind the head.
+    /// Takes the framing out of `buf`, all of which was received behind the head. Where it fails, what stays in `buf` is
+    /// what of the body came before.
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
 
     /// The server closed the connection: was that the end of the body?
