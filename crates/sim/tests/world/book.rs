@@ -24,6 +24,8 @@ pub struct Script {
     /// Bytes that belong to nobody behind the answer.
     pub extra: bool,
     pub keeps: bool,
+    /// An extension of a chunk without end, as fast as it is read.
+    pub floods: bool,
     /// It thinks so long.
     pub delay: u64,
 }
@@ -38,6 +40,7 @@ impl Script {
         let framing =
             dice.pick(&[Framing::Length, Framing::Length, Framing::Chunked, Framing::Close]);
         let breaks = broken && dice.one_in(4);
+        let floods = framing == Framing::Chunked && !breaks && broken && dice.one_in(6);
         Script {
             len,
             framing,
@@ -45,12 +48,13 @@ impl Script {
             interim: if dice.one_in(8) { 1 + dice.below(3) } else { 0 },
             extra: broken && dice.one_in(10) && framing != Framing::Close,
             keeps: framing != Framing::Close && !dice.one_in(4),
+            floods,
             delay: dice.pick(&[0, 0, 1_000_000, 300_000_000, 3_000_000_000]),
         }
     }
 
     pub fn is_sound(&self) -> bool {
-        self.breaks.is_none()
+        self.breaks.is_none() && !self.floods
     }
 }
 

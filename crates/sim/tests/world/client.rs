@@ -171,6 +171,29 @@ impl Head<'_> {
     }
 }
 
+/// HTTP/2 that breaks the rules: a head whose fields are sound up to a point, frames cut anywhere.
+fn hostile_frames(dice: &mut Dice) -> Vec<u8> {
+    let mut block = Vec::new();
+    let fields: &[(&str, &str)] =
+        &[(":method", "POST"), (":scheme", "http"), (":path", "/s/../secret"), (":authority", "h")];
+    let fields = &fields[..dice.below(fields.len() + 1)];
+    for (name, value) in fields.iter().chain(&[("x-ask", "0"), ("range", "bytes=1-2")]) {
+        block.extend_from_slice(&[0, name.len() as u8]);
+        block.extend_from_slice(name.as_bytes());
+        block.push(value.len() as u8);
+        block.extend_from_slice(value.as_bytes());
+    }
+    // An index that names nothing.
+    block.push(0x80);
+    let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec();
+    out.extend_from_slice(&[0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
+    out.extend_from_slice(&block);
+    if dice.one_in(3) {
+        out.truncate(24 + dice.below(out.len() - 24));
+    }
+    out
+}
+
 /// A client with one connection.
 pub struct Client {
     pub wire: Wire,
@@ -220,7 +243,8 @@ impl Client {
     /// It goes away in the middle of what it sends.
     fn break_off(&mut self, dice: &mut Dice, book: &mut Book) {
         self.wire.out.truncate(dice.below(self.wire.out.len() + 1));
-        match dice.below(4) {
+        match dice.below(6) {
+            2 | 3 => self.wire.out = hostile_frames(dice),
             0 => self.wire.out.extend_from_slice(b"\x00\xff\r\n: \r\n\r\n"),
             1 => (0..3_000)
                 .for_each(|i| self.wire.out.extend_from_slice(format!("a{i}: b\r\n").as_bytes())),

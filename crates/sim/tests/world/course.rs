@@ -278,6 +278,14 @@ impl Course {
         let wire = peer.wire();
         wire.sending = false;
         wire.send(&mut self.dice);
+        if let Peer::Server(served) = peer
+            && served.floods
+            && !served.wire.has_more()
+            && let Ok(fd) = served.wire.fd.try_clone()
+        {
+            served.floods = false;
+            self.world.flood(fd);
+        }
         self.world.note("arrives", id, 0);
         self.go_on(id);
     }

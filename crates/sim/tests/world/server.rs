@@ -14,6 +14,8 @@ pub struct Served {
     asked: Message,
     /// The answer is to be given when its time has come.
     pub thinks: Option<u64>,
+    /// What it has to send goes on without end.
+    pub floods: bool,
     pub done: bool,
 }
 
@@ -26,7 +28,7 @@ struct About {
 
 impl Served {
     pub fn new(wire: Wire) -> Served {
-        Served { wire, asked: Message::default(), thinks: None, done: false }
+        Served { wire, asked: Message::default(), thinks: None, floods: false, done: false }
     }
 
     /// Bytes of requests.
@@ -106,10 +108,14 @@ impl Served {
         out.extend_from_slice(b"\r\n");
         match script.framing {
             _ if to_head => {}
+            _ if script.floods => {
+                out.extend_from_slice(b"1;");
+                self.floods = true;
+            }
             Framing::Chunked => chunked(out, owner, len),
             _ => pattern::fill(out, owner, 0, len),
         }
-        if script.extra {
+        if script.extra && !script.floods {
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
         }
         if let Some(at) = script.breaks {

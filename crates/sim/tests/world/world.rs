@@ -3,10 +3,12 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use weir_engine::Call;
 use weir_engine::sim::{self, Job};
 use weir_testkit::Dice;
@@ -14,9 +16,12 @@ use weir_testkit::Dice;
 use crate::fate::Faults;
 
 /// More system calls than this in one turn of a loop: it does not let others go.
-const MOST_CALLS: u64 = 50_000;
+const MOST_CALLS: u64 = 20_000;
 /// What a system call takes, in nanoseconds.
 const CALL: u64 = 800;
+
+/// What comes at once of what has no end.
+const FLOOD: &[u8] = &[b'a'; 16_384];
 
 thread_local! {
     /// Which loop this thread is.
@@ -60,6 +65,8 @@ struct Core {
     calls: u64,
     most_calls: u64,
     trace: Trace,
+    /// Connections on which more comes whenever the server reads.
+    floods: Vec<OwnedFd>,
     over: bool,
 }
 
@@ -97,6 +104,7 @@ impl World {
             calls: 0,
             most_calls: 0,
             trace: Trace { hash: 0, shown },
+            floods: Vec::new(),
             over: false,
         };
         Arc::new(World {
@@ -149,9 +157,16 @@ impl World {
         self.core().most_calls
     }
 
-    /// No more faults.
+    /// From now on more comes on this connection whenever the server reads.
+    pub fn flood(&self, fd: OwnedFd) {
+        self.core().floods.push(fd);
+    }
+
+    /// No more faults, and no more floods.
     pub fn calm(&self) {
-        self.core().faults = Faults::default();
+        let mut core = self.core();
+        core.faults = Faults::default();
+        core.floods.clear();
     }
 
     /// Lets one loop have a turn, if one has something to do; whether one had.
@@ -296,7 +311,14 @@ impl sim::World for Share {
             std::process::exit(1);
         }
         self.0.nanos.fetch_add(CALL, Ordering::Relaxed);
-        let Core { dice, faults, .. } = &mut *core;
+        let Core { dice, faults, floods, .. } = &mut *core;
+        if call == Call::Recv {
+            let more = |fd: &mut OwnedFd| {
+                let sent = rustix::net::send(fd, FLOOD, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                matches!(sent, Ok(_) | Err(Errno::AGAIN))
+            };
+            floods.retain_mut(more);
+        }
         match faults.of(call, dice) {
             Some(errno) => Err(errno),
             None => Ok(()),
