@@ -14,8 +14,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_testkit::Dice;
 
 use crate::book::Book;
-use crate::client::{Ask, Client};
+use crate::client::{Ask, Client, Kind};
 use crate::fate::Fate;
+use crate::multiplexed::Multiplexed;
 use crate::server::Served;
 use crate::wire::{Came, Way, Wire};
 use crate::world::{Queue, World};
@@ -41,6 +42,7 @@ enum What {
 
 enum Peer {
     Client(Box<Client>),
+    Multiplexed(Box<Multiplexed>),
     Server(Box<Served>),
 }
 
@@ -48,6 +50,7 @@ impl Peer {
     fn wire(&mut self) -> &mut Wire {
         match self {
             Peer::Client(client) => &mut client.wire,
+            Peer::Multiplexed(client) => &mut client.wire,
             Peer::Server(served) => &mut served.wire,
         }
     }
@@ -55,6 +58,7 @@ impl Peer {
     fn is_done(&self) -> bool {
         match self {
             Peer::Client(client) => client.done,
+            Peer::Multiplexed(client) => client.done,
             Peer::Server(served) => served.done,
         }
     }
@@ -125,9 +129,12 @@ impl Course {
             }
         }
         for peer in self.peers.values() {
-            if let Peer::Client(client) = peer {
-                self.book.find(format!("waits for ever for {}", client.waits_for()));
-            }
+            let what = match peer {
+                Peer::Client(client) => client.waits_for(),
+                Peer::Multiplexed(client) => client.waits_for(),
+                Peer::Server(_) => continue,
+            };
+            self.book.find(format!("waits for ever for {what}"));
         }
         self.world.calm();
         let end = self.world.now() + QUIET;
@@ -161,7 +168,7 @@ impl Course {
     }
 
     fn clients(&self) -> usize {
-        self.peers.values().filter(|peer| matches!(peer, Peer::Client(_))).count()
+        self.peers.values().filter(|peer| !matches!(peer, Peer::Server(_))).count()
     }
 
     /// One thing happens; false if nothing ever will.
@@ -230,14 +237,16 @@ impl Course {
         let (to, fro) = weights.fold((0, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
         let there = Way::draw(&mut self.dice, to + HEADS);
         let back = Way::draw(&mut self.dice, fro);
-        let client = Client::new(
-            Wire::new(fd, there, back),
-            asks,
-            &mut self.dice,
-            &self.fate,
-            &mut self.book,
-        );
-        let id = self.enter(Peer::Client(Box::new(client)));
+        let wire = Wire::new(fd, there, back);
+        let (dice, book, breaks) = (&mut self.dice, &mut self.book, self.fate.broken_clients);
+        let peer = if dice.one_in(4) {
+            let whole = |ask: &Ask| !matches!(ask.kind, Kind::Upload(_)) && ask.range.is_none();
+            let asks = asks.into_iter().filter(whole).collect();
+            Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks)))
+        } else {
+            Peer::Client(Box::new(Client::new(wire, asks, dice, &self.fate, book)))
+        };
+        let id = self.enter(peer);
         self.world.note("comes", id, count as u64);
         if self.to_come > 0 {
             let pause = self.dice.pick(&[0, 100_000, 10_000_000, 1_000_000_000]);
@@ -303,6 +312,9 @@ impl Course {
             (Peer::Client(client), Came::Bytes(_)) => {
                 client.hear(&bytes, &mut self.dice, &mut self.book);
             }
+            (Peer::Multiplexed(client), Came::Bytes(_)) => client.hear(&bytes, &mut self.book),
+            (Peer::Multiplexed(client), Came::End) => client.end("closed", &mut self.book),
+            (Peer::Multiplexed(client), Came::Reset) => client.end("lost", &mut self.book),
             (Peer::Client(client), Came::End) => client.end("closed", &mut self.book),
             (Peer::Client(client), Came::Reset) => client.end("reset", &mut self.book),
             (Peer::Server(served), Came::Bytes(_)) => {

@@ -15,6 +15,7 @@ mod client;
 mod course;
 mod fate;
 mod many;
+mod multiplexed;
 mod pattern;
 mod server;
 mod wire;

@@ -1,0 +1,215 @@
+//! Clients over HTTP/2: all that they ask at once on one connection. They read frames and no fields: of a request that
+//! cannot fail it is known whose each byte of the answer is, and how many there are.
+
+use std::collections::BTreeMap;
+
+use weir_testkit::Dice;
+
+use crate::book::Book;
+use crate::client::{Ask, Kind};
+use crate::fate::file_len;
+use crate::pattern;
+use crate::wire::{Finish, Wire};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW: u8 = 8;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const PADDED: u8 = 8;
+
+/// One request of many.
+struct Stream {
+    ask: Ask,
+    seen: u64,
+    /// The answer's head has come.
+    begun: bool,
+}
+
+pub struct Multiplexed {
+    pub wire: Wire,
+    streams: BTreeMap<u32, Stream>,
+    later: Vec<Ask>,
+    number: u32,
+    at_once: usize,
+    buf: Vec<u8>,
+    /// It gives up a stream now and then.
+    gives_up: bool,
+    dice: Dice,
+    /// The server takes no more streams.
+    last: bool,
+    pub done: bool,
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+impl Multiplexed {
+    /// `heaviest` is how long the longest answer is.
+    pub fn new(
+        wire: Wire,
+        asks: Vec<Ask>,
+        heaviest: u64,
+        dice: &mut Dice,
+        breaks: bool,
+    ) -> Multiplexed {
+        let window = dice.pick(&[100, 10_000, 65_535, 1 << 24]).max(heaviest as u32 / 300);
+        let mut client = Multiplexed {
+            wire,
+            streams: BTreeMap::new(),
+            later: asks,
+            number: 1,
+            at_once: dice.pick(&[1, 3, 100]),
+            buf: Vec::new(),
+            gives_up: breaks && dice.one_in(3),
+            dice: Dice::new(dice.any()),
+            last: false,
+            done: false,
+        };
+        let out = &mut client.wire.out;
+        out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        let [a, b, c, d] = window.to_be_bytes();
+        frame(out, SETTINGS, 0, 0, &[0, 4, a, b, c, d, 0, 2, 0, 0, 0, 0]);
+        client.ask();
+        client
+    }
+
+    fn ask(&mut self) {
+        while !self.last
+            && self.streams.len() < self.at_once
+            && let Some(ask) = self.later.pop()
+        {
+            let mut block = Vec::new();
+            let (path, id) = (ask.path(), ask.id.to_string());
+            let fields: [(&str, &str); 5] = [
+                (":method", ask.method()),
+                (":scheme", "http"),
+                (":path", &path),
+                (":authority", "h"),
+                ("x-ask", &id),
+            ];
+            for (name, value) in fields {
+                block.extend_from_slice(&[0, name.len() as u8]);
+                block.extend_from_slice(name.as_bytes());
+                block.push(value.len() as u8);
+                block.extend_from_slice(value.as_bytes());
+            }
+            frame(&mut self.wire.out, HEADERS, 4 | END_STREAM, self.number, &block);
+            self.streams.insert(self.number, Stream { ask, seen: 0, begun: false });
+            self.number += 2;
+        }
+        self.done |= self.streams.is_empty();
+    }
+
+    pub fn hear(&mut self, bytes: &[u8], book: &mut Book) {
+        self.buf.extend_from_slice(bytes);
+        while self.buf.len() >= 9 && !self.done {
+            let len = u32::from_be_bytes([0, self.buf[0], self.buf[1], self.buf[2]]) as usize;
+            if self.buf.len() < 9 + len {
+                break;
+            }
+            let rest = self.buf.split_off(9 + len);
+            let whole = std::mem::replace(&mut self.buf, rest);
+            let word = u32::from_be_bytes([whole[5], whole[6], whole[7], whole[8]]);
+            self.take(whole[3], whole[4], word, &whole[9..], book);
+        }
+        self.ask();
+    }
+
+    fn take(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8], book: &mut Book) {
+        match kind {
+            SETTINGS if flags & ACK == 0 => frame(&mut self.wire.out, SETTINGS, ACK, 0, b""),
+            PING if flags & ACK == 0 => frame(&mut self.wire.out, PING, ACK, 0, payload),
+            GOAWAY => {
+                self.last = true;
+                let last = payload.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+                self.streams.retain(|id, _| *id <= last);
+            }
+            RESET => {
+                let Some(stream) = self.streams.remove(&id) else { return };
+                if stream.ask.excused {
+                    book.excused += 1;
+                } else {
+                    let (id, path) = (stream.ask.id, stream.ask.path());
+                    book.find(format!(
+                        "request {id} {path} over HTTP/2: reset after {}",
+                        stream.seen
+                    ));
+                }
+            }
+            DATA | HEADERS => self.answer(kind, flags, id, payload, book),
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8], book: &mut Book) {
+        if kind == DATA && !payload.is_empty() {
+            let by = (payload.len() as u32).to_be_bytes();
+            frame(&mut self.wire.out, WINDOW, 0, 0, &by);
+            if flags & END_STREAM == 0 {
+                frame(&mut self.wire.out, WINDOW, 0, id, &by);
+            }
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.begun = true;
+        let body = match kind {
+            DATA if flags & PADDED != 0 => &payload[1..payload.len() - usize::from(payload[0])],
+            DATA => payload,
+            _ => &[],
+        };
+        let at = stream.seen;
+        stream.seen += body.len() as u64;
+        let ended = flags & END_STREAM != 0;
+        let known = match stream.ask.kind {
+            Kind::File(name) => Some((pattern::file(name), file_len(name))),
+            Kind::Proxied => {
+                Some((stream.ask.id, book.scripts.get(&stream.ask.id).map_or(0, |s| s.len)))
+            }
+            _ => None,
+        };
+        if let (Some((owner, len)), false) = (known, stream.ask.excused) {
+            let (id, path) = (stream.ask.id, stream.ask.path());
+            book.verified += body.len() as u64;
+            if let Some(wrong) = pattern::first_wrong(owner, at, body) {
+                book.find(format!("request {id} {path} over HTTP/2 got wrong bytes at {wrong}"));
+            }
+            let whole = if stream.ask.head_only { 0 } else { len };
+            if stream.seen > whole || ended && stream.seen != whole {
+                let seen = stream.seen;
+                book.find(format!("request {id} {path} over HTTP/2 got {seen} bytes, not {whole}"));
+            }
+        }
+        if ended {
+            book.answered += 1;
+            self.streams.remove(&id);
+        } else if self.gives_up && self.dice.one_in(10) {
+            frame(&mut self.wire.out, RESET, 0, id, &8u32.to_be_bytes());
+            self.streams.remove(&id);
+            if self.dice.one_in(3) {
+                self.wire.finish = Finish::Close;
+            }
+        }
+    }
+
+    /// The server has closed.
+    pub fn end(&mut self, how: &str, book: &mut Book) {
+        self.done = true;
+        for Stream { ask, seen, .. } in self.streams.values().filter(|s| !s.ask.excused) {
+            book.find(format!("request {} {} over HTTP/2: {how} after {seen}", ask.id, ask.path()));
+        }
+    }
+
+    /// What it waits for.
+    pub fn waits_for(&self) -> String {
+        let waits = |(_, s): (&u32, &Stream)| format!("{} after {} bytes", s.ask.path(), s.seen);
+        self.streams.iter().map(waits).collect::<Vec<_>>().join(", ")
+    }
+}
