@@ -225,6 +225,18 @@ fn types_that_are_named_are_all_that_count() {
 }
 
 #[test]
+fn a_charset_that_nobody_gives_is_not_named() {
+    let server = Server::start(
+        WEIR,
+        "events {} http { server { listen 127.0.0.1:%%PORT%%; default_type text/plain;
+             charset $arg_c; return 200 x; } }",
+    );
+    let kind = |path: &str| server.get(path).header("Content-Type").map(str::to_owned);
+    assert_eq!(kind("/").as_deref(), Some("text/plain"));
+    assert_eq!(kind("/?c=x").as_deref(), Some("text/plain; charset=x"));
+}
+
+#[test]
 fn answers_are_recoded() {
     let dir = Dir::new();
     dir.write("page.html", "a\u{44e}\u{439}".as_bytes());

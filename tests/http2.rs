@@ -371,6 +371,40 @@ fn who_is_shut_out_is_told_so_on_its_stream() {
 }
 
 #[test]
+fn an_answer_that_breaks_off_is_not_complete() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfour");
+    });
+    let server = start(&format!(
+        "access_log %%DIR%%/done done; location / {{ proxy_pass http://127.0.0.1:{port}; }} }}
+         log_format done '[$request_completion]'; server {{ listen 127.0.0.1:%%PORT1%%;"
+    ));
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    assert!(client.answer(id).reset.is_some());
+    server.wait_file("done", "\n", 1);
+    assert_eq!(server.dir().read("done"), "[]\n");
+}
+
+#[test]
+fn an_empty_cookie_goes_on() {
+    let server = start("location / { return 200 \"[$http_cookie]$http_x\"; }");
+    let mut client = Client::connect(&server);
+    for (fields, said) in [
+        (&[("cookie", "")][..], "[]"),
+        (&[("cookie", ""), ("cookie", "a=b")], "[; a=b]"),
+        (&[("cookie", "a=b"), ("cookie", "c=d")], "[a=b; c=d]"),
+    ] {
+        let id = client.ask("GET", "/", fields, true);
+        assert_eq!(client.answer(id).text(), said, "{fields:?}");
+    }
+}
+
+#[test]
 fn frames_are_no_bytes_of_the_body() {
     let server = start(
         "access_log %%DIR%%/sent said;

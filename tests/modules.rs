@@ -15,6 +15,25 @@ fn ask(client: &mut Client, path: &str, headers: &str) -> Response {
 }
 
 #[test]
+fn the_name_is_weirs_own() {
+    let s = server("", "location = /v { return 200 $nginx_version; }");
+    let page = s.get("/none");
+    assert!(page.header("Server").is_some_and(|name| name.starts_with("weir/")), "{page:?}");
+    assert!(page.body().contains("<center>weir/"), "{}", page.body());
+    assert_eq!(s.get("/v").body(), "1.31.5");
+}
+
+#[test]
+fn a_connection_goes_on_after_412() {
+    let s = server("", "location = /yes { return 200 yes; }");
+    s.dir().write("file", "text");
+    let mut client = s.connect();
+    let refused = ask(&mut client, "/file", "If-Match: \"other\"\r\n");
+    assert_eq!((refused.status, refused.header("Connection")), (412, Some("keep-alive")));
+    assert_eq!(ask(&mut client, "/yes", "").body(), "yes");
+}
+
+#[test]
 fn maps_and_networks_give_variables_their_values() {
     let s = server(
         "map $arg_a $m { hostnames; default none; .example.org names; ~^x(.*)$ \"rest $1\"; }

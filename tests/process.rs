@@ -70,6 +70,25 @@ fn a_wrong_configuration_is_explained() {
 }
 
 #[test]
+fn a_module_to_load_is_warned_of() {
+    let dir = Dir::new();
+    dir.write("nginx.conf", "load_module modules/x.so; events { }");
+    let prefix = dir.path().display().to_string();
+    let said = weir_testkit::run(
+        env!("CARGO_BIN_EXE_weir"),
+        ["-t", "-e", "stderr", "-p", &prefix, "-c", "nginx.conf"],
+    );
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(
+        said.status.success()
+            && text.contains(
+                "\"load_module\" directive is known but not built into weir yet, ignored"
+            ),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_dump_has_each_file_once() {
     let dir = Dir::new();
     dir.write("more.conf", "# more\n");

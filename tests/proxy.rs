@@ -88,6 +88,25 @@ fn echo() -> u16 {
 }
 
 #[test]
+fn connections_to_servers_take_no_clients_place() {
+    let port = echo();
+    let server = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        &format!(
+            "worker_threads 1; events {{ worker_connections 8; }} http {{
+                 upstream back {{ server 127.0.0.1:{port}; keepalive 8; }}
+                 server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://back; }} }} }}"
+        ),
+    );
+    // With one to the server for each they would be twice as many as there may be.
+    let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    for _ in 0..2 {
+        assert!(clients.iter_mut().all(|client| client.get("/").status == 200));
+    }
+    assert_eq!(server.logged("worker_connections are not enough"), 0);
+}
+
+#[test]
 fn servers_are_asked_what_the_configuration_says() {
     let port = echo();
     let server = start(

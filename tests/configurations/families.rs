@@ -2,13 +2,14 @@
 
 /// Where a directive may stand, one letter each: `h`ttp, `s`erver, `l`ocation, `S`: `if` in server,
 /// `i`: `if` in location, `e`: `limit_except`.
+#[derive(Clone, Copy, Debug)]
 pub struct Choice {
     pub directive: &'static str,
     pub contexts: &'static str,
     pub values: &'static [&'static str],
 }
 
-const fn c(
+pub const fn c(
     directive: &'static str,
     contexts: &'static str,
     values: &'static [&'static str],

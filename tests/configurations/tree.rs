@@ -2,7 +2,8 @@
 
 use weir_testkit::Dice;
 
-use crate::families::{Choice, FAMILIES, NEWER};
+use crate::drawn::DRAWN;
+use crate::families::Choice;
 
 /// The blocks that lines are drawn into, by the letter that [`Choice::contexts`] has for them.
 const PLACES: &[(char, &str)] = &[
@@ -35,6 +36,9 @@ const SKELETON: &str = r#"
         map $host $back { default back; }
         geo $geo { default far; 1.2.3.0/24 near; }
         split_clients "$uri" $split { 50% one; * two; }
+        proxy_cache_path %%DIR%%/stored keys_zone=stored:1m;
+        limit_req_zone $uri zone=rate:64k rate=1r/m; limit_req_zone $arg_s zone=other:64k rate=1r/m;
+        limit_conn_zone $uri zone=conns:64k; limit_conn_zone $arg_s zone=others:64k;
         upstream back { server %%BACK%%; }
         HTTP
         server {
@@ -73,30 +77,37 @@ impl Tree {
     /// One drawn from a seed; for an old nginx without what it does otherwise.
     pub fn draw(dice: &mut Dice, old: bool) -> Tree {
         let mut choices: Vec<&Choice> = Vec::new();
-        let families = if old { &FAMILIES[..FAMILIES.len() - NEWER] } else { FAMILIES };
+        let families = if old { &DRAWN.old } else { &DRAWN.all };
         for _ in 0..=dice.below(2) {
-            let family = families[dice.below(families.len())];
+            let family = &families[dice.below(families.len())];
             // A few of its directives, so that each meets itself at several levels.
             for _ in 0..2 + dice.below(3) {
                 choices.push(&family[dice.below(family.len())]);
             }
         }
-        let mut lines: Vec<(&'static str, String)> = Vec::new();
-        for (letter, place) in PLACES {
-            for choice in &choices {
-                if choice.contexts.contains(*letter) && dice.below(100) < 45 {
-                    let value = choice.values[dice.below(choice.values.len())];
-                    let end = if value.ends_with('}') { "" } else { ";" };
-                    let line = format!("{} {value}{end}", choice.directive);
-                    let line = line.replace(" ;", ";");
-                    let again = lines.iter().any(|(at, l)| at == place && *l == line);
-                    if !again {
-                        lines.push((place, line));
-                    }
-                }
-            }
+        Tree { lines: spread(dice, &choices, 45) }
+    }
+
+    /// One with a line of a directive that a family has, and which line; `None` if chance did not draw it.
+    pub fn about(dice: &mut Dice, families: &[Vec<Choice>], name: &str) -> Option<(Tree, usize)> {
+        let has = |family: &&Vec<Choice>| family.iter().any(|choice| choice.directive == name);
+        let having: Vec<&Vec<Choice>> = families.iter().filter(has).collect();
+        let family = having[dice.below(having.len())];
+        let mut choices: Vec<&Choice> = Vec::new();
+        choices.extend(family.iter().find(|choice| choice.directive == "proxy_pass"));
+        for _ in 0..dice.below(4) {
+            choices.push(&family[dice.below(family.len())]);
         }
-        Tree { lines }
+        let lines = spread(dice, &choices, 35);
+        let own: Vec<&Choice> = family.iter().filter(|c| c.directive == name).collect();
+        let own = own[dice.below(own.len())];
+        let mut said = spread(dice, &[own], 60);
+        let n = dice.below(said.len().max(1));
+        let line = said.get(n).cloned()?;
+        said = lines.into_iter().filter(|other| !other.1.starts_with(name)).collect();
+        said.push(line);
+        let n = said.len() - 1;
+        Some((Tree { lines: said }, n))
     }
 
     /// Its text, where the upstream listens at `back`; an old nginx says at the listener that it speaks HTTP/2.
@@ -137,4 +148,24 @@ fn find_word(row: &str, word: &str) -> Option<usize> {
     let free = |c: Option<char>| c.is_none_or(|c| c == ' ');
     let ends = free(row[at + word.len()..].chars().next());
     (ends && free(row[..at].chars().next_back())).then_some(at)
+}
+
+/// Lines of the choices, each in some of the places where it may stand.
+fn spread(dice: &mut Dice, choices: &[&Choice], percent: usize) -> Vec<(&'static str, String)> {
+    let mut lines: Vec<(&'static str, String)> = Vec::new();
+    for (letter, place) in PLACES {
+        for choice in choices {
+            if choice.contexts.contains(*letter) && dice.below(100) < percent {
+                let value = choice.values[dice.below(choice.values.len())];
+                let end = if value.ends_with('}') { "" } else { ";" };
+                let line = format!("{} {value}{end}", choice.directive);
+                let line = line.replace(" ;", ";");
+                let again = lines.iter().any(|(at, l)| at == place && *l == line);
+                if !again {
+                    lines.push((place, line));
+                }
+            }
+        }
+    }
+    lines
 }

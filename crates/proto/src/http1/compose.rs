@@ -136,6 +136,8 @@ pub struct Composer {
     authority: Option<Span>,
     /// Pieces of `Cookie`, which may come apart: RFC 9113 section 8.2.3.
     cookie: Vec<u8>,
+    /// There was one, if only an empty one.
+    cookies: bool,
     /// The request line stands in the buffer.
     line: bool,
     /// A `Host` header came, too.
@@ -183,9 +185,10 @@ impl Composer {
             return Ok(());
         }
         if name == b"cookie" {
-            if !self.cookie.is_empty() {
+            if self.cookies {
                 self.cookie.extend_from_slice(b"; ");
             }
+            self.cookies = true;
             self.cookie.extend_from_slice(value);
             return Ok(());
         }
@@ -290,7 +293,7 @@ impl Composer {
             self.request_line(to)?;
         }
         let Draft { parser, buf, .. } = to;
-        if !self.cookie.is_empty() {
+        if self.cookies {
             let header = append(buf, b"cookie", &self.cookie);
             parser.head.headers.push(header);
             parser.known(buf, header).map_err(ComposeError::Head)?;

@@ -22,6 +22,14 @@ const PLAIN: Parts<'_> = Parts {
 };
 
 #[test]
+fn buffers_must_leave_room_for_those_that_are_busy() {
+    let wrong = "\"proxy_busy_buffers_size\" must be less than the size of all \"proxy_buffers\" minus one buffer";
+    let complaint = crate::trial::complaint("proxy_buffers 2 4k;");
+    assert!(complaint.contains(wrong), "{complaint}");
+    assert_eq!(crate::trial::complaint("proxy_buffers 3 4k;"), "");
+}
+
+#[test]
 fn a_uri_takes_the_place_of_the_locations_name() {
     assert_eq!(mapped(&Parts { own: b"/remote/", ..PLAIN }), b"/remote/test");
     assert_eq!(mapped(&Parts { own: b"/remote/", args: b"a=b", ..PLAIN }), b"/remote/test?a=b");

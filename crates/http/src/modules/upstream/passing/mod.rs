@@ -143,16 +143,16 @@ impl Passing {
         let both = format!(
             "the maximum of the value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
         );
-        if let Some(busy) = self.busy_buffers_size {
-            let name = format!("\"{prefix}_busy_buffers_size\"");
-            if busy < largest {
-                return complain(format!("{name} must be equal to or greater than {both}"));
-            }
-            if busy > (self.buffers.0 - 1).saturating_mul(self.buffers.1) {
-                return complain(format!(
-                    "{name} must be less than the size of all \"{prefix}_buffers\" minus one buffer"
-                ));
-            }
+        // Two buffers may be busy unless somebody says so.
+        let busy = self.busy_buffers_size.unwrap_or(largest.saturating_mul(2));
+        let name = format!("\"{prefix}_busy_buffers_size\"");
+        if busy < largest {
+            return complain(format!("{name} must be equal to or greater than {both}"));
+        }
+        if busy > (self.buffers.0 - 1).saturating_mul(self.buffers.1) {
+            return complain(format!(
+                "{name} must be less than the size of all \"{prefix}_buffers\" minus one buffer"
+            ));
         }
         if self.temp_file_write_size.is_some_and(|n| n < largest) {
             return complain(format!(
