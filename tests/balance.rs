@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use rustls::pki_types::ServerName;
@@ -206,16 +207,20 @@ fn handshakes_weigh_more_than_idle_connections() {
             kept.push(client);
         }
     }
+    // Without a processor for a millisecond the free loop is stood in for by the other one: on a busy machine only
+    // prompt answers say who was chosen.
+    let prompt = |_| {
+        wait_asleep(&server, waiters("fair", layout), |name| name != free);
+        let began = Instant::now();
+        let answer = server.get("/").body();
+        (began.elapsed() < Duration::from_millis(1)).then_some(answer)
+    };
     let spared = || {
-        let answers = (0..40).map(|_| {
-            wait_asleep(&server, waiters("fair", layout), |name| name != free);
-            server.get("/").body()
-        });
-        let by_others = answers.filter(|answer| *answer != free).count();
-        eprintln!("{by_others} of 40 went to the loop with handshakes");
-        // Of loops that count the same each takes its turn: half. And the other one stands in when a busy machine
-        // leaves the free one without a processor.
-        by_others <= 10
+        let answers: Vec<String> = (0..400).filter_map(prompt).take(40).collect();
+        let by_others = answers.iter().filter(|answer| **answer != free).count();
+        eprintln!("{by_others} of {} went to the loop with handshakes", answers.len());
+        // Of loops that count the same each takes its turn: half.
+        by_others * 4 <= answers.len()
     };
     assert!((0..TRIES).any(|_| spared()));
 }
