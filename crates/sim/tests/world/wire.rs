@@ -4,8 +4,6 @@
 //! what the server sent is taken out of it only when it arrives at the peer. Until then the pages of a file that was sent
 //! without a copy are the file's.
 
-#![allow(clippy::disallowed_methods, reason = "the world is at the other end")]
-
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
