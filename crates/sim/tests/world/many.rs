@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_testkit::{number, seed};
 
 /// Courses where nothing else is asked for.
-const COURSES: u64 = 20;
+const COURSES: u64 = 10;
 /// A course that takes longer, in real time, hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
