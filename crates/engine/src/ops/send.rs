@@ -151,7 +151,8 @@ impl Send<'_> {
 impl Registered {
     /// One system call's worth; `None` if there is no room. From a file, at most `from_file`.
     fn send_once(&self, chain: &mut Chain, from_file: u64) -> io::Result<Option<u64>> {
-        if !self.source.is(Ready::WRITE) {
+        // Of a connection that broke it is the call that tells: who waited for room was told that it is there.
+        if !self.source.is(Ready::WRITABLE) {
             return Ok(None);
         }
         let sent = match chain.front() {
