@@ -44,7 +44,7 @@ impl Registered {
         if room == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room in the buffer"));
         }
-        if !self.source.is(Ready::READ) || budget::is_spent() {
+        if !self.source.is(Ready::READABLE) || budget::is_spent() {
             return Ok(None);
         }
         loop {
@@ -58,6 +58,10 @@ impl Registered {
                         self.exhausted(Ready::READ);
                     }
                     return Ok(Some(n));
+                }
+                // Nobody would be told of more: the backend has refused the socket, see `Handle::park`.
+                Err(Errno::AGAIN) if self.source.is(Ready::ERR) => {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
                 }
                 Err(Errno::AGAIN) => {
                     self.exhausted(Ready::READ);
