@@ -17,6 +17,7 @@ backends! {
         an_echo_comes_back,
         what_is_there_needs_no_event,
         what_comes_later_is_reported,
+        who_cannot_be_waited_for_is_told,
         a_long_answer_arrives_whole,
         half_close_is_the_end_of_the_stream_not_of_the_connection,
         a_departed_peer_is_noticed,

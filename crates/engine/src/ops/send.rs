@@ -163,6 +163,10 @@ impl Registered {
             Some(_) => self.send_memory(chain)?,
         };
         let Some(n) = sent else {
+            if self.source.is(Ready::ERR) {
+                // Nobody would be told of room: see `try_recv`.
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
             self.exhausted(Ready::WRITE);
             return Ok(None);
         };

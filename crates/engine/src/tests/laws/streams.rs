@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use super::{StopAtEnd, client, receive, send};
+use crate::source::Ready;
 use crate::tests::site::Site;
 use crate::{BackendKind, Chain, ConnectOptions, Either, either};
 
@@ -49,6 +50,25 @@ pub(crate) fn what_is_there_needs_no_event(kind: BackendKind) {
     let mut back = Vec::new();
     socket.read_to_end(&mut back).unwrap();
     assert_eq!(back, b"there");
+}
+
+/// A backend may refuse a socket, for want of memory: nobody would be told of what comes, and whoever waits for it
+/// would be told at once, on and on.
+pub(crate) fn who_cannot_be_waited_for_is_told(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let _socket = site.client();
+    site.serve(|h, stream| async move {
+        stream.0.source.mark(Ready::ERR);
+        let (received, _) = stream.recv(h.take_buf(100)).await;
+        assert_eq!(received.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        // Nobody reads: there is room for so much.
+        let mut sent = Ok(());
+        while sent.is_ok() {
+            sent = send(&stream, vec![0; 1 << 20]).await;
+        }
+        assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        h.stop();
+    });
 }
 
 pub(crate) fn what_comes_later_is_reported(kind: BackendKind) {
