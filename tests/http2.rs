@@ -10,6 +10,8 @@ use weir_testkit::{Dir, PATIENCE, Server};
 
 #[path = "http2/as_new/mod.rs"]
 mod as_new;
+#[path = "http2/behind.rs"]
+mod behind;
 #[path = "http2/h2spec.rs"]
 mod h2spec;
 #[path = "http2/hostile.rs"]
@@ -340,27 +342,6 @@ fn bodies_come_with_and_without_a_length() {
 }
 
 #[test]
-fn trailers_follow_the_body() {
-    let server = start("location / { add_trailer X-Sum $status; return 200 body; }");
-    let mut client = Client::connect(&server);
-    let id = client.get("/");
-    let answer = client.answer(id);
-    assert_eq!(answer.text(), "body");
-    assert_eq!(answer.heads[1], [("x-sum".to_owned(), "200".to_owned())]);
-}
-
-#[test]
-fn nothing_follows_a_head_alone() {
-    let server = start("location / { add_trailer X-Sum $status always; return 304; }");
-    let mut client = Client::connect(&server);
-    for (method, status) in [("GET", "304"), ("HEAD", "304")] {
-        let id = client.ask(method, "/", &[], true);
-        let answer = client.answer(id);
-        assert_eq!((answer.status(), answer.heads.len()), (status, 1), "{method}");
-    }
-}
-
-#[test]
 fn who_is_shut_out_is_told_so_on_its_stream() {
     let server = start("location / { return 444; } location /other { return 200 yes; }");
     let mut client = Client::connect(&server);
@@ -368,63 +349,6 @@ fn who_is_shut_out_is_told_so_on_its_stream() {
     assert_eq!(client.answer(id).reset, Some(ErrorCode::Protocol as u32));
     let id = client.get("/other");
     assert_eq!(client.answer(id).text(), "yes");
-}
-
-#[test]
-fn an_answer_that_breaks_off_is_not_complete() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfour");
-    });
-    let server = start(&format!(
-        "access_log %%DIR%%/done done; location / {{ proxy_pass http://127.0.0.1:{port}; }} }}
-         log_format done '[$request_completion]'; server {{ listen 127.0.0.1:%%PORT1%%;"
-    ));
-    let mut client = Client::connect(&server);
-    let id = client.get("/");
-    assert!(client.answer(id).reset.is_some());
-    server.wait_file("done", "\n", 1);
-    assert_eq!(server.dir().read("done"), "[]\n");
-}
-
-#[test]
-fn an_empty_cookie_goes_on() {
-    let server = start("location / { return 200 \"[$http_cookie]$http_x\"; }");
-    let mut client = Client::connect(&server);
-    for (fields, said) in [
-        (&[("cookie", "")][..], "[]"),
-        (&[("cookie", ""), ("cookie", "a=b")], "[; a=b]"),
-        (&[("cookie", "a=b"), ("cookie", "c=d")], "[a=b; c=d]"),
-    ] {
-        let id = client.ask("GET", "/", fields, true);
-        assert_eq!(client.answer(id).text(), said, "{fields:?}");
-    }
-}
-
-#[test]
-fn frames_are_no_bytes_of_the_body() {
-    let server = start(
-        "access_log %%DIR%%/sent said;
-         location / { add_trailer X-Sum $status; return 200 four; } }
-         log_format said '$body_bytes_sent'; server { listen 127.0.0.1:%%PORT1%%;",
-    );
-    let mut client = Client::connect(&server);
-    let id = client.get("/");
-    assert_eq!(client.answer(id).text(), "four");
-    server.wait_file("sent", "\n", 1);
-    assert_eq!(server.dir().read("sent"), "4\n");
-}
-
-#[test]
-fn what_is_of_a_connection_of_http1_stays_behind() {
-    let server = start("add_header Upgrade h2c; add_header X-Kept yes; return 200 body;");
-    let mut client = Client::connect(&server);
-    let id = client.get("/");
-    let answer = client.answer(id);
-    assert_eq!((answer.field("x-kept"), answer.field("upgrade")), (Some("yes"), None));
 }
 
 #[test]
@@ -583,88 +507,6 @@ fn a_head_without_hope_is_refused_before_it_is_whole() {
 }
 
 #[test]
-fn bodies_that_nobody_reads_are_passed_over() {
-    let server = start("return 200;");
-    let mut client = Client::connect(&server);
-    // Answered, and given up, before the body has come.
-    let id = client.ask("POST", "/", &[("content-length", "4")], false);
-    let answer = client.answer(id);
-    assert_eq!(answer.status(), "200");
-    client.data(id, b"abcd", true);
-    // More than was announced, of a stream that is no more.
-    let id = client.ask("POST", "/", &[("content-length", "4")], false);
-    assert_eq!(client.answer(id).status(), "200");
-    while client.ended.get(&id).and_then(|answer| answer.reset).is_none() {
-        assert_ne!(client.event(), Event::Closed);
-    }
-    client.data(id, b"abcdef", true);
-    let wrong = ErrorCode::Protocol as u32;
-    while client.ended[&id].reset != Some(wrong) {
-        assert_ne!(client.event(), Event::Closed);
-    }
-    let id = client.get("/");
-    assert_eq!(client.answer(id).status(), "200");
-}
-
-#[test]
-fn a_server_cannot_switch_protocols_of_a_stream() {
-    let server = start(
-        "location / {
-             proxy_http_version 1.1;
-             proxy_pass http://127.0.0.1:%%PORT1%%;
-         }
-         location /ok { add_header X-Line $uri; return 200; }",
-    );
-    let backend = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
-    let answering = std::thread::spawn(move || {
-        let (mut stream, _) = backend.accept().unwrap();
-        let _ = stream.read(&mut [0; 4096]).unwrap();
-        stream
-            .write_all(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
-            .unwrap();
-    });
-    let mut client = Client::connect(&server);
-    let id = client.get("/");
-    assert_eq!(client.answer(id).status(), "502");
-    answering.join().unwrap();
-    // A field has the value that it was meant to have, or another, but it ends there.
-    let id = client.get("/ok%0d%0ax:%20y");
-    assert_eq!(client.answer(id).field("x-line"), Some("/ok%0D%0Ax: y"));
-}
-
-#[test]
-fn hints_and_variables_of_an_upstream_come_along() {
-    let server = start(
-        "location / {
-             early_hints 1;
-             add_header X-Cookie $upstream_cookie_a;
-             proxy_pass http://127.0.0.1:%%PORT1%%;
-         }",
-    );
-    let backend = std::net::TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
-    let answering = std::thread::spawn(move || {
-        let (mut stream, _) = backend.accept().unwrap();
-        let mut request = [0; 4096];
-        let _ = stream.read(&mut request).unwrap();
-        stream
-            .write_all(
-                b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n\
-                  HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok",
-            )
-            .unwrap();
-    });
-    let mut client = Client::connect(&server);
-    let id = client.get("/");
-    let answer = client.answer(id);
-    answering.join().unwrap();
-    let link = ("link".to_owned(), "</a.css>".to_owned());
-    assert_eq!(answer.heads[0], [(":status".to_owned(), "103".to_owned()), link]);
-    let cookie = ("x-cookie".to_owned(), "b".to_owned());
-    assert!(answer.heads[1].contains(&cookie), "{:?}", answer.heads[1]);
-    assert_eq!(answer.text(), "ok");
-}
-
-#[test]
 fn who_is_not_kept_gets_one_answer() {
     let server = start("keepalive_timeout 0; return 200 once;");
     let mut client = hostile::greeted(&server);
@@ -688,24 +530,4 @@ fn a_head_that_comes_too_late_ends_its_stream_alone() {
     client.write(|out| out.extend_from_slice(rest));
     let id = client.get("/");
     assert_eq!(client.answer(id).text(), "once");
-}
-
-#[test]
-fn a_body_that_misses_its_buffer_goes_into_a_file() {
-    let server = Server::start(
-        WEIR,
-        "user root; events { } http { log_format body '$content_length $request_body_file|';
-         server { listen 127.0.0.1:%%PORT%%; http2 on; client_body_buffer_size 1000;
-         location / { proxy_pass http://127.0.0.1:%%PORT%%/end; access_log %%DIR%%/body body; }
-         location /end { return 200; } } }",
-    );
-    let mut client = Client::connect(&server);
-    for len in [1000, 1001, 1250] {
-        let id = client.ask("PUT", "/", &[("content-length", &len.to_string())], false);
-        client.data(id, &vec![b'b'; len], true);
-        assert_eq!(client.answer(id).status(), "200");
-    }
-    server.wait_file("body", "|", 3);
-    let files: Vec<bool> = server.dir().read("body").lines().map(|l| l.contains('/')).collect();
-    assert_eq!(files, [false, true, true], "{}", server.dir().read("body"));
 }
