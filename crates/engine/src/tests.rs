@@ -35,6 +35,7 @@ backends! {
         the_oldest_parked_is_evicted_first,
         some_of_the_parked_are_chosen,
         a_connection_rests_in_its_task,
+        who_rests_without_a_budget_has_another_turn_first,
         a_stream_moves_to_another_loop;
     turns:
         a_stale_event_is_dropped,

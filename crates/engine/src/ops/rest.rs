@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::NEVER;
+use crate::ops::must_yield;
 use crate::source::{Ready, Registered, Rest};
 use crate::{Stream, Wake};
 
@@ -41,10 +42,13 @@ impl Future for Resting<'_> {
         }
         if registered.report().is_err() {
             // Whoever receives hears of it.
-            end(registered);
-            return Poll::Ready(Wake::Ready);
+            source.mark(Ready::ERR);
         }
         if source.is(Ready::READABLE) {
+            // Whoever has done enough for this turn would receive nothing, and rest again.
+            if must_yield(cx) {
+                return Poll::Pending;
+            }
             end(registered);
             return Poll::Ready(Wake::Ready);
         }

@@ -144,6 +144,23 @@ pub(crate) fn some_of_the_parked_are_chosen(kind: BackendKind) {
     assert_eq!(woken[..3], expected);
 }
 
+/// What is there ends a rest at once, but not for a task that may do nothing more in this turn.
+pub(crate) fn who_rests_without_a_budget_has_another_turn_first(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let mut socket = site.client();
+    socket.write_all(b"there").unwrap();
+    site.serve(|h, stream| async move {
+        stream.readable().await.unwrap();
+        crate::spend(u32::MAX);
+        let mut buf = h.take_buf(100);
+        assert_eq!(stream.try_recv(&mut buf).unwrap(), None, "nothing is left of the budget");
+        assert_eq!(stream.rest(Duration::from_secs(60)).await, Wake::Ready);
+        assert_eq!(stream.try_recv(&mut buf).unwrap(), Some(5));
+        h.stop();
+    });
+    assert_eq!(site.h.panics(), 0);
+}
+
 pub(crate) fn a_connection_rests_in_its_task(kind: BackendKind) {
     let mut site = Site::new(kind);
     let play = client(&site, |mut socket| {
