@@ -87,7 +87,7 @@ fn answer(mut stream: TcpStream, name: &str, state: &AtomicU8) -> Option<()> {
     }
     is_answered(state).then_some(())?;
     let status = if name == "ill" { "500 Ill" } else { "200 OK" };
-    let fields = "Cache-Control: max-age=3600\r\nSet-Cookie: s=1";
+    let fields = "Connection: close\r\nCache-Control: max-age=3600\r\nSet-Cookie: s=1";
     write!(stream, "HTTP/1.1 {status}\r\n{fields}\r\nX-By: {name}\r\nContent-Length: 2\r\n\r\nok")
         .ok()
 }
