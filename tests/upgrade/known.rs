@@ -143,7 +143,7 @@ fn start(sources: &Sources, tls: u16) -> Daemon {
              proxy_cache_key $uri; proxy_ignore_headers Set-Cookie; add_header X-Cache $upstream_cache_status; }}
          location /rate {{ limit_req zone=l; empty_gif; }}
          location /most {{ limit_conn m 1; empty_gif; }}
-         location /hold {{ limit_conn m 1; proxy_pass http://127.0.0.1:{good}; }}
+         location /hold {{ limit_conn m 2; proxy_pass http://127.0.0.1:{good}; }}
          location /dict {{ content_by_lua 'ngx.print((ngx.shared.d:incr(\"x\", 1, 0)))'; }}
          location /named {{ proxy_pass http://named; }}
          location /failed {{ proxy_pass http://failed; }}
