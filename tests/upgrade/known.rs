@@ -230,9 +230,10 @@ fn load(world: &World, mut client: ask::Client, stop: &AtomicBool) {
         let target = format!("/load?n={n}");
         let (method, headers) = ("GET".to_owned(), Vec::new());
         let ask = Ask { method, target, headers, body: "", chunked: false };
-        // A connection that the server has left may end under a request, which may go to another one then.
-        let said = client.ask(&ask).or_else(|_| client.ask(&ask));
-        assert_eq!(said.map(|said| said.0).ok(), Some(200), "{}: {n}", client.name());
+        // A connection that the server has left may end under a request, which may go to another one then; that one
+        // may be of the other worker that leaves.
+        let said = (0..=2).find_map(|_| client.ask(&ask).ok());
+        assert_eq!(said.map(|said| said.0), Some(200), "{}: {n}", client.name());
     }
 }
 
