@@ -4,6 +4,8 @@
 //! nginx is `$WEIR_NGINX`, or `nginx` on the path; without one nothing is compared, and the output says so. `WEIR_SEED`
 //! is the first seed, `WEIR_CONFIGURATIONS` how many configurations are drawn, `WEIR_REQUESTS` how many requests each gets.
 
+#[path = "../tls/anybody.rs"]
+mod anybody;
 mod ask;
 mod back;
 mod drawn;
