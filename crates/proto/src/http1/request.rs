@@ -121,10 +121,8 @@ impl RequestParser {
         self.stage != Stage::Line
     }
 
-    /// Whether all bytes so far were blank lines. They may be thrown away, with a [`reset`],
+    /// Whether all bytes so far were blank lines. They may be thrown away, with [`Renew::renew`],
     /// and should be: nginx takes any number of them.
-    ///
-    /// [`reset`]: RequestParser::reset
     pub fn blank(&self) -> bool {
         self.stage == Stage::Line && self.line.blank()
     }
