@@ -46,6 +46,21 @@ fn tests_that_pages_name_are_there() {
     }
 }
 
+#[test]
+fn what_no_crate_may_call_no_crate_may_call() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let rules = |file: &str| {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let lines = text.lines().filter(|line| line.contains("path ="));
+        lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let own = rules("crates/http/clippy.toml");
+    // Clippy takes a crate's own file instead of the one for all.
+    for rule in rules("clippy.toml") {
+        assert!(own.contains(&rule), "crates/http/clippy.toml lacks {rule}");
+    }
+}
+
 /// All code below a directory.
 fn read_code(directory: &Path, code: &mut String) {
     for entry in fs::read_dir(directory).unwrap() {

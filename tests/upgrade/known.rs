@@ -2,7 +2,7 @@
 //! and under a load of HTTP/1.1, TLS and HTTP/2, with a tunnel that stays.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Dir, PATIENCE, Response, ask_until, free_port, wait_end};
+use weir_testkit::{Client, Dir, PATIENCE, Response, ask_until, free_port, listen, wait_end};
 
 use super::Daemon;
 use super::ask::{self, Ask};
@@ -37,16 +37,10 @@ impl Sources {
     fn new() -> Sources {
         let state = Arc::new(AtomicU8::new(0));
         let serve = |name: &'static str| {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
             let state = state.clone();
-            thread::spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    let state = state.clone();
-                    thread::spawn(move || answer(stream, name, &state));
-                }
-            });
-            port
+            listen(move |stream| {
+                answer(stream, name, &state);
+            })
         };
         let (good, other, ill) = (serve("good"), serve("other"), serve("ill"));
         Sources { good, other, ill, names: names(state.clone()), state }

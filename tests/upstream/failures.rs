@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use weir_testkit::{Dice, Oracle, Server, ask_until, free_port, number, seed};
+use weir_testkit::{Dice, Oracle, Server, ask_until, free_port, listen, number, seed};
 
 use super::WEIR;
 use super::connections::limit_descriptors;
@@ -100,16 +100,8 @@ fn origins(fails: &Arc<AtomicBool>) -> Vec<u16> {
         if *name == "refuses" {
             return free_port();
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
         let fails = fails.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let fails = fails.clone();
-                thread::spawn(move || talk(stream, answer, &fails));
-            }
-        });
-        port
+        listen(move |stream| talk(stream, answer, &fails))
     };
     FAILURES.iter().map(origin).collect()
 }

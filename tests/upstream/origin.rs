@@ -1,13 +1,12 @@
 //! Origin servers of these tests.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
-use weir_testkit::PATIENCE;
+use weir_testkit::{PATIENCE, listen};
 
 /// An origin that answers when it is told to.
 pub struct Slow {
@@ -55,15 +54,9 @@ pub fn serve_counted(
 ) -> (u16, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let headers = Arc::new(headers);
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (headers, stream) = (headers.clone(), stream.unwrap());
-            counted.fetch_add(1, Ordering::SeqCst);
-            thread::spawn(move || talk(stream, &*headers));
-        }
+    let port = listen(move |stream| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        talk(stream, &headers);
     });
     (port, count)
 }

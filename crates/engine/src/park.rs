@@ -46,9 +46,7 @@ impl Handle {
     /// Gives the connection to the loop until something comes, or until `deadline`. It is resumed in the next
     /// turn if the loop cannot wait for it.
     pub fn park(&self, stream: Stream, idle: Box<dyn Idle>, deadline: Option<Instant>) {
-        if stream.0.report().is_err() {
-            stream.0.source.mark(Ready::ERR);
-        }
+        stream.0.report_or_break();
         stream.set_deadline(deadline);
         let source = Rc::clone(&stream.0.source);
         source.idle.set(Some(idle));

@@ -215,6 +215,15 @@ impl Registered {
         added
     }
 
+    /// The same for who does not wait now: a socket that the backend refuses counts as broken, which whoever receives
+    /// hears of.
+    #[inline]
+    pub(crate) fn report_or_break(&self) {
+        if self.report().is_err() {
+            self.source.mark(Ready::ERR);
+        }
+    }
+
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {
         self.set_tick(at.map_or(NEVER, |at| self.h.0.clock.tick_of(at)));
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
-use weir_proto::{Renew, Span, emptied};
+use weir_proto::{Renew, Span};
 
 use crate::address::Address;
 use crate::body::Body;
@@ -363,7 +363,8 @@ impl Scratch {
         if !read.is_empty() {
             *buf = read;
         } else if buf.capacity() == 0 {
-            *buf = emptied(read);
+            *buf = read;
+            buf.renew();
         }
     }
 }

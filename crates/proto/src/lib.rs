@@ -18,5 +18,5 @@ pub mod range;
 mod span;
 pub mod uri;
 
-pub use kept::{Renew, emptied};
+pub use kept::Renew;
 pub use span::Span;

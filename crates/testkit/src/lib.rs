@@ -13,6 +13,7 @@
 mod dice;
 mod dir;
 mod http;
+mod listen;
 mod oracle;
 mod process;
 mod server;
@@ -21,6 +22,7 @@ mod wait;
 pub use dice::{Dice, number, seed};
 pub use dir::Dir;
 pub use http::{Client, Response};
+pub use listen::listen;
 pub use oracle::{Oracle, is_signed, unsigned};
 pub use process::{Process, children, run, wait_end};
 pub use server::{Server, free_port};

@@ -1,10 +1,9 @@
 //! A site that has every module which answers alike each time, and a server behind it that answers as its path says.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
+use std::net::TcpStream;
 
-use weir_testkit::Dir;
+use weir_testkit::{Dir, listen};
 
 const ECHO: &str = "$request_method|$request_uri|$uri|$args|$host|$http_host|$http_x_mine|$http_cookie|\
      $content_type|$content_length|$remote_user|$http_user_agent|$request_length|$server_protocol|$scheme|\
@@ -225,14 +224,7 @@ pub fn write(html: &Dir) {
 
 /// Starts the server behind: its port. It ends with the tests.
 pub fn origin() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || while answer(&stream).is_some() {});
-        }
-    });
-    port
+    listen(|stream| while answer(&stream).is_some() {})
 }
 
 /// Reads a request and answers it; `None` when the connection is to end.

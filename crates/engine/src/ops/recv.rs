@@ -59,7 +59,7 @@ impl Registered {
                     }
                     return Ok(Some(n));
                 }
-                // Nobody would be told of more: the backend has refused the socket, see `Handle::park`.
+                // Nobody would be told of more: the backend has refused the socket, see `report_or_break`.
                 Err(Errno::AGAIN) if self.source.is(Ready::ERR) => {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }

@@ -40,10 +40,7 @@ impl Future for Resting<'_> {
             source.deadline.set(NEVER);
             return Poll::Ready(why);
         }
-        if registered.report().is_err() {
-            // Whoever receives hears of it.
-            source.mark(Ready::ERR);
-        }
+        registered.report_or_break();
         if source.is(Ready::READABLE) {
             // Whoever has done enough for this turn would receive nothing, and rest again.
             if must_yield(cx) {

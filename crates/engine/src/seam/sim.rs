@@ -48,7 +48,8 @@ static WORLD: OnceLock<Box<dyn World>> = OnceLock::new();
 /// Puts `world` in the kernel's place, for the rest of the process. The first one stays.
 pub fn install(world: Box<dyn World>) {
     let _ = WORLD.set(world);
-    let _ = crate::clock::read();
+    // Its time counts from here.
+    weir_sys::beginning::beginning();
 }
 
 fn world() -> Option<&'static dyn World> {

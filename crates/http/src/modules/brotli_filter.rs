@@ -81,15 +81,12 @@ pub fn allowed(r: &Request) -> bool {
     r.is_main() && accepts(r, "br")
 }
 
-/// The least window of these levels: for a smaller one the crate has no table of its own size, and takes one of 32 MB
-/// for each answer, however short.
-const LEAST: (std::ops::RangeInclusive<u32>, u32) = (5..=8, 17);
-
 fn window_bits(window: u64, length: Option<u64>, level: u32) -> u32 {
     let needed = length.map_or(64, |length| length.max(1 << 10).next_power_of_two().ilog2());
     let bits = window.ilog2().clamp(10, 24).min(needed);
-    let (levels, least) = LEAST;
-    if levels.contains(&level) { bits.max(least) } else { bits }
+    // For a smaller window the crate has no table of its own size at these levels, and takes one of 32 MB for each answer,
+    // however short.
+    if (5..=8).contains(&level) { bits.max(17) } else { bits }
 }
 
 type Brotli = Compressor<CompressorWriter<Vec<u8>>>;

@@ -10,7 +10,7 @@ use super::line::LineParser;
 use super::method::{Method, Version};
 use super::names::{Header, HeaderId};
 use super::request::{HeadLimits, RequestParser};
-use crate::{Span, emptied};
+use crate::{Renew, Span, as_new};
 
 /// Why a head is refused. The text is nginx's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,8 +163,9 @@ impl Composer {
             // For the log, as far as it is known.
             let _ = self.request_line(to);
         }
-        let Composer { text, cookie, .. } = std::mem::take(self);
-        *self = Composer { text: emptied(text), cookie: emptied(cookie), ..Composer::default() };
+        as_new!(self, Composer {
+            text, cookie; method, scheme, path, authority, cookies, line, host, fault
+        });
         result
     }
 

@@ -81,7 +81,9 @@ impl Renew for RequestHead {
     fn renew(&mut self) {
         as_new!(self, RequestHead {
             headers, dropped, normalised;
-            method, method_name, line, target, path, args, host, schema, protocol, version, minor, complex, quoted, plus, empty_path, server, server_upper, port, connection, content_length, chunked, line_end, end, seen
+            method, method_name, line, target, path, args, host, schema, protocol, version, minor,
+            complex, quoted, plus, empty_path, server, server_upper, port, connection,
+            content_length, chunked, line_end, end, seen
         });
     }
 }

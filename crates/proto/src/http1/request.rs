@@ -7,7 +7,6 @@ use super::line::LineParser;
 use super::method::Version;
 use super::names::{Header, HeaderId};
 use super::window::Window;
-
 use crate::uri;
 use crate::{Renew, Span, as_new};
 

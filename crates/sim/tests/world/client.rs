@@ -112,15 +112,8 @@ impl Ask {
         }
         head.push_str("Transfer-Encoding: chunked\r\n\r\n");
         out.extend_from_slice(head.as_bytes());
-        let mut at = 0;
-        while at < len {
-            let n = (1 + dice.below(70_000) as u64).min(len - at);
-            out.extend_from_slice(format!("{n:x}\r\n").as_bytes());
-            pattern::fill(out, id, at, n);
-            out.extend_from_slice(b"\r\n");
-            at += n;
-        }
-        out.extend_from_slice(b"0\r\n\r\n");
+        pattern::chunks(out, dice, (id, len), 70_000, "");
+        out.extend_from_slice(b"\r\n");
     }
 
     /// Whose the answer's body is, from which offset on, and how long; `None` if it is nobody's in particular.

@@ -1,5 +1,7 @@
 //! Bodies that say at each offset whose they are.
 
+use weir_testkit::Dice;
+
 /// The byte at `offset` of the body that belongs to `owner`.
 pub fn byte(owner: u64, offset: u64) -> u8 {
     let word = (owner ^ (offset / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -27,4 +29,18 @@ pub fn object(name: u64, generation: u64) -> u64 {
 /// Whose a file's body is.
 pub fn file(name: u64) -> u64 {
     0xf11e_0000_0000 + name
+}
+
+/// Appends so much of an owner's body in chunks of drawn lengths up to `most`, each with this extension, up to the last
+/// one's line.
+pub fn chunks(out: &mut Vec<u8>, dice: &mut Dice, whose: (u64, u64), most: usize, extension: &str) {
+    let ((owner, len), mut at) = (whose, 0);
+    while at < len {
+        let n = (1 + dice.below(most) as u64).min(len - at);
+        out.extend_from_slice(format!("{n:x}{extension}\r\n").as_bytes());
+        fill(out, owner, at, n);
+        out.extend_from_slice(b"\r\n");
+        at += n;
+    }
+    out.extend_from_slice(b"0\r\n");
 }

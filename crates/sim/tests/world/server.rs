@@ -128,14 +128,6 @@ impl Served {
 }
 
 fn chunked(out: &mut Vec<u8>, owner: u64, len: u64) {
-    let mut at = 0;
-    let mut dice = Dice::new(owner);
-    while at < len {
-        let n = (1 + dice.below(40_000) as u64).min(len - at);
-        out.extend_from_slice(format!("{n:x};a=b\r\n").as_bytes());
-        pattern::fill(out, owner, at, n);
-        out.extend_from_slice(b"\r\n");
-        at += n;
-    }
-    out.extend_from_slice(b"0\r\nX-Trailer: t\r\n\r\n");
+    pattern::chunks(out, &mut Dice::new(owner), (owner, len), 40_000, ";a=b");
+    out.extend_from_slice(b"X-Trailer: t\r\n\r\n");
 }
