@@ -70,22 +70,21 @@ fn a_wrong_configuration_is_explained() {
 }
 
 #[test]
-fn a_module_to_load_is_warned_of() {
+fn a_module_to_load_is_built_in_or_warned_of() {
     let dir = Dir::new();
-    dir.write("nginx.conf", "load_module modules/x.so; events { }");
+    dir.write(
+        "nginx.conf",
+        "load_module modules/ngx_http_lua_module.so;\nload_module x/ngx_mail_module.so;\nevents { }",
+    );
     let prefix = dir.path().display().to_string();
     let said = weir_testkit::run(
         env!("CARGO_BIN_EXE_weir"),
         ["-t", "-e", "stderr", "-p", &prefix, "-c", "nginx.conf"],
     );
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(
-        said.status.success()
-            && text.contains(
-                "\"load_module\" directive is known but not built into weir yet, ignored"
-            ),
-        "{text}"
-    );
+    let warning = "\"ngx_mail_module\" is not part of weir, its directives are refused: mail in ";
+    assert!(said.status.success() && text.contains(warning), "{text}");
+    assert_eq!(text.matches("[warn]").count(), 1, "{text}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod embedded;
 mod inherit;
 mod listen;
 mod master;
+mod modules;
 mod paths;
 mod pidfile;
 mod signals;

@@ -3,12 +3,14 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use weir_conf::{Directive, Error, Word, values};
 use weir_log::Cause;
 use weir_sys::user;
 
 use super::{Affinity, FileThreads, Line, QUEUE, Said, User, put};
+use crate::modules;
 
 pub(super) const LINES: &[Line] = &[
     Line {
@@ -81,6 +83,11 @@ pub(super) const LINES: &[Line] = &[
         name: "thread_pool",
         help: "Threads for file operations of a worker, for all loops of it; the pool named default is there anyway.",
         set: set_pool,
+    },
+    Line {
+        name: "load_module",
+        help: "Nothing is loaded: weir has its modules built in, and warns of one that it lacks.",
+        set: load_module,
     },
     Line {
         name: "pcre_jit",
@@ -201,6 +208,20 @@ fn set_env(said: &mut Said, d: &Directive) -> Result<(), Error> {
         None => (OsStr::from_bytes(bytes).to_owned(), None),
     };
     said.environment.push(pair);
+    Ok(())
+}
+
+/// A module's file: nothing to say where weir has what is in it.
+fn load_module(said: &mut Said, d: &Directive) -> Result<(), Error> {
+    let file = d.arg(0).map(|word| word.lossy().into_owned()).unwrap_or_default();
+    let name = Path::new(&file).file_stem().unwrap_or_default().to_string_lossy();
+    if !modules::is_there(&name) {
+        let known = modules::directives(&name);
+        let which = if known.is_empty() { String::new() } else { format!(": {known}") };
+        said.warnings.push(
+            d.warning(format!("\"{name}\" is not part of weir, its directives are refused{which}")),
+        );
+    }
     Ok(())
 }
 

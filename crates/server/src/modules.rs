@@ -1,0 +1,50 @@
+//! Modules by the names of the files that nginx loads them from.
+
+use std::collections::BTreeSet;
+
+/// Libraries of other modules, with nothing in them for a configuration.
+const KITS: &[&str] = &["ndk_http_module"];
+
+/// How many directives of a module that is not there are named.
+const NAMED: usize = 4;
+
+/// Whether what is in `ngx_http_x_module.so`, named without its ending, is part of weir.
+pub fn is_there(name: &str) -> bool {
+    let bare = name.strip_prefix("ngx_").unwrap_or(name);
+    let bare = bare.strip_suffix("_module").unwrap_or(bare);
+    KITS.contains(&name) || weir_http::modules::names().any(|there| there == bare)
+}
+
+/// Directives of a module that weir knows but lacks, for a message; empty for a module that nobody knows.
+pub fn directives(name: &str) -> String {
+    let of = weir_conf::all_known().filter(|known| known.module == name);
+    let names: BTreeSet<&str> = of.map(|known| known.name).collect();
+    let more = if names.len() > NAMED { ", ..." } else { "" };
+    let first: Vec<&str> = names.into_iter().take(NAMED).collect();
+    first.join(", ") + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_is_there() {
+        for name in ["ngx_http_lua_module", "ngx_http_brotli_filter_module", "ndk_http_module"] {
+            assert!(is_there(name), "{name}");
+        }
+        for name in ["ngx_http_image_filter_module", "ngx_mail_module", "x", ""] {
+            assert!(!is_there(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_will_be_refused_is_named() {
+        assert_eq!(
+            directives("ngx_http_perl_module"),
+            "perl, perl_modules, perl_require, perl_set"
+        );
+        assert!(directives("ngx_http_image_filter_module").ends_with(", ..."));
+        assert_eq!(directives("x"), "");
+    }
+}
