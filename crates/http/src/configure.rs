@@ -9,13 +9,13 @@ use weir_log::{Log, OpenLogs};
 use crate::listen::ListenLine;
 use crate::location::{Kind, Location, LocationId, Place};
 use crate::modules::core::{Root, ServerConf};
-use crate::modules::upstream::{Block, Drafts, Match};
 use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
 use crate::scope::Scope;
 use crate::site::{Parts, Server, Site};
 use crate::temp_file::TempPath;
 use crate::template::Template;
+use crate::upstream::{Block, Drafts, Match};
 use crate::variables::Variables;
 
 /// What the configuration's reader gives to the `http` room.

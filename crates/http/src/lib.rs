@@ -47,6 +47,7 @@ mod temp_file;
 mod template;
 #[cfg(test)]
 mod trial;
+mod upstream;
 mod user_agent;
 mod variables;
 mod worker;

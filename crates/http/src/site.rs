@@ -52,7 +52,7 @@ pub struct Site {
     /// All variables.
     pub variables: Variables,
     /// Groups of upstream servers.
-    pub upstreams: crate::modules::upstream::Upstreams,
+    pub upstreams: crate::upstream::Upstreams,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
@@ -77,7 +77,7 @@ pub struct Parts {
     /// All variables.
     pub variables: Variables,
     /// Groups of upstream servers.
-    pub upstreams: crate::modules::upstream::Upstreams,
+    pub upstreams: crate::upstream::Upstreams,
     /// Settings of the `http` block.
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.

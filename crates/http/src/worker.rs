@@ -19,10 +19,10 @@ use crate::http2::{self, Link};
 use crate::modules::log::Writers;
 use crate::modules::lua;
 use crate::modules::ssl::Loaded;
-use crate::modules::upstream::Pools;
 use crate::request::Scratch;
 use crate::resolver::Resolvers;
 use crate::site::Site;
+use crate::upstream::Pools;
 
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
@@ -164,11 +164,11 @@ impl Worker {
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         if identity.index == 0 {
-            crate::modules::upstream::dynamic::start(&worker);
+            crate::upstream::dynamic::start(&worker);
             crate::modules::ssl::ocsp::staple::start(&worker);
             if identity.worker == 0 {
-                crate::modules::upstream::cache::start(&worker);
-                crate::modules::upstream::start_checks(&worker);
+                crate::upstream::cache::start(&worker);
+                crate::upstream::start_checks(&worker);
             }
         }
         worker.handle.keep_time(Keeper::new(&worker));

@@ -174,7 +174,7 @@ pub struct Contexts {
     /// What `limit_conn` came to, and the places that the request takes.
     pub limit_conn: limit_conn::Held,
     /// What is known of the servers that the request was passed to.
-    pub upstream: upstream::Context,
+    pub upstream: crate::upstream::Context,
     /// `$secure_link_expires`
     pub secure_link: Option<Box<[u8]>>,
     /// What scripts remember of the request.

@@ -8,16 +8,16 @@ use weir_proto::http1::Method;
 
 use crate::headers::Headers;
 use crate::location::Kind;
-use crate::modules::upstream::driver::{self, Target};
-use crate::modules::upstream::passing::passing_directives;
-use crate::modules::upstream::url::Url;
-use crate::modules::upstream::{Answer, Found, GroupId, Outgoing, Passing, Protocol, Taken};
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
 use crate::scope::{Directive, Scope, Set};
 use crate::table::{selected, together};
 use crate::template::Template;
+use crate::upstream::driver::{self, Target};
+use crate::upstream::passing::passing_directives;
+use crate::upstream::url::Url;
+use crate::upstream::{Answer, Found, GroupId, Outgoing, Passing, Protocol, Taken};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -8,13 +8,13 @@ use weir_proto::http1::Version;
 
 use super::rewriting::{CookieFlags, Rewrite};
 use crate::location::Kind;
-use crate::modules::upstream::names::Names;
-use crate::modules::upstream::{GroupId, Passing};
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;
 use crate::scope::Scope;
 use crate::temp_file::TempPath;
 use crate::template::Template;
+use crate::upstream::names::Names;
+use crate::upstream::{GroupId, Passing};
 use crate::variables::Variables;
 
 /// Settings of a location.

@@ -9,13 +9,13 @@ use weir_proto::http1::Version;
 use super::conf::{Conf, To};
 use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
-use crate::modules::upstream::cache::cache_directives;
-use crate::modules::upstream::passing::passing_directives;
-use crate::modules::upstream::store::store_directives;
-use crate::modules::upstream::tls::tls_directives;
 use crate::scope::{Directive, Scope, Set};
 use crate::table::together;
 use crate::template::Template;
+use crate::upstream::cache::cache_directives;
+use crate::upstream::passing::passing_directives;
+use crate::upstream::store::store_directives;
+use crate::upstream::tls::tls_directives;
 
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
 const TLS: &[Directive] = tls_directives!(proxy, "proxy_");

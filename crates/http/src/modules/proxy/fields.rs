@@ -7,9 +7,9 @@ use weir_proto::http2::hpack;
 use super::conf::{Conf, Pass, SetHeaders};
 use super::outgoing::{Length, write_uri};
 use crate::escape::{within_line, within_word};
-use crate::modules::upstream::Outgoing;
 use crate::output::write_number;
 use crate::request::Request;
+use crate::upstream::Outgoing;
 
 /// A request's fields, and what they say.
 pub struct Written {

@@ -13,9 +13,9 @@ use super::fields;
 use super::outgoing::{self, Length};
 use super::rewriting;
 use crate::headers::Headers;
-use crate::modules::upstream::tls::Secure;
-use crate::modules::upstream::{Answer, Found, Outgoing, Protocol, Taken};
 use crate::request::Request;
+use crate::upstream::tls::Secure;
+use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
 
 /// A request on its way to an HTTP server.
 pub struct Http {

@@ -7,12 +7,12 @@ use weir_log::Level;
 
 use crate::configure::Setup;
 use crate::modules::Module;
-use crate::modules::upstream::GroupId;
-use crate::modules::upstream::driver::{self, Target};
-use crate::modules::upstream::url::Url;
 use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::template::Template;
+use crate::upstream::GroupId;
+use crate::upstream::driver::{self, Target};
+use crate::upstream::url::Url;
 
 mod conf;
 mod directives;

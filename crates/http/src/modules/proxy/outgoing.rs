@@ -7,9 +7,9 @@ use weir_proto::http1::Version;
 use super::conf::{Conf, Pass, SetHeaders, To};
 use super::uri;
 use crate::escape::{within_line, within_word};
-use crate::modules::upstream::Outgoing;
 use crate::output::write_number;
 use crate::request::Request;
+use crate::upstream::Outgoing;
 
 /// How the body's length is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use weir_conf::{Directive, Error};
 use super::conf::{Pass, To, Vars};
 use crate::location::Kind;
 use crate::modules::Named;
-use crate::modules::upstream::url::{Host, Url};
 use crate::phases::Handler;
 use crate::scope::Scope;
+use crate::upstream::url::{Host, Url};
 
 /// `proxy_pass URL`
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {

@@ -8,10 +8,10 @@ use weir_upstream::balance::{
     Balance, Consistent, Hash, IpHash, LeastConn, LeastTime, Measure, Random, Two,
 };
 
-use super::groups::{Block, Key, Queued, Zoned};
 use super::server;
 use crate::modules::core::Resolver;
 use crate::scope::{Scope, Set};
+use crate::upstream::groups::{Block, Key, Queued, Zoned};
 
 /// `upstream NAME { }`
 pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
@@ -203,7 +203,7 @@ pub fn sticky(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         return Err(d.problem("is duplicate"));
     }
     let name = block(s, d)?.name.clone();
-    let sticky = super::sticky::read(s, d, &name)?;
+    let sticky = crate::upstream::sticky::read(s, d, &name)?;
     block(s, d)?.sticky = Some(sticky);
     Ok(())
 }

@@ -1,54 +1,16 @@
-//! Groups of servers that requests are passed to, and what all modules that pass requests have in common.
-//! nginx: ngx_http_upstream_module, its balancing modules, and ngx_http_upstream.c, which they plug into.
-//!
-//! A protocol implements [`Protocol`] and calls [`driver::serve`].
+//! Groups of servers that requests are passed to, as configurations describe them, and what variables tell of them.
+//! nginx: ngx_http_upstream_module and its balancing modules.
 
 use std::sync::Arc;
 
 use crate::modules::{Module, Settings};
 use crate::scope::{Directive, Scope, Set};
+use crate::upstream::{cache, health};
 
-mod attempt;
 mod block;
-pub mod body;
-pub mod cache;
-mod client;
-mod connect;
-pub mod driver;
-pub mod dynamic;
-mod exchange;
-mod fault;
-mod groups;
-mod head;
-mod health;
-mod http2;
-mod line;
-pub mod lookup;
-pub mod names;
-pub mod passing;
-mod pieces;
-mod pools;
-mod protocol;
-mod recall;
-mod relay;
-mod response;
 mod server;
-mod source;
-mod sticky;
-pub mod store;
-pub mod tls;
-mod tunnel;
-pub mod url;
 mod variables;
-mod waiting;
 
-pub use attempt::{Attempt, Context, Who};
-pub use groups::{Block, Drafts, GroupId, Upstreams};
-pub use health::{Match, start as start_checks};
-pub use passing::Passing;
-pub use pools::Pools;
-pub use protocol::{Answer, Found, Outgoing, Protocol, Taken};
-pub use response::content_type as set_content_type;
 pub use variables::prefixed;
 
 /// What a location says of its servers; the rest is said by the modules that pass.

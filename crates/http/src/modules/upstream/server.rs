@@ -7,9 +7,9 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_upstream::{Options, Peer};
 
 use super::block::block;
-use super::dynamic::{self, Named};
-use super::url::Url;
 use crate::scope::{Scope, Spot};
+use crate::upstream::dynamic::{self, Named};
+use crate::upstream::url::Url;
 
 /// The longest route, as nginx has it.
 const LONGEST_ROUTE: usize = 32;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::attempt::Attempt;
 use crate::configure::Setup;
 use crate::output::write_number;
 use crate::request::Request;
+use crate::upstream::Attempt;
 use crate::variables::joined;
 
 type One = fn(&Attempt, &mut Vec<u8>);

@@ -149,7 +149,7 @@ fn set_answer_header(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result
         b"content-type" => {
             let value = last.unwrap_or_default();
             response.charset.clear();
-            crate::modules::upstream::set_content_type(r, &value);
+            crate::upstream::set_content_type(r, &value);
         }
         b"content-length" => {
             let number = last.as_deref().map(weir_conf::values::number);

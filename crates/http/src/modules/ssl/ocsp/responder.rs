@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weir_upstream::Endpoint;
 
-use crate::modules::upstream::url::{Host, Url};
+use crate::upstream::url::{Host, Url};
 
 /// The port of HTTP.
 const PORT: u16 = 80;

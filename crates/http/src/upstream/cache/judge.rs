@@ -4,8 +4,8 @@ use weir_cache::Times;
 use weir_proto::http1::HeaderId;
 
 use super::Caching;
-use crate::modules::upstream::passing::Passing;
 use crate::request::Request;
+use crate::upstream::passing::Passing;
 
 /// The longest `Vary` that is followed.
 const VARY: usize = 128;

@@ -6,7 +6,7 @@ use weir_log::Cause;
 use weir_proto::http2::frame::ErrorCode;
 use weir_upstream::Failure;
 
-use crate::modules::upstream::fault::Complaint;
+use crate::upstream::fault::Complaint;
 
 /// Why a stream is of no more use.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,20 +12,20 @@ use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
-use crate::modules::upstream::attempt::{Attempt, Current};
-use crate::modules::upstream::body::Rest;
-use crate::modules::upstream::fault::{Doing, Fault, complain};
-use crate::modules::upstream::groups::{GroupId, Key, Upstream};
-use crate::modules::upstream::http2::Links;
-use crate::modules::upstream::line::Line;
-use crate::modules::upstream::passing::Passing;
-use crate::modules::upstream::protocol::{Answer, Outgoing, Protocol};
-use crate::modules::upstream::sticky::{Bound, Sticky};
-use crate::modules::upstream::tls::Secure;
-use crate::modules::upstream::url::Url;
-use crate::modules::upstream::{cache, lookup, relay, response, store, tunnel};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::upstream::attempt::{Attempt, Current};
+use crate::upstream::body::Rest;
+use crate::upstream::fault::{Doing, Fault, complain};
+use crate::upstream::groups::{GroupId, Key, Upstream};
+use crate::upstream::http2::Links;
+use crate::upstream::line::Line;
+use crate::upstream::passing::Passing;
+use crate::upstream::protocol::{Answer, Outgoing, Protocol};
+use crate::upstream::sticky::{Bound, Sticky};
+use crate::upstream::tls::Secure;
+use crate::upstream::url::Url;
+use crate::upstream::{cache, lookup, relay, response, store, tunnel};
 
 /// Where a request is passed to.
 pub enum Target {
@@ -458,7 +458,7 @@ impl Run {
             let timeout = self.passing.read_timeout;
             let (passed, result) = tunnel::run(&handle, &client.stream, server, timeout).await;
             if let Err(error) = result {
-                crate::modules::upstream::fault::operation(r, "recv()", &error, Doing::Upgraded);
+                crate::upstream::fault::operation(r, "recv()", &error, Doing::Upgraded);
             }
             r.output.sent += passed.down;
             if let Some(attempt) = r.contexts.upstream.attempt() {

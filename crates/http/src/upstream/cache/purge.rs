@@ -5,9 +5,9 @@ use weir_cache::purge::{Which, purge as remove};
 use weir_log::{Cause, Level};
 
 use super::Caching;
-use crate::modules::upstream::protocol::Protocol;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::upstream::protocol::Protocol;
 
 /// Removes one answer, or all whose keys begin with what stands before a `*`. 204, or 404 where there is none.
 pub async fn purge<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Step {

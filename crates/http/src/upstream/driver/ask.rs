@@ -6,14 +6,14 @@ use weir_engine::Chain;
 use weir_upstream::{Peer, Picked, Tag};
 
 use super::{EXCUSES, Run, Talk};
-use crate::modules::upstream::attempt::{Attempt, Who};
-use crate::modules::upstream::body::Rest;
-use crate::modules::upstream::fault::{Doing, Fault, complain};
-use crate::modules::upstream::http2::{self, Room, Stream};
-use crate::modules::upstream::line::Line;
-use crate::modules::upstream::protocol::{Answer, Protocol};
-use crate::modules::upstream::{body, connect, head, waiting};
 use crate::request::Request;
+use crate::upstream::attempt::{Attempt, Who};
+use crate::upstream::body::Rest;
+use crate::upstream::fault::{Doing, Fault, complain};
+use crate::upstream::http2::{self, Room, Stream};
+use crate::upstream::line::Line;
+use crate::upstream::protocol::{Answer, Protocol};
+use crate::upstream::{body, connect, head, waiting};
 
 impl Run {
     /// Asks one server; its answer's head, if it comes to that.

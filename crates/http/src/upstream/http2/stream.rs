@@ -17,7 +17,7 @@ use super::link::Link;
 use super::message::Message;
 use crate::headers::Headers;
 use crate::http2::{wait, wake};
-use crate::modules::upstream::pieces;
+use crate::upstream::pieces;
 
 /// What a request has room for.
 #[derive(Debug, Clone, Copy)]

@@ -13,9 +13,9 @@ use weir_upstream::{Connection, Endpoint, Limits, Peer, Tag};
 
 use super::Check;
 use super::matching::Seen;
-use crate::modules::upstream::fault::{self, Complaint, Fault};
-use crate::modules::upstream::http2::{self, Link, Room};
-use crate::modules::upstream::line::Line;
+use crate::upstream::fault::{self, Complaint, Fault};
+use crate::upstream::http2::{self, Link, Room};
+use crate::upstream::line::Line;
 
 /// No more of a body is looked at.
 const BODY: usize = 256 * 1024;

@@ -8,11 +8,11 @@ use weir_engine::{Chain, Files, OpenFile, Segment};
 use weir_log::Level;
 use weir_proto::http1::Method;
 
-use crate::modules::upstream::passing::Passing;
-use crate::modules::upstream::protocol::{Answer, Found, Protocol};
-use crate::modules::upstream::response;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::upstream::passing::Passing;
+use crate::upstream::protocol::{Answer, Found, Protocol};
+use crate::upstream::response;
 
 /// Something that the cache has.
 #[derive(Debug)]

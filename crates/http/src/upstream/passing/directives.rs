@@ -6,10 +6,10 @@ macro_rules! passing_directives {
     ($module:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;
 
-        use $crate::modules::upstream::passing::{self, Passing};
         use $crate::scope::Scope;
         use $crate::table::table;
         use $crate::temp_file::TempPath;
+        use $crate::upstream::passing::{self, Passing};
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
             &mut Scope::change(&mut s.location.$module).passing

@@ -195,7 +195,7 @@ macro_rules! cache_directives {
     ($module:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;
 
-        use $crate::modules::upstream::cache;
+        use $crate::upstream::cache;
         use $crate::scope::Scope;
         use $crate::table::table;
 

@@ -11,12 +11,12 @@ use weir_upstream::{Connection, Limits, Peer, Tag};
 use super::link::Link;
 use super::links::{Found, Links};
 use super::task;
-use crate::modules::upstream::client::{Waited, wait};
-use crate::modules::upstream::connect::connect;
-use crate::modules::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
-use crate::modules::upstream::passing::Passing;
-use crate::modules::upstream::tls::Secure;
 use crate::request::Request;
+use crate::upstream::client::{Waited, wait};
+use crate::upstream::connect::connect;
+use crate::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
+use crate::upstream::passing::Passing;
+use crate::upstream::tls::Secure;
 
 /// Speaks HTTP/2 on a connection that nobody shares.
 pub fn start(connection: Connection, limits: Limits) -> Rc<Link> {

@@ -14,9 +14,9 @@ use weir_log::{Cause, Level};
 
 use super::hit::{Kept, Part};
 use super::{State, Status};
-use crate::modules::upstream::client::{Waited, wait};
-use crate::modules::upstream::passing::Passing;
 use crate::request::Request;
+use crate::upstream::client::{Waited, wait};
+use crate::upstream::passing::Passing;
 
 /// How often it is looked whether another process has an answer.
 const LOOK: Duration = Duration::from_millis(50);

@@ -201,11 +201,11 @@ macro_rules! store_directives {
         use std::sync::Arc;
 
         use $crate::modules::dav;
-        use $crate::modules::upstream::Passing;
-        use $crate::modules::upstream::cache::Zone;
-        use $crate::modules::upstream::store::Store;
         use $crate::scope::Scope;
         use $crate::table::table;
+        use $crate::upstream::Passing;
+        use $crate::upstream::cache::Zone;
+        use $crate::upstream::store::Store;
 
         const CACHE: &str = concat!($prefix, "cache");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");

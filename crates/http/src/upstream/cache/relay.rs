@@ -9,13 +9,13 @@ use weir_cache::{End, Fill};
 use super::State;
 use super::hit::read_on;
 use crate::filters::into_bytes;
-use crate::modules::upstream::line::Line;
-use crate::modules::upstream::passing::Passing;
-use crate::modules::upstream::protocol::Protocol;
-use crate::modules::upstream::relay::{Relayed, finish};
-use crate::modules::upstream::source::{Ahead, Source};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::upstream::line::Line;
+use crate::upstream::passing::Passing;
+use crate::upstream::protocol::Protocol;
+use crate::upstream::relay::{Relayed, finish};
+use crate::upstream::source::{Ahead, Source};
 
 /// Bytes of a body that stay in memory while it comes in.
 pub const IN_MEMORY: u64 = 512 * 1024;
@@ -49,7 +49,7 @@ pub async fn relay<P: Protocol>(
     let step = both(pin!(filling), pin!(send(r, reader))).await;
     drop(unfinished);
     if let Some(broken) = source.broken.take() {
-        crate::modules::upstream::relay::complain(r, &broken);
+        crate::upstream::relay::complain(r, &broken);
         source.broken = Some(broken);
     }
     finish(r, source, step)

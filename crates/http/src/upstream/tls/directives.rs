@@ -8,7 +8,7 @@ macro_rules! tls_directives {
         use weir_conf::Directive as Line;
 
         use $crate::modules::ssl::{commands, kept, read};
-        use $crate::modules::upstream::tls;
+        use $crate::upstream::tls;
         use $crate::scope::Scope;
         use $crate::table::table;
 

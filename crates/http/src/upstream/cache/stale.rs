@@ -8,10 +8,10 @@ use super::hit::{self, Kept, Part};
 use super::judge::{self, Verdict};
 use super::{State, Status};
 use crate::modules::slice_filter;
-use crate::modules::upstream::passing::Passing;
-use crate::modules::upstream::protocol::{Found, Protocol};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::upstream::passing::Passing;
+use crate::upstream::protocol::{Found, Protocol};
 
 /// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
 pub fn update_in_background(r: &mut Request, state: &mut State) {
