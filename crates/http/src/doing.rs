@@ -14,7 +14,7 @@ use weir_engine::{Timekeeper, coarse_nanos, longest_operation};
 use weir_log::{Level, Log};
 use weir_metrics::{Histogram, Metric};
 
-use crate::location::Location;
+use crate::config::location::Location;
 use crate::request::Request;
 use crate::worker::Worker;
 

@@ -3,62 +3,44 @@
 //! The way in is [`configure`], which turns the `http` block of a configuration into a [`Site`], and
 //! [`Worker::accepted`], which gives an accepted socket to the site. Everything between is one request's
 //! way: `connection` reads bytes and parks idle sockets, `request` is what is known of one request,
-//! `phases` carries it through the handlers that `modules/mod.rs` lists, `output` sends what they answer.
+//! `phases` carries it through the handlers that `modules/mod.rs` lists, `answer` is what they answer and sends
+//! it, and `upstream` asks other servers. `config` is what the `http` block becomes.
 
 mod address;
-mod answer_head;
+mod answer;
 mod body;
 mod cidr;
-mod configure;
+mod config;
 mod connection;
-mod directory;
 mod doing;
-mod encoding;
 mod escape;
 mod files;
-mod filters;
 mod forwarded;
 #[cfg(test)]
 mod fuzz;
-mod headers;
 mod http2;
 mod listen;
-mod location;
-mod mime;
 pub mod modules;
 mod names;
-mod output;
 mod phases;
-mod plan;
-mod post_action;
-mod precompressed;
-mod presence;
 mod regex;
 mod request;
-mod request_head;
 mod resolver;
-mod response;
-mod scope;
-mod site;
-mod special;
 mod subrequest;
-mod table;
-mod temp_file;
 mod template;
 #[cfg(test)]
 mod trial;
 mod upstream;
-mod user_agent;
 mod variables;
 mod worker;
 mod zones;
 
 pub use address::Address;
-pub use configure::{Inputs, configure};
+pub use config::site::Site;
+pub use config::{Inputs, configure};
+pub use files::temp_file::TempPath;
 pub use listen::{Keepalive, Listen};
 pub use modules::built;
-pub use site::Site;
-pub use temp_file::TempPath;
 pub use worker::{Identity, Retire, Worker};
 
 /// weir's own version, as `Server:` and the error pages show it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_conf::{Directive, Error};
 
 use crate::address::{self, Address};
-use crate::scope::Spot;
+use crate::config::scope::Spot;
 
 /// A listening socket that the configuration asks for. Fields are nginx's parameters of `listen`.
 #[derive(Debug, Clone, PartialEq)]

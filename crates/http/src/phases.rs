@@ -6,12 +6,12 @@ use std::pin::Pin;
 use bytes::Bytes;
 use weir_log::Level;
 
+use crate::answer::output::SENDING;
+use crate::answer::special;
+use crate::config::location::{self, Found, LocationId};
 use crate::doing;
-use crate::location::{self, Found, LocationId};
 use crate::modules::Named;
-use crate::output::SENDING;
 use crate::request::Request;
-use crate::special;
 use crate::template::Template;
 use weir_proto::uri::Escape;
 

@@ -7,11 +7,11 @@ use weir_log::{Log, OpenLogs};
 
 use weir_conf::Context;
 
-use crate::configure::Setup;
-use crate::location::{Kind, Place};
+use crate::config::Setup;
+use crate::config::location::{Kind, Place};
+use crate::config::scope::Scope;
 use crate::modules::LocationConf;
 use crate::modules::core::ServerConf;
-use crate::scope::Scope;
 use crate::{Inputs, Site, configure};
 
 /// Lets `f` use the scope of an `http` block in which nothing stands.

@@ -12,6 +12,7 @@ use weir_engine::{Handle, Wake};
 use weir_metrics::{Metric, Row};
 
 use crate::address::Address;
+use crate::config::site::Site;
 use crate::connection;
 use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
@@ -21,7 +22,6 @@ use crate::modules::lua;
 use crate::modules::ssl::Loaded;
 use crate::request::Scratch;
 use crate::resolver::Resolvers;
-use crate::site::Site;
 use crate::upstream::Pools;
 
 /// Rooms of ended requests that are kept for new ones.
@@ -276,7 +276,7 @@ impl Worker {
         CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// One connection more: see [`Presence`](crate::presence::Presence).
+    /// One connection more: see [`Presence`](crate::connection::presence::Presence).
     pub(crate) fn open(&self) {
         self.metrics.add(Metric::Active, 1);
         let open = self.connections.get() + 1;

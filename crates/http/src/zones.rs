@@ -4,8 +4,8 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_log::Level;
 use weir_zone::{Locked, Use, ZoneRef};
 
+use crate::config::scope::Scope;
 use crate::request::Request;
-use crate::scope::Scope;
 use crate::template::Template;
 
 /// nginx's slab allocator takes no less: eight pages.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use weir_engine::{Chain, Segment};
 use weir_proto::http1::BodyDecoder;
 
-use crate::temp_file::TempFile;
+use crate::files::temp_file::TempFile;
 
 mod read;
 mod whole;

@@ -11,7 +11,7 @@ use weir_proto::proxy_protocol;
 use super::{Conn, TIMED_OUT};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
-use crate::request_head;
+use crate::request::meaning;
 
 /// Room for a head at first: most fit, and what follows a head of a pipelining client fits too.
 pub const FIRST_READ: usize = 4096;
@@ -48,7 +48,7 @@ pub async fn read(r: &mut Request) -> Head {
             let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
             match r.parser.parse(&r.buf, &limits) {
                 Ok(Progress::Server) => {
-                    if request_head::select_server(r).is_err() {
+                    if meaning::select_server(r).is_err() {
                         return undecided(r);
                     }
                     continue;
@@ -56,12 +56,12 @@ pub async fn read(r: &mut Request) -> Head {
                 Ok(Progress::Done) => {
                     conn.stream.set_deadline(None);
                     if (!several || r.parser.head().server.is_none())
-                        && request_head::select_server(r).is_err()
+                        && meaning::select_server(r).is_err()
                     {
                         return undecided(r);
                     }
                     r.body.starts_at(r.parser.head().end as usize);
-                    request_head::accept(r);
+                    meaning::accept(r);
                     return Head::Read;
                 }
                 Ok(Progress::More) if r.parser.blank() => {
@@ -96,7 +96,7 @@ pub async fn read(r: &mut Request) -> Head {
 
 /// Without a server there is nobody to answer; the connection closes.
 fn undecided(r: &mut Request) -> Head {
-    request_head::take_line(r);
+    meaning::take_line(r);
     Head::Over(500)
 }
 
@@ -153,7 +153,7 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     };
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
     if error.line_parsed() {
-        request_head::take_line(r);
+        meaning::take_line(r);
     } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
         // Who means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113 section 3.4.
         return Head::Over(error.status());

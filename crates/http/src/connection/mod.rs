@@ -3,6 +3,7 @@
 
 mod conn;
 mod head;
+pub mod presence;
 mod punctual;
 mod rush;
 
@@ -20,12 +21,12 @@ use weir_metrics::Metric;
 use head::{FIRST_READ, Head};
 
 use crate::address::Address;
+use crate::connection::presence::Presence;
 use crate::doing;
 use crate::http2;
 use crate::modules::core::Conf;
 use crate::modules::ssl;
 use crate::phases;
-use crate::presence::Presence;
 use crate::request::{Request, Scratch};
 use crate::worker::Worker;
 

@@ -24,7 +24,9 @@ use crate::request::Request;
 
 mod cache;
 mod climb;
+pub mod directory;
 pub mod realpath;
+pub mod temp_file;
 mod turn;
 mod walk;
 

@@ -8,9 +8,9 @@ use weir_proto::http2::frame::{self, END_STREAM, FrameHead};
 use weir_proto::http2::hpack;
 
 use super::stream::Stream;
+use crate::answer::output::Sending;
 use crate::escape::within_line;
 use crate::modules::core;
-use crate::output::Sending;
 use crate::request::Request;
 
 impl Request {

@@ -8,9 +8,9 @@ use weir_proto::http2::frame::{self, ErrorCode};
 
 use super::outbox::{FULL, Outbox};
 use super::stream::{Stream, WrongLength, still_announced};
+use crate::config::site::Server;
 use crate::connection::Conn;
 use crate::modules::v2;
-use crate::site::Server;
 use crate::worker::Worker;
 
 /// The largest payload that a frame may have: RFC 9113 section 4.1.

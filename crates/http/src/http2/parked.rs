@@ -9,8 +9,8 @@ use weir_engine::{Handle, Idle, Stream, Wake};
 use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
 use super::serve;
+use crate::connection::presence::Presence;
 use crate::connection::{self, Resting};
-use crate::presence::Presence;
 use crate::worker::Worker;
 
 /// All that is remembered of it.

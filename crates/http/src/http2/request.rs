@@ -15,8 +15,8 @@ use crate::connection::Begun;
 use crate::doing;
 use crate::modules::ssl;
 use crate::phases;
+use crate::request::meaning::{self, Undecided};
 use crate::request::{Request, Scratch};
-use crate::request_head::{self, Undecided};
 
 /// A client that goes on sending to a stream that is answered is told so after this at the latest.
 const BEHIND: Duration = Duration::from_millis(200);
@@ -94,8 +94,8 @@ fn accept(
     fault: Option<&ComposeError>,
     len: u64,
 ) -> Result<Option<u16>, Undecided> {
-    let selected = request_head::select_server(r);
-    request_head::accept(r);
+    let selected = meaning::select_server(r);
+    meaning::accept(r);
     r.request_length = len;
     // All of a short body may have come with the head.
     let ended = r.h2.as_ref().is_none_or(|stream| stream.is_drained());

@@ -15,8 +15,8 @@ use super::link::{Ledger, Link};
 use super::parked;
 use super::reader::{Broken, History, Reader};
 use crate::body::Linger;
+use crate::connection::presence::Presence;
 use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
-use crate::presence::Presence;
 use crate::worker::Worker;
 
 /// Room for one read: a whole frame of the usual largest size, and a little.

@@ -5,10 +5,10 @@ use weir_log::Level;
 
 use crate::address::Address;
 use crate::cidr::Cidr;
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -5,12 +5,12 @@ use std::io;
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Chain;
 
-use crate::filters::{BodyFilter, Filtered};
-use crate::mime::{Types, types_setting};
+use crate::answer::filters::{BodyFilter, Filtered};
+use crate::config::scope::{Directive, setting};
+use crate::config::types::{Types, types_setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

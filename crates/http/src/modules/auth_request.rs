@@ -3,10 +3,10 @@
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 use crate::variables::VariableId;
 

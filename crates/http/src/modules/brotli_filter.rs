@@ -5,14 +5,14 @@ use std::io;
 use brotli::CompressorWriter;
 use weir_conf::{Directive as Line, Error};
 
-use crate::encoding::{
+use crate::answer::encoding::{
     Coding, Common, Compress, Compressor, accepts, coding_directives, encode, power_of_two,
 };
+use crate::config::scope::{Directive, setting};
+use crate::config::table::together;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, setting};
-use crate::table::together;
 
 /// The compressor's own input buffer.
 const BUFFER: usize = 4096;
@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::trial::{coded, pieces};
+    use crate::answer::encoding::trial::{coded, pieces};
     use crate::trial::complaint;
 
     #[test]

@@ -4,10 +4,10 @@ use memchr::memmem;
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http1::HeaderId;
 
-use crate::configure::Setup;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings.
 #[derive(Debug, Clone)]

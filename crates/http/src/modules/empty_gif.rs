@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use weir_proto::http1::Method;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]

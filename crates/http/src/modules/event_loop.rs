@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::configure::Setup;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@ use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Chain, Segment};
 use weir_proto::uri;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::static_;
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings: none but the handler of the location.
 #[derive(Debug, Clone, Default)]

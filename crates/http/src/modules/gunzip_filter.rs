@@ -7,11 +7,11 @@ use weir_conf::Directive as Line;
 use weir_engine::{Chain, operation};
 use weir_log::Level;
 
-use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::config::scope::{Directive, setting};
 use crate::modules::{LocationConf, Module, Settings, gzip_filter};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 /// Room for what comes out at once.
 const ROOM: usize = 32 * 1024;

@@ -4,14 +4,14 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::date;
 use weir_proto::http1::{HeaderId, Version};
 
-use crate::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
+use crate::answer::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::config::table::together;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
-use crate::table::together;
-use crate::user_agent::Browser;
+use crate::request::user_agent::Browser;
 
 mod deflate;
 mod whole;
@@ -125,7 +125,7 @@ const DIRECTIVES: [Directive; CODING_DIRECTIVES.len() + OWN.len()] =
 /// The module.
 pub const MODULE: Module = Module { name: "http_gzip", directives: &DIRECTIVES, init };
 
-fn init(setup: &mut crate::configure::Setup<'_>) {
+fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("gzip_ratio", |r, out| {
         let Some((read, written)) = r.contexts.gzip_ratio.filter(|(_, written)| *written > 0)
         else {

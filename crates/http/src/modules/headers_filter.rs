@@ -5,10 +5,10 @@ use std::sync::Arc;
 use weir_conf::{Error, Word};
 use weir_proto::date;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 mod expires;

@@ -4,11 +4,11 @@ use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 use weir_proto::http1::Method;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::files::{self, FileError};
 use crate::modules::{Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 /// Settings.

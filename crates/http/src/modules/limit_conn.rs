@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, values};
 
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::limit_req::refusal::{self, Refusal};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 use crate::zones::Keyed;
 
 /// What its zones are declared as.

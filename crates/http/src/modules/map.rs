@@ -2,11 +2,11 @@
 
 use weir_conf::{Directive as Line, Error};
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::names::{Names, ServerName};
 use crate::regex::{Matched, Regex};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 /// Settings: none, each `map` is a variable.

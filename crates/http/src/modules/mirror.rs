@@ -2,10 +2,10 @@
 
 use weir_conf::{Directive as Line, Error};
 
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 
 /// Settings.
 #[derive(Debug, Clone)]

@@ -3,9 +3,9 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
 //! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
 
+use crate::config::scope::{Directive, Scope};
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope};
 
 pub mod access;
 pub mod addition_filter;
@@ -65,7 +65,7 @@ pub struct Module {
     /// The directives that it gives a meaning to.
     pub directives: &'static [Directive],
     /// Called once before the `http` block is read: registers variables.
-    pub init: fn(&mut crate::configure::Setup<'_>),
+    pub init: fn(&mut crate::config::Setup<'_>),
 }
 
 /// Declares the modules once: their order, their names, and the settings that each location holds for them.
@@ -328,7 +328,7 @@ pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("sub_filter", sub_filter::wanted, sub_filter::header_filter),
     plain(QUICK, always, charset_filter::header_filter),
     plain("ssi_filter", ssi_filter::wanted, ssi_filter::header_filter),
-    plain(QUICK, always, crate::filters::postpone),
+    plain(QUICK, always, crate::answer::filters::postpone),
     plain("brotli_filter", brotli_filter::wanted, brotli_filter::header_filter),
     plain("zstd_filter", zstd_filter::wanted, zstd_filter::header_filter),
     plain("gzip_filter", gzip_filter::wanted, gzip_filter::header_filter),

@@ -3,11 +3,11 @@
 use weir_conf::Directive as Line;
 use weir_proto::http1::Method;
 
-use crate::directory;
+use crate::config::scope::{Directive, setting};
+use crate::files::directory;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use weir_proto::conditional;
 use weir_proto::http1::{HeaderId, Version};
 use weir_proto::range::{self, ByteRange, Ranges};
 
-use crate::output::write_number;
+use crate::answer::output::write_number;
 use crate::phases::Step;
 use crate::request::Request;
 

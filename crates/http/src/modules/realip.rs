@@ -6,11 +6,11 @@ use weir_conf::{Directive as Line, Error};
 
 use crate::address::{self, Address};
 use crate::cidr::Cidr;
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::forwarded;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +68,7 @@ pub const MODULE: Module = Module {
         });
         setup.variables.define("realip_remote_port", |r, out| {
             if let Some(port) = r.conn.peer.port().filter(|port| *port > 0) {
-                crate::output::write_number(u64::from(port), out);
+                crate::answer::output::write_number(u64::from(port), out);
             }
             true
         });

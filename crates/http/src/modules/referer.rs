@@ -5,12 +5,12 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http1::HeaderId;
 
-use crate::configure::Setup;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::names::{Names, ServerName};
 use crate::regex::Regex;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -4,10 +4,10 @@ use md5::{Digest, Md5};
 use weir_conf::{Directive as Line, Error, values};
 use weir_proto::base64::{self, Alphabet};
 
-use crate::configure::Setup;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 /// Settings.

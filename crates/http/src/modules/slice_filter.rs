@@ -10,11 +10,11 @@ use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::http1::HeaderId;
 
-use crate::filters::{BodyFilter, Filtered};
+use crate::answer::filters::{BodyFilter, Filtered};
+use crate::config::scope::{Directive, setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ const DIRECTIVES: &[Directive] = &[setting!(
 /// The module.
 pub const MODULE: Module = Module { name: "http_slice", directives: DIRECTIVES, init };
 
-fn init(setup: &mut crate::configure::Setup<'_>) {
+fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("slice_range", |r, out| {
         let Some(slices) = begun(r) else { return false };
         let slices = slices.borrow();

@@ -2,9 +2,9 @@
 
 use weir_conf::{Directive as Line, Error};
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 /// Settings: none, each `split_clients` is a variable.

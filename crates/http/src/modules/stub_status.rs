@@ -7,12 +7,12 @@ use weir_log::Sink;
 use weir_metrics::Metric;
 use weir_proto::http1::Method;
 
-use crate::configure::Setup;
+use crate::answer::output::write_number;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Named, Settings};
-use crate::output::write_number;
 use crate::phases::{Handler, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings: none, the directives name handlers.
 #[derive(Debug, Clone, Default)]

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Chain;
 
-use crate::filters::{BodyFilter, Filtered, into_bytes};
-use crate::mime::{Types, types_setting};
+use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::config::types::{Types, types_setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 use crate::template::Template;
 
 /// Texts to look for in one block, at the most.

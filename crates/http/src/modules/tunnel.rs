@@ -6,13 +6,13 @@ use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 use weir_proto::http1::Method;
 
-use crate::headers::Headers;
-use crate::location::Kind;
+use crate::answer::headers::Headers;
+use crate::config::location::Kind;
+use crate::config::scope::{Directive, Scope, Set};
+use crate::config::table::{selected, together};
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
-use crate::table::{selected, together};
 use crate::template::Template;
 use crate::upstream::driver::{self, Target};
 use crate::upstream::passing::passing_directives;

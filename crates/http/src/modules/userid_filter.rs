@@ -10,11 +10,11 @@ use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::HeaderId;
 use weir_proto::{date, uri};
 
-use crate::configure::Setup;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 use crate::variables::VariableId;
 
 /// Settings.

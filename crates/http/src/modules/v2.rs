@@ -3,8 +3,8 @@
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http2::frame::MAX_WINDOW;
 
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::{Module, Settings};
-use crate::scope::{Directive, Scope, Set, setting};
 
 /// Settings.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use weir_conf::{Error, values};
 use weir_engine::operation;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -4,11 +4,13 @@ use std::io;
 
 use zstd::stream::write::Encoder as Writer;
 
-use crate::encoding::{Coding, Common, Compress, Compressor, accepts, coding_directives, encode};
+use crate::answer::encoding::{
+    Coding, Common, Compress, Compressor, accepts, coding_directives, encode,
+};
+use crate::config::scope::Directive;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::Directive;
 
 /// RFC 9659: no window above 8 MiB in HTTP.
 const WINDOW_BITS: u32 = 23;
@@ -99,7 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::trial::{coded, pieces};
+    use crate::answer::encoding::trial::{coded, pieces};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]

@@ -3,11 +3,11 @@
 
 use weir_conf::Directive as Line;
 
+use crate::answer::precompressed::{self, CHOICE, Precompressed};
+use crate::config::scope::{Directive, setting};
 use crate::modules::{LocationConf, Module, Settings, zstd_filter};
 use crate::phases::{Answer, Step};
-use crate::precompressed::{self, CHOICE, Precompressed};
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -14,8 +14,8 @@ use weir_engine::{Chain, Either, Segment, either};
 use weir_log::Level;
 use weir_proto::http1::{Method, RequestParser};
 
+use crate::answer::filters::into_bytes;
 use crate::connection::Begun;
-use crate::filters::into_bytes;
 use crate::modules::ssi_filter;
 use crate::phases::{self, Step};
 use crate::request::{Request, Scratch};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use weir_proto::http1::Header;
 use weir_upstream::{Group, Peer};
 
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 use crate::modules::proxy::Vars;
 
 /// Who was asked.

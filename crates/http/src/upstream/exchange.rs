@@ -13,8 +13,8 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::tell_spilled;
 use super::source::Source;
+use crate::answer::output::Sending;
 use crate::modules::core;
-use crate::output::Sending;
 use crate::phases::Step;
 use crate::request::Request;
 

@@ -13,8 +13,8 @@ use super::health::{self, Check};
 use super::recall::Recall;
 use super::sticky::Sticky;
 use super::url::Url;
+use crate::config::scope::Spot;
 use crate::modules::core::{self, Resolver};
-use crate::scope::Spot;
 use crate::template::Template;
 
 /// A group's place in the site's list.

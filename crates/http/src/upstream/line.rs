@@ -6,7 +6,7 @@ use std::time::Instant;
 use weir_upstream::Connection;
 
 use super::http2::{Sender, Stream};
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 
 /// What a request has of a connection.
 pub enum Line {

@@ -7,7 +7,7 @@ use weir_proto::http1::Header;
 
 use super::tls::Secure;
 
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 use crate::request::Request;
 
 /// A request as it goes out.

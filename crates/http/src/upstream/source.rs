@@ -16,9 +16,9 @@ use weir_engine::{Chain, Handle, OpenFile, Segment, spend};
 use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
+use crate::answer::headers::Headers;
 use crate::body::FRAMING;
-use crate::headers::Headers;
-use crate::temp_file::Keep;
+use crate::files::temp_file::Keep;
 
 /// One read; whole answers of usual sizes fit.
 const READ: usize = 32 * 1024;

@@ -13,13 +13,13 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
+use crate::answer::filters::into_bytes;
+use crate::config::scope::Scope;
 use crate::files;
-use crate::filters::into_bytes;
+use crate::files::temp_file::{Keep, TempFile};
 use crate::modules::dav::{self, Put, disk_path};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::Scope;
-use crate::temp_file::{Keep, TempFile};
 use crate::template::Template;
 
 /// Where answers go.
@@ -200,9 +200,9 @@ macro_rules! store_directives {
     ($module:ident, $prefix:literal) => {{
         use std::sync::Arc;
 
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
         use $crate::modules::dav;
-        use $crate::scope::Scope;
-        use $crate::table::table;
         use $crate::upstream::Passing;
         use $crate::upstream::cache::Zone;
         use $crate::upstream::store::Store;

@@ -11,11 +11,11 @@ use weir_conf::{Directive as Line, Error};
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 use crate::variables::credentials;
 

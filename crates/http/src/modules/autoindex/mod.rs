@@ -6,11 +6,11 @@ use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 use weir_proto::uri;
 
-use crate::directory;
+use crate::config::scope::{Directive, setting};
+use crate::files::directory;
 use crate::modules::{LocationConf, Module, Settings, charset_filter};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 mod page;
 

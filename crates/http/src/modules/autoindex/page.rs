@@ -5,8 +5,8 @@ use std::io::Write;
 use weir_proto::date::{Calendar, imf_fixdate};
 use weir_proto::uri::{Escape, escape, escape_html};
 
-use crate::directory::Entry;
 use crate::escape::json_escape;
+use crate::files::directory::Entry;
 
 /// Width of the column of names, in characters.
 const NAMES: usize = 50;

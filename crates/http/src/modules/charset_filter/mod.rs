@@ -7,11 +7,11 @@ use std::sync::{Arc, RwLock};
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 
-use crate::mime::{Types, types_setting};
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::config::types::{Types, types_setting};
 use crate::modules::{Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 use crate::template::Template;
 
 mod maps;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use weir_engine::Chain;
 
 use super::maps::Table;
-use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::request::Request;
 
 /// What bytes are if they are no character.

@@ -14,10 +14,10 @@ use super::resolver::Resolver;
 use super::symlinks::Symlinks;
 use super::try_files::TryFiles;
 use crate::body::Linger;
+use crate::config::scope::Scope;
+use crate::files::temp_file::TempPath;
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;
-use crate::scope::Scope;
-use crate::temp_file::TempPath;
 use crate::template::Template;
 
 /// Settings of a location.

@@ -6,7 +6,7 @@ use weir_proto::conditional::ModifiedSince;
 use super::conf::BodyInFile;
 use super::{blocks, errors, limit_except, resolver, server_conf, set, symlinks, try_files};
 use crate::body::Linger;
-use crate::scope::{Directive, Set, setting};
+use crate::config::scope::{Directive, Set, setting};
 
 /// `if_modified_since`
 const MODIFIED_SINCE: &[(&str, ModifiedSince)] = &[

@@ -4,9 +4,9 @@ use weir_conf::{Directive, Error, values};
 use weir_log::Level;
 use weir_proto::http1::Method;
 
+use crate::config::scope::Scope;
 use crate::phases::{From, Step, count_change};
 use crate::request::Request;
-use crate::scope::Scope;
 use crate::template::Template;
 
 /// One status of an `error_page` line.
@@ -105,7 +105,7 @@ fn elsewhere(r: &mut Request, tell: Tell, target: Vec<u8>) -> Step {
         _ => 302,
     };
     r.response.location = Some(target);
-    crate::special::own_page(r, code)
+    crate::answer::special::own_page(r, code)
 }
 
 impl Request {

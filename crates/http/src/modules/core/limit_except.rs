@@ -4,9 +4,9 @@ use weir_conf::{Context, Directive as Line, Error};
 use weir_proto::http1::Method;
 
 use super::blocks;
-use crate::location::{Kind, LocationId, Place};
+use crate::config::location::{Kind, LocationId, Place};
+use crate::config::scope::Scope;
 use crate::request::Request;
-use crate::scope::Scope;
 
 /// The block of a location.
 #[derive(Debug, Clone)]

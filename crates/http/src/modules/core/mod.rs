@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use weir_proto::http1::{HeaderId, Method};
 
+use crate::config::location::LocationId;
 use crate::files;
-use crate::location::LocationId;
 use crate::modules::Module;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::user_agent::Browser;
+use crate::request::user_agent::Browser;
 
 mod blocks;
 mod conf;

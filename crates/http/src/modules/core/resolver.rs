@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error, values};
 
 use crate::address::{self, Address};
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 
 /// The port of DNS.
 const PORT: u16 = 53;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http1::HeadLimits;
 
+use crate::config::scope::Scope;
 use crate::listen::ListenLine;
 use crate::names::ServerName;
-use crate::scope::Scope;
 use crate::template::Template;
 
 /// Settings of a server.

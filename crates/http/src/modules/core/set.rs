@@ -8,9 +8,9 @@ use weir_engine::Touches;
 use weir_log::{Log, Reject};
 
 use super::conf::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
-use crate::location::Kind;
-use crate::scope::Scope;
-use crate::temp_file::TempPath;
+use crate::config::location::Kind;
+use crate::config::scope::Scope;
+use crate::files::temp_file::TempPath;
 use crate::template::Template;
 
 /// For directives that tune what weir does not have: the tables of directives judge their values.

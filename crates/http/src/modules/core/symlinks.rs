@@ -2,7 +2,7 @@
 
 use weir_conf::{Directive as Line, Error};
 
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 use crate::template::Template;
 
 /// The setting.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, values};
 
+use crate::config::scope::Scope;
 use crate::files;
 use crate::modules::LocationConf;
 use crate::modules::core::{Root, StandsFor};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::Scope;
 use crate::template::Template;
 
 /// What to look for, and what to do when nothing is there.

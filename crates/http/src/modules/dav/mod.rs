@@ -8,11 +8,11 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{self, Escape};
 
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 
 mod copy;
 mod disk;

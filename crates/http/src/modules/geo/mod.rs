@@ -8,10 +8,10 @@ use weir_proto::http1::HeaderId;
 
 use crate::address::Address;
 use crate::cidr::{self, Cidr};
+use crate::config::scope::{Directive, Scope, Set};
 use crate::forwarded;
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::variables::VariableId;
 
 mod networks;

@@ -7,7 +7,7 @@ use weir_conf::{Directive as Line, Error, Word};
 
 use super::{Value, network};
 use crate::cidr::Cidr;
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 
 /// Values by network, one tree for each family.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use weir_conf::{Directive as Line, Error, Word};
 
 use super::Value;
 use crate::cidr;
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 
 /// Values by range.
 #[derive(Debug, Default)]

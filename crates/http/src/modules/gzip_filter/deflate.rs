@@ -5,7 +5,7 @@ use std::io;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use crate::encoding::Encoder;
+use crate::answer::encoding::Encoder;
 
 /// Room for what comes out of the compressor at once.
 const ROOM: usize = 16 * 1024;
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::trial::{After, coded, pieces};
+    use crate::answer::encoding::trial::{After, coded, pieces};
 
     /// A text of words, with some order in it.
     fn text() -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::io;
 use libdeflater::{CompressionLvl, Compressor};
 
 use super::deflate::Deflate;
-use crate::encoding::Encoder;
+use crate::answer::encoding::Encoder;
 
 /// Up to this size answers are compressed whole: no call holds the loop for more than two milliseconds, in
 /// which zlib does less.
@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encoding::trial::{coded, pieces};
+    use crate::answer::encoding::trial::{coded, pieces};
 
     fn gunzip(coded: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();

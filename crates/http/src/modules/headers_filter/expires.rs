@@ -3,8 +3,8 @@
 use weir_conf::{Directive, Error, values};
 use weir_proto::date;
 
+use crate::config::scope::Scope;
 use crate::request::Request;
-use crate::scope::Scope;
 use crate::template::Template;
 
 /// What the directive says.

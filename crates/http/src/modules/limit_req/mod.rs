@@ -8,10 +8,10 @@ use weir_engine::{Either, either};
 use weir_log::Level;
 use weir_zone::Entry;
 
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 use crate::zones::Keyed;
 
 mod bucket;

@@ -11,7 +11,7 @@ use super::file::{Buffer, Target};
 use super::format::{COMBINED, Escape, Format, JSON};
 use super::path::Cache;
 use super::{AccessLog, Logs, Place};
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 use crate::template::Template;
 
 /// What `gzip` without a size gathers.

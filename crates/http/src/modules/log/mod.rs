@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use weir_log::{Level, Syslog};
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set};
 use crate::template::Template;
 
 mod directives;

@@ -17,7 +17,7 @@ use weir_log::{Cause, Level, Log};
 
 use super::file::Target;
 use super::path::{Named, OpenFiles};
-use crate::site::Site;
+use crate::config::site::Site;
 use crate::worker::Worker;
 
 /// More than this does not wait for a disk that is stuck: lines are dropped, and the error log is told.

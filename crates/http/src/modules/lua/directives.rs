@@ -8,9 +8,9 @@ use weir_zone::Use;
 
 use super::script::{ScriptId, read, read_known};
 use super::{Conf, Script, dict, phases, tls};
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::Named;
 use crate::phases::Handler;
-use crate::scope::{Directive, Scope, Set, setting};
 
 /// A script of a phase, in its three forms.
 macro_rules! scripts {

@@ -10,7 +10,7 @@ use super::answer;
 use super::current::Phase;
 use super::run::{self, Exit};
 use super::script::Script;
-use crate::filters::{BodyFilter, Filtered, into_bytes};
+use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::phases::Step;
 use crate::request::Request;
 

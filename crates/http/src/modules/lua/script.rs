@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use weir_conf::{Body, Directive, Error, Word};
 use weir_zone::ZoneRef;
 
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 use crate::template::Template;
 
 /// A script's place in the site's list.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error};
 use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
 
+use crate::config::scope::Scope;
 use crate::modules::ssl::{load, read};
-use crate::scope::Scope;
 
 /// Settings.
 #[derive(Debug, Clone)]

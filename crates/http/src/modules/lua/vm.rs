@@ -14,9 +14,9 @@ use super::current::{self, Phase};
 use super::run;
 use super::script::{Script, ScriptId, without_shebang};
 use super::{api, socket, timers};
+use crate::config::site::Site;
 use crate::files;
 use crate::request::Request;
-use crate::site::Site;
 use crate::worker::Worker;
 
 /// Files with variables in their names that are kept compiled.

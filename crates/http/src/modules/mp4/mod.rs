@@ -7,12 +7,12 @@ use weir_log::{Cause, Level};
 use weir_proto::mp4::Wanted;
 use weir_proto::uri;
 
+use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files::Opened;
 use crate::modules::static_;
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Scope, Set, setting};
 
 mod file;
 

@@ -7,11 +7,11 @@ use weir_conf::Error;
 use weir_proto::http1::Version;
 
 use super::rewriting::{CookieFlags, Rewrite};
-use crate::location::Kind;
+use crate::config::location::Kind;
+use crate::config::scope::Scope;
+use crate::files::temp_file::TempPath;
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;
-use crate::scope::Scope;
-use crate::temp_file::TempPath;
 use crate::template::Template;
 use crate::upstream::names::Names;
 use crate::upstream::{GroupId, Passing};

@@ -6,8 +6,8 @@ use weir_proto::http2::hpack;
 
 use super::conf::{Conf, Pass, SetHeaders};
 use super::outgoing::{Length, write_uri};
+use crate::answer::output::write_number;
 use crate::escape::{within_line, within_word};
-use crate::output::write_number;
 use crate::request::Request;
 use crate::upstream::Outgoing;
 

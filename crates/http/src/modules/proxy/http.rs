@@ -12,7 +12,7 @@ use super::conf::{Conf, Pass};
 use super::fields;
 use super::outgoing::{self, Length};
 use super::rewriting;
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 use crate::request::Request;
 use crate::upstream::tls::Secure;
 use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};

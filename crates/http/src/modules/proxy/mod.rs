@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use weir_log::Level;
 
-use crate::configure::Setup;
+use crate::config::Setup;
 use crate::modules::Module;
 use crate::phases::{Later, Step};
 use crate::request::Request;

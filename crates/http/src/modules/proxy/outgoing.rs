@@ -6,8 +6,8 @@ use weir_proto::http1::Version;
 
 use super::conf::{Conf, Pass, SetHeaders, To};
 use super::uri;
+use crate::answer::output::write_number;
 use crate::escape::{within_line, within_word};
-use crate::output::write_number;
 use crate::request::Request;
 use crate::upstream::Outgoing;
 

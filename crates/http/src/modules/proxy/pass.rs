@@ -5,10 +5,10 @@ use std::sync::Arc;
 use weir_conf::{Directive, Error};
 
 use super::conf::{Pass, To, Vars};
-use crate::location::Kind;
+use crate::config::location::Kind;
+use crate::config::scope::Scope;
 use crate::modules::Named;
 use crate::phases::Handler;
-use crate::scope::Scope;
 use crate::upstream::url::{Host, Url};
 
 /// `proxy_pass URL`

@@ -1,6 +1,6 @@
 //! What the directives of the module become.
 
-use crate::location::LocationId;
+use crate::config::location::LocationId;
 use crate::modules::lua::Script;
 use crate::regex::Regex;
 use crate::template::Template;

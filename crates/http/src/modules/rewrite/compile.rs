@@ -4,10 +4,10 @@ use weir_conf::{Context, Directive, Error, values};
 
 use super::code::{Op, Rewrite, Test, Then};
 use super::condition;
-use crate::location::{Kind, Place};
+use crate::config::location::{Kind, Place};
+use crate::config::scope::Scope;
 use crate::modules::core::open_reserved;
 use crate::modules::lua;
-use crate::scope::Scope;
 use crate::variables::{VariableId, prefixed};
 
 /// A line of a server or location: its steps are put behind those that are there.

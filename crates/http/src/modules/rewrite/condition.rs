@@ -3,7 +3,7 @@
 use weir_conf::{Directive, Error, Word};
 
 use super::code::{FileTest, Test};
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 use crate::variables::VariableId;
 
 /// Reads what stands between `if` and its block.

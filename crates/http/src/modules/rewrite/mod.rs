@@ -3,10 +3,10 @@
 //!
 //! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
 
+use crate::config::scope::{Directive, Set, setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::scope::{Directive, Set, setting};
 
 mod code;
 mod compile;

@@ -4,12 +4,12 @@
 
 use weir_engine::Chain;
 
-use crate::filters::{BodyFilter, Filtered, into_bytes};
-use crate::mime::{Types, types_setting};
+use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::config::scope::{Directive, setting};
+use crate::config::types::{Types, types_setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Directive, setting};
 
 mod commands;
 mod parser;
@@ -93,7 +93,7 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_ssi", directives: DIRECTIVES, init };
 
-fn init(setup: &mut crate::configure::Setup<'_>) {
+fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("date_local", |r, out| {
         let unix = r.worker.handle.wall().secs;
         let (offset, zone) = (weir_sys::localtime::local(unix).offset, zone(unix));

@@ -10,7 +10,7 @@ use weir_tls::{ServerConfig, ServerSettings};
 
 use super::kept::Keep;
 use super::{Conf, load};
-use crate::configure::Setup;
+use crate::config::Setup;
 use crate::connection::Conn;
 use crate::request::{Request, Scratch};
 use crate::template::Template;

@@ -8,8 +8,8 @@ use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 use super::computed::{self, Computed};
 use super::ocsp::{self, LookUp, Responder, Which, staple};
 use super::{Conf, Named, Verify, commands, load, sessions};
-use crate::configure::Setup;
-use crate::scope::Scope;
+use crate::config::Setup;
+use crate::config::scope::Scope;
 
 /// What a client may send with its first flight.
 const EARLY_DATA: u32 = 16 * 1024;

@@ -7,7 +7,7 @@ use weir_tls::{BadCurve, Curves};
 
 use super::read::{self, file, named};
 use super::{Conf, Named, Verify, commands, kept, ocsp, sessions};
-use crate::scope::{Directive, Scope, Set, setting};
+use crate::config::scope::{Directive, Scope, Set, setting};
 
 pub const DIRECTIVES: &[Directive] = &[
     Directive {

@@ -10,9 +10,9 @@ use weir_tls::{Begin, HandshakeError, Hello};
 
 use super::context::Certificates;
 use super::{Context, Verify, ocsp};
+use crate::config::site::Server;
 use crate::connection::Conn;
 use crate::regex::GaveUp;
-use crate::site::Server;
 use crate::worker::Worker;
 
 /// What the handshake has shown, for as long as the connection lives.

@@ -10,7 +10,7 @@ use weir_tls::{Identity, What};
 
 use super::files::is_foreign;
 use super::{Files, Named};
-use crate::configure::Setup;
+use crate::config::Setup;
 
 /// A certificate with its chain and key.
 pub fn identity(

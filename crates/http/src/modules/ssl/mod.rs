@@ -7,9 +7,9 @@ use weir_conf::{Context as Place, Error};
 use weir_tls::{Ciphers, Curves, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
-use crate::configure::Setup;
+use crate::config::Setup;
+use crate::config::scope::{Scope, Spot};
 use crate::modules::{Module, Settings};
-use crate::scope::{Scope, Spot};
 use crate::template::Template;
 
 mod check;

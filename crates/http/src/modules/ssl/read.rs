@@ -6,8 +6,8 @@ use weir_conf::{Directive as Line, Error};
 use weir_tls::{Chosen, Ciphers, Versions};
 
 use super::Named;
-use crate::configure::Setup;
-use crate::scope::{Scope, Spot};
+use crate::config::Setup;
+use crate::config::scope::{Scope, Spot};
 
 /// The file that a directive names.
 pub fn named(d: &Line) -> Option<Named> {

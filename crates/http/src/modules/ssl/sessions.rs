@@ -6,8 +6,8 @@ use weir_conf::{Directive as Line, Error, Word};
 use weir_tls::{SessionCache, TicketSecret};
 
 use super::Conf;
-use crate::configure::Setup;
-use crate::scope::Scope;
+use crate::config::Setup;
+use crate::config::scope::Scope;
 
 /// OpenSSL's own cache holds so many sessions unless told otherwise.
 const BUILTIN: u64 = 20 * 1024;

@@ -5,9 +5,9 @@ use weir_tls::x509::{Certificate, der, name};
 use weir_tls::{Connection, write_pem};
 
 use super::Secure;
-use crate::configure::Setup;
+use crate::answer::output::write_number;
+use crate::config::Setup;
 use crate::escape::hex_text;
-use crate::output::write_number;
 use crate::request::Request;
 
 type Read = fn(&mut Request, &mut Vec<u8>) -> bool;

@@ -9,8 +9,8 @@ use weir_upstream::balance::{
 };
 
 use super::server;
+use crate::config::scope::{Scope, Set};
 use crate::modules::core::Resolver;
-use crate::scope::{Scope, Set};
 use crate::upstream::groups::{Block, Key, Queued, Zoned};
 
 /// `upstream NAME { }`

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
-use crate::scope::{Directive, Scope, Set};
 use crate::upstream::{cache, health};
 
 mod block;
@@ -122,7 +122,7 @@ pub const ALSO: &[&str] = &[
     "http_cache",
 ];
 
-fn init(setup: &mut crate::configure::Setup<'_>) {
+fn init(setup: &mut crate::config::Setup<'_>) {
     variables::define(setup);
     cache::define(setup);
 }

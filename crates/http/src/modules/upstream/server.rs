@@ -7,7 +7,7 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_upstream::{Options, Peer};
 
 use super::block::block;
-use crate::scope::{Scope, Spot};
+use crate::config::scope::{Scope, Spot};
 use crate::upstream::dynamic::{self, Named};
 use crate::upstream::url::Url;
 

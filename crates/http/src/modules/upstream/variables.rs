@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::configure::Setup;
-use crate::output::write_number;
+use crate::answer::output::write_number;
+use crate::config::Setup;
 use crate::request::Request;
 use crate::upstream::Attempt;
 use crate::variables::joined;

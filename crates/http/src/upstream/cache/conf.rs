@@ -9,9 +9,9 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::Failures;
 
+use crate::config::scope::{Scope, Spot};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::scope::{Scope, Spot};
 use crate::template::Template;
 
 /// What a location says of its cache.
@@ -196,8 +196,8 @@ macro_rules! cache_directives {
         use weir_conf::Directive as Line;
 
         use $crate::upstream::cache;
-        use $crate::scope::Scope;
-        use $crate::table::table;
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
 
         const STORE: &str = concat!($prefix, "store");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");

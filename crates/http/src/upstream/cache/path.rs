@@ -8,8 +8,8 @@ use weir_cache::{Cache, Pace, Place, Settings};
 use weir_conf::{Directive, Error, Word, values};
 use weir_zone::Use;
 
-use crate::scope::Scope;
-use crate::temp_file::TempPath;
+use crate::config::scope::Scope;
+use crate::files::temp_file::TempPath;
 
 /// Words of value of each key.
 const VALUES: usize = 5;

@@ -8,7 +8,7 @@ use weir_cache::{End, Fill};
 
 use super::State;
 use super::hit::read_on;
-use crate::filters::into_bytes;
+use crate::answer::filters::into_bytes;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::line::Line;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_cache::Entry;
 
 use super::Status;
-use crate::configure::Setup;
+use crate::config::Setup;
 use crate::request::Request;
 
 /// Defines them.

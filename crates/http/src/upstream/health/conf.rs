@@ -9,8 +9,8 @@ use weir_proto::http1::Version;
 use weir_upstream::Thresholds;
 
 use super::{Check, Match};
+use crate::config::scope::{Scope, Spot};
 use crate::modules::proxy;
-use crate::scope::{Scope, Spot};
 
 /// A line, until the location's other settings are known.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use weir_conf::{Directive, Error};
 
+use crate::config::scope::Scope;
 use crate::regex::Regex;
-use crate::scope::Scope;
 
 /// The rules of one block, all of which must hold.
 #[derive(Debug, Default)]

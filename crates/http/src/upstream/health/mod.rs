@@ -12,8 +12,8 @@ use weir_upstream::Thresholds;
 
 use super::groups::{GroupId, Upstreams};
 use super::tls;
+use crate::config::scope::Spot;
 use crate::modules::proxy;
-use crate::scope::Spot;
 
 mod conf;
 mod matching;

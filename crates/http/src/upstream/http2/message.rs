@@ -3,7 +3,7 @@
 use weir_proto::http2::hpack::BlockError;
 
 use super::ending::Ending;
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 
 /// The most that is kept of trailers.
 const TRAILERS: usize = 16 * 1024;

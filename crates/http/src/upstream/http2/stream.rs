@@ -15,7 +15,7 @@ use weir_upstream::Failure;
 use super::ending::Ending;
 use super::link::Link;
 use super::message::Message;
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 use crate::http2::{wait, wake};
 use crate::upstream::pieces;
 

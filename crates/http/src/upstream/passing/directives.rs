@@ -6,9 +6,9 @@ macro_rules! passing_directives {
     ($module:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;
 
-        use $crate::scope::Scope;
-        use $crate::table::table;
-        use $crate::temp_file::TempPath;
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
+        use $crate::files::temp_file::TempPath;
         use $crate::upstream::passing::{self, Passing};
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {

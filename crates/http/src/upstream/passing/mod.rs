@@ -7,8 +7,8 @@ use weir_conf::{Directive as Line, Error, values};
 use weir_upstream::{Failures, Retry};
 
 use super::names::Names;
-use crate::scope::Scope;
-use crate::temp_file::TempPath;
+use crate::config::scope::Scope;
+use crate::files::temp_file::TempPath;
 use crate::template::Template;
 
 mod directives;

@@ -6,7 +6,7 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_zone::Use;
 
 use super::{Cookie, Expires, Sessions, Sticky, TAG};
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 use crate::variables::VariableId;
 
 /// nginx's slab allocator takes no less: eight pages.

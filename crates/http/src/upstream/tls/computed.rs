@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_conf::Error;
 use weir_tls::{Client, ClientSettings};
 
-use crate::configure::Setup;
+use crate::config::Setup;
 use crate::modules::ssl::kept::Keep;
 use crate::modules::ssl::{Named, load};
 use crate::request::Request;

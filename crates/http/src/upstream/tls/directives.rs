@@ -9,8 +9,8 @@ macro_rules! tls_directives {
 
         use $crate::modules::ssl::{commands, kept, read};
         use $crate::upstream::tls;
-        use $crate::scope::Scope;
-        use $crate::table::table;
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut tls::Settings {
             Arc::make_mut(&mut Scope::change(&mut s.location.$module).passing.tls)

@@ -22,7 +22,7 @@ use computed::Computed;
 use super::client::{Waited, wait};
 use super::fault::{CLIENT_GONE, Doing, Fault, operation};
 use super::passing::Passing;
-use crate::configure::Setup;
+use crate::config::Setup;
 use crate::modules::ssl::commands::{Changed, Command};
 use crate::modules::ssl::kept::Keep;
 use crate::modules::ssl::{Named, load};

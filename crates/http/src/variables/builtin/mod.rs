@@ -1,7 +1,7 @@
 //! The variables that every site has. nginx: ngx_http_variables.c, which documents each name.
 
 use super::Variables;
-use crate::output::write_number;
+use crate::answer::output::write_number;
 use crate::request::Request;
 
 mod answer;

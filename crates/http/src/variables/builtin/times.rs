@@ -29,7 +29,7 @@ fn since(r: &Request, start: std::time::Instant) -> Duration {
 }
 
 fn seconds(out: &mut Vec<u8>, time: Duration) -> bool {
-    crate::output::write_number(time.as_secs(), out);
+    crate::answer::output::write_number(time.as_secs(), out);
     let millis = time.subsec_millis();
     let digits = [millis / 100, millis / 10 % 10, millis % 10].map(|d| b'0' + d as u8);
     out.push(b'.');

@@ -219,7 +219,7 @@ fn write_plain(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> bool {
             if *n < 0 {
                 out.push(b'-');
             }
-            crate::output::write_number(n.unsigned_abs(), out);
+            crate::answer::output::write_number(n.unsigned_abs(), out);
             true
         }
         Value::Integer(_) | Value::Number(_) => {

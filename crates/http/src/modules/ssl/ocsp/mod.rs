@@ -7,8 +7,8 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error};
 use weir_zone::{Use, ZoneRef};
 
+use crate::config::scope::Scope;
 use crate::modules::core::Resolver;
-use crate::scope::Scope;
 
 mod cache;
 mod clients;

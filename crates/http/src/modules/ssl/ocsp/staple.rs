@@ -13,7 +13,7 @@ use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
 use super::LookUp;
 use super::fetch::Errand;
 use super::responder::Responder;
-use crate::configure::Setup;
+use crate::config::Setup;
 use crate::modules::ssl::{Conf, Named, load};
 use crate::worker::Worker;
 

@@ -2,7 +2,7 @@
 
 use weir_conf::Error;
 
-use crate::scope::{Directive, Scope};
+use crate::config::scope::{Directive, Scope};
 
 /// Reads a value that refers to what the scope knows.
 pub type Read<T> = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<T, Error>;
@@ -19,10 +19,10 @@ pub type Read<T> = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<T, Er
 macro_rules! table {
     ($prefix:literal, $settings:ident:
      $($name:literal: $kind:ident($($how:tt)*), $help:literal;)*) => {
-        &[$($crate::scope::Directive {
+        &[$($crate::config::scope::Directive {
             name: concat!($prefix, $name),
             help: $help,
-            set: $crate::scope::Set::Simple($crate::table::setter!(
+            set: $crate::config::scope::Set::Simple($crate::config::table::setter!(
                 $kind, $settings, $($how)*
             )),
         }),*]
@@ -43,7 +43,7 @@ macro_rules! setter {
     (scoped, $settings:ident, $field:ident, $read:expr) => {
         |s, d| {
             s.once(d)?;
-            let read: $crate::table::Read<_> = $read;
+            let read: $crate::config::table::Read<_> = $read;
             $settings(s).$field = read(s, d)?;
             Ok(())
         }
@@ -51,7 +51,7 @@ macro_rules! setter {
     (list, $settings:ident, $field:ident, $read:expr) => {
         |s, d| {
             let first = s.first(d);
-            let read: $crate::table::Read<_> = $read;
+            let read: $crate::config::table::Read<_> = $read;
             let more = read(s, d)?;
             let list = &mut $settings(s).$field;
             if first {
@@ -64,7 +64,7 @@ macro_rules! setter {
     (once, $settings:ident, $set:expr) => {
         |s, d| {
             s.once(d)?;
-            let set: $crate::scope::Setter = $set;
+            let set: $crate::config::scope::Setter = $set;
             set(s, d)
         }
     };

@@ -1,5 +1,8 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
+pub mod meaning;
+pub mod user_agent;
+
 use std::mem::take;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -8,15 +11,15 @@ use weir_proto::http1::{HeaderId, Method, RequestHead, RequestParser, Version};
 use weir_proto::{Renew, Span};
 
 use crate::address::Address;
+use crate::answer::output::Output;
+use crate::answer::response::Response;
 use crate::body::Body;
+use crate::config::location::Location;
+use crate::config::site::{Server, Site};
 use crate::connection::Conn;
 use crate::http2::Stream;
-use crate::location::Location;
 use crate::modules::{Contexts, LocationConf};
-use crate::output::Output;
 use crate::regex::Captures;
-use crate::response::Response;
-use crate::site::{Server, Site};
 use crate::subrequest::{Family, Sub};
 use crate::variables::Values;
 use crate::worker::Worker;

@@ -4,11 +4,11 @@
 use weir_proto::http2::frame;
 use weir_proto::http2::hpack;
 
+use crate::answer::output::write_number;
+use crate::answer::response::reason;
 use crate::escape::within_line;
 use crate::http2::Stream;
-use crate::output::write_number;
 use crate::request::Request;
-use crate::response::reason;
 
 /// Writes fields one after another.
 trait Fields {

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use rustc_hash::FxBuildHasher;
 use weir_conf::Error;
 
+use crate::config::plan::Plan;
 use crate::modules::LocationConf;
-use crate::plan::Plan;
 use crate::regex::{Matched, Regex};
 use crate::request::Request;
 

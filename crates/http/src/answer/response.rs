@@ -2,7 +2,7 @@
 
 use weir_proto::{Renew, as_new};
 
-use crate::headers::Headers;
+use crate::answer::headers::Headers;
 
 /// The head of an answer before it is written.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use weir_conf::{Directive, Error};
 
-use crate::mime::Types;
+use crate::config::types::Types;
 use crate::request::Request;
 
 /// Settings that each coding has.
@@ -57,9 +57,9 @@ macro_rules! coding_directives {
     ($module:ident, $name:literal, $lowest:literal, $highest:literal, $help:literal) => {{
         use weir_conf::Directive as Line;
 
-        use $crate::encoding::Common;
-        use $crate::scope::Scope;
-        use $crate::table::table;
+        use $crate::answer::encoding::Common;
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Common {
             &mut Scope::change(&mut s.location.$module).common

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use weir_conf::{Context, Error, Pos, Word};
 
-use crate::configure::Setup;
-use crate::location::LocationId;
+use crate::config::Setup;
+use crate::config::location::LocationId;
 use crate::modules::LocationConf;
 use crate::modules::core::ServerConf;
 use crate::variables::VariableId;
@@ -48,7 +48,7 @@ pub struct Scope<'s, 'a> {
     /// Settings of the location, or of the blocks around it.
     pub location: LocationConf,
     /// Kind and children of the location that this block becomes; `None` at `http`.
-    pub place: crate::location::Place,
+    pub place: crate::config::location::Place,
     /// Blocks of `if` whose code was read, to be filled with their settings: where each stands.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
     seen: HashSet<&'static str>,
@@ -61,7 +61,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         context: Context,
         server: ServerConf,
         location: LocationConf,
-        place: crate::location::Place,
+        place: crate::config::location::Place,
     ) -> Self {
         let (conditional_blocks, seen) = (Vec::new(), HashSet::new());
         Scope { setup, context, server, location, place, conditional_blocks, seen }
@@ -170,10 +170,10 @@ impl Spot {
 /// A directive that stands once in a block and sets one field of a module's settings.
 macro_rules! setting {
     ($name:literal, $module:ident $(. $field:ident)+, $read:expr, $help:literal) => {
-        $crate::scope::Directive {
+        $crate::config::scope::Directive {
             name: $name,
             help: $help,
-            set: $crate::scope::Set::Simple(|s, d| {
+            set: $crate::config::scope::Set::Simple(|s, d| {
                 s.once(d)?;
                 let value = $read(d)?;
                 std::sync::Arc::make_mut(&mut s.location.$module) $(. $field)+ = value;

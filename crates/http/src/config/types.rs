@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_conf::Directive;
 
-use crate::scope::Scope;
+use crate::config::scope::Scope;
 
 /// A set of types, or all of them.
 #[derive(Debug, Clone)]
@@ -62,10 +62,10 @@ impl Types {
 /// A directive that names the types a module is for.
 macro_rules! types_setting {
     ($name:literal, $module:ident.$field:ident, $help:literal) => {
-        $crate::scope::Directive {
+        $crate::config::scope::Directive {
             name: $name,
             help: $help,
-            set: $crate::scope::Set::Simple(|s, d| {
+            set: $crate::config::scope::Set::Simple(|s, d| {
                 let mut types = s.location.$module.$field.clone();
                 types.read(s, d);
                 std::sync::Arc::make_mut(&mut s.location.$module).$field = types;

@@ -7,7 +7,7 @@ use weir_proto::uri::Escape;
 
 use crate::phases::Step;
 use crate::request::Request;
-use crate::user_agent::Browser;
+use crate::request::user_agent::Browser;
 
 /// What a status leads to: an error page of the configuration, a page of weir's own, or no answer at all.
 pub fn finalize(r: &mut Request, status: u16) -> Step {

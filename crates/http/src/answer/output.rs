@@ -9,10 +9,10 @@ use weir_engine::{Chain, OpenFile, Segment};
 use weir_proto::http1::{Method, Version};
 use weir_proto::{Renew, as_new};
 
+use crate::answer::filters::Filters;
 use crate::connection::TIMED_OUT;
 use crate::doing;
 use crate::escape::within_line;
-use crate::filters::Filters;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
 use crate::request::Request;

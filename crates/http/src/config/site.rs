@@ -8,15 +8,15 @@ use std::time::Duration;
 use weir_conf::Error;
 
 use crate::address::Address;
+use crate::config::location::{Location, LocationId};
+use crate::config::scope::Spot;
 use crate::connection::Conn;
+use crate::files::temp_file::TempPath;
 use crate::listen::{Listen, ListenLine, Protocols};
-use crate::location::{Location, LocationId};
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
 use crate::request::Request;
-use crate::scope::Spot;
-use crate::temp_file::TempPath;
 use crate::variables::Variables;
 
 /// One `server` block.

@@ -1,4 +1,11 @@
-//! Reads an `http` block into a [`Site`].
+//! What a configuration becomes: the `http` block is read here, by the tables of the modules, into a [`Site`].
+
+pub mod location;
+pub mod plan;
+pub mod scope;
+pub mod site;
+pub mod table;
+pub mod types;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,14 +13,14 @@ use std::sync::Arc;
 use weir_conf::{Body, Context, Directive, Error, Word};
 use weir_log::{Log, OpenLogs};
 
+use crate::config::location::{Kind, Location, LocationId, Place};
+use crate::config::scope::Scope;
+use crate::config::site::{Parts, Server, Site};
+use crate::files::temp_file::TempPath;
 use crate::listen::ListenLine;
-use crate::location::{Kind, Location, LocationId, Place};
 use crate::modules::core::{Root, ServerConf};
 use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
-use crate::scope::Scope;
-use crate::site::{Parts, Server, Site};
-use crate::temp_file::TempPath;
 use crate::template::Template;
 use crate::upstream::{Block, Drafts, Match};
 use crate::variables::Variables;

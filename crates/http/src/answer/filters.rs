@@ -14,8 +14,8 @@ use bytes::Bytes;
 use weir_engine::{Chain, Segment, breathe, spend};
 use weir_proto::{Renew, as_new};
 
+use crate::answer::output::SENDING;
 use crate::doing;
-use crate::output::SENDING;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::subrequest::Subrequest;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use weir_engine::{Chain, Handle, Segment, operation};
 use weir_proto::http1::HeaderId;
 
-use crate::filters::{BodyFilter, Filtered, Then};
+use crate::answer::filters::{BodyFilter, Filtered, Then};
 use crate::request::Request;
 
 mod settings;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Handle, OpenFile};
 
-use crate::configure::Setup;
+use crate::config::Setup;
 
 /// Digits in a temporary file's name, as nginx has.
 const DIGITS: usize = 10;

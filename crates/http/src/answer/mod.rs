@@ -1,0 +1,12 @@
+//! The answer, from what a handler fills in to the bytes that leave: [`response`] is what will be answered, header
+//! filters change it, [`head`] writes it, bodies go through [`filters`] and codings, and [`output`] sends.
+
+pub mod encoding;
+pub mod filters;
+pub mod head;
+pub mod headers;
+pub mod output;
+pub mod post_action;
+pub mod precompressed;
+pub mod response;
+pub mod special;
