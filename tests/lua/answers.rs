@@ -150,6 +150,17 @@ fn headers_of_the_answer_are_seen_and_changed() {
 }
 
 #[test]
+fn headers_that_weir_writes_itself_can_be_removed() {
+    let server = server(
+        "location / { return 200 a; header_filter_by_lua_block {
+             ngx.header.server = nil ngx.header.date = \"\" ngx.header[\"Last-Modified\"] = \"once\" } }",
+    );
+    let answer = server.get("/");
+    assert_eq!((answer.header("Server"), answer.header("Date")), (None, None));
+    assert_eq!(answer.header("Last-Modified"), Some("once"));
+}
+
+#[test]
 fn variables_are_read_and_stored() {
     let server = server(
         r#"location / {

@@ -19,7 +19,6 @@ const MODULES: &[(&str, &str)] = &[
     ("zone_sync", "NGINX Plus"),
     ("keyval", "NGINX Plus"),
     ("hls", "NGINX Plus"),
-    ("more_", "headers-more"),
     ("js_", "njs"),
     ("geoip2", "geoip2"),
     ("vhost_traffic_status", "vts"),

@@ -72,7 +72,8 @@ const OPTIONAL: &[&str] = &[
 ];
 
 /// Well-known modules that nginx does not bring along, by the name of their sources.
-const ADDED: &[(&str, &str)] = &[("http_lua", "lua-nginx-module")];
+const ADDED: &[(&str, &str)] =
+    &[("http_lua", "lua-nginx-module"), ("http_headers_more_filter", "headers-more-nginx-module")];
 
 /// The lines of `-v`: weir's own version, and nginx's for tools.
 pub fn version() -> String {

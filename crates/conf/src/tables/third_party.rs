@@ -1,4 +1,4 @@
-//! Well-known modules that nginx does not bring along: Lua, Brotli, Zstandard.
+//! Well-known modules that nginx does not bring along: Lua, headers-more, Brotli, Zstandard.
 
 use super::*;
 
@@ -87,6 +87,12 @@ modules! {
         "lua_ssl_certificate_key",                       HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_key_log",                               HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_conf_command",                          HSL,         TWO,           MANY, Emerg;
+    }
+    "ngx_http_headers_more_filter_module" {
+        "more_set_headers",         HSL_IF, args(1, MORE), MANY, Emerg;
+        "more_clear_headers",       HSL_IF, args(1, MORE), MANY, Emerg;
+        "more_set_input_headers",   HSL_IF, args(1, MORE), MANY, Emerg;
+        "more_clear_input_headers", HSL_IF, args(1, MORE), MANY, Emerg;
     }
     "ngx_http_brotli_module" {
         "brotli",            HSL_IF, FLAG,          ONCE, UNLESS_OFF;

@@ -1,6 +1,7 @@
 //! The answer, from what a handler fills in to the bytes that leave: [`response`] is what will be answered, header
-//! filters change it, [`head`] writes it, bodies go through [`filters`] and codings, and [`output`] sends.
+//! filters and [`change`] change it, [`head`] writes it, bodies go through [`filters`] and codings, and [`output`] sends.
 
+pub mod change;
 pub mod encoding;
 pub mod filters;
 pub mod head;

@@ -102,6 +102,14 @@ impl Response {
         }
     }
 
+    /// A time, or a date in a form of its own, which stays as it was written; without either there is none.
+    pub fn set_last_modified(&mut self, value: &[u8]) {
+        let time = weir_proto::date::parse(value);
+        let time = time.filter(|time| weir_proto::date::imf_fixdate(*time).as_slice() == value);
+        self.last_modified = time;
+        self.headers.set(b"Last-Modified", if time.is_some() { b"" } else { value });
+    }
+
     /// `$sent_http_*` for the headers that have a field of their own; false if `name` is another one.
     pub fn special_header(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
         match name {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use weir_conf::{Error, Word};
-use weir_proto::date;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
@@ -185,13 +184,7 @@ impl Line {
             Kind::Plain if value.is_empty() => {}
             Kind::Plain => r.response.headers.add(&self.name, value),
             Kind::ETag => r.response.etag = (!value.is_empty()).then(|| value.to_vec()),
-            Kind::LastModified => {
-                let time = date::parse(value);
-                // A date in another form stays as it was written.
-                let plain = time.is_some_and(|time| date::imf_fixdate(time).as_slice() == value);
-                r.response.last_modified = time.filter(|_| plain);
-                r.response.headers.set(&self.name, if plain { b"" } else { value });
-            }
+            Kind::LastModified => r.response.set_last_modified(value),
         }
     }
 }

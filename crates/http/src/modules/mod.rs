@@ -26,6 +26,7 @@ pub mod gunzip_filter;
 pub mod gzip_filter;
 pub mod gzip_static;
 pub mod headers_filter;
+pub mod headers_more_filter;
 pub mod index;
 pub mod limit_conn;
 pub mod limit_req;
@@ -127,6 +128,7 @@ modules! {
     gzip_filter,
     gzip_static,
     headers_filter,
+    headers_more_filter,
     index,
     limit_conn,
     limit_req,
@@ -280,6 +282,11 @@ pub static PHASES: Phases = Phases {
     rewrite: &[
         now("work", work::wanted, work::handler),
         either("rewrite", rewrite::wanted, rewrite::location),
+        now(
+            "headers_more_filter",
+            headers_more_filter::wants_requests,
+            headers_more_filter::handler,
+        ),
         either("lua", lua::wants_rewrite, lua::rewrite),
     ],
     preaccess: &[
@@ -321,6 +328,11 @@ pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("slice_filter", slice_filter::wanted, slice_filter::header_filter),
     plain(QUICK, always, not_modified_filter::header_filter),
     plain("lua", lua::wants_filter, lua::header_filter),
+    plain(
+        "headers_more_filter",
+        headers_more_filter::wants_answers,
+        headers_more_filter::header_filter,
+    ),
     plain("headers_filter", headers_filter::wanted, headers_filter::header_filter),
     plain("userid_filter", userid_filter::wanted, userid_filter::header_filter),
     plain("gunzip_filter", gunzip_filter::wanted, gunzip_filter::header_filter),

@@ -8,6 +8,7 @@ use mlua::{Lua, Table, Value};
 use weir_proto::http1::Method;
 
 use super::{Natives, encode, headers};
+use crate::answer::change;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::modules::lua::run::{Wish, reply};
@@ -80,12 +81,12 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
             let body = body.as_bytes().to_vec();
             let length = body.len().to_string().into_bytes();
             sr.body.replace(body.into());
-            headers::set_request_header(sr, b"Content-Length", &[length]);
+            change::set_request(sr, b"Content-Length", &[length]);
         }
         None if flag("always_forward_body") || matches!(sr.method, Method::Post | Method::Put) => {}
         None => {
             sr.body = crate::body::Body::none();
-            headers::set_request_header(sr, b"Content-Length", &[]);
+            change::set_request(sr, b"Content-Length", &[]);
         }
     }
     if let Ok(Some(ctx)) = asked.raw_get::<Option<Table>>("ctx") {

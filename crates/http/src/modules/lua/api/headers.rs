@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 
 use mlua::{BString, Lua, Table, Value};
-use weir_proto::Span;
-use weir_proto::http1::{Header, HeaderId};
 
 use super::{Natives, failed, named};
+use crate::answer::change::{NoLength, WITH_A_FIELD, set_answer, set_request};
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 
@@ -38,7 +37,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
         let values = values(lua, &value)?;
-        with(|r| set_request_header(r, &escaped(name.as_bytes().to_vec()), &values))
+        with(|r| set_request(r, &escaped(name.as_bytes().to_vec()), &values))
     })
 }
 
@@ -47,7 +46,8 @@ fn set(name: &[u8], values: &[Vec<u8>]) -> Result<(), Refusal> {
     with(|r| {
         let name = dashed(r, escaped(name.to_vec()));
         if !r.response.sent {
-            return set_answer_header(r, &name, values);
+            return set_answer(r, &name, values)
+                .map_err(|NoLength| "invalid Content-Length".into());
         }
         let name = String::from_utf8_lossy(&name).into_owned();
         let text = "attempt to set ngx.header.HEADER after sending out response headers";
@@ -142,62 +142,10 @@ fn answer_header(lua: &Lua, r: &Request, name: &[u8]) -> mlua::Result<Value> {
     }
 }
 
-fn set_answer_header(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result<(), Refusal> {
-    let last = values.last().cloned();
-    let response = &mut r.response;
-    match lower(name, b'-').as_slice() {
-        b"content-type" => {
-            let value = last.unwrap_or_default();
-            response.charset.clear();
-            crate::upstream::set_content_type(r, &value);
-        }
-        b"content-length" => {
-            let number = last.as_deref().map(weir_conf::values::number);
-            if number == Some(None) {
-                return Err("invalid Content-Length".into());
-            }
-            response.content_length = number.flatten();
-        }
-        b"location" => response.location = last,
-        b"etag" => response.etag = last,
-        b"server" => response.server = last,
-        b"date" => response.date = last,
-        b"content-encoding" => response.content_encoding = last,
-        b"last-modified" => {
-            response.last_modified = last.as_deref().and_then(weir_proto::date::parse);
-        }
-        b"connection" => match last {
-            Some(value) if value.eq_ignore_ascii_case(b"close") => r.keepalive = false,
-            _ => {}
-        },
-        // How the body's end is told is not for scripts to say.
-        b"transfer-encoding" => {}
-        _ => {
-            response.headers.remove(name);
-            for value in values.iter().filter(|value| !value.is_empty()) {
-                response.headers.add(name, value);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// All lines of the answer as far as they are known.
 pub fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
-    /// Lines with a field of their own.
-    const SPECIAL: &[&str] = &[
-        "Content-Type",
-        "Content-Length",
-        "Location",
-        "ETag",
-        "Content-Encoding",
-        "Last-Modified",
-        "Server",
-        "Date",
-        "Transfer-Encoding",
-    ];
     let mut all = Vec::new();
-    for name in SPECIAL {
+    for name in WITH_A_FIELD {
         let mut value = Vec::new();
         if r.response.special_header(&lower(name.as_bytes(), b'_'), &mut value) {
             all.push((name.as_bytes().to_vec(), value));
@@ -209,34 +157,4 @@ pub fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
     }
     all.extend(r.response.headers.iter().map(|(n, v)| (n.to_vec(), v.to_vec())));
     all
-}
-
-/// Replaces a line of the request, as if the client had sent it so.
-pub fn set_request_header(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
-    let buf = std::mem::take(&mut r.buf);
-    let head = r.parser.head_mut();
-    head.headers.retain(|header| !header.name.of(&buf).eq_ignore_ascii_case(name));
-    r.buf = buf;
-    for value in values {
-        let at = r.parser.head().end as usize;
-        let line = [name, value.as_slice()].concat();
-        // Behind the head, and before what was read of the body.
-        if at > r.buf.len() {
-            return;
-        }
-        r.body.shift(line.len());
-        r.buf.splice(at..at, line);
-        let end = at + name.len();
-        let (name, value) = (Span::new(at, end), Span::new(end, end + value.len()));
-        let id = HeaderId::from_name(name.of(&r.buf));
-        let head = r.parser.head_mut();
-        head.add_header(Header { name, value, id });
-        head.end = value.end;
-    }
-    if name.eq_ignore_ascii_case(b"host") {
-        r.host = values.last().cloned().unwrap_or_default();
-        let end = r.host.iter().position(|b| *b == b':').unwrap_or(r.host.len());
-        r.host.truncate(end);
-        r.host.make_ascii_lowercase();
-    }
 }

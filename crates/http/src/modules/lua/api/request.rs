@@ -3,7 +3,8 @@
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
-use super::{Natives, encode, failed, headers, one, text};
+use super::{Natives, encode, failed, one, text};
+use crate::answer::change;
 use crate::modules::lua::current::{Phase, Refusal, phase, with};
 use crate::modules::lua::run::{Exit, Wish};
 use crate::request::Request;
@@ -74,7 +75,7 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
             }
             let length = data.len().to_string().into_bytes();
             r.body.replace(data.into());
-            headers::set_request_header(r, b"Content-Length", &[length]);
+            change::set_request(r, b"Content-Length", &[length]);
             Ok(())
         })?
     })
