@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::source::Pos;
+use crate::tree::{Directive, Word};
 
 /// How bad an [`Error`] is; the names are those of nginx's error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,3 +96,27 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A place in the configuration that is complained about later, when the whole is known.
+#[derive(Debug, Clone, Copy)]
+pub struct Spot {
+    end: Pos,
+    word: Pos,
+}
+
+impl Spot {
+    /// A word of a directive.
+    pub fn new(d: &Directive, word: &Word) -> Spot {
+        Spot { end: d.end, word: word.pos }
+    }
+
+    /// An error about it.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        Error::emerg(message).at(self.end).mark(self.word)
+    }
+
+    /// A warning about it.
+    pub fn warning(&self, message: impl Into<String>) -> Error {
+        Error::warn(message).at(self.end).mark(self.word)
+    }
+}

@@ -30,7 +30,7 @@ pub mod values;
 pub use check::check;
 pub use context::Context;
 pub use docs::directives_page;
-pub use error::{Error, Level};
+pub use error::{Error, Level, Spot};
 pub use known::{Args, Effect, Known, Shape, Value, all_known, known};
 pub use parser::{read, read_text};
 pub use source::{Pos, Source, Sources};

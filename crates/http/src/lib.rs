@@ -6,16 +6,13 @@
 //! `phases` carries it through the handlers that `modules/mod.rs` lists, `answer` is what they answer and sends
 //! it, and `upstream` asks other servers. `config` is what the `http` block becomes.
 
-mod address;
 mod answer;
 mod body;
-mod cidr;
 mod config;
 mod connection;
 mod doing;
 mod escape;
 mod files;
-mod forwarded;
 #[cfg(test)]
 mod fuzz;
 mod http2;
@@ -23,11 +20,9 @@ mod listen;
 pub mod modules;
 mod names;
 mod phases;
-mod regex;
 mod request;
 mod resolver;
 mod subrequest;
-mod template;
 #[cfg(test)]
 mod trial;
 mod upstream;
@@ -35,13 +30,15 @@ mod variables;
 mod worker;
 mod zones;
 
-pub use address::Address;
+use weir_values::{address, cidr, forwarded, regex};
+
 pub use config::site::Site;
 pub use config::{Inputs, configure};
 pub use files::temp_file::TempPath;
 pub use listen::{Keepalive, Listen};
 pub use modules::built;
-pub use worker::{Identity, Retire, Worker};
+pub use weir_values::{Address, Identity};
+pub use worker::{Retire, Worker};
 
 /// weir's own version, as `Server:` and the error pages show it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -12,8 +12,8 @@ use crate::config::location::{self, Found, LocationId};
 use crate::doing;
 use crate::modules::Named;
 use crate::request::Request;
-use crate::template::Template;
 use weir_proto::uri::Escape;
+use weir_values::Template;
 
 /// What a handler answers.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ async fn each(
     if handlers.is_empty() {
         return None;
     }
-    if r.site.variables.asks_realpath {
+    if r.site.asks_realpath {
         Box::pin(crate::files::realpath::prepare(r)).await;
     }
     for handler in handlers {
@@ -323,7 +323,7 @@ async fn unauthorized(r: &mut Request, status: u16) -> Step {
 const CONTENT: &str = "the content phase";
 
 async fn content(r: &mut Request) -> Step {
-    if r.site.variables.asks_realpath {
+    if r.site.asks_realpath {
         Box::pin(crate::files::realpath::prepare(r)).await;
     }
     if let Some(handler) = r.conf().core.handler {

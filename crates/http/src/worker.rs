@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_engine::{Handle, Wake};
 use weir_metrics::{Metric, Row};
+use weir_values::Identity;
 
 use crate::address::Address;
 use crate::config::site::Site;
@@ -32,19 +33,6 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
-}
-
-/// Which loop this is.
-#[derive(Debug, Clone, Copy)]
-pub struct Identity {
-    /// Its process.
-    pub pid: u32,
-    /// The worker's index, from 0.
-    pub worker: u32,
-    /// How many workers there are.
-    pub workers: u32,
-    /// `$loop`: the loop's index in its worker, from 0.
-    pub index: u32,
 }
 
 /// How a loop is to end.

@@ -6,7 +6,7 @@ use weir_zone::{Locked, Use, ZoneRef};
 
 use crate::config::scope::Scope;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// nginx's slab allocator takes no less: eight pages.
 const SMALLEST: u64 = 8 * 4096;

@@ -285,7 +285,7 @@ fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
     if !noregex {
         for &id in &here.children.regexes {
             let Kind::Regex(regex) = &site.location(id).kind else { continue };
-            match regex.matches_path(r) {
+            match matches_path(regex, r) {
                 Matched::No => continue,
                 Matched::Failed => return (Outcome::Failed, id),
                 Matched::Yes => {}
@@ -302,6 +302,14 @@ fn search(r: &mut Request, start: LocationId) -> (Outcome, LocationId) {
         }
     }
     (Outcome::Open, best)
+}
+
+/// Matches the request's path and keeps the groups for `$1`... and the named variables.
+fn matches_path(regex: &Regex, r: &mut Request) -> Matched {
+    let path = std::mem::take(&mut r.path);
+    let matched = regex.decide(r, &path);
+    r.path = path;
+    matched
 }
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ use crate::listen::ListenLine;
 use crate::modules::core::{Root, ServerConf};
 use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
-use crate::template::Template;
 use crate::upstream::{Block, Drafts, Match};
 use crate::variables::Variables;
+use weir_values::Template;
 
 /// What the configuration's reader gives to the `http` room.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+pub use weir_conf::Spot;
 use weir_conf::{Context, Error, Pos, Word};
 
 use crate::config::Setup;
@@ -141,30 +142,6 @@ fn variable_name<'w>(d: &weir_conf::Directive, word: &'w Word) -> Result<&'w [u8
 
 fn find(d: &weir_conf::Directive) -> Option<&'static Directive> {
     crate::modules::directive(&d.name.lossy())
-}
-
-/// A place in the configuration that is complained about later, when the whole is known.
-#[derive(Debug, Clone, Copy)]
-pub struct Spot {
-    end: Pos,
-    word: Pos,
-}
-
-impl Spot {
-    /// A word of a directive.
-    pub fn new(d: &weir_conf::Directive, word: &Word) -> Spot {
-        Spot { end: d.end, word: word.pos }
-    }
-
-    /// An error about it.
-    pub fn error(&self, message: impl Into<String>) -> Error {
-        Error::emerg(message).at(self.end).mark(self.word)
-    }
-
-    /// A warning about it.
-    pub fn warning(&self, message: impl Into<String>) -> Error {
-        Error::warn(message).at(self.end).mark(self.word)
-    }
 }
 
 /// A directive that stands once in a block and sets one field of a module's settings.

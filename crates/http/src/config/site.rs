@@ -51,6 +51,8 @@ pub struct Site {
     locations: Vec<Location>,
     /// All variables.
     pub variables: Variables,
+    /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
+    pub asks_realpath: bool,
     /// Groups of upstream servers.
     pub upstreams: crate::upstream::Upstreams,
     /// Settings of the `http` block, for what happens outside of any server.
@@ -136,6 +138,7 @@ impl Site {
             bound,
             servers: list,
             locations: parts.locations,
+            asks_realpath: parts.variables.is_referred(b"realpath_root"),
             variables: parts.variables,
             upstreams: parts.upstreams,
             main: parts.main,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use weir_log::Level;
 
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Whether a name has a `..` that the configuration does not vouch for; the log is told. The name begins with the
 /// value of `begins`, behind the prefix where that is relative.

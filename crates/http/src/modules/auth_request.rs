@@ -7,8 +7,9 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::template::Template;
 use crate::variables::VariableId;
+use weir_values::Subject;
+use weir_values::Template;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +73,7 @@ async fn ask(r: &mut Request) -> Step {
     let conf = &r.conf().auth_request;
     let Some(mut answer) = r.ask(&conf.path, b"").await else { return Step::Abort };
     for (variable, template) in &conf.variables {
-        let value = template.eval(&mut answer).into_owned();
+        let value = template.eval(&mut *answer).into_owned();
         r.store_variable(*variable, value);
     }
     match answer.response.status {

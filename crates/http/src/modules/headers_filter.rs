@@ -8,7 +8,7 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 mod expires;
 

@@ -9,7 +9,7 @@ use crate::files::{self, FileError};
 use crate::modules::{Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings.
 #[derive(Debug, Clone)]

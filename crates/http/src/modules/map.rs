@@ -7,7 +7,7 @@ use crate::modules::{Module, Settings};
 use crate::names::{Names, ServerName};
 use crate::regex::{Matched, Regex};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings: none, each `map` is a variable.
 #[derive(Debug, Clone, Default)]

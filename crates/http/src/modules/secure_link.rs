@@ -8,7 +8,7 @@ use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

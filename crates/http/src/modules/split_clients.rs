@@ -5,7 +5,7 @@ use weir_conf::{Directive as Line, Error};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings: none, each `split_clients` is a variable.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use crate::config::types::{Types, types_setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Texts to look for in one block, at the most.
 const PAIRS: usize = 255;

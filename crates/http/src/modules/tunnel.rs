@@ -13,11 +13,11 @@ use crate::config::table::{selected, together};
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
-use crate::template::Template;
 use crate::upstream::driver::{self, Target};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::url::Url;
 use crate::upstream::{Answer, Found, GroupId, Outgoing, Passing, Protocol, Taken};
+use weir_values::Template;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -16,6 +16,7 @@ use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::variables::VariableId;
+use weir_values::Subject;
 
 /// Settings.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::passing::Passing;
 use super::tls::{self, Secure};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// The kernel's codes that say that nobody answers, and no more: ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED,
 /// ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, and EAGAIN of a Unix socket whose queue is full.

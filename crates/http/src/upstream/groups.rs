@@ -15,7 +15,7 @@ use super::sticky::Sticky;
 use super::url::Url;
 use crate::config::scope::Spot;
 use crate::modules::core::{self, Resolver};
-use crate::template::Template;
+use weir_values::Template;
 
 /// A group's place in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

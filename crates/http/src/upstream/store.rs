@@ -20,7 +20,7 @@ use crate::files::temp_file::{Keep, TempFile};
 use crate::modules::dav::{self, Put, disk_path};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Where answers go.
 #[derive(Debug, Clone)]

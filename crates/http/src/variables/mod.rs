@@ -1,11 +1,15 @@
-//! Variables: by what name a configuration refers to what is known of a request.
+//! The variables of requests.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::fmt::Arguments;
 
-use weir_proto::{Renew, as_new};
+use weir_engine::{Handle, Stream};
+use weir_log::Level;
+use weir_proto::http1::HeaderId;
+use weir_proto::proxy_protocol::Header;
+use weir_values::{Get, Identity, Subject};
 
+use crate::address::Address;
+use crate::regex::Captures;
 use crate::request::Request;
 
 mod builtin;
@@ -13,318 +17,73 @@ mod prefixed;
 
 pub use builtin::credentials;
 pub use prefixed::{joined, same_name};
+pub use weir_values::{NotStored, Values, VariableId};
 
-/// A variable's place in the site's list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct VariableId(u32);
-
-/// Appends a variable's value; false where the request has none (nginx's "not found").
-pub type Get = Box<dyn Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync>;
-/// What `set $name value` does to a variable that is more than a stored value.
-pub type Put = fn(&mut Request, &[u8]);
-
-/// Why a variable keeps its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotStored {
-    /// No configuration has defined it.
-    Unknown,
-    /// It is computed.
-    Fixed,
-}
+/// The variables of a site.
+pub type Variables = weir_values::Variables<Request>;
 
 /// How a variable is read whose name begins with what it reads: `$arg_x`, `$http_x` and kin.
-pub fn prefixed(name: &[u8]) -> Option<Get> {
+pub fn prefixed(name: &[u8]) -> Option<Get<Request>> {
     prefixed::getter(name)
 }
 
-/// The variables of a site.
-#[derive(Default)]
-pub struct Variables {
-    by_name: HashMap<Vec<u8>, VariableId>,
-    list: Vec<Variable>,
-    slots: u32,
-    /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
-    pub asks_realpath: bool,
-}
-
-struct Variable {
-    name: Vec<u8>,
-    get: Option<Get>,
-    put: Option<Put>,
-    /// Where a request keeps the value, if it is kept.
-    slot: Option<u32>,
-    changeable: bool,
-}
-
-/// A request's kept values. Subrequests share those of the request that they are made for.
-#[derive(Debug, Default)]
-pub struct Values {
-    own: Vec<Kept>,
-    shared: Option<Rc<RefCell<Vec<Kept>>>>,
-}
-
-#[derive(Debug, Default, Clone)]
-enum Kept {
-    #[default]
-    Unknown,
-    Missing,
-    Value(Vec<u8>),
-}
-
-impl Renew for Values {
-    fn renew(&mut self) {
-        as_new!(self, Values { own; shared });
-    }
-}
-
-impl Values {
-    /// The same values for another request: what one stores, the other one sees.
-    pub fn share(&mut self) -> Values {
-        let own = std::mem::take(&mut self.own);
-        let shared = self.shared.get_or_insert_with(|| Rc::new(RefCell::new(own))).clone();
-        Values { own: Vec::new(), shared: Some(shared) }
+impl Subject for Request {
+    fn define(variables: &mut Variables) {
+        builtin::define(variables);
     }
 
-    /// The same values as they are now.
-    pub fn copy(&self) -> Values {
-        let own = match &self.shared {
-            None => self.own.clone(),
-            Some(shared) => shared.borrow().clone(),
-        };
-        Values { own, shared: None }
+    fn prefixed(name: &[u8]) -> Option<Get<Request>> {
+        prefixed::getter(name)
     }
 
-    /// Appends a kept value; `None` where nothing is known of it yet.
-    fn read(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
-        match &self.shared {
-            None => read(&self.own, slot, out),
-            Some(shared) => read(&shared.borrow(), slot, out),
-        }
+    #[inline]
+    fn variables(&self) -> &'static Variables {
+        &self.site.variables
     }
 
-    fn keep(&mut self, slot: u32, kept: Kept, slots: u32) {
-        match &self.shared {
-            None => keep(&mut self.own, slot, kept, slots),
-            Some(shared) => keep(&mut shared.borrow_mut(), slot, kept, slots),
-        }
-    }
-}
-
-fn read(values: &[Kept], slot: u32, out: &mut Vec<u8>) -> Option<bool> {
-    match values.get(slot as usize)? {
-        Kept::Value(value) => {
-            out.extend_from_slice(value);
-            Some(true)
-        }
-        Kept::Missing => Some(false),
-        Kept::Unknown => None,
-    }
-}
-
-fn keep(values: &mut Vec<Kept>, slot: u32, kept: Kept, slots: u32) {
-    if values.len() <= slot as usize {
-        values.resize(slots as usize, Kept::Unknown);
-    }
-    if let Some(place) = values.get_mut(slot as usize) {
-        *place = kept;
-    }
-}
-
-impl Variables {
-    /// The variables that every site has.
-    pub fn new() -> Self {
-        let mut this = Variables::default();
-        builtin::define(&mut this);
-        this
+    #[inline]
+    fn values(&mut self) -> &mut Values {
+        &mut self.values
     }
 
-    /// Defines a variable that is computed each time it is asked for.
-    pub fn define(
-        &mut self,
-        name: &str,
-        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
-    ) -> VariableId {
-        let id = self.refer(name.as_bytes());
-        self.list[id.0 as usize].get = Some(Box::new(get));
-        id
+    #[inline]
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.captures
     }
 
-    /// Defines a variable that is computed once a request, such as those of `map`.
-    pub fn define_kept(
-        &mut self,
-        name: &str,
-        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
-    ) -> VariableId {
-        let id = self.define(name, get);
-        self.slot(id);
-        id
+    fn log(&self, level: Level, text: Arguments<'_>) {
+        Request::log(self, level, text);
     }
 
-    /// Defines a variable that `set` may change, or another definition replace; kept: computed once a request.
-    pub fn define_changeable(
-        &mut self,
-        name: &str,
-        kept: bool,
-        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
-    ) {
-        let id = if kept { self.define_kept(name, get) } else { self.define(name, get) };
-        self.list[id.0 as usize].changeable = true;
+    fn peer(&self) -> &Address {
+        Request::peer(self)
     }
 
-    /// Lets `set` change a variable: `put` is called with the new value.
-    pub fn settable(&mut self, id: VariableId, put: Put) {
-        let variable = &mut self.list[id.0 as usize];
-        (variable.put, variable.changeable) = (Some(put), true);
+    fn local(&self) -> &Address {
+        self.conn.local()
     }
 
-    /// A variable that a named group or a module stores: created by its first use. The request has none of it
-    /// until it is stored.
-    pub fn stored(&mut self, name: &[u8]) -> VariableId {
-        self.stored_or(name, |_, _| false)
+    fn proxy(&self) -> Option<&Header> {
+        self.conn.proxy.get().map(|header| &**header)
     }
 
-    /// The same, with what it is until it is stored, unless something else has defined it.
-    pub fn stored_or(
-        &mut self,
-        name: &[u8],
-        get: impl Fn(&mut Request, &mut Vec<u8>) -> bool + Send + Sync + 'static,
-    ) -> VariableId {
-        let id = self.refer(name);
-        let variable = &mut self.list[id.0 as usize];
-        if variable.get.is_none() {
-            variable.get = Some(Box::new(get));
-            variable.changeable = true;
-        }
-        if variable.put.is_none() {
-            self.slot(id);
-        }
-        id
+    fn number(&self) -> u64 {
+        self.conn.number
     }
 
-    /// The variable of this name; whether it exists is seen when all is read ([`Variables::check`]).
-    pub fn refer(&mut self, name: &[u8]) -> VariableId {
-        let key = name.to_ascii_lowercase();
-        if let Some(&id) = self.by_name.get(&key) {
-            self.asks_realpath |= key == b"realpath_root";
-            return id;
-        }
-        let id = VariableId(self.list.len() as u32);
-        self.list.push(Variable {
-            name: key.clone(),
-            get: None,
-            put: None,
-            slot: None,
-            changeable: false,
-        });
-        self.by_name.insert(key, id);
-        id
+    fn handle(&self) -> &Handle {
+        &self.worker.handle
     }
 
-    /// The number of a variable that the configuration knows by this name, in lower case.
-    pub fn number_of(&self, name: &[u8]) -> Option<u32> {
-        self.by_name.get(name).map(|id| id.0)
+    fn identity(&self) -> Identity {
+        self.worker.identity
     }
 
-    /// Whether a variable of this name was defined and may not be set: nginx's `the duplicate "x" variable`.
-    pub fn is_fixed(&self, name: &[u8]) -> bool {
-        let id = self.by_name.get(name.to_ascii_lowercase().as_slice());
-        id.is_some_and(|id| {
-            let v = &self.list[id.0 as usize];
-            v.get.is_some() && !v.changeable
-        })
+    fn socket(&self) -> Option<&Stream> {
+        Some(self.conn.stream.socket())
     }
 
-    /// Resolves names such as `http_user_agent`; the error names a variable that nobody defined.
-    pub fn check(&mut self) -> Result<(), String> {
-        for variable in &mut self.list {
-            if variable.get.is_none() {
-                variable.get = prefixed::getter(&variable.name);
-            }
-            if variable.get.is_none() {
-                return Err(format!(
-                    "unknown \"{}\" variable",
-                    String::from_utf8_lossy(&variable.name)
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn slot(&mut self, id: VariableId) {
-        let variable = &mut self.list[id.0 as usize];
-        if variable.slot.is_none() {
-            variable.slot = Some(self.slots);
-            self.slots += 1;
-        }
-    }
-}
-
-impl Request {
-    /// Appends a variable's value; false where the request has none.
-    pub fn variable(&mut self, id: VariableId, out: &mut Vec<u8>) -> bool {
-        let variable = &self.site.variables.list[id.0 as usize];
-        let Some(slot) = variable.slot else {
-            return variable.get.as_ref().is_some_and(|get| get(self, out));
-        };
-        if let Some(found) = self.values.read(slot, out) {
-            return found;
-        }
-        let from = out.len();
-        let found = variable.get.as_ref().is_some_and(|get| get(self, out));
-        let kept = if found { Kept::Value(out[from..].to_vec()) } else { Kept::Missing };
-        self.keep(slot, kept);
-        found
-    }
-
-    /// Stores a variable's value (`set`, named groups, `auth_request_set`).
-    pub fn store_variable(&mut self, id: VariableId, value: Vec<u8>) {
-        let variable = &self.site.variables.list[id.0 as usize];
-        if let Some(put) = variable.put {
-            put(self, &value);
-        } else if let Some(slot) = variable.slot {
-            self.keep(slot, Kept::Value(value));
-        }
-    }
-
-    /// The value of a variable by its name, for modules that look at one by its fixed name.
-    pub fn variable_value(&mut self, id: VariableId) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        self.variable(id, &mut out).then_some(out)
-    }
-
-    /// The value of a variable by a name that was not known when the configuration was read (SSI). False
-    /// where there is no such variable, or the request has none of it.
-    pub fn variable_named(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool {
-        let name = name.to_ascii_lowercase();
-        match self.site.variables.by_name.get(&name) {
-            Some(&id) => self.variable(id, out),
-            None => prefixed::getter(&name).is_some_and(|get| get(self, out)),
-        }
-    }
-
-    /// The same by the number that [`Variables::number_of`] gave.
-    pub fn variable_at(&mut self, number: u32, out: &mut Vec<u8>) -> bool {
-        (number as usize) < self.site.variables.list.len() && self.variable(VariableId(number), out)
-    }
-
-    /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would.
-    pub fn store_named(&mut self, name: &[u8], value: Vec<u8>) -> Result<(), NotStored> {
-        let known = self.site.variables.by_name.get(&name.to_ascii_lowercase());
-        let id = *known.ok_or(NotStored::Unknown)?;
-        if !self.site.variables.list[id.0 as usize].changeable {
-            return Err(NotStored::Fixed);
-        }
-        self.store_variable(id, value);
-        Ok(())
-    }
-
-    fn keep(&mut self, slot: u32, kept: Kept) {
-        self.values.keep(slot, kept, self.site.variables.slots);
-    }
-}
-
-impl std::fmt::Debug for Variables {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} variables", self.list.len())
+    fn forwarded_for(&self) -> Vec<&[u8]> {
+        self.head().all(HeaderId::XForwardedFor).map(|h| h.value.of(&self.buf)).collect()
     }
 }

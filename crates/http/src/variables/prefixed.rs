@@ -4,14 +4,14 @@ use weir_proto::http1::HeaderId;
 use weir_proto::proxy_protocol::TlvError;
 use weir_proto::uri;
 
-use super::Get;
 use crate::request::Request;
+use weir_values::Get;
 
 /// Reads what the rest of the name says.
 type Read = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
 
 /// The variable of this name, if its prefix is one of these.
-pub fn getter(name: &[u8]) -> Option<Get> {
+pub fn getter(name: &[u8]) -> Option<Get<Request>> {
     let families: [(&[u8], Read); 7] = [
         (b"arg_", argument),
         (b"http_", request_header),

@@ -16,8 +16,8 @@ use crate::files;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::template::Template;
 use crate::variables::credentials;
+use weir_values::Template;
 
 mod cache;
 mod password;

@@ -12,7 +12,7 @@ use crate::config::types::{Types, types_setting};
 use crate::modules::{Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 mod maps;
 mod recode;

@@ -18,7 +18,7 @@ use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use weir_proto::http1::Method;
 use crate::config::scope::Scope;
 use crate::phases::{From, Step, count_change};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// One status of an `error_page` line.
 #[derive(Debug, Clone)]

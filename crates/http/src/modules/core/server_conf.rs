@@ -8,7 +8,7 @@ use weir_proto::http1::HeadLimits;
 use crate::config::scope::Scope;
 use crate::listen::ListenLine;
 use crate::names::ServerName;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings of a server.
 #[derive(Debug, Clone)]

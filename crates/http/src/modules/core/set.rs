@@ -11,7 +11,7 @@ use super::conf::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
 use crate::config::location::Kind;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
-use crate::template::Template;
+use weir_values::Template;
 
 /// For directives that tune what weir does not have: the tables of directives judge their values.
 pub fn accept(_: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use weir_conf::{Directive as Line, Error};
 
 use crate::config::scope::Scope;
-use crate::template::Template;
+use weir_values::Template;
 
 /// The setting.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,7 @@ use crate::modules::LocationConf;
 use crate::modules::core::{Root, StandsFor};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// What to look for, and what to do when nothing is there.
 #[derive(Debug, Clone)]

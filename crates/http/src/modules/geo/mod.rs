@@ -13,6 +13,7 @@ use crate::forwarded;
 use crate::modules::{Module, Settings};
 use crate::request::Request;
 use crate::variables::VariableId;
+use weir_values::Subject;
 
 mod networks;
 mod ranges;

@@ -5,7 +5,7 @@ use weir_proto::date;
 
 use crate::config::scope::Scope;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// What the directive says.
 #[derive(Debug, Clone)]

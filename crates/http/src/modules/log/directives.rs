@@ -12,7 +12,7 @@ use super::format::{COMBINED, Escape, Format, JSON};
 use super::path::Cache;
 use super::{AccessLog, Logs, Place};
 use crate::config::scope::Scope;
-use crate::template::Template;
+use weir_values::Template;
 
 /// What `gzip` without a size gathers.
 const GZIP_BUFFER: usize = 64 * 1024;

@@ -3,6 +3,7 @@
 use crate::escape::{hex, json_escape, json_escapes};
 use crate::request::Request;
 use crate::variables::{VariableId, Variables};
+use weir_values::Subject;
 
 /// nginx's ready-made format, and the one where nothing is said.
 pub const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \

@@ -10,7 +10,7 @@ use weir_log::{Level, Syslog};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 mod directives;
 mod file;

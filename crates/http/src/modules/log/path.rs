@@ -17,7 +17,7 @@ use weir_log::{Cause, Level, Log, LogFile};
 
 use crate::files;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// `open_log_file_cache`
 #[derive(Debug, Clone, Copy)]

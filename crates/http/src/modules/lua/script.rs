@@ -8,7 +8,7 @@ use weir_conf::{Body, Directive, Error, Word};
 use weir_zone::ZoneRef;
 
 use crate::config::scope::Scope;
-use crate::template::Template;
+use weir_values::Template;
 
 /// A script's place in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

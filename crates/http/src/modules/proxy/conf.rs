@@ -12,10 +12,10 @@ use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;
-use crate::template::Template;
 use crate::upstream::names::Names;
 use crate::upstream::{GroupId, Passing};
 use crate::variables::Variables;
+use weir_values::Template;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]

@@ -11,11 +11,11 @@ use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::together;
-use crate::template::Template;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
 use crate::upstream::tls::tls_directives;
+use weir_values::Template;
 
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
 const TLS: &[Directive] = tls_directives!(proxy, "proxy_");

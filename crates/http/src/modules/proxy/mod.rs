@@ -9,10 +9,10 @@ use crate::config::Setup;
 use crate::modules::Module;
 use crate::phases::{Later, Step};
 use crate::request::Request;
-use crate::template::Template;
 use crate::upstream::GroupId;
 use crate::upstream::driver::{self, Target};
 use crate::upstream::url::Url;
+use weir_values::Template;
 
 mod conf;
 mod directives;

@@ -4,7 +4,7 @@
 use super::conf::{Conf, Pass, To};
 use crate::regex::Regex;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// A pattern, and what takes the place of what it matches.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 use crate::config::location::LocationId;
 use crate::modules::lua::Script;
 use crate::regex::Regex;
-use crate::template::Template;
 use crate::variables::VariableId;
+use weir_values::Template;
 
 /// One step.
 #[derive(Debug, Clone)]

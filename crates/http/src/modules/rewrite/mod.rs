@@ -112,7 +112,7 @@ pub fn location(r: &mut Request) -> Answer<'_> {
 
 fn start(r: &mut Request) -> Answer<'_> {
     let conf = &*r.conf().rewrite;
-    if conf.tests_files || r.site.variables.asks_realpath {
+    if conf.tests_files || r.site.asks_realpath {
         Answer::Later(Box::pin(run::with_files(r, conf)))
     } else {
         Answer::Now(run::at_once(r, conf))

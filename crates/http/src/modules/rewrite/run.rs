@@ -12,7 +12,8 @@ use crate::modules::lua;
 use crate::phases::Step;
 use crate::regex::Matched;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Subject;
+use weir_values::Template;
 
 /// The text of a `return` without one.
 static NOTHING: Template = Template::EMPTY;
@@ -75,7 +76,7 @@ impl Run {
                 return Stop::Root;
             }
             self.at += 1;
-            self.moved = r.site.variables.asks_realpath;
+            self.moved = r.site.asks_realpath;
             match op {
                 Op::Rewrite(rewrite) => {
                     if let Some(step) = self.rewrite(r, rewrite) {

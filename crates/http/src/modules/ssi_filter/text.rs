@@ -5,6 +5,7 @@ use weir_log::Level;
 use super::commands::Fault;
 use crate::regex;
 use crate::request::Request;
+use weir_values::Subject;
 
 /// Fills in variables, and takes backslashes away where they hide a quote, a `$` or a backslash.
 /// With `below_page`, a value that does not begin with a slash is put behind the page's directory.

@@ -13,8 +13,8 @@ use super::{Conf, load};
 use crate::config::Setup;
 use crate::connection::Conn;
 use crate::request::{Request, Scratch};
-use crate::template::Template;
 use crate::worker::Worker;
+use weir_values::Template;
 
 /// The certificates of one server.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use weir_zone::ZoneRef;
 use crate::config::Setup;
 use crate::config::scope::{Scope, Spot};
 use crate::modules::{Module, Settings};
-use crate::template::Template;
+use weir_values::Template;
 
 mod check;
 pub mod commands;

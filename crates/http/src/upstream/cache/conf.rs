@@ -12,7 +12,7 @@ use weir_upstream::Failures;
 use crate::config::scope::{Scope, Spot};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// What a location says of its cache.
 #[derive(Debug, Clone)]

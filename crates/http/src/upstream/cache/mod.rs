@@ -37,7 +37,7 @@ use super::passing::Passing;
 use super::protocol::{Answer, Protocol};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// What a request had from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

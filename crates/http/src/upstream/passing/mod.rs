@@ -9,7 +9,7 @@ use weir_upstream::{Failures, Retry};
 use super::names::Names;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
-use crate::template::Template;
+use weir_values::Template;
 
 mod directives;
 

@@ -11,8 +11,9 @@ use weir_upstream::Peer;
 use weir_zone::{Entry, Locked, ZoneRef};
 
 use crate::request::Request;
-use crate::template::Template;
 use crate::variables::VariableId;
+use weir_values::Subject;
+use weir_values::Template;
 
 mod conf;
 

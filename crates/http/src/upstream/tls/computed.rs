@@ -11,7 +11,7 @@ use crate::config::Setup;
 use crate::modules::ssl::kept::Keep;
 use crate::modules::ssl::{Named, load};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// A certificate and its key, known when a request is passed on.
 #[derive(Debug)]

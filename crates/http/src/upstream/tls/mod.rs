@@ -27,7 +27,7 @@ use crate::modules::ssl::commands::{Changed, Command};
 use crate::modules::ssl::kept::Keep;
 use crate::modules::ssl::{Named, load};
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings of TLS to servers: `..._ssl_...`
 #[derive(Debug, Clone)]

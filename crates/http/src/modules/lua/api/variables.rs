@@ -9,6 +9,7 @@ use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 use crate::variables::NotStored;
 use crate::worker::Worker;
+use weir_values::Subject;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {

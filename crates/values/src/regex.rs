@@ -6,7 +6,7 @@ use pcre2::bytes::{Regex as Pcre, RegexBuilder};
 use weir_engine::operation;
 use weir_proto::{Renew, as_new};
 
-use crate::request::Request;
+use crate::subject::Subject;
 use crate::variables::{VariableId, Variables};
 
 /// A compiled pattern. Named groups set the variables of their names when it matches.
@@ -97,7 +97,11 @@ pub fn compile_with(
 
 impl Regex {
     /// Compiles a pattern; named groups become variables. Errors carry nginx's words.
-    pub fn new(variables: &mut Variables, pattern: &[u8], caseless: bool) -> Result<Regex, String> {
+    pub fn new<S: Subject>(
+        variables: &mut Variables<S>,
+        pattern: &[u8],
+        caseless: bool,
+    ) -> Result<Regex, String> {
         let (pcre, text) = compile(pattern, caseless)?;
         let mut named = Vec::new();
         for (group, name) in pcre.capture_names().iter().enumerate() {
@@ -134,21 +138,13 @@ impl Regex {
         operation("regex", || self.pcre.is_match(subject)).unwrap_or(true)
     }
 
-    /// Matches the request's path and keeps the groups for `$1`... and the named variables.
-    pub fn matches_path(&self, r: &mut Request) -> Matched {
-        let path = std::mem::take(&mut r.path);
-        let matched = self.decide(r, &path);
-        r.path = path;
-        matched
-    }
-
     /// Matches a subject and keeps the groups. A pattern that exceeds PCRE's match limit does not match.
-    pub fn matches(&self, r: &mut Request, subject: &[u8]) -> bool {
+    pub fn matches<S: Subject>(&self, r: &mut S, subject: &[u8]) -> bool {
         self.decide(r, subject) == Matched::Yes
     }
 
     /// The same, telling apart what does not match and what could not be decided.
-    pub fn decide(&self, r: &mut Request, subject: &[u8]) -> Matched {
+    pub fn decide<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Matched {
         match self.keep_groups(r, subject) {
             Ok(true) => Matched::Yes,
             Ok(false) => Matched::No,
@@ -160,20 +156,20 @@ impl Regex {
     }
 
     /// The same for those who forget the groups of earlier matches where this one fails.
-    pub fn try_match(&self, r: &mut Request, subject: &[u8]) -> Matched {
+    pub fn try_match<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Matched {
         let matched = self.decide(r, subject);
         if matched == Matched::No {
-            r.captures.renew();
+            r.captures().renew();
         }
         matched
     }
 
     /// The same for those who tell the log themselves.
-    pub fn keep_groups(&self, r: &mut Request, subject: &[u8]) -> Result<bool, GaveUp> {
+    pub fn keep_groups<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Result<bool, GaveUp> {
         if self.groups() == 0 {
             let matched = self.test(subject)?;
             if matched {
-                r.captures.renew();
+                r.captures().renew();
             }
             return Ok(matched);
         }
@@ -183,13 +179,13 @@ impl Regex {
             Ok(None) => return Ok(false),
             Err(error) => return Err(self.gave_up(subject, &error)),
         }
-        let captures = &mut r.captures;
+        let captures = r.captures();
         captures.subject.clear();
         captures.subject.extend_from_slice(subject);
         captures.groups.clear();
         captures.groups.extend((0..spans.len()).map(|n| spans.get(n)));
         for &(group, id) in &self.named {
-            let value = r.captures.get(group).unwrap_or_default().to_vec();
+            let value = r.captures().get(group).unwrap_or_default().to_vec();
             r.store_variable(id, value);
         }
         Ok(true)

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use weir_proto::uri::{self, Escape};
 
-use crate::request::Request;
+use crate::subject::Subject;
 use crate::variables::{VariableId, Variables};
 
 /// A value that may refer to variables and to the groups of the last match.
@@ -27,7 +27,7 @@ impl Template {
     pub const EMPTY: Template = Template { parts: Vec::new() };
 
     /// Reads a value as written. The error is nginx's text for it.
-    pub fn new(variables: &mut Variables, text: &[u8]) -> Result<Template, String> {
+    pub fn new<S: Subject>(variables: &mut Variables<S>, text: &[u8]) -> Result<Template, String> {
         if memchr::memchr(b'$', text).is_none() {
             return Ok(if text.is_empty() { Template::EMPTY } else { Template::text(text) });
         }
@@ -59,7 +59,7 @@ impl Template {
         Template { parts: vec![Part::Text(Bytes::copy_from_slice(text))] }
     }
 
-    /// The value, if it is the same for every request.
+    /// The value, if it is the same for every subject.
     pub fn constant(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
@@ -68,7 +68,7 @@ impl Template {
         }
     }
 
-    /// The value as a body, if it is the same for every request: without a copy.
+    /// The value as a body, if it is the same for every subject: without a copy.
     pub fn shared(&self) -> Option<Bytes> {
         match self.parts.as_slice() {
             [] => Some(Bytes::new()),
@@ -88,8 +88,8 @@ impl Template {
         groups.max().unwrap_or(0)
     }
 
-    /// The value for this request; borrowed where it is constant.
-    pub fn eval(&self, r: &mut Request) -> Cow<'_, [u8]> {
+    /// The value for this subject; borrowed where it is constant.
+    pub fn eval<S: Subject>(&self, r: &mut S) -> Cow<'_, [u8]> {
         if let Some(text) = self.constant() {
             return Cow::Borrowed(text);
         }
@@ -99,7 +99,7 @@ impl Template {
     }
 
     /// Whether one of these has a value that is neither empty nor `0`: nginx's predicates.
-    pub fn any_is_true(list: &[Template], r: &mut Request) -> bool {
+    pub fn any_is_true<S: Subject>(list: &[Template], r: &mut S) -> bool {
         let mut value = Vec::new();
         list.iter().any(|template| {
             value.clear();
@@ -110,7 +110,7 @@ impl Template {
 
     /// The value, and the places in it that the configuration vouches for: its own text, and a variable that the
     /// value begins with.
-    pub fn vouched(&self, r: &mut Request) -> (Vec<u8>, Vec<Range<usize>>) {
+    pub fn vouched<S: Subject>(&self, r: &mut S) -> (Vec<u8>, Vec<Range<usize>>) {
         let (mut value, mut vouched) = (Vec::new(), Vec::new());
         for (i, part) in self.parts.iter().enumerate() {
             let start = value.len();
@@ -122,26 +122,26 @@ impl Template {
         (value, vouched)
     }
 
-    /// Appends the value for this request.
-    pub fn eval_into(&self, r: &mut Request, out: &mut Vec<u8>) {
+    /// Appends the value for this subject.
+    pub fn eval_into<S: Subject>(&self, r: &mut S, out: &mut Vec<u8>) {
         self.eval_escaping(r, false, out);
     }
 
     /// Appends the value; `$1`... escaped for a query if asked. nginx: the rewrite module's way.
-    pub fn eval_escaping(&self, r: &mut Request, escape_groups: bool, out: &mut Vec<u8>) {
+    pub fn eval_escaping<S: Subject>(&self, r: &mut S, escape_groups: bool, out: &mut Vec<u8>) {
         for part in &self.parts {
             Self::append(part, r, escape_groups, out);
         }
     }
 
-    fn append(part: &Part, r: &mut Request, escape_groups: bool, out: &mut Vec<u8>) {
+    fn append<S: Subject>(part: &Part, r: &mut S, escape_groups: bool, out: &mut Vec<u8>) {
         match part {
             Part::Text(text) => out.extend_from_slice(text),
             Part::Variable(id) => {
                 r.variable(*id, out);
             }
             Part::Group(n) => {
-                let group = r.captures.get(*n).unwrap_or_default();
+                let group = r.captures().get(*n).unwrap_or_default();
                 if escape_groups {
                     uri::escape(Escape::Args, group, out);
                 } else {

@@ -1,0 +1,146 @@
+//! Who variables are about: a request, or a session of bytes.
+
+use std::fmt::Arguments;
+use std::net::IpAddr;
+
+use weir_engine::{Handle, Stream};
+use weir_log::Level;
+use weir_proto::proxy_protocol::Header;
+
+use crate::address::Address;
+use crate::regex::Captures;
+use crate::variables::{Get, Kept, NotStored, Values, VariableId, Variables};
+
+/// Which loop serves.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Its process.
+    pub pid: u32,
+    /// The worker's index, from 0.
+    pub worker: u32,
+    /// How many workers there are.
+    pub workers: u32,
+    /// `$loop`: the loop's index in its worker, from 0.
+    pub index: u32,
+}
+
+/// What variables, templates and tables ask of whom they are about.
+pub trait Subject: Sized + 'static {
+    /// Defines the variables that every configuration has.
+    fn define(variables: &mut Variables<Self>);
+
+    /// How a variable is read whose name begins with what it reads, such as `$arg_x`.
+    fn prefixed(name: &[u8]) -> Option<Get<Self>>;
+
+    /// The variables of its configuration.
+    fn variables(&self) -> &'static Variables<Self>;
+
+    /// Kept values of variables.
+    fn values(&mut self) -> &mut Values;
+
+    /// Groups of the last regular expression.
+    fn captures(&mut self) -> &mut Captures;
+
+    /// Writes to its error log, with what is said of it in each line.
+    fn log(&self, level: Level, text: Arguments<'_>);
+
+    /// Who is at the other end, or stands behind who is there.
+    fn peer(&self) -> &Address;
+
+    /// This end.
+    fn local(&self) -> &Address;
+
+    /// What a balancer in front said of the client.
+    fn proxy(&self) -> Option<&Header>;
+
+    /// `$connection`
+    fn number(&self) -> u64;
+
+    /// The loop that serves it.
+    fn handle(&self) -> &Handle;
+
+    /// Which one that is.
+    fn identity(&self) -> Identity;
+
+    /// The client's socket, if it has one of its own.
+    fn socket(&self) -> Option<&Stream>;
+
+    /// All that is said about who stands behind the client, for those who believe it.
+    fn forwarded_for(&self) -> Vec<&[u8]> {
+        Vec::new()
+    }
+
+    /// Appends a variable's value; false where the subject has none.
+    fn variable(&mut self, id: VariableId, out: &mut Vec<u8>) -> bool {
+        let variable = self.variables().get(id);
+        let Some(slot) = variable.slot else {
+            return variable.get.as_ref().is_some_and(|get| get(self, out));
+        };
+        if let Some(found) = self.values().read(slot, out) {
+            return found;
+        }
+        let from = out.len();
+        let found = variable.get.as_ref().is_some_and(|get| get(self, out));
+        let kept = if found { Kept::Value(out[from..].to_vec()) } else { Kept::Missing };
+        keep(self, slot, kept);
+        found
+    }
+
+    /// Stores a variable's value (`set`, named groups).
+    fn store_variable(&mut self, id: VariableId, value: Vec<u8>) {
+        let variable = self.variables().get(id);
+        if let Some(put) = variable.put {
+            put(self, &value);
+        } else if let Some(slot) = variable.slot {
+            keep(self, slot, Kept::Value(value));
+        }
+    }
+
+    /// The value of a variable by its name, for modules that look at one by its fixed name.
+    fn variable_value(&mut self, id: VariableId) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.variable(id, &mut out).then_some(out)
+    }
+
+    /// The value of a variable by a name that was not known when the configuration was read (SSI). False
+    /// where there is no such variable, or the subject has none of it.
+    fn variable_named(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool {
+        let name = name.to_ascii_lowercase();
+        match self.variables().known(&name) {
+            Some(id) => self.variable(id, out),
+            None => Self::prefixed(&name).is_some_and(|get| get(self, out)),
+        }
+    }
+
+    /// The same by the number that [`Variables::number_of`] gave.
+    fn variable_at(&mut self, number: u32, out: &mut Vec<u8>) -> bool {
+        self.variables().at(number).is_some_and(|id| self.variable(id, out))
+    }
+
+    /// Stores a variable by a name that was not known when the configuration was read (Lua), as `set` would.
+    fn store_named(&mut self, name: &[u8], value: Vec<u8>) -> Result<(), NotStored> {
+        let variables = self.variables();
+        let id = variables.known(&name.to_ascii_lowercase()).ok_or(NotStored::Unknown)?;
+        if !variables.get(id).changeable {
+            return Err(NotStored::Fixed);
+        }
+        self.store_variable(id, value);
+        Ok(())
+    }
+}
+
+fn keep<S: Subject>(subject: &mut S, slot: u32, kept: Kept) {
+    let slots = subject.variables().slots();
+    subject.values().keep(slot, kept, slots);
+}
+
+/// The address itself, as `$binary_remote_addr` has it.
+pub fn binary(address: &Address, out: &mut Vec<u8>) {
+    match address {
+        Address::Inet(inet) => match inet.ip() {
+            IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+        },
+        other => other.write_host(out),
+    }
+}

@@ -1,0 +1,293 @@
+//! Variables: by what name a configuration refers to what is known of a request or a session.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use weir_proto::{Renew, as_new};
+
+use crate::subject::Subject;
+
+/// A variable's place in the site's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VariableId(u32);
+
+/// Appends a variable's value; false where the request has none (nginx's "not found").
+pub type Get<S> = Box<dyn Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync>;
+/// What `set $name value` does to a variable that is more than a stored value.
+pub type Put<S> = fn(&mut S, &[u8]);
+
+/// Why a variable keeps its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotStored {
+    /// No configuration has defined it.
+    Unknown,
+    /// It is computed.
+    Fixed,
+}
+
+/// The variables of a site.
+pub struct Variables<S> {
+    by_name: HashMap<Vec<u8>, VariableId>,
+    list: Vec<Variable<S>>,
+    slots: u32,
+}
+
+pub(crate) struct Variable<S> {
+    name: Vec<u8>,
+    pub(crate) get: Option<Get<S>>,
+    pub(crate) put: Option<Put<S>>,
+    /// Where a subject keeps the value, if it is kept.
+    pub(crate) slot: Option<u32>,
+    pub(crate) changeable: bool,
+    /// Something refers to it.
+    referred: bool,
+}
+
+/// A request's kept values. Subrequests share those of the request that they are made for.
+#[derive(Debug, Default)]
+pub struct Values {
+    own: Vec<Kept>,
+    shared: Option<Rc<RefCell<Vec<Kept>>>>,
+}
+
+#[derive(Debug, Default, Clone)]
+pub(crate) enum Kept {
+    #[default]
+    Unknown,
+    Missing,
+    Value(Vec<u8>),
+}
+
+impl Renew for Values {
+    fn renew(&mut self) {
+        as_new!(self, Values { own; shared });
+    }
+}
+
+impl Values {
+    /// The same values for another request: what one stores, the other one sees.
+    pub fn share(&mut self) -> Values {
+        let own = std::mem::take(&mut self.own);
+        let shared = self.shared.get_or_insert_with(|| Rc::new(RefCell::new(own))).clone();
+        Values { own: Vec::new(), shared: Some(shared) }
+    }
+
+    /// The same values as they are now.
+    pub fn copy(&self) -> Values {
+        let own = match &self.shared {
+            None => self.own.clone(),
+            Some(shared) => shared.borrow().clone(),
+        };
+        Values { own, shared: None }
+    }
+
+    /// Appends a kept value; `None` where nothing is known of it yet.
+    #[inline]
+    pub(crate) fn read(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        match &self.shared {
+            None => read(&self.own, slot, out),
+            Some(shared) => read(&shared.borrow(), slot, out),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn keep(&mut self, slot: u32, kept: Kept, slots: u32) {
+        match &self.shared {
+            None => keep(&mut self.own, slot, kept, slots),
+            Some(shared) => keep(&mut shared.borrow_mut(), slot, kept, slots),
+        }
+    }
+}
+
+fn read(values: &[Kept], slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+    match values.get(slot as usize)? {
+        Kept::Value(value) => {
+            out.extend_from_slice(value);
+            Some(true)
+        }
+        Kept::Missing => Some(false),
+        Kept::Unknown => None,
+    }
+}
+
+fn keep(values: &mut Vec<Kept>, slot: u32, kept: Kept, slots: u32) {
+    if values.len() <= slot as usize {
+        values.resize(slots as usize, Kept::Unknown);
+    }
+    if let Some(place) = values.get_mut(slot as usize) {
+        *place = kept;
+    }
+}
+
+impl<S: Subject> Default for Variables<S> {
+    fn default() -> Self {
+        Variables::new()
+    }
+}
+
+impl<S: Subject> Variables<S> {
+    /// The variables that every site has.
+    pub fn new() -> Self {
+        let mut this = Variables { by_name: HashMap::new(), list: Vec::new(), slots: 0 };
+        S::define(&mut this);
+        this
+    }
+
+    /// Defines a variable that is computed each time it is asked for.
+    pub fn define(
+        &mut self,
+        name: &str,
+        get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> VariableId {
+        let id = self.place(name.as_bytes());
+        self.list[id.0 as usize].get = Some(Box::new(get));
+        id
+    }
+
+    /// Defines a variable that is computed once a request, such as those of `map`.
+    pub fn define_kept(
+        &mut self,
+        name: &str,
+        get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> VariableId {
+        let id = self.define(name, get);
+        self.slot(id);
+        id
+    }
+
+    /// Defines a variable that `set` may change, or another definition replace; kept: computed once a request.
+    pub fn define_changeable(
+        &mut self,
+        name: &str,
+        kept: bool,
+        get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) {
+        let id = if kept { self.define_kept(name, get) } else { self.define(name, get) };
+        self.list[id.0 as usize].changeable = true;
+    }
+
+    /// Lets `set` change a variable: `put` is called with the new value.
+    pub fn settable(&mut self, id: VariableId, put: Put<S>) {
+        let variable = &mut self.list[id.0 as usize];
+        (variable.put, variable.changeable) = (Some(put), true);
+    }
+
+    /// A variable that a named group or a module stores: created by its first use. The request has none of it
+    /// until it is stored.
+    pub fn stored(&mut self, name: &[u8]) -> VariableId {
+        self.stored_or(name, |_, _| false)
+    }
+
+    /// The same, with what it is until it is stored, unless something else has defined it.
+    pub fn stored_or(
+        &mut self,
+        name: &[u8],
+        get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
+    ) -> VariableId {
+        let id = self.refer(name);
+        let variable = &mut self.list[id.0 as usize];
+        if variable.get.is_none() {
+            variable.get = Some(Box::new(get));
+            variable.changeable = true;
+        }
+        if variable.put.is_none() {
+            self.slot(id);
+        }
+        id
+    }
+
+    /// The variable of this name; whether it exists is seen when all is read ([`Variables::check`]).
+    pub fn refer(&mut self, name: &[u8]) -> VariableId {
+        let id = self.place(name);
+        self.list[id.0 as usize].referred = true;
+        id
+    }
+
+    /// Whether anything refers to the variable of this name, in lower case.
+    pub fn is_referred(&self, name: &[u8]) -> bool {
+        self.known(name).is_some_and(|id| self.get(id).referred)
+    }
+
+    fn place(&mut self, name: &[u8]) -> VariableId {
+        let key = name.to_ascii_lowercase();
+        if let Some(&id) = self.by_name.get(&key) {
+            return id;
+        }
+        let id = VariableId(self.list.len() as u32);
+        self.list.push(Variable {
+            name: key.clone(),
+            get: None,
+            put: None,
+            slot: None,
+            changeable: false,
+            referred: false,
+        });
+        self.by_name.insert(key, id);
+        id
+    }
+
+    /// The number of a variable that the configuration knows by this name, in lower case.
+    pub fn number_of(&self, name: &[u8]) -> Option<u32> {
+        self.by_name.get(name).map(|id| id.0)
+    }
+
+    /// Whether a variable of this name was defined and may not be set: nginx's `the duplicate "x" variable`.
+    pub fn is_fixed(&self, name: &[u8]) -> bool {
+        let id = self.by_name.get(name.to_ascii_lowercase().as_slice());
+        id.is_some_and(|id| {
+            let v = &self.list[id.0 as usize];
+            v.get.is_some() && !v.changeable
+        })
+    }
+
+    /// Resolves names such as `http_user_agent`; the error names a variable that nobody defined.
+    pub fn check(&mut self) -> Result<(), String> {
+        for variable in &mut self.list {
+            if variable.get.is_none() {
+                variable.get = S::prefixed(&variable.name);
+            }
+            if variable.get.is_none() {
+                return Err(format!(
+                    "unknown \"{}\" variable",
+                    String::from_utf8_lossy(&variable.name)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The variable of this name in lower case, where there is one.
+    pub(crate) fn known(&self, name: &[u8]) -> Option<VariableId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The variable of this number.
+    pub(crate) fn at(&self, number: u32) -> Option<VariableId> {
+        ((number as usize) < self.list.len()).then_some(VariableId(number))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: VariableId) -> &Variable<S> {
+        &self.list[id.0 as usize]
+    }
+
+    /// How many values a subject may keep.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn slot(&mut self, id: VariableId) {
+        let variable = &mut self.list[id.0 as usize];
+        if variable.slot.is_none() {
+            variable.slot = Some(self.slots);
+            self.slots += 1;
+        }
+    }
+}
+
+impl<S> std::fmt::Debug for Variables<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} variables", self.list.len())
+    }
+}
