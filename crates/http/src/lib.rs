@@ -16,12 +16,9 @@ mod files;
 #[cfg(test)]
 mod fuzz;
 mod http2;
-mod listen;
 pub mod modules;
-mod names;
 mod phases;
 mod request;
-mod resolver;
 mod subrequest;
 #[cfg(test)]
 mod trial;
@@ -30,13 +27,14 @@ mod variables;
 mod worker;
 mod zones;
 
-use weir_values::{address, cidr, forwarded, regex};
+use weir_values::{address, cidr, forwarded, listen, names, regex};
 
 pub use config::site::Site;
 pub use config::{Inputs, configure};
 pub use files::temp_file::TempPath;
-pub use listen::{Keepalive, Listen};
+
 pub use modules::built;
+pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity};
 pub use worker::{Retire, Worker};
 

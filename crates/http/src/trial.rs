@@ -5,24 +5,11 @@ use std::sync::Arc;
 
 use weir_log::{Log, OpenLogs};
 
-use weir_conf::Context;
-
-use crate::config::Setup;
 use crate::config::location::{Kind, Place};
 use crate::config::scope::Scope;
 use crate::modules::LocationConf;
 use crate::modules::core::ServerConf;
 use crate::{Inputs, Site, configure};
-
-/// Lets `f` use the scope of an `http` block in which nothing stands.
-pub fn scope(f: impl FnOnce(&mut Scope<'_, '_>)) {
-    let (logs, log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
-    let (zones, sources) = (weir_zone::Declarations::default(), weir_conf::Sources::default());
-    let mut setup = Setup::new(inputs(&logs, &log, (&zones, &sources)));
-    let place = Place::new(b"", Kind::Server);
-    let conf = ServerConf::default();
-    f(&mut Scope::new(&mut setup, Context::HTTP, conf, LocationConf::default(), place));
-}
 
 fn inputs<'a>(
     logs: &'a OpenLogs,

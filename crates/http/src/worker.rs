@@ -22,8 +22,8 @@ use crate::modules::log::Writers;
 use crate::modules::lua;
 use crate::modules::ssl::Loaded;
 use crate::request::Scratch;
-use crate::resolver::Resolvers;
 use crate::upstream::Pools;
+use weir_resolver::Resolvers;
 
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
@@ -61,7 +61,7 @@ pub struct Worker {
     /// Idle connections to upstream servers.
     pub upstreams: Pools,
     /// What name servers have told.
-    pub resolvers: Resolvers,
+    pub resolvers: Rc<Resolvers>,
     /// The loop's Lua machine, where the site has scripts.
     pub lua: OnceCell<Rc<lua::Vm>>,
     connections: Cell<usize>,
@@ -131,7 +131,7 @@ impl Worker {
             registry,
             logs: Writers::new(site),
             upstreams: Pools::new(&site.upstreams),
-            resolvers: Resolvers::default(),
+            resolvers: Resolvers::of_loop(),
             lua: OnceCell::new(),
             connections: Cell::new(0),
             inflight: Cell::new(0),

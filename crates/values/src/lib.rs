@@ -7,13 +7,20 @@
 pub mod address;
 pub mod cidr;
 pub mod forwarded;
+pub mod geo;
+pub mod listen;
+pub mod map;
+pub mod names;
+mod reading;
 pub mod regex;
+pub mod split_clients;
 mod subject;
 mod template;
 mod variables;
 
 pub use address::Address;
 pub use cidr::Cidr;
+pub use reading::Reading;
 pub use regex::Regex;
 pub use subject::{Identity, Subject, binary};
 pub use template::Template;

@@ -21,9 +21,10 @@ use crate::listen::ListenLine;
 use crate::modules::core::{Root, ServerConf};
 use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
+use crate::request::Request;
 use crate::upstream::{Block, Drafts, Match};
 use crate::variables::Variables;
-use weir_values::Template;
+use weir_values::{Reading, Template};
 
 /// What the configuration's reader gives to the `http` room.
 #[derive(Clone, Copy)]
@@ -118,6 +119,11 @@ impl<'a> Setup<'a> {
         self.locations[id.0 as usize].as_ref().is_some_and(|l| l.auto_redirect)
     }
 
+    /// What whoever reads a value adds to.
+    pub fn reading(&mut self) -> Reading<'_, Request> {
+        Reading { variables: &mut self.variables, warnings: &mut self.warnings }
+    }
+
     /// A value with variables; errors point at the word.
     pub fn template(&mut self, d: &Directive, word: &Word) -> Result<Template, Error> {
         self.template_of(d, word, &word.bytes)
@@ -130,7 +136,7 @@ impl<'a> Setup<'a> {
         word: &Word,
         text: &[u8],
     ) -> Result<Template, Error> {
-        Template::new(&mut self.variables, text).map_err(|error| d.error_at(word, error))
+        self.reading().template_of(d, word, text)
     }
 
     /// A regular expression in a word; errors point at the word.
@@ -141,7 +147,7 @@ impl<'a> Setup<'a> {
         pattern: &[u8],
         caseless: bool,
     ) -> Result<Regex, Error> {
-        Regex::new(&mut self.variables, pattern, caseless).map_err(|error| d.error_at(word, error))
+        self.reading().regex(d, word, pattern, caseless)
     }
 
     /// A path relative to the prefix.

@@ -109,13 +109,8 @@ impl<'s, 'a> Scope<'s, 'a> {
     }
 
     /// The name of a variable that a directive defines; it may not be one that nobody may change.
-    pub fn new_variable(&self, d: &weir_conf::Directive, word: &Word) -> Result<String, Error> {
-        let name = variable_name(d, word)?;
-        if self.setup.variables.is_fixed(name) {
-            let name = String::from_utf8_lossy(name);
-            return Err(d.error_at(word, format!("the duplicate \"{name}\" variable")));
-        }
-        Ok(String::from_utf8_lossy(name).into_owned())
+    pub fn new_variable(&mut self, d: &weir_conf::Directive, word: &Word) -> Result<String, Error> {
+        self.setup.reading().new_variable(d, word)
     }
 
     /// A variable that a directive names with its `$`.
@@ -124,7 +119,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         d: &weir_conf::Directive,
         word: &Word,
     ) -> Result<VariableId, Error> {
-        Ok(self.setup.variables.refer(variable_name(d, word)?))
+        self.setup.reading().refer_variable(d, word)
     }
 
     /// The settings of one module, to be changed: copied first if a parent shares them.
@@ -135,11 +130,6 @@ impl<'s, 'a> Scope<'s, 'a> {
 
 /// The directive's reader. None for one that weir has not built: the check before has refused it, or
 /// warned of it where it only tunes.
-fn variable_name<'w>(d: &weir_conf::Directive, word: &'w Word) -> Result<&'w [u8], Error> {
-    let name = word.bytes.strip_prefix(b"$").filter(|name| !name.is_empty());
-    name.ok_or_else(|| d.invalid("variable name", word))
-}
-
 fn find(d: &weir_conf::Directive) -> Option<&'static Directive> {
     crate::modules::directive(&d.name.lossy())
 }

@@ -7,7 +7,7 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::template::Template;
+use weir_values::Template;
 
 /// Settings. Those of a block follow those of the blocks around it.
 #[derive(Debug, Clone, Default)]

@@ -13,9 +13,9 @@ use weir_upstream::{Group, Options, Peer};
 
 use super::recall::Recall;
 use super::url::Host;
-use crate::modules::core::Resolver as Conf;
-use crate::resolver::{Service, Unresolved};
 use crate::worker::Worker;
+use weir_resolver::Conf;
+use weir_resolver::{Service, Unresolved};
 
 /// A server that is known by name.
 #[derive(Debug, Clone)]

@@ -14,7 +14,8 @@ use super::recall::Recall;
 use super::sticky::Sticky;
 use super::url::Url;
 use crate::config::scope::Spot;
-use crate::modules::core::{self, Resolver};
+use crate::modules::core;
+use weir_resolver::Conf as Resolver;
 use weir_values::Template;
 
 /// A group's place in the site's list.

@@ -10,7 +10,6 @@ use weir_log::Log;
 use weir_proto::conditional::ModifiedSince;
 
 use super::limit_except::LimitExcept;
-use super::resolver::Resolver;
 use super::symlinks::Symlinks;
 use super::try_files::TryFiles;
 use crate::body::Linger;
@@ -18,6 +17,7 @@ use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::modules::{Named, Settings};
 use crate::phases::Handler;
+use weir_resolver::Conf as Resolver;
 use weir_values::Template;
 
 /// Settings of a location.

@@ -4,7 +4,7 @@ use weir_conf::Directive as Line;
 use weir_proto::conditional::ModifiedSince;
 
 use super::conf::BodyInFile;
-use super::{blocks, errors, limit_except, resolver, server_conf, set, symlinks, try_files};
+use super::{blocks, errors, limit_except, server_conf, set, symlinks, try_files};
 use crate::body::Linger;
 use crate::config::scope::{Directive, Set, setting};
 
@@ -412,7 +412,11 @@ pub const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "resolver",
         help: "Name servers for names of upstreams.",
-        set: Set::Simple(resolver::set),
+        set: Set::Simple(|s, d| {
+            crate::config::scope::Scope::change(&mut s.location.core).resolver =
+                Some(std::sync::Arc::new(weir_resolver::Conf::read(d)?));
+            Ok(())
+        }),
     },
     setting!(
         "resolver_timeout",

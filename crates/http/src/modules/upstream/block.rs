@@ -10,8 +10,8 @@ use weir_upstream::balance::{
 
 use super::server;
 use crate::config::scope::{Scope, Set};
-use crate::modules::core::Resolver;
 use crate::upstream::groups::{Block, Key, Queued, Zoned};
+use weir_resolver::Conf as Resolver;
 
 /// `upstream NAME { }`
 pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_zone::{Use, ZoneRef};
 
 use crate::config::scope::Scope;
-use crate::modules::core::Resolver;
+use weir_resolver::Conf as Resolver;
 
 mod cache;
 mod clients;

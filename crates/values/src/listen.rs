@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use weir_conf::{Directive, Error};
+use weir_conf::{Directive, Error, Spot};
 
 use crate::address::{self, Address};
-use crate::config::scope::Spot;
 
 /// A listening socket that the configuration asks for. Fields are nginx's parameters of `listen`.
 #[derive(Debug, Clone, PartialEq)]

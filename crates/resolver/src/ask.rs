@@ -14,7 +14,7 @@ use weir_engine::{Chain, ConnectOptions, Either, Handle, either};
 use weir_proto::dns::{self, Data, Kind, Message, Record};
 
 use super::{Found, Outcome, Question, Resolver, Service, Services, Unresolved};
-use crate::address::Address;
+use weir_values::Address;
 
 /// How long one server is waited for before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(5);

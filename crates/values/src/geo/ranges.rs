@@ -10,7 +10,6 @@ use weir_conf::{Directive as Line, Error, Word};
 
 use super::Value;
 use crate::cidr;
-use crate::config::scope::Scope;
 
 /// Values by range.
 #[derive(Debug, Default)]
@@ -51,7 +50,12 @@ impl Ranges {
     }
 
     /// `default value`, `first-last value`, `delete first-last`
-    pub fn line(&mut self, s: &mut Scope<'_, '_>, line: &Line, value: &Word) -> Result<(), Error> {
+    pub fn line(
+        &mut self,
+        warnings: &mut Vec<Error>,
+        line: &Line,
+        value: &Word,
+    ) -> Result<(), Error> {
         if line.name.is("default") {
             if let Some(old) = self.default.replace(value.bytes.as_slice().into()) {
                 let text = format!(
@@ -59,7 +63,7 @@ impl Ranges {
                     value.lossy(),
                     String::from_utf8_lossy(&old)
                 );
-                s.setup.warnings.push(line.warning(text));
+                warnings.push(line.warning(text));
             }
             return Ok(());
         }
@@ -68,7 +72,7 @@ impl Ranges {
         if line.name.is("delete") {
             if !self.delete(&range) {
                 let text = format!("no address range \"{}\" to delete", word.lossy());
-                s.setup.warnings.push(line.warning(text));
+                warnings.push(line.warning(text));
             }
             return Ok(());
         }
@@ -84,7 +88,7 @@ impl Ranges {
                         value.lossy(),
                         String::from_utf8_lossy(&old)
                     );
-                    s.setup.warnings.push(line.warning(text));
+                    warnings.push(line.warning(text));
                 }
                 Added::Overlaps(start, end) => {
                     let ip = |low| Ipv4Addr::from_bits(u32::from(block) << 16 | u32::from(low));

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::regex::{GaveUp, Regex};
-use crate::request::Request;
+use crate::subject::Subject;
 
-/// A server's place in [`crate::Site`]'s list.
+/// A server's place in its site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerId(pub u32);
 
@@ -134,7 +134,7 @@ impl Hosts {
     }
 
     /// The server for a host (lower case, without port). `r` receives the groups of a regular expression.
-    pub fn find(&self, host: &[u8], r: &mut Request) -> Result<ServerId, GaveUp> {
+    pub fn find<S: Subject>(&self, host: &[u8], r: &mut S) -> Result<ServerId, GaveUp> {
         self.find_by(host, |regex| regex.keep_groups(r, host))
             .map(|found| found.unwrap_or(self.default))
     }

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Either, Handle, either};
 
-use crate::modules::core::Resolver as Conf;
-
 mod ask;
+mod conf;
+
+pub use conf::Conf;
 
 /// Names kept at most; beyond that, those whose time is over make room.
 const NAMES: usize = 4096;
@@ -88,7 +89,16 @@ type Outcome = Result<Found, Unresolved>;
 #[derive(Default)]
 pub struct Resolvers(RefCell<Vec<Rc<Resolver>>>);
 
+thread_local! {
+    static CURRENT: Rc<Resolvers> = Rc::default();
+}
+
 impl Resolvers {
+    /// Those of this thread's loop: whoever serves on it shares what name servers have told.
+    pub fn of_loop() -> Rc<Resolvers> {
+        CURRENT.with(Rc::clone)
+    }
+
     /// The loop's state for a `resolver` line.
     pub fn of(&self, conf: &Arc<Conf>) -> Rc<Resolver> {
         let mut list = self.0.borrow_mut();

@@ -4,37 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Word};
-use weir_proto::http1::HeaderId;
 
 use crate::address::Address;
 use crate::cidr::{self, Cidr};
-use crate::config::scope::{Directive, Scope, Set};
 use crate::forwarded;
-use crate::modules::{Module, Settings};
-use crate::request::Request;
+
+use crate::reading::Reading;
+use crate::subject::Subject;
 use crate::variables::VariableId;
-use weir_values::Subject;
 
 mod networks;
 mod ranges;
 
 use networks::Networks;
 use ranges::Ranges;
-
-/// Settings: none, each `geo` is a variable.
-#[derive(Debug, Clone, Default)]
-pub struct Conf;
-
-impl Settings for Conf {}
-
-const DIRECTIVES: &[Directive] = &[Directive {
-    name: "geo",
-    help: "A variable whose value a table gives for an address.",
-    set: Set::Simple(set),
-}];
-
-/// The module.
-pub const MODULE: Module = Module { name: "http_geo", directives: DIRECTIVES, init: |_| {} };
 
 /// A value of the table.
 type Value = Arc<[u8]>;
@@ -57,14 +40,13 @@ enum Table {
 }
 
 impl Geo {
-    fn read(&self, r: &mut Request, out: &mut Vec<u8>) {
+    fn read<S: Subject>(&self, r: &mut S, out: &mut Vec<u8>) {
         let address = self.address(r).map_or(Address::Unknown, |address| {
             if self.proxies.is_empty() {
                 return address;
             }
-            let lines: Vec<&[u8]> =
-                r.head().all(HeaderId::XForwardedFor).map(|h| h.value.of(&r.buf)).collect();
-            forwarded::client(&address, &lines, &self.proxies, self.recursive).unwrap_or(address)
+            forwarded::client(&address, &r.forwarded_for(), &self.proxies, self.recursive)
+                .unwrap_or(address)
         });
         let ip = address.ip();
         let value = match &self.table {
@@ -74,7 +56,7 @@ impl Geo {
         out.extend_from_slice(value.map_or(b"", |value| value));
     }
 
-    fn address(&self, r: &mut Request) -> Option<Address> {
+    fn address<S: Subject>(&self, r: &mut S) -> Option<Address> {
         let Some(source) = self.source else { return Some(r.peer().clone()) };
         let ip: IpAddr = cidr::parse_ip(&r.variable_value(source)?)?;
         Some(Address::Inet(SocketAddr::new(ip, 0)))
@@ -82,7 +64,7 @@ impl Geo {
 }
 
 /// `geo [$address] $variable { ... }`
-fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
     let (source, variable) = match d.args.as_slice() {
         [variable] => (None, variable),
         [source, variable] => (Some(source), variable),
@@ -102,17 +84,17 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             (b"proxy_recursive", []) => geo.recursive = true,
             (b"volatile", []) => volatile = true,
             (b"proxy", [net]) => {
-                let cidr = network(s, line, net)?;
+                let cidr = network(s.warnings, line, net)?;
                 geo.proxies.push(cidr);
             }
             (_, [value]) => match &mut geo.table {
-                Table::Networks(networks) => networks.line(s, line, value)?,
-                Table::Ranges(ranges) => ranges.line(s, line, value)?,
+                Table::Networks(networks) => networks.line(s.warnings, line, value)?,
+                Table::Ranges(ranges) => ranges.line(s.warnings, line, value)?,
             },
             _ => return Err(line.error("invalid number of the geo parameters")),
         }
     }
-    s.setup.variables.define_changeable(&name, !volatile, move |r, out| {
+    s.variables.define_changeable(&name, !volatile, move |r, out| {
         geo.read(r, out);
         true
     });
@@ -135,7 +117,7 @@ impl Geo {
 }
 
 /// A network; the broadcast address is one here.
-fn network(s: &mut Scope<'_, '_>, line: &Line, word: &Word) -> Result<Cidr, Error> {
+fn network(warnings: &mut Vec<Error>, line: &Line, word: &Word) -> Result<Cidr, Error> {
     if word.is("255.255.255.255") {
         return Ok(Cidr::V4(u32::MAX, u32::MAX));
     }
@@ -143,7 +125,7 @@ fn network(s: &mut Scope<'_, '_>, line: &Line, word: &Word) -> Result<Cidr, Erro
     let (cidr, odd) = parsed.ok_or_else(|| line.invalid("network", word))?;
     if odd {
         let text = format!("low address bits of {} are meaningless", word.lossy());
-        s.setup.warnings.push(line.warning(text));
+        warnings.push(line.warning(text));
     }
     Ok(cidr)
 }

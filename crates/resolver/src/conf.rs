@@ -1,20 +1,18 @@
 //! `resolver`: the name servers that names of upstreams are asked from. What they answer is the business of
 //! the modules that ask.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, values};
 
-use crate::address::{self, Address};
-use crate::config::scope::Scope;
+use weir_values::address::{self, Address};
 
 /// The port of DNS.
 const PORT: u16 = 53;
 
 /// One `resolver` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolver {
+pub struct Conf {
     /// The name servers, asked in turn.
     pub servers: Vec<Address>,
     /// `valid=`: how long answers are kept, whatever they say themselves.
@@ -25,16 +23,10 @@ pub struct Resolver {
     pub ipv6: bool,
 }
 
-/// `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off] [status_zone=ZONE]`
-pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).resolver = Some(Arc::new(Resolver::read(d)?));
-    Ok(())
-}
-
-impl Resolver {
-    /// Reads the line, wherever it stands.
-    pub fn read(d: &Line) -> Result<Resolver, Error> {
-        let mut resolver = Resolver { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
+impl Conf {
+    /// Reads `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off]`, wherever it stands.
+    pub fn read(d: &Line) -> Result<Conf, Error> {
+        let mut resolver = Conf { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
         for word in &d.args {
             let text = word.lossy();
             let bad = || d.error_at(word, format!("invalid parameter: {text}"));

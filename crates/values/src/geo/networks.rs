@@ -7,7 +7,6 @@ use weir_conf::{Directive as Line, Error, Word};
 
 use super::{Value, network};
 use crate::cidr::Cidr;
-use crate::config::scope::Scope;
 
 /// Values by network, one tree for each family.
 #[derive(Debug, Default)]
@@ -58,28 +57,33 @@ impl Networks {
     }
 
     /// `default value`, `network value`, `delete network`
-    pub fn line(&mut self, s: &mut Scope<'_, '_>, line: &Line, value: &Word) -> Result<(), Error> {
+    pub fn line(
+        &mut self,
+        warnings: &mut Vec<Error>,
+        line: &Line,
+        value: &Word,
+    ) -> Result<(), Error> {
         if line.name.is("default") {
-            self.add(s, line, Cidr::V4(0, 0), value);
-            self.add(s, line, Cidr::V6(0, 0), value);
+            self.add(warnings, line, Cidr::V4(0, 0), value);
+            self.add(warnings, line, Cidr::V6(0, 0), value);
         } else if line.name.is("delete") {
-            let gone = match network(s, line, value)? {
+            let gone = match network(warnings, line, value)? {
                 Cidr::V4(net, mask) => self.v4.remove(net.into(), mask.into()),
                 Cidr::V6(net, mask) => self.v6.remove(net, mask),
                 Cidr::Unix => false,
             };
             if !gone {
                 let text = format!("no network \"{}\" to delete", value.lossy());
-                s.setup.warnings.push(line.warning(text));
+                warnings.push(line.warning(text));
             }
         } else {
-            let cidr = network(s, line, &line.name)?;
-            self.add(s, line, cidr, value);
+            let cidr = network(warnings, line, &line.name)?;
+            self.add(warnings, line, cidr, value);
         }
         Ok(())
     }
 
-    fn add(&mut self, s: &mut Scope<'_, '_>, line: &Line, cidr: Cidr, value: &Word) {
+    fn add(&mut self, warnings: &mut Vec<Error>, line: &Line, cidr: Cidr, value: &Word) {
         let new: Value = value.bytes.as_slice().into();
         let old = match cidr {
             Cidr::V4(net, mask) => self.v4.insert(net.into(), mask.into(), new),
@@ -93,7 +97,7 @@ impl Networks {
                 value.lossy(),
                 String::from_utf8_lossy(&old)
             );
-            s.setup.warnings.push(line.warning(text));
+            warnings.push(line.warning(text));
         }
     }
 }

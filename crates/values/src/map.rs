@@ -1,0 +1,126 @@
+//! Variables whose values depend on other values, by a table. nginx: ngx_http_map_module.
+
+use weir_conf::{Directive as Line, Error};
+
+use crate::reading::Reading;
+use crate::subject::Subject;
+use crate::template::Template;
+
+use crate::names::{Names, ServerName};
+use crate::regex::{Matched, Regex};
+
+/// One `map`.
+#[derive(Debug)]
+struct Map {
+    source: Template,
+    /// Names may have wildcards, and a dot behind a name does not count.
+    hostnames: bool,
+    /// Lower case: names are compared without case.
+    names: Names<Template>,
+    regexes: Vec<(Regex, Template)>,
+    default: Option<Template>,
+}
+
+impl Map {
+    /// Appends the value for the request.
+    fn read<S: Subject>(&self, r: &mut S, out: &mut Vec<u8>) {
+        let mut source = self.source.eval(r).into_owned();
+        if self.hostnames && source.ends_with(b".") {
+            source.pop();
+        }
+        if let Some(template) = self.find(r, &source) {
+            template.eval_into(r, out);
+        }
+    }
+
+    fn find<S: Subject>(&self, r: &mut S, source: &[u8]) -> Option<&Template> {
+        if let Some(template) = self.names.find(&source.to_ascii_lowercase()) {
+            return Some(template);
+        }
+        for (regex, template) in &self.regexes {
+            match regex.decide(r, source) {
+                Matched::Yes => return Some(template),
+                Matched::No => {}
+                // The default may be what lets a client in.
+                Matched::Failed => return None,
+            }
+        }
+        self.default.as_ref()
+    }
+}
+
+/// `map source $variable { ... }`
+pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
+    let (Some(source), Some(variable)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
+    let source = s.template(d, source)?;
+    let name = s.new_variable(d, variable)?;
+    let mut map = Map {
+        source,
+        hostnames: false,
+        names: Names::default(),
+        regexes: Vec::new(),
+        default: None,
+    };
+    let mut volatile = false;
+    // Whether names may have wildcards is said anywhere before them.
+    for line in d.block() {
+        match (line.name.bytes.as_slice(), line.args.as_slice()) {
+            (b"hostnames", []) => map.hostnames = true,
+            (b"volatile", []) => volatile = true,
+            (_, [value]) => {
+                let value = s.template(line, value)?;
+                entry(s, &mut map, line, value)?;
+            }
+            _ => return Err(line.error("invalid number of the map parameters")),
+        }
+    }
+    s.variables.define_changeable(&name, !volatile, move |r, out| {
+        map.read(r, out);
+        true
+    });
+    Ok(())
+}
+
+fn entry<S: Subject>(
+    s: &mut Reading<'_, S>,
+    map: &mut Map,
+    line: &Line,
+    value: Template,
+) -> Result<(), Error> {
+    let key = line.name.bytes.as_slice();
+    if key == b"default" {
+        if map.default.replace(value).is_some() {
+            return Err(line.error("duplicate default map parameter"));
+        }
+        return Ok(());
+    }
+    if let Some(pattern) = key.strip_prefix(b"~") {
+        let (pattern, caseless) = match pattern.strip_prefix(b"*") {
+            Some(pattern) => (pattern, true),
+            None => (pattern, false),
+        };
+        map.regexes.push((s.regex(line, &line.name, pattern, caseless)?, value));
+        return Ok(());
+    }
+    let key = key.strip_prefix(b"\\").unwrap_or(key);
+    let names = names(map, key).ok_or_else(|| {
+        let key = String::from_utf8_lossy(key);
+        line.error_at(&line.name, format!("invalid hostname or wildcard \"{key}\""))
+    })?;
+    // The last one takes the value itself.
+    for (name, value) in names.iter().zip(std::iter::repeat_n(value, names.len())) {
+        if !map.names.add(name, value) {
+            let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(key));
+            return Err(line.error_at(&line.name, text));
+        }
+    }
+    Ok(())
+}
+
+fn names(map: &Map, key: &[u8]) -> Option<Vec<ServerName>> {
+    if !map.hostnames {
+        return Some(vec![ServerName::Exact(key.to_ascii_lowercase())]);
+    }
+    let names = ServerName::parse(key)?;
+    (!names.iter().any(|name| matches!(name, ServerName::Bad(_)))).then_some(names)
+}
