@@ -19,6 +19,7 @@ mod kind;
 mod laws;
 pub mod model;
 mod mutex;
+mod porter;
 mod reuseport;
 mod rotate;
 mod seat;
@@ -29,6 +30,7 @@ mod table;
 use std::time::{Duration, Instant};
 
 pub use kind::{Kind, Shape, UnknownPolicy};
+pub use porter::{Entrance, Porter, Taken};
 pub use seat::{Seat, Setup};
 pub use table::{Load, LoadTable, Row, State};
 
@@ -50,9 +52,6 @@ pub trait Policy: Send {
     fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
         After::Keep
     }
-
-    /// One of this loop's connections ended.
-    fn on_closed(&mut self, _now: Instant) {}
 
     /// Asked in each turn when its accepts are done and before its other work, until it answers
     /// `None`: a sleeping loop that must look again, now. It is woken and runs its own

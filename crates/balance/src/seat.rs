@@ -128,11 +128,6 @@ impl Seat {
         loops.pass_baton(now, self.setup.me..self.setup.me + 1)
     }
 
-    /// A connection ended.
-    pub fn closed(&mut self, now: Instant) {
-        self.policy.on_closed(now);
-    }
-
     /// A sleeping loop to wake now, so that it looks again.
     pub fn next_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         if self.retired { None } else { self.policy.whom_to_wake(now, loops) }

@@ -1,7 +1,7 @@
 //! A small world for policies: loops with blocking handlers, clients, and the kernel's wait queue,
 //! in virtual time.
 //!
-//! It runs the same [`Seat`] as the server. What it models is what decides who gets a connection:
+//! It runs the same [`Porter`] as the server. What it models is what decides who gets a connection:
 //! the order of registration, exclusive and plain wake-ups, that only sleepers count, the
 //! level-triggered report, the hash of SO_REUSEPORT, and the first-come-first-served order of
 //! blocked accepts. Loops can be stopped, killed, and started again in the middle of anything. Each
@@ -10,14 +10,16 @@
 mod clients;
 mod cpus;
 mod kernel;
-mod loops;
+
 mod machine;
 mod notes;
 mod queue;
+mod turns;
 mod witness;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,7 @@ use self::machine::{Host, Task};
 pub use self::notes::{Note, What};
 pub use self::queue::{Socket, Visit};
 pub use self::witness::Witness;
-use crate::{After, Arm, Kind, Load, LoadTable, Probe, Seat, Setup, Shape};
+use crate::{Arm, Kind, Load, LoadTable, Porter, Shape};
 
 /// From the wake-up to the first line of a turn.
 const WAKE: Duration = Duration::from_micros(20);
@@ -40,7 +42,7 @@ pub struct World {
     kind: Kind,
     base: Instant,
     now: Duration,
-    words: Vec<AtomicU64>,
+    words: Rc<[AtomicU64]>,
     loops: Vec<Loop>,
     sockets: Vec<Socket>,
     clients: Clients,
@@ -81,7 +83,7 @@ enum Event {
 }
 
 struct Loop {
-    seat: Option<Seat>,
+    porter: Option<Porter>,
     asleep: bool,
     stopped: bool,
     /// An event came while the loop was stopped.
@@ -263,7 +265,7 @@ impl World {
             Event::OnCpu(..) => {}
             Event::Stop(i) => {
                 self.loops[i].stopped = true;
-                self.pass_baton(i, true);
+                self.pass_baton(i);
             }
             Event::Continue(i) => self.go_on(i),
             Event::Kill(i) => self.die(i),
@@ -277,7 +279,7 @@ impl World {
     }
 
     fn observe(&mut self) {
-        let mut living = self.loops.iter().filter(|l| l.seat.is_some() && !l.stopped);
+        let mut living = self.loops.iter().filter(|l| l.porter.is_some() && !l.stopped);
         let unarmed = self.kind.shape() != Shape::AcceptorOne
             && living.clone().count() > 0
             && living.all(|l| l.asleep && !l.armed);
@@ -337,7 +339,7 @@ fn mixed(seed: u64) -> u64 {
 impl Loop {
     fn new() -> Loop {
         Loop {
-            seat: None,
+            porter: None,
             asleep: false,
             stopped: false,
             held: VecDeque::new(),
@@ -360,7 +362,7 @@ impl Loop {
 
     /// Asleep in the kernel's eyes: a stopped process waits for nothing.
     fn is_sleeping(&self) -> bool {
-        self.asleep && !self.stopped && self.seat.is_some()
+        self.asleep && !self.stopped && self.porter.is_some()
     }
 
     fn load(&self) -> Load {

@@ -102,7 +102,7 @@ impl Socket {
 
     /// Whether this loop's wait reports the socket: it was told, and there still is a connection.
     /// Level-triggered: what is reported stays in the ready list.
-    pub(super) fn reports(&mut self, who: usize) -> bool {
+    pub fn reports(&mut self, who: usize) -> bool {
         let readable = !self.waiting.is_empty();
         match self.waiters.iter_mut().find(|w| w.who == who) {
             Some(waiter) => {
@@ -124,7 +124,8 @@ impl Socket {
     }
 
     /// The connection that waits longest, and since when.
-    pub(super) fn oldest(&self) -> Option<(usize, Duration)> {
+    #[must_use]
+    pub fn oldest(&self) -> Option<(usize, Duration)> {
         self.waiting.front().copied()
     }
 }

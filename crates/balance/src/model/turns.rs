@@ -1,10 +1,71 @@
-//! The turns of a loop: it wakes, accepts, answers, and sleeps.
+//! What happens in a loop: it wakes, lets its porter accept, answers, and sleeps.
 
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use super::{
-    After, Event, LoadTable, Loop, Probe, Seat, Setup, Shape, TURN, Task, WAKE, What, World, mixed,
-};
+use super::{Event, Loop, Shape, TURN, Task, WAKE, What, World, mixed};
+use crate::{Arm, Entrance, Load, LoadTable, Porter, Seat, Setup, Taken};
+
+/// Loop `i` as its porter sees it; a door is a socket's number.
+struct Gate<'a> {
+    world: &'a mut World,
+    i: usize,
+}
+
+impl Entrance for Gate<'_> {
+    type Door = usize;
+
+    fn now(&self) -> Instant {
+        self.world.base + self.world.now
+    }
+
+    fn load(&self) -> Load {
+        self.world.loops[self.i].load()
+    }
+
+    fn has_room(&self) -> bool {
+        self.world.loops[self.i].has_room()
+    }
+
+    fn shared(&self) -> Vec<usize> {
+        if self.world.sockets.len() > 1 { Vec::new() } else { vec![0] }
+    }
+
+    fn is_shared(&self, _: usize) -> bool {
+        self.world.sockets.len() == 1
+    }
+
+    fn accept(&mut self, door: usize) -> Taken {
+        let taken = self.world.sockets[door].accept();
+        self.admit(taken)
+    }
+
+    fn take_handed(&mut self) -> Taken {
+        let handed = self.world.loops[self.i].handed.pop_front();
+        self.admit(handed)
+    }
+
+    fn arm(&mut self, arm: Arm, _: bool) -> bool {
+        self.world.arm(self.i, arm);
+        true
+    }
+
+    fn readd(&mut self, _: usize) {
+        self.world.readd(self.i);
+    }
+
+    fn ring(&mut self, i: usize) {
+        self.world.wake(i);
+    }
+}
+
+impl Gate<'_> {
+    fn admit(&mut self, client: Option<usize>) -> Taken {
+        let Some(client) = client else { return Taken::Nobody };
+        self.world.admit(self.i, client);
+        Taken::One
+    }
+}
 
 impl World {
     pub(super) fn setup(&self, me: usize) -> Setup {
@@ -12,12 +73,12 @@ impl World {
     }
 
     pub(super) fn start(&mut self, i: usize) {
-        if self.loops[i].seat.is_some() {
+        if self.loops[i].porter.is_some() {
             return;
         }
         let (now, setup) = (self.base + self.now, self.setup(i));
         let seat = Seat::take(self.kind, setup, now, &LoadTable::over(&self.words, self.base));
-        self.loops[i].seat = Some(seat);
+        self.loops[i].porter = Some(Porter::new(seat, false));
         self.before_wait(i);
         if self.kind.shape() == Shape::AcceptorOne {
             while let Some(client) = self.sockets[0].accept() {
@@ -27,7 +88,7 @@ impl World {
     }
 
     pub(super) fn die(&mut self, i: usize) {
-        if self.loops[i].seat.take().is_none() {
+        if self.loops[i].porter.take().is_none() {
             return;
         }
         self.forget(Task::Loop(i));
@@ -36,7 +97,7 @@ impl World {
         let Loop { life, sleep, room, .. } = self.loops[i];
         let next = Loop { life: life + 1, sleep, room, ..Loop::new() };
         let dead = std::mem::replace(&mut self.loops[i], next);
-        self.pass_baton(i, true);
+        self.pass_baton(i);
         let gone = dead.connections.into_iter().chain(dead.handed);
         for client in gone {
             self.witness.lost += 1;
@@ -69,14 +130,38 @@ impl World {
         }
     }
 
+    /// Lets the porter of loop `i` do something; none if the loop is dead.
+    fn with_porter<T>(
+        &mut self,
+        i: usize,
+        act: impl FnOnce(&mut Porter, &mut Gate<'_>, &LoadTable<'_>) -> T,
+    ) -> Option<T> {
+        let mut porter = self.loops[i].porter.take()?;
+        let (words, base) = (Rc::clone(&self.words), self.base);
+        let out = act(&mut porter, &mut Gate { world: self, i }, &LoadTable::over(&words, base));
+        self.loops[i].porter = Some(porter);
+        Some(out)
+    }
+
     pub(super) fn turn(&mut self, i: usize) {
-        let Some(mut seat) = self.loops[i].seat.take() else { return };
-        let now = self.base + self.now;
-        let probe = seat.after_wait(now, &LoadTable::over(&self.words, self.base));
-        self.loops[i].seat = Some(seat);
-        let before = self.witness.accepted[i];
-        self.accept(i, probe == Probe::Try);
-        self.wake_others(i);
+        let (before, shape) = (self.witness.accepted[i], self.kind.shape());
+        let reported = self.look(i);
+        let alive = self.with_porter(i, |porter, gate, table| {
+            porter.after_wait(gate, table);
+            match shape {
+                Shape::AcceptorEach => {
+                    while gate.take_handed() == Taken::One {
+                        porter.was_given(gate, table);
+                    }
+                }
+                Shape::AcceptorOne => porter.take_handed(gate, table),
+                _ => reported.into_iter().for_each(|door| porter.accept(gate, table, door)),
+            }
+            porter.after_accepts(gate, table);
+        });
+        if alive.is_none() {
+            return;
+        }
         self.loops[i].batch = self.loops[i].ready.len();
         let cost = self.cost_of_accepts(self.witness.accepted[i] - before);
         if cost.is_zero() {
@@ -86,42 +171,28 @@ impl World {
         }
     }
 
-    pub(super) fn accept(&mut self, i: usize, probe: bool) {
-        while let Some(client) = self.loops[i].handed.pop_front() {
-            self.admit(i, client);
-        }
+    /// The socket that the wait of loop `i` reports.
+    fn look(&mut self, i: usize) -> Option<usize> {
         let socket = if self.sockets.len() > 1 { i } else { 0 };
         let told = self.sockets[socket].was_told(i);
-        if !probe && !self.sockets[socket].reports(i) {
-            self.witness.empty += u64::from(told);
-            if told {
-                self.note(|| What::FoundNone { who: i });
-            }
-            return;
+        if self.sockets[socket].reports(i) {
+            return Some(socket);
         }
-        let taken = match self.loops[i].has_room() {
-            true => self.sockets[socket].accept(),
-            false => None,
-        };
-        if let Some(client) = taken {
-            self.admit(i, client);
+        if told {
+            self.witness.empty += 1;
+            self.note(|| What::FoundNone { who: i });
         }
-        if !self.loops[i].has_room() || probe && taken.is_some() {
-            self.pass_baton(i, false);
-        }
+        None
     }
 
-    /// Somebody else looks for what this loop was told of, or everybody.
-    pub(super) fn pass_baton(&mut self, i: usize, all: bool) {
+    /// The master's part for a loop that was stopped or killed: everybody looks for what it was told of.
+    pub(super) fn pass_baton(&mut self, i: usize) {
         let (now, table) = (self.base + self.now, self.table());
-        let who: Vec<usize> = match all {
-            true => table.pass_baton_to_all(now, i..i + 1).collect(),
-            false => table.pass_baton(now, i..i + 1).into_iter().collect(),
-        };
+        let who: Vec<usize> = table.pass_baton_to_all(now, i..i + 1).collect();
         who.into_iter().for_each(|other| self.wake(other));
     }
 
-    pub(super) fn admit(&mut self, i: usize, client: usize) {
+    fn admit(&mut self, i: usize, client: usize) {
         let lp = &mut self.loops[i];
         lp.connections.insert(client);
         lp.inflight += 1;
@@ -132,24 +203,6 @@ impl World {
         self.witness.accepted[i] += 1;
         let left = self.sockets[self.registration(i).0].len();
         self.note(|| What::Accepted { who: i, connection: client, left });
-        let load = self.loops[i].load();
-        let table = LoadTable::over(&self.words, self.base);
-        let Some(seat) = self.loops[i].seat.as_mut() else { return };
-        if self.kind.shape() == Shape::AcceptorOne {
-            seat.taken(&table, load);
-        } else if seat.accepted(self.base + self.now, &table, load, 1) == After::Readd {
-            self.readd(i);
-        }
-    }
-
-    pub(super) fn wake_others(&mut self, i: usize) {
-        let now = self.base + self.now;
-        loop {
-            let table = LoadTable::over(&self.words, self.base);
-            let Some(seat) = self.loops[i].seat.as_mut() else { return };
-            let Some(other) = seat.next_to_wake(now, &table) else { return };
-            self.wake(other);
-        }
     }
 
     /// The next handler of this turn, or its end.
@@ -177,9 +230,6 @@ impl World {
         self.witness.latencies.push(latency);
         if !self.clients.is_kept(client) {
             lp.connections.remove(&client);
-            if let Some(seat) = &mut lp.seat {
-                seat.closed(self.base + self.now);
-            }
         }
         match next {
             Some(at) if self.clients.is_kept(client) => self.schedule(at, Event::Request(client)),
@@ -190,15 +240,8 @@ impl World {
     }
 
     pub(super) fn before_wait(&mut self, i: usize) {
-        let table = LoadTable::over(&self.words, self.base);
-        let lp = &mut self.loops[i];
-        let (load, able) = (lp.load(), lp.has_room());
-        let Some(seat) = lp.seat.as_mut() else { return };
-        let wait = seat.before_wait(self.base + self.now, &table, load, able);
-        self.arm(i, wait.arm);
-        if let Some(other) = wait.wake {
-            self.wake(other);
-        }
+        let waits = self.with_porter(i, |porter, gate, table| porter.before_wait(gate, table));
+        let Some((_, at_most)) = waits else { return };
         let socket = if self.sockets.len() > 1 { i } else { 0 };
         let mut reports = self.sockets[socket].reports(i);
         if self.kind.shape() == Shape::AcceptorEach {
@@ -216,7 +259,7 @@ impl World {
         lp.asleep = true;
         lp.sleep += 1;
         let sleep = lp.sleep;
-        if let Some(at_most) = wait.at_most {
+        if let Some(at_most) = at_most {
             self.schedule(self.now + at_most, Event::Wake(i, sleep));
         }
         self.leave(Task::Loop(i));

@@ -1,0 +1,205 @@
+//! Carries out what a policy answers, turn by turn. The server and the model run these same lines; what they do it with
+//! is their [`Entrance`].
+
+use std::time::{Duration, Instant};
+
+use crate::{After, Arm, Load, LoadTable, Probe, Seat};
+
+/// For how long a loop takes nothing after it lacked a descriptor, or a place in its backend; nginx: accept_mutex_delay.
+const SHORTAGE: Duration = Duration::from_millis(500);
+
+/// A loop's listening sockets and connections, as a [`Porter`] sees them.
+pub trait Entrance {
+    /// A listening socket.
+    type Door: Copy;
+
+    /// The turn's time.
+    fn now(&self) -> Instant;
+    /// The time at this moment.
+    fn this_moment(&self) -> Instant {
+        self.now()
+    }
+    /// What the loop carries.
+    fn load(&self) -> Load;
+    /// Another connection may come.
+    fn has_room(&self) -> bool;
+    /// No connection may come, and none is idle that would make room.
+    fn is_full(&mut self) -> bool {
+        !self.has_room()
+    }
+    /// Ends idle connections, so that others may come.
+    fn make_room(&mut self) {}
+    /// The sockets that other loops accept from as well.
+    fn shared(&self) -> Vec<Self::Door>;
+    /// Whether other loops accept from it as well.
+    fn is_shared(&self, door: Self::Door) -> bool;
+    /// Takes the connection that waits longest.
+    fn accept(&mut self, door: Self::Door) -> Taken;
+    /// An event was about a socket in which nobody waits any more.
+    fn found_nobody(&mut self) {}
+    /// Takes what an acceptor handed over.
+    fn take_handed(&mut self) -> Taken;
+    /// Registers the shared sockets as the policy says, and those of the loop's own if it is `able` to take anything.
+    /// False if the kernel refuses: then some door is deaf.
+    fn arm(&mut self, arm: Arm, able: bool) -> bool;
+    /// To the end of the kernel's list.
+    fn readd(&mut self, door: Self::Door);
+    /// Wakes loop `i`.
+    fn ring(&mut self, i: usize);
+}
+
+/// What came of an accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// A connection, which has begun.
+    One,
+    /// Nobody waited.
+    Nobody,
+    /// Descriptors or memory have run out; who waits stays.
+    Shortage,
+}
+
+/// One loop's seat, and what its turns do for it: [`before_wait`](Porter::before_wait), the wait,
+/// [`after_wait`](Porter::after_wait), [`accept`](Porter::accept) for each socket that was reported, and
+/// [`after_accepts`](Porter::after_accepts).
+pub struct Porter {
+    seat: Seat,
+    multi_accept: bool,
+    /// Something ran out: nothing is accepted before that time.
+    paused: Option<Instant>,
+    /// It looks for connections of which it was not told.
+    looks: bool,
+}
+
+impl Porter {
+    /// For the loop of this seat; `multi_accept`: as many connections at once as there are.
+    #[must_use]
+    pub fn new(seat: Seat, multi_accept: bool) -> Porter {
+        Porter { seat, multi_accept, paused: None, looks: false }
+    }
+
+    /// The row's number.
+    #[must_use]
+    pub fn me(&self) -> usize {
+        self.seat.me()
+    }
+
+    /// About to sleep: arms and disarms. Whether it is armed, and the longest sleep.
+    pub fn before_wait(
+        &mut self,
+        e: &mut impl Entrance,
+        loops: &LoadTable<'_>,
+    ) -> (Arm, Option<Duration>) {
+        // A policy compares how long loops sleep, so the turn's time will not do.
+        let now = e.this_moment();
+        self.paused = self.paused.filter(|until| now < *until);
+        let able = !e.is_full() && self.paused.is_none();
+        let wait = self.seat.before_wait(now, loops, e.load(), able);
+        let mut at_most = wait.at_most;
+        if !e.arm(wait.arm, able) {
+            self.seat.deaf(now, loops);
+            self.pass_baton(e, loops, now);
+            at_most = Some(at_most.map_or(SHORTAGE, |time| time.min(SHORTAGE)));
+        }
+        if let Some(i) = wait.wake {
+            e.ring(i);
+        }
+        let resumes = self.paused.map(|until| until.saturating_duration_since(now));
+        (wait.arm, at_most.into_iter().chain(resumes).min())
+    }
+
+    /// Back from the wait.
+    pub fn after_wait(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
+        if self.seat.after_wait(e.now(), loops) == Probe::Try {
+            self.looks = true;
+            for door in e.shared() {
+                self.accept(e, loops, door);
+            }
+            self.looks = false;
+        }
+    }
+
+    /// Accepts what one socket has, at most one connection unless `multi_accept` is on.
+    pub fn accept<E: Entrance>(&mut self, e: &mut E, loops: &LoadTable<'_>, door: E::Door) {
+        let mut accepted = 0;
+        if !e.has_room() {
+            e.make_room();
+        }
+        while self.takes(e) && self.take_from(e, door) {
+            accepted += 1;
+            if !self.multi_accept {
+                break;
+            }
+        }
+        // Of this connection, or of one that may be there, only this loop was told: somebody else looks.
+        if e.is_shared(door) && (!self.takes(e) || accepted > 0 && self.looks) {
+            self.pass_baton(e, loops, e.now());
+        }
+        if accepted == 0 {
+            return e.found_nobody();
+        }
+        if self.seat.accepted(e.now(), loops, e.load(), accepted) == After::Readd {
+            e.readd(door);
+        }
+    }
+
+    /// Takes all that waits in a socket that nobody else will see.
+    pub fn drain<E: Entrance>(&mut self, e: &mut E, door: E::Door) {
+        while self.take_from(e, door) {}
+    }
+
+    /// Takes what an acceptor handed over to this loop.
+    pub fn take_handed(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
+        if !e.has_room() {
+            e.make_room();
+        }
+        while self.takes(e) {
+            match e.take_handed() {
+                Taken::One => self.seat.taken(loops, e.load()),
+                Taken::Nobody => return,
+                Taken::Shortage => self.pause(e),
+            }
+        }
+    }
+
+    /// A thread that accepts for this loop alone has taken one. Its place in the list is that thread's, which leaves it by
+    /// itself.
+    pub fn was_given(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
+        let _ = self.seat.accepted(e.now(), loops, e.load(), 1);
+    }
+
+    /// The turn's accepts are done, its other work is to come: wakes who has to look again.
+    pub fn after_accepts(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
+        while let Some(i) = self.seat.next_to_wake(e.now(), loops) {
+            e.ring(i);
+        }
+    }
+
+    /// From now on this loop takes nothing new; one that relied on it is woken.
+    pub fn retire(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
+        self.seat.retire(e.now(), loops).into_iter().for_each(|i| e.ring(i));
+    }
+
+    /// Whether it can take one more, now.
+    fn takes(&self, e: &impl Entrance) -> bool {
+        e.has_room() && self.paused.is_none()
+    }
+
+    fn take_from<E: Entrance>(&mut self, e: &mut E, door: E::Door) -> bool {
+        let taken = e.accept(door);
+        if taken == Taken::Shortage {
+            self.pause(e);
+        }
+        taken == Taken::One
+    }
+
+    fn pause(&mut self, e: &impl Entrance) {
+        self.paused = Some(e.now() + SHORTAGE);
+    }
+
+    fn pass_baton(&self, e: &mut impl Entrance, loops: &LoadTable<'_>, now: Instant) {
+        if let Some(i) = self.seat.pass_baton(now, loops) {
+            e.ring(i);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The listening sockets and connections of one loop, as its [`Porter`](weir_balance::Porter) sees them.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use weir_balance::{Arm, Entrance, Load as Carried, Taken};
+use weir_engine::{Handle, Wake};
+use weir_http::{Address, Worker};
+use weir_log::{Cause, Log, log};
+use weir_metrics::Metric;
+
+use super::acceptor::Accepted;
+use super::doors::{Door, Doors};
+use super::{Load, Place, accept_failed, is_the_connections};
+use crate::cycle::Cycle;
+
+/// How often a loop says that it has no room.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
+/// Of the idle connections, this part is closed when there is no room for new ones, and at most
+/// so many at a time. nginx: ngx_drain_connections.
+const EVICT_PART: usize = 8;
+const EVICT_MOST: usize = 32;
+
+pub(super) struct Gate {
+    pub(super) doors: Doors,
+    pub(super) http: Rc<Worker>,
+    load: Arc<Load>,
+    log: Arc<Log>,
+    row: usize,
+    connections: usize,
+    said_full: Option<Instant>,
+}
+
+impl Gate {
+    pub(super) fn new(cycle: &Cycle, place: Place, http: Rc<Worker>) -> Gate {
+        let events = &cycle.config.events;
+        Gate {
+            doors: Doors::new(&http.handle, cycle, place, events.balance.shape()),
+            http,
+            load: Arc::clone(&cycle.load),
+            log: Arc::clone(&cycle.log),
+            row: place.row,
+            connections: events.connections,
+            said_full: None,
+        }
+    }
+
+    fn h(&self) -> &Handle {
+        &self.http.handle
+    }
+
+    /// A connection that somebody else accepted.
+    pub(super) fn admit(&self, (fd, number): Accepted) {
+        let peer = rustix::net::getpeername(&fd).ok();
+        self.begin(fd, Address::from_any(peer.flatten()), number);
+    }
+
+    /// A panic costs the connection, and nothing of what is noted about it.
+    fn begin(&self, fd: OwnedFd, peer: Address, number: usize) {
+        self.h().guard(|| self.http.accepted(fd, peer, number));
+    }
+}
+
+impl Entrance for Gate {
+    type Door = Door;
+
+    fn now(&self) -> Instant {
+        self.h().now()
+    }
+
+    fn this_moment(&self) -> Instant {
+        self.h().this_moment()
+    }
+
+    fn load(&self) -> Carried {
+        Carried { inflight: self.http.inflight() as u64, open: self.http.connections() as u64 }
+    }
+
+    fn has_room(&self) -> bool {
+        self.http.connections() < self.connections
+    }
+
+    fn is_full(&mut self) -> bool {
+        let full = !self.has_room() && self.h().parked() == 0;
+        if full {
+            self.make_room();
+        }
+        full
+    }
+
+    /// Says so, or that it cannot.
+    fn make_room(&mut self) {
+        let (h, now) = (self.h(), self.now());
+        let evicted = (h.parked() / EVICT_PART).clamp(1, EVICT_MOST).min(h.parked());
+        if self.said_full.is_none_or(|at| now >= at + SAY_AGAIN) {
+            self.said_full = Some(now);
+            let n = self.connections;
+            if evicted > 0 {
+                let text = "worker_connections are not enough, reusing connections";
+                log!(self.log, Warn, None, "{n} {text}");
+            } else {
+                log!(self.log, Alert, None, "{n} worker_connections are not enough");
+            }
+        }
+        self.h().unpark_oldest(evicted, Wake::Evicted);
+    }
+
+    fn shared(&self) -> Vec<Door> {
+        self.doors.shared_doors()
+    }
+
+    fn is_shared(&self, door: Door) -> bool {
+        !door.own
+    }
+
+    fn accept(&mut self, door: Door) -> Taken {
+        loop {
+            match self.h().accept(door.key) {
+                Ok(Some((fd, peer))) => {
+                    self.doors.accepted(door.key);
+                    self.begin(fd, Address::from_any(Some(peer)), door.number);
+                    return Taken::One;
+                }
+                Ok(None) => return Taken::Nobody,
+                Err(e) => {
+                    let e = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+                    accept_failed(&self.log, e);
+                    if !is_the_connections(e) {
+                        return Taken::Shortage;
+                    }
+                }
+            }
+        }
+    }
+
+    fn found_nobody(&mut self) {
+        self.http.metrics.add(Metric::EmptyAccepts, 1);
+    }
+
+    fn take_handed(&mut self) -> Taken {
+        let Some(line) = self.load.line(self.row) else { return Taken::Nobody };
+        match line.take() {
+            Ok(Some(accepted)) => {
+                self.admit(accepted);
+                Taken::One
+            }
+            Ok(None) => Taken::Nobody,
+            // It stays in the line.
+            Err(e) => {
+                log!(self.log, Crit, None, "recvmsg() failed {}", Cause(&e));
+                Taken::Shortage
+            }
+        }
+    }
+
+    fn arm(&mut self, arm: Arm, able: bool) -> bool {
+        self.doors.arm(&self.http.handle, arm, able, &self.log)
+    }
+
+    fn readd(&mut self, door: Door) {
+        self.doors.readd(&self.http.handle, door.key, &self.log);
+    }
+
+    fn ring(&mut self, i: usize) {
+        self.load.ring(i);
+    }
+}
