@@ -21,11 +21,11 @@ fuzz *ARGS:
 
 # One course of the simulated world, exactly as it was: `just sim 7`, with WEIR_TRACE=1 to see what happens.
 sim SEED:
-    WEIR_SEED={{SEED}} cargo test -p weir-sim --test world
+    WEIR_SEED={{SEED}} cargo test --profile fuzz -p weir-sim --test world
 
 # So many fresh courses of it.
 sim-many N:
-    WEIR_COURSES={{N}} cargo test -p weir-sim --test world
+    WEIR_COURSES={{N}} cargo test --profile fuzz -p weir-sim --test world
 
 # Make docs/directives.md from the tables.
 docs:

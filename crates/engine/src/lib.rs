@@ -53,7 +53,7 @@ pub use files::{
 pub use handle::Handle;
 pub use heavy::Heavy;
 pub use lap::Timekeeper;
-pub use operation::{coarse_nanos, longest_operation, operation};
+pub use operation::{block, coarse_nanos, longest_operation, operation};
 pub use ops::connect::ConnectOptions;
 pub use ops::datagram::Datagram;
 pub use ops::ready::{Closed, Readable, Writable};

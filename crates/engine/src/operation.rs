@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::clock::in_nanos;
+use crate::clock::{self, in_nanos};
 use crate::seam;
 
 /// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
@@ -36,6 +36,21 @@ thread_local! {
 pub fn coarse_nanos() -> u64 {
     let read = || in_nanos(clock_gettime(ClockId::MonotonicCoarse));
     seam::simulated_nanos().unwrap_or_else(read)
+}
+
+/// Holds the loop up for so long, asleep as in a blocking system call, or computing.
+#[allow(clippy::disallowed_methods, reason = "a handler that blocks is what was asked for")]
+pub fn block(time: Duration, computes: bool) {
+    if seam::block(time, computes) {
+        return;
+    }
+    if !computes {
+        return std::thread::sleep(time);
+    }
+    let start = clock::read();
+    while clock::read().saturating_duration_since(start) < time {
+        std::hint::spin_loop();
+    }
 }
 
 /// Does `work` under a name, such as that of a system call.

@@ -36,6 +36,7 @@ pub(crate) use real::*;
 #[cfg(not(feature = "sim"))]
 mod real {
     use std::os::fd::AsFd;
+    use std::time::Duration;
 
     use rustix::io::Errno;
 
@@ -59,6 +60,14 @@ mod real {
 
     #[inline(always)]
     pub(crate) fn connected(_: impl AsFd) {}
+
+    #[inline(always)]
+    pub(crate) fn accepted(_: impl AsFd) {}
+
+    #[inline(always)]
+    pub(crate) fn block(_: Duration, _: bool) -> bool {
+        false
+    }
 
     #[inline(always)]
     pub(crate) fn is_simulated() -> bool {

@@ -86,4 +86,9 @@ impl Backend for Epoll {
         }
         Ok(())
     }
+
+    #[cfg(feature = "sim")]
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
 }

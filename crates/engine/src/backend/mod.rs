@@ -62,6 +62,12 @@ pub(crate) trait Backend {
 
     /// Waits until something is ready, at most `timeout`; a signal ends the wait early.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()>;
+
+    /// Readable when [`Backend::wait`] would report something; none if there is no such descriptor.
+    #[cfg(feature = "sim")]
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 pub(crate) fn make(kind: BackendKind, events: usize) -> io::Result<Box<dyn Backend>> {

@@ -1,7 +1,7 @@
 //! A world in the kernel's place: see [`World`].
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,14 +11,25 @@ use rustix::net::sockopt;
 
 use super::Call;
 use crate::Arm;
-use crate::backend::{Backend, Events, Token};
+use crate::backend::{Backend, Events, Kind, Token};
 use crate::source::{Ready, Source};
 
 /// What a thread of the file pool would do.
 pub type Job = Box<dyn FnOnce() + Send>;
 
+/// For how long a loop has nothing to do.
+pub struct Rest<'a> {
+    /// It looks for events by itself then.
+    pub until: Option<u64>,
+    /// It has looked for events since it last rested, and found none.
+    pub looked: bool,
+    /// Readable when there are events to be found; none if that cannot be told.
+    pub news: Option<BorrowedFd<'a>>,
+}
+
 /// What the loops of a process live in. Of all its threads that are loops one runs at a time, the one that the world
-/// lets return from [`World::begin`] or [`World::rest`]; so the order in which things happen is the world's choice.
+/// lets return from [`World::begin`], [`World::rest`], [`World::block`] or [`World::call`]; so the order in which things
+/// happen is the world's choice.
 pub trait World: Send + Sync {
     /// The time since the world began, in nanoseconds.
     fn nanos(&self) -> u64;
@@ -26,9 +37,11 @@ pub trait World: Send + Sync {
     fn secs(&self) -> i64;
     /// A loop is about to begin its first turn.
     fn begin(&self);
-    /// A loop has done what there was, or has found nothing to do when it `looked`. It looks for events again when the
-    /// world says so, at the latest at `until`; looking too often does no harm.
-    fn rest(&self, until: Option<u64>, looked: bool);
+    /// A loop has done what there was, or has found nothing to do. It looks for events when the world says so; looking too
+    /// often does no harm.
+    fn rest(&self, rest: Rest<'_>);
+    /// A handler holds its loop up, computing or not.
+    fn block(&self, time: Duration, computes: bool);
     /// The loop of this thread is gone.
     fn end(&self);
     /// A system call is about to be made: it takes its time, and may fail.
@@ -41,6 +54,14 @@ pub trait World: Send + Sync {
     fn room(&self) -> usize;
     /// For how many nanoseconds the news of a socket are kept from its loop.
     fn hold_back(&self) -> Option<u64>;
+    /// This loop enters a listening socket's list of waiters.
+    fn enlist(&self, arm: Arm);
+    /// This loop leaves it.
+    fn leave(&self);
+    /// Whether this loop's wait reports the listening socket.
+    fn is_told(&self) -> bool;
+    /// This loop took the connection that waited longest.
+    fn accepted(&self);
 }
 
 static WORLD: OnceLock<Box<dyn World>> = OnceLock::new();
@@ -78,6 +99,20 @@ pub(crate) mod seam {
         }
     }
 
+    pub(crate) fn accepted(socket: impl AsFd) {
+        if let Some(world) = world() {
+            world.accepted();
+        }
+        connected(socket);
+    }
+
+    pub(crate) fn block(time: Duration, computes: bool) -> bool {
+        world().is_some_and(|world| {
+            world.block(time, computes);
+            true
+        })
+    }
+
     pub(crate) fn is_simulated() -> bool {
         world().is_some()
     }
@@ -91,7 +126,8 @@ pub(crate) mod seam {
     pub(crate) fn backend(real: Box<dyn Backend>) -> Box<dyn Backend> {
         match world() {
             Some(world) => {
-                Box::new(Simulated { world, real, held: Vec::new(), found: Events::default() })
+                let (held, doors, found) = (Vec::new(), Vec::new(), Events::default());
+                Box::new(Simulated { world, real, held, doors, found })
             }
             None => real,
         }
@@ -111,12 +147,14 @@ pub(crate) mod seam {
 }
 
 /// A backend that is asked what has come, and never sleeps: the world does that. What it reports comes in another
-/// order, and some of it later.
+/// order, and some of it later. Of listening sockets the kernel is not asked, since whom it tells depends on who sleeps.
 struct Simulated {
     world: &'static dyn World,
     real: Box<dyn Backend>,
     /// News that are kept back, and until when.
     held: Vec<(u64, Token, Ready)>,
+    /// Listening sockets in whose list this loop is.
+    doors: Vec<Token>,
     found: Events,
 }
 
@@ -133,6 +171,9 @@ impl Simulated {
             }
         }
         events.doors.append(&mut self.found.doors);
+        if self.world.is_told() {
+            events.doors.extend_from_slice(&self.doors);
+        }
         self.held.retain(|(until, token, ready)| {
             let due = *until <= now;
             if due {
@@ -168,11 +209,25 @@ impl Backend for Simulated {
     }
 
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
-        self.real.watch(fd, token, arm)
+        if token.kind() != Kind::Listener {
+            return self.real.watch(fd, token, arm);
+        }
+        self.doors.push(token);
+        self.world.enlist(arm);
+        Ok(())
     }
 
     fn unwatch(&mut self, fd: &OwnedFd, token: Token) {
-        self.real.unwatch(fd, token);
+        let before = self.doors.len();
+        self.doors.retain(|door| *door != token);
+        match before == self.doors.len() {
+            true => self.real.unwatch(fd, token),
+            false => self.world.leave(),
+        }
+    }
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.real.news()
     }
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
@@ -180,7 +235,8 @@ impl Backend for Simulated {
         let until = timeout.map(|time| self.world.nanos().saturating_add(nanos(time)));
         for looked in [false].into_iter().chain(std::iter::repeat(true)) {
             let held = self.held.iter().map(|(until, ..)| *until).min();
-            self.world.rest(until.into_iter().chain(held).min(), looked);
+            let (until, news) = (until.into_iter().chain(held).min(), self.real.news());
+            self.world.rest(Rest { until, looked, news });
             self.look(events)?;
             if events.len() > 0 || until.is_some_and(|until| until <= self.world.nanos()) {
                 break;

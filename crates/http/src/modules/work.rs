@@ -1,9 +1,9 @@
 //! Blocks the loop on purpose, as a slow handler would: for experiments and tests. weir's own, nothing in nginx.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_conf::{Error, values};
-use weir_engine::operation;
+use weir_engine::{block, operation};
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
@@ -48,8 +48,8 @@ pub fn wanted(conf: &LocationConf) -> bool {
 pub fn handler(r: &mut Request) -> Step {
     match r.conf().work.work {
         None => {}
-        Some(Work::Sleep(time)) => operation("sleep", || sleep(time)),
-        Some(Work::Spin(time)) => operation("spin", || spin(time)),
+        Some(Work::Sleep(time)) => operation("sleep", || block(time, false)),
+        Some(Work::Spin(time)) => operation("spin", || block(time, true)),
         Some(Work::Panic) => panic(),
     }
     Step::Next
@@ -71,19 +71,7 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     Ok(())
 }
 
-#[allow(clippy::disallowed_methods, reason = "a handler that blocks is what was asked for")]
-fn sleep(time: Duration) {
-    std::thread::sleep(time);
-}
-
 #[allow(clippy::panic, reason = "it is what was asked for")]
 fn panic() {
     panic!("on purpose");
-}
-
-fn spin(time: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }

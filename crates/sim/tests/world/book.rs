@@ -65,6 +65,8 @@ pub struct Book {
     pub generations: BTreeMap<u64, u64>,
     /// Whose body is followed by what does not belong to it.
     pub spoiled: BTreeSet<u64>,
+    /// Whose answer may be what belonged to nobody.
+    pub haunted: BTreeSet<u64>,
     pub findings: Vec<String>,
     pub answered: u64,
     pub failed: u64,
@@ -73,6 +75,11 @@ pub struct Book {
 }
 
 impl Book {
+    /// Whether the answer to a request, or an object in the cache, may be what belonged to nobody.
+    pub fn is_haunted(&self, id: u64, cached: bool) -> bool {
+        self.haunted.contains(&id) || cached && !self.haunted.is_empty()
+    }
+
     pub fn find(&mut self, what: String) {
         if self.findings.len() < 20 {
             self.findings.push(what);

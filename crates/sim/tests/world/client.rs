@@ -6,7 +6,7 @@ use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
 use crate::book::{Book, Script};
-use crate::fate::{FILES, Fate, file_len};
+use crate::fate::{FILES, Fate, WORKS, file_len};
 use crate::pattern;
 use crate::wire::{Finish, Wire};
 
@@ -17,6 +17,8 @@ pub enum Kind {
     Upload(u64),
     Cached(u64),
     Short,
+    /// It holds its loop up.
+    Work(u64),
 }
 
 /// A request, and what is known of it.
@@ -35,7 +37,10 @@ const OBJECTS: u64 = 5;
 
 impl Ask {
     pub fn draw(dice: &mut Dice, fate: &Fate, id: u64, book: &mut Book) -> Ask {
-        let kind = match dice.below(10) {
+        let kind = match dice.below(11) {
+            _ if fate.accepts.is_some() && dice.one_in(2) => Kind::Short,
+            _ if fate.accepts.is_some() => Kind::Work(dice.below(WORKS as usize) as u64),
+            10 => Kind::Work(dice.below(WORKS as usize) as u64),
             0..=2 => Kind::File(dice.below(FILES as usize) as u64),
             3..=5 => Kind::Proxied,
             6 => Kind::Upload(dice.below(fate.longest as usize) as u64),
@@ -69,7 +74,7 @@ impl Ask {
             Kind::Proxied => (0, script),
             Kind::Upload(len) => (len, script),
             Kind::Cached(_) => (0, fate.longest),
-            Kind::Short => (0, 0),
+            Kind::Short | Kind::Work(_) => (0, 0),
         }
     }
 
@@ -81,6 +86,7 @@ impl Ask {
             Kind::Upload(_) => format!("/u/{id}"),
             Kind::Cached(name) => format!("/c/{name}"),
             Kind::Short => "/r".to_owned(),
+            Kind::Work(name) => format!("/w{name}"),
         }
     }
 
@@ -147,7 +153,7 @@ impl Ask {
                 }
                 (pattern::object(name, number("x-gen")?), 0, number("x-len")?)
             }
-            Kind::Short => return Ok(None),
+            Kind::Short | Kind::Work(_) => return Ok(None),
         }))
     }
 }
@@ -200,6 +206,8 @@ pub struct Client {
     /// It sends no more, or has gone on its own.
     leaving: bool,
     last_word: bool,
+    /// Nothing is left to ask.
+    idle: bool,
     tainted: bool,
     pub done: bool,
 }
@@ -223,6 +231,7 @@ impl Client {
             got: 0,
             leaving: false,
             last_word: false,
+            idle: false,
             tainted: false,
             done: false,
         };
@@ -261,6 +270,7 @@ impl Client {
         }
         if self.later.is_empty() && self.asked.is_empty() {
             self.done = true;
+            self.idle = true;
         }
     }
 
@@ -284,7 +294,9 @@ impl Client {
             let side = Side::Answer { to_head: ask.head_only };
             let (used, body) = self.answer.feed(bytes, side);
             bytes = &bytes[used..];
-            if let Some(why) = &self.answer.broken {
+            if let Some(why) = &self.answer.broken
+                && !book.is_haunted(ask.id, false)
+            {
                 book.find(format!("request {} {}: {why}", ask.id, ask.path()));
                 self.done = true;
                 return;
@@ -305,6 +317,9 @@ impl Client {
     /// Is what came the right answer's?
     fn judge(&mut self, at: u64, body: &[u8], book: &mut Book) {
         let Some(ask) = self.asked.front() else { return };
+        if book.is_haunted(ask.id, matches!(ask.kind, Kind::Cached(_))) {
+            return;
+        }
         let answer = &self.answer;
         let field = |name: &str| answer.field(name).map(Into::into);
         let head = Head { status: answer.status(), field: &field };
@@ -361,7 +376,8 @@ impl Client {
         if self.answer.end() && close {
             return self.judge(0, &[], book);
         }
-        if ask.excused || self.leaving || self.tainted && !self.answer.begun() {
+        let haunted = book.is_haunted(ask.id, matches!(ask.kind, Kind::Cached(_)));
+        if ask.excused || haunted || self.leaving || self.tainted && !self.answer.begun() {
             book.excused += 1;
             return;
         }
@@ -371,6 +387,13 @@ impl Client {
             "not answered".to_owned()
         };
         book.find(format!("request {} {}: {at} ({how})", ask.id, ask.path()));
+    }
+
+    /// It has all its answers, and nobody has closed its connection: it may stay for a while. To be asked once.
+    pub fn lingers(&mut self) -> bool {
+        let stays = self.idle && !self.last_word && !self.leaving;
+        self.idle = false;
+        stays
     }
 
     /// What it waits for.

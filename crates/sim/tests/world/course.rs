@@ -10,7 +10,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use weir_testkit::Dice;
 
 use crate::book::Book;
@@ -26,6 +26,9 @@ const MOST: u64 = 2_000_000_000_000;
 /// After so long nothing is left of anything: keep-alive and caches' files included.
 const QUIET: u64 = 400_000_000_000;
 
+/// Until all loops have done what they have to do at once.
+const SHORT: u64 = 100_000_000;
+
 /// A head may be so long, and must come in time.
 const HEADS: u64 = 4_000;
 /// Who finds no room tries again after this time.
@@ -37,6 +40,10 @@ enum What {
     Send(u64),
     Take(u64),
     Answer(u64),
+    /// A client that has all its answers leaves.
+    Leave(u64),
+    /// A loop's process is stopped.
+    Stop,
     Nothing,
 }
 
@@ -119,9 +126,12 @@ impl Course {
     /// From the first client to the last one's end, and then until all is quiet.
     pub fn run(&mut self) {
         self.world.gather();
-        while self.world.turn_one() {}
+        self.rest_for(SHORT);
         let before = descriptors();
         self.after(0, What::Comes);
+        if self.fate.stops {
+            self.after(1_000_000, What::Stop);
+        }
         while (self.to_come > 0 || self.clients() > 0) && self.world.now() < MOST {
             if !self.step() {
                 self.book.find("nothing will ever happen again".to_owned());
@@ -136,20 +146,83 @@ impl Course {
             };
             self.book.find(format!("waits for ever for {what}"));
         }
+        self.judge_law();
         self.world.calm();
-        let end = self.world.now() + QUIET;
-        self.after(QUIET, What::Nothing);
-        while self.world.now() < end && self.step() {}
+        self.rest_for(QUIET);
         for peer in self.peers.values() {
             if let Peer::Server(_) = peer {
                 self.book.find("a server's connection is still open".to_owned());
             }
         }
         self.peers.clear();
-        while self.world.turn_one() {}
+        self.rest_for(SHORT);
+        self.look_what_is_left();
+        self.rest_for(SHORT);
         let after = descriptors();
         if after != before {
             self.book.find(format!("{before} descriptors before, {after} after"));
+        }
+    }
+
+    /// Time passes, with all that happens by itself.
+    fn rest_for(&mut self, time: u64) {
+        let end = self.world.now() + time;
+        self.after(time, What::Nothing);
+        while self.world.now() < end && self.step() {}
+    }
+
+    /// Counters are back where they were, and no temporary file is left.
+    fn look_what_is_left(&mut self) {
+        for name in ["body", "proxy"] {
+            let left = files_under(&self.home.join(name));
+            if left > 0 {
+                self.book.find(format!("{left} temporary files are left in {name}"));
+            }
+        }
+        let fd = self.connect().expect("a connection that asks for the status");
+        let ask = b"GET /status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let _ = rustix::net::send(&fd, ask, SendFlags::NOSIGNAL);
+        self.rest_for(SHORT);
+        let mut text = Vec::with_capacity(4096);
+        let _ = rustix::net::recv(&fd, spare_capacity(&mut text), RecvFlags::DONTWAIT);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let lines: Vec<&str> = text.lines().rev().take(4).collect();
+        let alone = lines.first().is_some_and(|l| l.trim() == "Reading: 0 Writing: 1 Waiting: 0")
+            && lines.get(3).is_some_and(|l| l.trim() == "Active connections: 1");
+        if !alone {
+            self.book.find(format!("one client asks who is there: {lines:?}"));
+        }
+    }
+
+    /// A new connection to the server; none if there is no room for it now.
+    fn connect(&mut self) -> Option<OwnedFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let kind = SocketType::STREAM;
+        let fd =
+            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
+        let to = SocketAddrUnix::new(self.home.join("s")).expect("an address");
+        match rustix::net::connect(&fd, &to) {
+            Ok(()) => {
+                self.world.arrive();
+                Some(fd)
+            }
+            Err(Errno::AGAIN) => None,
+            Err(e) => {
+                self.book.find(format!("cannot connect: {e}"));
+                None
+            }
+        }
+    }
+
+    fn judge_law(&mut self) {
+        let (seen, accepted) = self.world.seen();
+        let Some(law) = self.fate.accepts else { return };
+        self.world.note("waited", seen.beside_sleeper, seen.nobody_armed);
+        if self.fate.cpus >= self.fate.loops {
+            law.judge(seen, self.fate.stops, &mut self.book);
+        }
+        if accepted.iter().sum::<u64>() != self.fate.clients as u64 {
+            self.book.find(format!("{accepted:?} accepts of {} clients", self.fate.clients));
         }
     }
 
@@ -210,24 +283,31 @@ impl Course {
                     self.go_on(id);
                 }
             }
+            What::Leave(id) => {
+                self.world.note("leaves", id, 0);
+                self.peers.remove(&id);
+                self.world.peers(self.peers.len() as u64);
+            }
+            What::Stop => {
+                let (i, time) =
+                    (self.dice.below(self.fate.loops), 1 + self.dice.below(300_000_000));
+                self.world.stop(i, time as u64);
+                if self.to_come > 0 {
+                    let pause = self.dice.below(400_000_000) as u64;
+                    self.after(pause, What::Stop);
+                }
+            }
             What::Nothing => {}
         }
     }
 
     /// A client connects.
     fn come(&mut self) {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let kind = SocketType::STREAM;
-        let fd =
-            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
-        let to = SocketAddrUnix::new(self.home.join("s")).expect("an address");
-        match rustix::net::connect(&fd, &to) {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => return self.after(1_000_000, What::Comes),
-            Err(e) => return self.book.find(format!("cannot connect: {e}")),
-        }
+        let Some(fd) = self.connect() else { return self.after(1_000_000, What::Comes) };
+        let came = self.fate.clients - self.to_come;
         self.to_come -= 1;
-        let count = 1 + self.dice.below(6);
+        let six = self.comes_alone(came);
+        let count = if six { 1 } else { 1 + self.dice.below(6) };
         let asks = (0..count).map(|_| {
             self.asks += 1;
             Ask::draw(&mut self.dice, &self.fate, self.asks, &mut self.book)
@@ -235,11 +315,13 @@ impl Course {
         let asks: Vec<Ask> = asks.collect();
         let weights = asks.iter().map(|ask| ask.weight(&self.fate, &self.book));
         let (to, fro) = weights.fold((0, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
-        let there = Way::draw(&mut self.dice, to + HEADS);
-        let back = Way::draw(&mut self.dice, fro);
+        let quick = self.fate.accepts.is_some();
+        let way = |dice: &mut Dice, n| if quick { Way::quick(dice) } else { Way::draw(dice, n) };
+        let there = way(&mut self.dice, to + HEADS);
+        let back = way(&mut self.dice, fro);
         let wire = Wire::new(fd, there, back);
         let (dice, book, breaks) = (&mut self.dice, &mut self.book, self.fate.broken_clients);
-        let peer = if dice.one_in(4) {
+        let peer = if !quick && dice.one_in(4) {
             let whole = |ask: &Ask| !matches!(ask.kind, Kind::Upload(_)) && ask.range.is_none();
             let asks = asks.into_iter().filter(whole).collect();
             Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks)))
@@ -249,10 +331,25 @@ impl Course {
         let id = self.enter(peer);
         self.world.note("comes", id, count as u64);
         if self.to_come > 0 {
-            let pause = self.dice.pick(&[0, 100_000, 10_000_000, 1_000_000_000]);
+            let pauses = [0, 100_000, 10_000_000, if quick { 3_000_000 } else { 1_000_000_000 }];
+            let pause = self.dice.pick(&pauses);
             let pause = self.dice.below(pause + 1) as u64;
-            self.after(pause, What::Comes);
+            self.after(if six { 100_000_000 } else { pause }, What::Comes);
         }
+    }
+
+    /// The first six clients to three idle loops come one after another, with a short request each.
+    fn comes_alone(&mut self, came: usize) -> bool {
+        let Some(law) = self.fate.accepts else { return false };
+        let alone = self.fate.loops == 3
+            && self.fate.cpus >= 3
+            && !self.fate.stops
+            && !self.fate.faults.excuse();
+        if alone && came == 6 {
+            let (_, accepted) = self.world.seen();
+            law.judge_six(&accepted, &mut self.book);
+        }
+        alone && came < 6
     }
 
     fn enter(&mut self, mut peer: Peer) -> u64 {
@@ -261,6 +358,7 @@ impl Course {
         let fd = &peer.wire().fd;
         epoll::add(&self.epoll, fd, EventData::new_u64(id), flags).expect("a socket to watch");
         self.peers.insert(id, peer);
+        self.world.peers(self.peers.len() as u64);
         self.go_on(id);
         id
     }
@@ -269,8 +367,16 @@ impl Course {
     fn go_on(&mut self, id: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if peer.is_done() || peer.wire().is_over() {
+            if let Peer::Client(client) = peer
+                && client.lingers()
+            {
+                let time = self.dice.pick(&[0, 0, 5_000_000, 100_000_000]);
+                let time = self.dice.below(time + 1) as u64;
+                return self.after(time, What::Leave(id));
+            }
             self.world.note("gone", id, 0);
             self.peers.remove(&id);
+            self.world.peers(self.peers.len() as u64);
             return;
         }
         let wire = peer.wire();
@@ -347,7 +453,12 @@ impl Course {
         for Event { data, .. } in events {
             match data.u64().checked_sub(DOOR) {
                 Some(door) => self.answer_door(door as usize),
-                None => self.will_take(data.u64()),
+                None => {
+                    if let Some(Peer::Server(served)) = self.peers.get_mut(&data.u64()) {
+                        served.is_spoken_to();
+                    }
+                    self.will_take(data.u64());
+                }
             }
         }
     }
@@ -375,4 +486,13 @@ fn door(path: &Path) -> OwnedFd {
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+fn files_under(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let count = |entry: std::fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_under(&entry.path()),
+        _ => 1,
+    };
+    entries.map(count).sum()
 }

@@ -4,6 +4,8 @@ use rustix::io::Errno;
 use weir_engine::Call;
 use weir_testkit::Dice;
 
+use crate::law::{self, Law};
+
 /// What fails, once in so many times; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
@@ -17,6 +19,8 @@ pub struct Faults {
     pub holds: usize,
     /// An operation on a file takes up to so many nanoseconds.
     pub slow_disk: u64,
+    /// Other loops go on before a system call.
+    pub others: usize,
 }
 
 impl Faults {
@@ -45,6 +49,11 @@ impl Faults {
 pub struct Fate {
     pub seed: u64,
     pub loops: usize,
+    pub cpus: usize,
+    /// It is about who accepts, and about nothing else.
+    pub accepts: Option<Law>,
+    /// Loops are stopped for a while now and then.
+    pub stops: bool,
     pub faults: Faults,
     pub clients: usize,
     /// Servers that break off, and clients that do.
@@ -62,9 +71,25 @@ pub fn file_len(name: u64) -> u64 {
     [0, 1, 100, 4096, 20_000, 65_537, 300_000, 1_200_000][name as usize % 8]
 }
 
+/// Locations that hold their loop up.
+pub const WORKS: u64 = 4;
+
+fn work(d: &mut Dice, name: u64) -> String {
+    let (how, time) = (d.pick(&["sleep", "spin"]), d.pick(&[1, 1, 2, 4, 4, 10, 40]));
+    format!("        location = /w{name} {{ work {how} {time}ms; return 200 short; }}\n")
+}
+
 impl Fate {
     pub fn draw(seed: u64, home: &str) -> Fate {
         let mut dice = Dice::salted(seed, "fate");
+        if dice.one_in(3) {
+            Fate::of_accepts(seed, home, dice)
+        } else {
+            Fate::of_all(seed, home, dice)
+        }
+    }
+
+    fn of_all(seed: u64, home: &str, mut dice: Dice) -> Fate {
         let d = &mut dice;
         let mut faults = Faults::default();
         if d.one_in(2) {
@@ -72,6 +97,9 @@ impl Fate {
         }
         if d.one_in(3) {
             faults.cold = d.pick(&[1, 2, 10]);
+        }
+        if d.one_in(3) {
+            faults.others = d.pick(&[3, 20, 200]);
         }
         faults.slow_disk = d.pick(&[0, 100_000, 5_000_000, 200_000_000]);
         if d.one_in(4) {
@@ -81,20 +109,49 @@ impl Fate {
             faults.offload = d.pick(&[0, 5, 50]);
         }
         let loops = d.pick(&[1, 1, 2, 3]);
+        let law = law::draw(d);
         Fate {
             seed,
             loops,
+            cpus: d.pick(&[1, 2, loops]),
+            accepts: None,
+            stops: false,
             faults,
             clients: 1 + d.below(30),
             broken_servers: d.one_in(2),
             broken_clients: d.one_in(2),
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
-            config: config(d, loops, home),
+            config: config(d, loops, law.policy, home),
+        }
+    }
+
+    /// Many clients with short requests, some of which hold their loops up.
+    fn of_accepts(seed: u64, home: &str, mut dice: Dice) -> Fate {
+        let d = &mut dice;
+        let mut faults = Faults::default();
+        if d.one_in(4) {
+            faults.accept = d.pick(&[3, 10, 50]);
+            faults.watch = d.pick(&[0, 0, 20]);
+        }
+        let loops = 1 + d.below(5);
+        let law = law::draw(d);
+        Fate {
+            seed,
+            loops,
+            cpus: if d.one_in(4) { 1 + d.below(2) } else { loops },
+            accepts: Some(law),
+            stops: d.one_in(3),
+            faults,
+            clients: 6 + d.below(80),
+            broken_servers: false,
+            broken_clients: false,
+            longest: 100,
+            config: config(d, loops, law.policy, home),
         }
     }
 }
 
-fn config(d: &mut Dice, loops: usize, home: &str) -> String {
+fn config(d: &mut Dice, loops: usize, policy: &str, home: &str) -> String {
     let mut http = String::new();
     let mut say = |line: String| {
         http.push_str("    ");
@@ -154,13 +211,15 @@ fn config(d: &mut Dice, loops: usize, home: &str) -> String {
     ];
     let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
     let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);
+    let works: String = (0..WORKS).map(|name| work(d, name)).collect();
+    let many = d.pick(&["", "", "", "multi_accept on; "]);
     format!(
         "daemon off;
 master_process off;
 worker_threads {loops};
 pid {home}/pid;
 error_log {home}/error.log notice;
-events {{ worker_connections 400; }}
+events {{ worker_connections 400; accept_balance {policy}; {many}}}
 http {{
     default_type text/plain;
     root {home}/files;
@@ -179,7 +238,7 @@ http {{
 {cache}            proxy_pass http://u;
         }}
         location = /r {{ return 200 short; }}
-        location = /status {{ stub_status; access_log off; }}
+{works}        location = /status {{ stub_status; access_log off; }}
     }}
 }}
 ",

@@ -15,7 +15,10 @@ mod answer;
 mod book;
 mod client;
 mod course;
+mod door;
 mod fate;
+mod law;
+mod looping;
 mod many;
 mod multiplexed;
 mod pattern;
@@ -55,7 +58,7 @@ fn one(seed: u64) -> ExitCode {
     if shown {
         println!("{}{fate:?}", fate.config);
     }
-    let world = World::new(seed, fate.loops, fate.faults, shown);
+    let world = World::new(seed, fate.loops, fate.cpus, fate.faults, shown);
     weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
     // The server's end is asked for by a signal, which only the server may take.
     let signals = weir_sys::signal::Set::new(&[3]);

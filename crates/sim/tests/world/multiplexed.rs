@@ -175,7 +175,8 @@ impl Multiplexed {
             }
             _ => None,
         };
-        if let (Some((owner, len)), false) = (known, stream.ask.excused) {
+        let excused = stream.ask.excused || book.is_haunted(stream.ask.id, false);
+        if let (Some((owner, len)), false) = (known, excused) {
             let (id, path) = (stream.ask.id, stream.ask.path());
             book.verified += body.len() as u64;
             if let Some(wrong) = pattern::first_wrong(owner, at, body) {
@@ -202,7 +203,9 @@ impl Multiplexed {
     /// The server has closed.
     pub fn end(&mut self, how: &str, book: &mut Book) {
         self.done = true;
-        for Stream { ask, seen, .. } in self.streams.values().filter(|s| !s.ask.excused) {
+        let wondrous = |ask: &Ask| !ask.excused && !book.is_haunted(ask.id, true);
+        let streams = self.streams.values().filter(|s| wondrous(&s.ask));
+        for Stream { ask, seen, .. } in streams.collect::<Vec<_>>() {
             book.find(format!("request {} {} over HTTP/2: {how} after {seen}", ask.id, ask.path()));
         }
     }

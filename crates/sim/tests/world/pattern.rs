@@ -2,23 +2,48 @@
 
 use weir_testkit::Dice;
 
-/// The byte at `offset` of the body that belongs to `owner`.
-pub fn byte(owner: u64, offset: u64) -> u8 {
-    let word = (owner ^ (offset / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        .wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (word >> (offset % 8 * 8)) as u8
+/// The eight bytes from `at * 8` on of the body that belongs to `owner`.
+fn word(owner: u64, at: u64) -> [u8; 8] {
+    let word = (owner ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (word ^ word >> 29).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes()
+}
+
+/// The body of `owner` from `offset` on, in pieces of up to eight bytes.
+fn pieces(owner: u64, offset: u64) -> impl Iterator<Item = ([u8; 8], usize)> {
+    (offset / 8..)
+        .zip([(offset % 8) as usize].into_iter().chain(std::iter::repeat(0)))
+        .map(move |(at, skip)| (word(owner, at), skip))
 }
 
 /// Appends `len` bytes of `owner`'s body from `offset` on.
 pub fn fill(out: &mut Vec<u8>, owner: u64, offset: u64, len: u64) {
-    out.extend((offset..offset + len).map(|at| byte(owner, at)));
+    let mut left = len as usize;
+    out.reserve(left);
+    for (word, skip) in pieces(owner, offset) {
+        if left == 0 {
+            return;
+        }
+        let piece = &word[skip..];
+        let piece = &piece[..piece.len().min(left)];
+        out.extend_from_slice(piece);
+        left -= piece.len();
+    }
 }
 
 /// Where `bytes`, which should be `owner`'s from `offset` on, are first another's.
 pub fn first_wrong(owner: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
-    let wrong = |(i, b): (usize, &u8)| *b != byte(owner, offset + i as u64);
-    bytes.iter().enumerate().position(|(i, b)| wrong((i, b))).map(|i| offset + i as u64)
+    let mut left = bytes;
+    for (word, skip) in pieces(owner, offset) {
+        let (piece, rest) = left.split_at(left.len().min(8 - skip));
+        if let Some(wrong) = piece.iter().zip(&word[skip..]).position(|(a, b)| a != b) {
+            return Some(offset + (bytes.len() - left.len() + wrong) as u64);
+        }
+        left = rest;
+        if left.is_empty() {
+            break;
+        }
+    }
+    None
 }
 
 /// Whose a cached object's body is: of its name, at its time.

@@ -16,6 +16,10 @@ pub struct Served {
     pub thinks: Option<u64>,
     /// What it has to send goes on without end.
     pub floods: bool,
+    /// What it has to send goes on with what belongs to nobody.
+    extra: bool,
+    /// It was asked before all of that had arrived, which nobody can tell from an answer.
+    haunted: bool,
     pub done: bool,
 }
 
@@ -28,7 +32,14 @@ struct About {
 
 impl Served {
     pub fn new(wire: Wire) -> Served {
-        Served { wire, asked: Message::default(), thinks: None, floods: false, done: false }
+        let (asked, thinks) = (Message::default(), None);
+        let (floods, extra, haunted, done) = (false, false, false, false);
+        Served { wire, asked, thinks, floods, extra, haunted, done }
+    }
+
+    /// The server has sent something to it.
+    pub fn is_spoken_to(&mut self) {
+        self.haunted |= self.extra && self.wire.has_more();
     }
 
     /// Bytes of requests.
@@ -52,6 +63,9 @@ impl Served {
                 book.find(format!("the server of request {id} got wrong bytes at {wrong}"));
             }
             if self.asked.done {
+                if self.haunted {
+                    book.haunted.insert(id);
+                }
                 self.thinks = Some(self.about(fate, book).script.delay);
             }
         }
@@ -115,7 +129,8 @@ impl Served {
             Framing::Chunked => chunked(out, owner, len),
             _ => pattern::fill(out, owner, 0, len),
         }
-        if script.extra && !script.floods {
+        self.extra = script.extra && !script.floods;
+        if self.extra {
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
         }
         if let Some(at) = script.breaks {

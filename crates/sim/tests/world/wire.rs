@@ -28,6 +28,11 @@ impl Way {
         Way { piece: piece.max(bytes as usize / 600), delay }
     }
 
+    /// One that is short and wide.
+    pub fn quick(dice: &mut Dice) -> Way {
+        Way { piece: 64_000, delay: dice.pick(&[1_000, 30_000, 500_000]) }
+    }
+
     pub fn time(&self, dice: &mut Dice) -> u64 {
         self.delay + dice.below(self.delay as usize + 1) as u64
     }

@@ -6,17 +6,25 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use weir_engine::Call;
-use weir_engine::sim::{self, Job};
+use weir_engine::sim::{self, Job, Rest};
+use weir_engine::{Arm, Call};
 use weir_testkit::Dice;
 
+use crate::door::{Door, Seen};
 use crate::fate::Faults;
+use crate::looping::{Loops, State, Then};
 
-/// More system calls than this in one turn of a loop: it does not let others go.
-const MOST_CALLS: u64 = 20_000;
+/// The world's time when it begins.
+const BEGINNING: u64 = 1_000_000_000;
+/// So many system calls a task may make in a turn, or a few more; and there are a few tasks without a peer.
+const BUDGET: u64 = 150;
+const FEW: u64 = 4;
+/// For so long a loop takes nothing after an accept failed.
+const SHORTAGE: u64 = 510_000_000;
 /// What a system call takes, in nanoseconds.
 const CALL: u64 = 800;
 
@@ -37,33 +45,28 @@ fn number_of_this_thread() -> usize {
 /// What everybody shares.
 pub struct World {
     core: Mutex<Core>,
+    /// The world's turn, and those of the loops.
     turn: Condvar,
+    turns: Vec<Condvar>,
     nanos: AtomicU64,
     secs: i64,
-}
-
-/// A loop, as far as the world is concerned.
-#[derive(Clone, Default)]
-struct Looping {
-    began: bool,
-    gone: bool,
-    until: Option<u64>,
-    /// Something has happened since it looked.
-    stirred: bool,
-    worked: bool,
 }
 
 struct Core {
     dice: Dice,
     faults: Faults,
-    loops: Vec<Looping>,
+    loops: Loops,
+    door: Door,
     running: Option<usize>,
+    /// What the loop that ran wants next.
+    then: Then,
     /// The world itself is at work.
     acting: bool,
     jobs: BTreeMap<(u64, u64), Job>,
     numbers: u64,
-    calls: u64,
     most_calls: u64,
+    /// So many peers are connected: each may be worth a task's budget.
+    peers: u64,
     trace: Trace,
     /// Connections on which more comes whenever the server reads.
     floods: Vec<OwnedFd>,
@@ -91,18 +94,20 @@ impl Trace {
 }
 
 impl World {
-    pub fn new(seed: u64, loops: usize, faults: Faults, shown: bool) -> Arc<World> {
+    pub fn new(seed: u64, loops: usize, cpus: usize, faults: Faults, shown: bool) -> Arc<World> {
         let secs = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let core = Core {
             dice: Dice::salted(seed, "world"),
             faults,
-            loops: vec![Looping::default(); loops],
+            loops: Loops::new(loops, cpus),
+            door: Door::new(loops),
             running: None,
+            then: Then::Run,
             acting: false,
             jobs: BTreeMap::new(),
             numbers: 0,
-            calls: 0,
             most_calls: 0,
+            peers: 0,
             trace: Trace { hash: 0, shown },
             floods: Vec::new(),
             over: false,
@@ -110,7 +115,8 @@ impl World {
         Arc::new(World {
             core: Mutex::new(core),
             turn: Condvar::new(),
-            nanos: AtomicU64::new(1_000_000_000),
+            turns: (0..loops).map(|_| Condvar::new()).collect(),
+            nanos: AtomicU64::new(BEGINNING),
             secs: secs.map_or(0, |since| since.as_secs() as i64),
         })
     }
@@ -127,20 +133,56 @@ impl World {
         core
     }
 
+    /// The loop that runs gives the turn back, and waits for its next one.
+    fn give_back<'a>(&'a self, mut core: MutexGuard<'a, Core>, me: usize, then: Then) {
+        core.then = then;
+        core.running = None;
+        drop(core);
+        // Who is woken finds no lock in its way.
+        self.turn.notify_one();
+        core = self.core();
+        while core.running != Some(me) {
+            core = self.turns[me].wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     pub fn now(&self) -> u64 {
         self.nanos.load(Ordering::Relaxed)
     }
 
     /// All loops wait to begin.
     pub fn gather(&self) {
-        let mut core = self.wait_until(|core| core.loops.iter().all(|l| l.began));
-        core.acting = true;
-        core.loops.iter_mut().for_each(|l| l.stirred = true);
+        self.wait_until(|core| core.loops.list.iter().all(|l| l.began)).acting = true;
     }
 
     /// Something happened outside of the loops: they may have something to do.
     pub fn stir(&self) {
-        self.core().loops.iter_mut().for_each(|l| l.stirred = true);
+        self.core().loops.stirred = true;
+    }
+
+    /// A connection is established.
+    pub fn arrive(&self) {
+        let now = self.now();
+        let Core { loops, door, dice, .. } = &mut *self.core();
+        loops.arrive(now, door, dice);
+    }
+
+    /// A loop's process is stopped for so long.
+    pub fn stop(&self, i: usize, time: u64) {
+        let now = self.now();
+        let mut core = self.core();
+        core.loops.list[i].stopped = now + time;
+        core.trace.add(now, "stops", i as u64, time);
+    }
+
+    /// What was seen of the listening socket, and who took how many.
+    pub fn seen(&self) -> (Seen, Vec<u64>) {
+        let core = self.core();
+        (core.door.seen, core.door.accepted.clone())
+    }
+
+    pub fn peers(&self, peers: u64) {
+        self.core().peers = peers;
     }
 
     pub fn note(&self, what: &str, a: u64, b: u64) {
@@ -173,43 +215,38 @@ impl World {
     pub fn turn_one(&self) -> bool {
         let now = self.now();
         let mut core = self.core();
-        let due = |l: &Looping| !l.gone && (l.stirred || l.until.is_some_and(|until| until <= now));
-        let ready: Vec<usize> =
-            core.loops.iter().enumerate().filter(|(_, l)| due(l)).map(|(i, _)| i).collect();
-        if ready.is_empty() {
-            return false;
-        }
-        let i = ready[core.dice.below(ready.len())];
-        let cost = 1_000 + core.dice.below(4_000) as u64;
-        self.nanos.fetch_add(cost, Ordering::Relaxed);
-        core.loops[i].stirred = false;
-        core.loops[i].worked = false;
-        core.calls = 0;
+        let Core { loops, door, dice, .. } = &mut *core;
+        loops.settle(now, door, dice);
+        let Some(i) = loops.dispatch(now, dice) else { return false };
+        self.nanos.store(now + 1_000 + dice.below(4_000) as u64, Ordering::Relaxed);
         core.acting = false;
         core.running = Some(i);
         drop(core);
-        self.turn.notify_all();
+        self.turns[i].notify_one();
         let mut core = self.wait_until(|core| core.running.is_none());
         core.acting = true;
-        core.most_calls = core.most_calls.max(core.calls);
-        if core.loops[i].worked {
-            let calls = core.calls;
-            core.trace.add(now, "turn", i as u64, calls);
-            // Whatever it did may concern the others.
-            core.loops.iter_mut().for_each(|l| l.stirred = true);
-        }
+        // What it did is done now; the others go on from here, as long as there are processors.
+        let until = self.nanos.swap(now, Ordering::Relaxed);
+        let Core { loops, then, trace, most_calls, .. } = &mut *core;
+        let l = &mut loops.list[i];
+        l.state = State::Works { until, then: *then };
+        *most_calls = l.calls.max(*most_calls);
+        trace.add(now, "turn", i as u64, l.calls);
+        loops.stirred = true;
         true
     }
 
-    /// When the next loop wants to look again by itself, or a job is due.
+    /// When something happens by itself in the loops, or a job is due.
     pub fn next(&self) -> Option<u64> {
         let core = self.core();
-        let loops = core.loops.iter().filter(|l| !l.gone).filter_map(|l| l.until);
-        loops.chain(core.jobs.keys().map(|(at, _)| *at).take(1)).min()
+        let job = core.jobs.keys().map(|(at, _)| *at).next();
+        core.loops.next(self.now()).into_iter().chain(job).min()
     }
 
     pub fn advance(&self, to: u64) {
-        self.nanos.fetch_max(to, Ordering::Relaxed);
+        let Core { loops, door, .. } = &mut *self.core();
+        let now = self.nanos.fetch_max(to, Ordering::Relaxed);
+        door.observe(now, to.max(now), &loops.list);
     }
 
     /// Does the jobs that are due; whether there were any.
@@ -234,7 +271,7 @@ impl World {
     }
 
     pub fn all_gone(&self) -> bool {
-        self.core().loops.iter().all(|l| l.gone)
+        self.core().loops.are_gone()
     }
 
     /// The server has ended: nobody asks for jobs any more.
@@ -269,49 +306,72 @@ impl sim::World for Share {
 
     fn begin(&self) {
         let (world, me) = (&self.0, ME.get());
-        world.core().loops[me].began = true;
-        world.turn.notify_all();
-        drop(world.wait_until(|core| core.running == Some(me)));
+        let mut core = world.core();
+        core.loops.list[me].began = true;
+        world.turn.notify_one();
+        while core.running != Some(me) {
+            core = world.turns[me].wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
-    fn rest(&self, until: Option<u64>, looked: bool) {
+    fn rest(&self, Rest { until, looked, news }: Rest<'_>) {
         let (world, me) = (&self.0, ME.get());
         let mut core = world.core();
-        let me_now = &mut core.loops[me];
-        me_now.until = until;
-        me_now.worked |= !looked;
-        core.running = None;
-        drop(core);
-        world.turn.notify_all();
-        drop(world.wait_until(|core| core.running == Some(me)));
+        let l = &mut core.loops.list[me];
+        if l.news.is_none() {
+            l.news = news.and_then(|fd| fd.try_clone_to_owned().ok());
+        }
+        if !looked {
+            l.calls = 0;
+        }
+        world.give_back(core, me, Then::Rest(until));
+    }
+
+    fn block(&self, time: Duration, computes: bool) {
+        let (world, me) = (&self.0, ME.get());
+        let nanos = time.as_nanos() as u64;
+        let then = if computes { Then::Compute(nanos) } else { Then::Sleep(nanos) };
+        world.give_back(world.core(), me, then);
     }
 
     fn end(&self) {
         let (world, me) = (&self.0, ME.get());
         let mut core = world.core();
-        core.loops[me].gone = true;
-        core.loops[me].worked = true;
+        core.loops.list[me].gone = true;
+        core.loops.list[me].news = None;
+        core.door.socket.remove(me);
         core.running = None;
-        drop(core);
-        world.turn.notify_all();
+        world.turn.notify_one();
     }
 
     fn call(&self, call: Call) -> Result<(), Errno> {
+        let me = ME.get();
         let mut core = self.0.core();
+        let runs = core.running == Some(me);
         // Before the first turn and after the last one, threads do as they like.
-        if !core.acting && core.running != Some(ME.get()) {
+        if !core.acting && !runs {
             return Ok(());
         }
-        core.calls += 1;
-        if core.calls > MOST_CALLS {
+        // Of the file pool it is asked under a lock that others want, too.
+        if runs && core.faults.others > 0 && call != Call::Offload {
+            let Core { dice, faults, .. } = &mut *core;
+            if dice.one_in(faults.others) {
+                self.0.give_back(core, me, Then::Run);
+                core = self.0.core();
+            }
+        }
+        let peers = core.peers;
+        let l = &mut core.loops.list[me];
+        l.calls += 1;
+        if l.calls > BUDGET * (peers + FEW) {
+            let calls = l.calls;
             println!(
-                "a turn of loop {:?} made {MOST_CALLS} system calls, the last {call:?}",
-                core.running
+                "a turn of loop {me} beside {peers} peers made {calls} system calls, the last {call:?}"
             );
             std::process::exit(1);
         }
         self.0.nanos.fetch_add(CALL, Ordering::Relaxed);
-        let Core { dice, faults, floods, .. } = &mut *core;
+        let Core { dice, faults, floods, loops, .. } = &mut *core;
         if call == Call::Recv {
             let more = |fd: &mut OwnedFd| {
                 let sent = rustix::net::send(fd, FLOOD, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
@@ -319,10 +379,30 @@ impl sim::World for Share {
             };
             floods.retain_mut(more);
         }
-        match faults.of(call, dice) {
-            Some(errno) => Err(errno),
-            None => Ok(()),
+        let Some(errno) = faults.of(call, dice) else { return Ok(()) };
+        if matches!(call, Call::Accept | Call::Watch) {
+            loops.list[me].unable = self.0.now() + SHORTAGE;
         }
+        Err(errno)
+    }
+
+    fn enlist(&self, arm: Arm) {
+        let mut core = self.0.core();
+        core.door.socket.add(ME.get(), arm == Arm::Exclusive);
+    }
+
+    fn leave(&self) {
+        self.0.core().door.socket.remove(ME.get());
+    }
+
+    fn is_told(&self) -> bool {
+        self.0.core().door.socket.reports(ME.get())
+    }
+
+    fn accepted(&self) {
+        let mut core = self.0.core();
+        let _ = core.door.socket.accept();
+        core.door.accepted[ME.get()] += 1;
     }
 
     fn later(&self, job: Job) {

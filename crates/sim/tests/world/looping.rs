@@ -1,0 +1,197 @@
+//! What each loop is about, and which of them have a processor.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_testkit::Dice;
+
+use crate::door::Door;
+
+/// For how long a handler computes before another loop may have its processor.
+const SLICE: u64 = 3_000_000;
+/// Who was woken has a processor after so long at most, if one is free.
+const WAKE: usize = 30_000;
+
+/// What the thread that has run wants next.
+#[derive(Clone, Copy, Debug)]
+pub enum Then {
+    /// Nothing, until something comes or until then.
+    Rest(Option<u64>),
+    /// To sleep in a handler.
+    Sleep(u64),
+    /// To compute in a handler.
+    Compute(u64),
+    /// To go on.
+    Run,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum State {
+    /// In its wait.
+    Rests { until: Option<u64> },
+    /// It has something to do, and no processor. It was in the middle of computing if something is left.
+    Wants { at: u64, left: u64 },
+    /// It has a processor until then.
+    Works { until: u64, then: Then },
+    /// A handler sleeps.
+    Sleeps { until: u64 },
+}
+
+pub struct Looping {
+    pub began: bool,
+    pub gone: bool,
+    pub state: State,
+    /// Its process is stopped until then.
+    pub stopped: u64,
+    /// It takes no connection before that time: descriptors have run out, or its door is deaf.
+    pub unable: u64,
+    /// Readable when there is something for it.
+    pub news: Option<OwnedFd>,
+    /// System calls of this turn.
+    pub calls: u64,
+}
+
+impl Looping {
+    pub fn new() -> Looping {
+        let state = State::Wants { at: 0, left: 0 };
+        let (began, gone, stopped, unable, news, calls) = (false, false, 0, 0, None, 0);
+        Looping { began, gone, state, stopped, unable, news, calls }
+    }
+
+    /// Asleep in its wait, in the kernel's eyes: a stopped process waits for nothing.
+    pub fn is_asleep(&self, now: u64) -> bool {
+        matches!(self.state, State::Rests { .. }) && !self.gone && self.stopped <= now
+    }
+
+    /// When something changes for it by itself.
+    fn next(&self, now: u64) -> Option<u64> {
+        let at = match self.state {
+            State::Rests { until } => until?,
+            State::Wants { at, .. } => at,
+            State::Works { until, .. } => return Some(until),
+            State::Sleeps { until } => until,
+        };
+        Some(at.max(self.stopped)).filter(|at| *at > now)
+    }
+
+    fn wake(&mut self, now: u64, dice: &mut Dice) {
+        self.state = State::Wants { at: now + dice.below(WAKE) as u64, left: 0 };
+    }
+}
+
+/// All loops, and so many processors.
+pub struct Loops {
+    pub list: Vec<Looping>,
+    pub cpus: usize,
+    /// Something may have come for those who rest.
+    pub stirred: bool,
+}
+
+impl Loops {
+    pub fn new(loops: usize, cpus: usize) -> Loops {
+        Loops { list: (0..loops).map(|_| Looping::new()).collect(), cpus, stirred: false }
+    }
+
+    /// Brings all up to this moment.
+    pub fn settle(&mut self, now: u64, door: &mut Door, dice: &mut Dice) {
+        let mut fell_asleep = false;
+        for l in self.list.iter_mut().filter(|l| !l.gone) {
+            match l.state {
+                State::Works { until, then } if until <= now => {
+                    l.state = match then {
+                        Then::Rest(until) => State::Rests { until },
+                        Then::Sleep(time) => State::Sleeps { until: until + time },
+                        Then::Compute(left) => State::Wants { at: until, left },
+                        Then::Run => State::Wants { at: until, left: 0 },
+                    };
+                    fell_asleep |= matches!(l.state, State::Rests { .. });
+                }
+                State::Sleeps { until } if until <= now => l.wake(now, dice),
+                _ => {}
+            }
+            if let State::Rests { until: Some(until) } = l.state
+                && until <= now
+            {
+                l.state = State::Wants { at: now, left: 0 };
+            }
+        }
+        if std::mem::take(&mut self.stirred) || fell_asleep {
+            self.hear(now, door, dice);
+        }
+    }
+
+    /// Wakes those for whom there are news.
+    fn hear(&mut self, now: u64, door: &mut Door, dice: &mut Dice) {
+        let rests = |l: &Looping| !l.gone && matches!(l.state, State::Rests { .. });
+        let resting: Vec<usize> = (0..self.list.len()).filter(|i| rests(&self.list[*i])).collect();
+        let mut fds = Vec::with_capacity(resting.len());
+        let mut whose = Vec::with_capacity(resting.len());
+        let mut heard = Vec::new();
+        for i in resting {
+            match &self.list[i].news {
+                _ if door.socket.reports(i) => heard.push(i),
+                Some(fd) => {
+                    fds.push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+                    whose.push(i);
+                }
+                None => heard.push(i),
+            }
+        }
+        if !fds.is_empty() {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let _ = poll(&mut fds, Some(&now));
+            let ready = fds.iter().zip(whose).filter(|(fd, _)| !fd.revents().is_empty());
+            heard.extend(ready.map(|(_, i)| i));
+        }
+        drop(fds);
+        heard.sort_unstable();
+        heard.into_iter().for_each(|i| self.list[i].wake(now, dice));
+    }
+
+    /// A connection comes: the kernel's walk along those who wait for it.
+    pub fn arrive(&mut self, now: u64, door: &mut Door, dice: &mut Dice) {
+        self.stirred = true;
+        self.settle(now, door, dice);
+        for who in door.arrive(now, |i| self.list[i].is_asleep(now)) {
+            self.list[who].wake(now, dice);
+        }
+    }
+
+    /// Gives a processor away, if one is free and wanted: to whom, if its thread is to run.
+    pub fn dispatch(&mut self, now: u64, dice: &mut Dice) -> Option<usize> {
+        loop {
+            let works = |l: &&Looping| !l.gone && matches!(l.state, State::Works { .. });
+            if self.list.iter().filter(works).count() >= self.cpus {
+                return None;
+            }
+            let wants = |l: &Looping| {
+                !l.gone
+                    && l.stopped <= now
+                    && matches!(l.state, State::Wants { at, .. } if at <= now)
+            };
+            let wanting: Vec<usize> =
+                (0..self.list.len()).filter(|i| wants(&self.list[*i])).collect();
+            if wanting.is_empty() {
+                return None;
+            }
+            let i = wanting[dice.below(wanting.len())];
+            match self.list[i].state {
+                State::Wants { left, .. } if left > 0 => {
+                    let piece = left.min(SLICE);
+                    let then = Then::Compute(left - piece);
+                    self.list[i].state = State::Works { until: now + piece, then };
+                }
+                _ => return Some(i),
+            }
+        }
+    }
+
+    /// When something changes by itself.
+    pub fn next(&self, now: u64) -> Option<u64> {
+        self.list.iter().filter(|l| !l.gone).filter_map(|l| l.next(now)).min()
+    }
+
+    pub fn are_gone(&self) -> bool {
+        self.list.iter().all(|l| l.gone)
+    }
+}
