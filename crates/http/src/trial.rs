@@ -5,10 +5,6 @@ use std::sync::Arc;
 
 use weir_log::{Log, OpenLogs};
 
-use crate::config::location::{Kind, Place};
-use crate::config::scope::Scope;
-use crate::modules::LocationConf;
-use crate::modules::core::ServerConf;
 use crate::{Inputs, Site, configure};
 
 fn inputs<'a>(

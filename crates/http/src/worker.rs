@@ -24,6 +24,7 @@ use crate::modules::ssl::Loaded;
 use crate::request::Scratch;
 use crate::upstream::Pools;
 use weir_resolver::Resolvers;
+use weir_upstream::config::dynamic::{self, Looker};
 
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
@@ -152,7 +153,14 @@ impl Worker {
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
         if identity.index == 0 {
-            crate::upstream::dynamic::start(&worker);
+            let told = Rc::downgrade(&worker);
+            let looker = Looker {
+                handle: worker.handle.clone(),
+                resolvers: worker.resolvers.clone(),
+                log: site.main.core.error_log.clone(),
+                retiring: Box::new(move || told.upgrade().is_none_or(|worker| worker.retiring())),
+            };
+            dynamic::start(&site.upstreams, &Rc::new(looker));
             crate::modules::ssl::ocsp::staple::start(&worker);
             if identity.worker == 0 {
                 crate::upstream::cache::start(&worker);

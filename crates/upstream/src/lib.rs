@@ -1,10 +1,11 @@
 //! Upstream servers: groups of peers, how one is chosen, when another is tried, and the connections that are
 //! kept for the next request. Knows no HTTP, so that `stream` can use it, too.
 //!
-//! Everything but [`Pool`] is pure: it makes no system call and asks no clock; `now` is passed in.
+//! Everything but [`Pool`] and [`config`] is pure: it makes no system call and asks no clock; `now` is passed in.
 
 pub mod balance;
 mod board;
+pub mod config;
 mod group;
 mod health;
 mod peer;

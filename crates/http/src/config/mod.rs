@@ -22,8 +22,10 @@ use crate::modules::core::{Root, ServerConf};
 use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
 use crate::request::Request;
+use crate::upstream::health::{self, Check};
 use crate::upstream::{Block, Drafts, Match};
 use crate::variables::Variables;
+use weir_upstream::config::Around;
 use weir_values::{Reading, Template};
 
 /// What the configuration's reader gives to the `http` room.
@@ -62,6 +64,8 @@ pub struct Setup<'a> {
     locations: Vec<Option<Location>>,
     /// Groups of upstream servers.
     pub upstreams: Drafts,
+    /// `health_check`s so far.
+    pub checks: Vec<Check>,
     /// The `upstream { }` that is being read.
     pub upstream: Option<Block>,
     /// `match` blocks.
@@ -91,6 +95,7 @@ impl<'a> Setup<'a> {
             warnings: Vec::new(),
             locations: Vec::new(),
             upstreams: Drafts::default(),
+            checks: Vec::new(),
             upstream: None,
             matches: Vec::new(),
             pem_files: Default::default(),
@@ -208,11 +213,17 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     setup.variables.check().map_err(Error::emerg)?;
     let Setup { mut warnings, .. } = setup;
     let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();
+    let around = Around {
+        resolver: main.core.resolver.clone(),
+        resolver_timeout: main.core.resolver_timeout,
+    };
+    let upstreams = setup.upstreams.finish(&around, inputs.zones, &mut warnings)?;
     let parts = Parts {
         servers: setup.servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
         variables: setup.variables,
-        upstreams: setup.upstreams.finish(&main.core, inputs.zones, &mut warnings)?,
+        checks: health::finish(setup.checks, &upstreams)?,
+        upstreams,
         main,
         staplings: setup.staplings,
         caches: setup.caches,

@@ -55,6 +55,8 @@ pub struct Site {
     pub asks_realpath: bool,
     /// Groups of upstream servers.
     pub upstreams: crate::upstream::Upstreams,
+    /// `health_check`s.
+    pub checks: Vec<crate::upstream::health::Check>,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
@@ -80,6 +82,8 @@ pub struct Parts {
     pub variables: Variables,
     /// Groups of upstream servers.
     pub upstreams: crate::upstream::Upstreams,
+    /// `health_check`s.
+    pub checks: Vec<crate::upstream::health::Check>,
     /// Settings of the `http` block.
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
@@ -141,6 +145,7 @@ impl Site {
             asks_realpath: parts.variables.is_referred(b"realpath_root"),
             variables: parts.variables,
             upstreams: parts.upstreams,
+            checks: parts.checks,
             main: parts.main,
             staplings: parts.staplings,
             caches: parts.caches,

@@ -9,10 +9,8 @@ pub mod cache;
 mod client;
 mod connect;
 pub mod driver;
-pub mod dynamic;
 mod exchange;
 mod fault;
-pub mod groups;
 mod head;
 pub mod health;
 mod http2;
@@ -23,7 +21,6 @@ pub mod passing;
 mod pieces;
 mod pools;
 mod protocol;
-mod recall;
 mod relay;
 mod response;
 mod source;
@@ -31,13 +28,34 @@ pub mod sticky;
 pub mod store;
 pub mod tls;
 mod tunnel;
-pub mod url;
 mod waiting;
 
 pub use attempt::{Attempt, Context};
-pub use groups::{Block, Drafts, GroupId, Upstreams};
 pub use health::{Match, start as start_checks};
 pub use passing::Passing;
 pub use pools::Pools;
 pub use protocol::{Answer, Found, Outgoing, Protocol, Taken};
 pub use response::content_type as set_content_type;
+pub use weir_upstream::config::GroupId;
+
+/// Addresses of servers as configurations write them.
+pub mod url {
+    pub use weir_upstream::config::{Host, Url};
+}
+
+/// The groups of a site, whose clients may be bound to servers.
+pub mod groups {
+    use super::sticky::Sticky;
+    pub use weir_upstream::config::{GroupId, Key, Queued};
+
+    /// A group, ready to serve.
+    pub type Upstream = weir_upstream::config::Upstream<Sticky>;
+    /// All groups.
+    pub type Upstreams = weir_upstream::config::Upstreams<Sticky>;
+    /// All groups while the configuration is read.
+    pub type Drafts = weir_upstream::config::Drafts<Sticky>;
+    /// What stands in an `upstream { }`.
+    pub type Block = weir_upstream::config::Block<Sticky>;
+}
+
+pub use groups::{Block, Drafts, Upstreams};

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{Module, Settings};
 use crate::upstream::{cache, health};
+use weir_upstream::config::methods;
 
 mod block;
-mod server;
 mod variables;
 
+use block::with;
 pub use variables::prefixed;
 
 /// What a location says of its servers; the rest is said by the modules that pass.
@@ -33,7 +34,7 @@ impl Settings for Conf {
         }
         for line in std::mem::take(&mut Scope::change(&mut s.location.upstream).checks) {
             let check = line.finish(s)?;
-            s.setup.upstreams.checks.push(check);
+            s.setup.checks.push(check);
         }
         Ok(())
     }
@@ -48,27 +49,27 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "hash",
         help: "A value chooses the server of the group; with `consistent`, by ketama's ring.",
-        set: Set::Simple(block::hash),
+        set: Set::Simple(|s, d| with(s, d, |s, block| methods::hash(s, block, d))),
     },
     Directive {
         name: "ip_hash",
         help: "The client's address chooses the server of the group.",
-        set: Set::Simple(block::ip_hash),
+        set: Set::Simple(|s, d| with(s, d, |s, block| methods::ip_hash(block, s.warnings, d))),
     },
     Directive {
         name: "least_conn",
         help: "The server with the fewest connections for its weight is chosen.",
-        set: Set::Simple(block::least_conn),
+        set: Set::Simple(|s, d| with(s, d, |s, block| methods::least_conn(block, s.warnings, d))),
     },
     Directive {
         name: "least_time",
         help: "The server that answers soonest is chosen.",
-        set: Set::Simple(block::least_time),
+        set: Set::Simple(|s, d| with(s, d, |s, block| methods::least_time(block, s.warnings, d))),
     },
     Directive {
         name: "random",
         help: "Chance chooses the server, or the less loaded of two.",
-        set: Set::Simple(block::random),
+        set: Set::Simple(|s, d| with(s, d, |s, block| methods::random(block, s.warnings, d))),
     },
     Directive {
         name: "keepalive",
@@ -78,7 +79,10 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "zone",
         help: "Shared memory where all workers, and the next configuration, find the servers' state.",
-        set: Set::Simple(block::zone),
+        set: Set::Simple(|s, d| {
+            let zones = s.setup.inputs.zones;
+            with(s, d, |_, block| methods::zone(block, zones, d))
+        }),
     },
     Directive {
         name: "sticky",

@@ -17,7 +17,7 @@ type Connections = Rc<RefCell<HashMap<String, Kept>>>;
 
 /// Starts the checks of a configuration, on one loop of one worker.
 pub fn start(worker: &Rc<Worker>) {
-    for check in worker.site.upstreams.checks() {
+    for check in &worker.site.checks {
         if let Some(upstream) = worker.site.upstreams.get(check.group) {
             worker.handle.spawn(watch(worker.clone(), check, upstream.group.clone()));
         }

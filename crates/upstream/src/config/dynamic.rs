@@ -7,15 +7,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_engine::{FilePool, Rank};
-use weir_log::Level;
-use weir_upstream::{Group, Options, Peer};
+use weir_engine::{FilePool, Handle, Rank};
+use weir_log::{Level, Log};
 
+use crate::{Group, Options, Peer};
+
+use super::groups::Upstreams;
 use super::recall::Recall;
 use super::url::Host;
-use crate::worker::Worker;
-use weir_resolver::Conf;
-use weir_resolver::{Service, Unresolved};
+use weir_resolver::{Conf, Resolvers, Service, Unresolved};
 
 /// A server that is known by name.
 #[derive(Debug, Clone)]
@@ -96,9 +96,21 @@ impl Dynamic {
 /// The peers that each name stands for now.
 type Known = Rc<RefCell<Vec<Vec<Arc<Peer>>>>>;
 
+/// Who looks.
+pub struct Looker {
+    /// The loop.
+    pub handle: Handle,
+    /// What name servers have told.
+    pub resolvers: Rc<Resolvers>,
+    /// Who hears of failures.
+    pub log: Arc<Log>,
+    /// The loop takes no more requests.
+    pub retiring: Box<dyn Fn() -> bool>,
+}
+
 /// Starts to look, on one loop of the worker.
-pub fn start(worker: &Rc<Worker>) {
-    for upstream in worker.site.upstreams.all() {
+pub fn start<T>(upstreams: &'static Upstreams<T>, worker: &Rc<Looker>) {
+    for upstream in upstreams.all() {
         let Some(dynamic) = &upstream.dynamic else { continue };
         let known: Known = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
         recall(dynamic, &known, worker.handle.now());
@@ -127,12 +139,12 @@ fn recall(dynamic: &Dynamic, known: &Known, now: Instant) {
 }
 
 /// Looks one name up, and again when the answer's time is over, until the worker retires.
-async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: usize) {
+async fn look(worker: Rc<Looker>, dynamic: &'static Dynamic, known: Known, i: usize) {
     let Some(named) = dynamic.named.get(i) else { return };
     if named.late {
         return look_once(&worker, dynamic, &known, i, named).await;
     }
-    while !worker.retiring() {
+    while !(worker.retiring)() {
         let now = worker.handle.now();
         let pause = match peers(&worker, dynamic, named).await {
             Ok((peers, until)) => {
@@ -142,7 +154,7 @@ async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: us
                 until.saturating_duration_since(now)
             }
             Err(why) => {
-                let log = &worker.site.main.core.error_log;
+                let log = &worker.log;
                 let host = &named.host;
                 log.write(Level::Error, None, format_args!("{host} could not be resolved ({why})"));
                 if why == Unresolved::NO_SUCH_NAME && publish(dynamic, &known, i, Vec::new()) {
@@ -157,7 +169,7 @@ async fn look(worker: Rc<Worker>, dynamic: &'static Dynamic, known: Known, i: us
 
 /// Asks the system, as the start has done, until the name is found. It may wait, so not on the loop.
 async fn look_once(
-    worker: &Worker,
+    worker: &Looker,
     dynamic: &'static Dynamic,
     known: &Known,
     i: usize,
@@ -166,7 +178,7 @@ async fn look_once(
     // It may wait for long, and so not on a thread that files need.
     let thread = FilePool::named("names", 1, 1);
     let mut pause = LEAST;
-    while !worker.retiring() {
+    while !(worker.retiring)() {
         let ask = || (named.host.as_str(), named.port).to_socket_addrs();
         let found = worker.handle.files().run_in(&thread, Rank::Read, ask);
         if let Ok(Ok(found)) = found.await {
@@ -190,7 +202,7 @@ const LEAST: Duration = Duration::from_secs(1);
 
 type Answer = Result<(Vec<Arc<Peer>>, Instant), Unresolved>;
 
-async fn peers(worker: &Worker, dynamic: &Dynamic, named: &Named) -> Answer {
+async fn peers(worker: &Looker, dynamic: &Dynamic, named: &Named) -> Answer {
     let resolver = dynamic.resolver.as_ref().ok_or(Unresolved::TimedOut)?;
     let resolver = worker.resolvers.of(resolver);
     let (handle, timeout) = (&worker.handle, dynamic.timeout);

@@ -3,18 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::{Directive, Error, Word};
-use weir_upstream::balance::{Balance, RoundRobin};
-use weir_upstream::{Group, Limits, Options, Peer, Shelf};
+use crate::balance::{Balance, RoundRobin};
+use crate::{Group, Limits, Options, Peer, Shelf};
+use weir_conf::{Directive, Error, Spot, Word};
 use weir_zone::{Declarations, Use, ZoneRef};
 
 use super::dynamic::{self, Dynamic, Named};
-use super::health::{self, Check};
 use super::recall::Recall;
-use super::sticky::Sticky;
 use super::url::Url;
-use crate::config::scope::Spot;
-use crate::modules::core;
 use weir_resolver::Conf as Resolver;
 use weir_values::Template;
 
@@ -36,7 +32,7 @@ pub enum Key {
 
 /// A group, ready to serve.
 #[derive(Debug)]
-pub struct Upstream {
+pub struct Upstream<T> {
     /// The peers.
     pub group: Arc<Group>,
     /// What is kept of their connections; `None`: nothing.
@@ -48,7 +44,7 @@ pub struct Upstream {
     /// Servers whose names are looked up again and again.
     pub dynamic: Option<Dynamic>,
     /// How clients are bound to servers.
-    pub sticky: Option<Sticky>,
+    pub sticky: Option<T>,
     /// Who finds no server waits for one.
     pub queue: Option<Queued>,
     host: Vec<u8>,
@@ -94,7 +90,7 @@ impl Zoned {
     fn finish(self, zones: &Declarations, peers: usize) -> Result<ZoneRef, String> {
         match self {
             Zoned::Named(name) => zones.find(&name, Self::TAG),
-            Zoned::Declared(zone, size) if weir_upstream::room(size) < peers => {
+            Zoned::Declared(zone, size) if crate::room(size) < peers => {
                 Err(format!("zone \"{}\" is too small", zone.name()))
             }
             Zoned::Declared(zone, _) => Ok(zone),
@@ -102,19 +98,27 @@ impl Zoned {
     }
 }
 
+/// What is said around the groups.
+#[derive(Debug, Clone)]
+pub struct Around {
+    /// `resolver`
+    pub resolver: Option<Arc<Resolver>>,
+    /// `resolver_timeout`
+    pub resolver_timeout: Duration,
+}
+
 /// A group as far as it was read.
-pub struct Draft {
+pub struct Draft<T> {
     host: Vec<u8>,
     port: Option<u16>,
     default_port: u16,
     url: Url,
     at: Spot,
-    block: Option<Block>,
+    block: Option<Block<T>>,
 }
 
 /// What stands in an `upstream { }`.
-#[derive(Default)]
-pub struct Block {
+pub struct Block<T> {
     /// Its name.
     pub name: String,
     /// Its peers so far.
@@ -132,7 +136,7 @@ pub struct Block {
     /// The method knows neither backups nor slow starts.
     pub plain: bool,
     /// `sticky`
-    pub sticky: Option<Sticky>,
+    pub sticky: Option<T>,
     /// `queue`
     pub queue: Option<Queued>,
     /// `resolver`
@@ -142,21 +146,23 @@ pub struct Block {
 }
 
 /// All groups while the configuration is read.
-#[derive(Default)]
-pub struct Drafts {
-    list: Vec<Draft>,
-    /// `health_check`s so far.
-    pub checks: Vec<Check>,
+pub struct Drafts<T> {
+    list: Vec<Draft<T>>,
+}
+
+impl<T> Default for Drafts<T> {
+    fn default() -> Self {
+        Drafts { list: Vec::new() }
+    }
 }
 
 /// All groups.
-#[derive(Debug, Default)]
-pub struct Upstreams {
-    list: Vec<Upstream>,
-    checks: Vec<Check>,
+#[derive(Debug)]
+pub struct Upstreams<T> {
+    list: Vec<Upstream<T>>,
 }
 
-impl Drafts {
+impl<T> Drafts<T> {
     /// The group that a directive such as `proxy_pass` names.
     pub fn refer(
         &mut self,
@@ -190,7 +196,7 @@ impl Drafts {
     }
 
     /// An `upstream { }` was read.
-    pub fn define(&mut self, d: &Directive, word: &Word, block: Block) -> Result<(), Error> {
+    pub fn define(&mut self, d: &Directive, word: &Word, block: Block<T>) -> Result<(), Error> {
         let name = word.lossy();
         for draft in &mut self.list {
             if !draft.host.eq_ignore_ascii_case(&word.bytes) {
@@ -226,19 +232,17 @@ impl Drafts {
     /// All groups; names that stand for no block are looked up now.
     pub fn finish(
         self,
-        core: &core::Conf,
+        around: &Around,
         zones: &Declarations,
         warnings: &mut Vec<Error>,
-    ) -> Result<Upstreams, Error> {
-        let built = self.list.into_iter().map(|draft| draft.finish(core, zones, warnings));
+    ) -> Result<Upstreams<T>, Error> {
+        let built = self.list.into_iter().map(|draft| draft.finish(around, zones, warnings));
         let list = built.collect::<Result<_, _>>()?;
-        let mut upstreams = Upstreams { list, checks: Vec::new() };
-        upstreams.checks = health::finish(self.checks, &upstreams)?;
-        Ok(upstreams)
+        Ok(Upstreams { list })
     }
 }
 
-impl Draft {
+impl<T> Draft<T> {
     fn same_port(&self, port: Option<u16>, default_port: u16) -> bool {
         let mine = self.port.unwrap_or(self.default_port);
         mine == port.unwrap_or(default_port)
@@ -246,14 +250,14 @@ impl Draft {
 
     fn finish(
         self,
-        core: &core::Conf,
+        around: &Around,
         zones: &Declarations,
         warnings: &mut Vec<Error>,
-    ) -> Result<Upstream, Error> {
+    ) -> Result<Upstream<T>, Error> {
         let name = String::from_utf8_lossy(&self.host).into_owned();
         let seed = seed(&self.host);
         if let Some(block) = self.block {
-            return block.finish(core, zones, self.at, self.host);
+            return block.finish(around, zones, self.at, self.host);
         }
         if self.port.is_none() && self.default_port == 0 && self.url.address.is_none() {
             return Err(self.at.error(format!("no port in upstream \"{name}\"")));
@@ -283,14 +287,32 @@ impl Draft {
     }
 }
 
-impl Block {
+impl<T> Block<T> {
+    /// An empty block.
+    pub fn new(name: String) -> Self {
+        Block {
+            name,
+            peers: Vec::new(),
+            balance: None,
+            key: Key::Nothing,
+            keepalive: Limits::default(),
+            named: Vec::new(),
+            zone: None,
+            plain: false,
+            sticky: None,
+            queue: None,
+            resolver: None,
+            resolver_timeout: None,
+        }
+    }
+
     fn finish(
         self,
-        core: &core::Conf,
+        around: &Around,
         zones: &Declarations,
         at: Spot,
         host: Vec<u8>,
-    ) -> Result<Upstream, Error> {
+    ) -> Result<Upstream<T>, Error> {
         let name = self.name;
         let usual = self.peers.iter().any(|p| !p.options.backup);
         if !usual && !self.named.iter().any(|n| !n.options.backup) {
@@ -306,7 +328,7 @@ impl Block {
             group = group.binding();
         }
         let group = Arc::new(group);
-        let resolver = self.resolver.or_else(|| core.resolver.clone());
+        let resolver = self.resolver.or_else(|| around.resolver.clone());
         let again = self.named.iter().any(Named::is_looked_up_again);
         let complain = |text| Err(at.error(format!("{text}")));
         if again && resolver.is_none() {
@@ -324,7 +346,7 @@ impl Block {
             named: self.named,
             fixed: self.peers,
             resolver,
-            timeout: self.resolver_timeout.unwrap_or(core.resolver_timeout),
+            timeout: self.resolver_timeout.unwrap_or(around.resolver_timeout),
             group: group.clone(),
         });
         let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
@@ -341,25 +363,20 @@ fn seed(name: &[u8]) -> u64 {
     })
 }
 
-impl Upstreams {
+impl<T> Upstreams<T> {
     /// All of them.
-    pub fn all(&self) -> &[Upstream] {
+    pub fn all(&self) -> &[Upstream<T>] {
         &self.list
     }
 
-    /// The checks of their servers.
-    pub fn checks(&self) -> &[Check] {
-        &self.checks
-    }
-
     /// A group by its place.
-    pub fn get(&self, id: GroupId) -> Option<&Upstream> {
+    pub fn get(&self, id: GroupId) -> Option<&Upstream<T>> {
         self.list.get(id.0 as usize)
     }
 
     /// The group for a host that is known only now, if the configuration has one.
     pub fn find(&self, host: &[u8], port: Option<u16>, default_port: u16) -> Option<GroupId> {
-        let fits = |u: &Upstream| {
+        let fits = |u: &Upstream<T>| {
             let same_port = match u.port {
                 0 => port.is_none(),
                 own => own == port.unwrap_or(default_port),

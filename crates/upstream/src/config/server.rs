@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::{Directive, Error, Word, values};
-use weir_upstream::{Options, Peer};
-
-use super::block::block;
-use crate::config::scope::{Scope, Spot};
-use crate::upstream::dynamic::{self, Named};
-use crate::upstream::url::Url;
+use super::dynamic::{self, Named};
+use super::groups::Block;
+use super::url::{Host, Url};
+use crate::{Options, Peer};
+use weir_conf::{Directive, Error, Spot, Word, values};
 
 /// The longest route, as nginx has it.
 const LONGEST_ROUTE: usize = 32;
@@ -22,10 +20,15 @@ struct Parameters {
     service: Option<String>,
 }
 
-/// `server ADDRESS [parameter]...`
-pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+/// `server ADDRESS [parameter]...`; where none is said, it has this port, which 0 stands for none of.
+pub fn server<T>(
+    block: &mut Block<T>,
+    warnings: &mut Vec<Error>,
+    d: &Directive,
+    port: u16,
+) -> Result<(), Error> {
     let Some(address) = d.args.first() else { return Ok(()) };
-    let plain = block(s, d)?.plain;
+    let plain = block.plain;
     let mut parameters = Parameters::default();
     for word in d.args.iter().skip(1) {
         if plain && (word.is("backup") || word.bytes.starts_with(b"slow_start=")) {
@@ -37,21 +40,24 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Parameters { options, resolve, service } = parameters;
     let url = url(d, address, resolve, service.is_some())?;
     let name = address.lossy().into_owned();
+    let no_port = port == 0 && service.is_none();
+    if no_port && url.port.is_none() && !matches!(url.address, Some(Host::Unix(_))) {
+        return Err(d.error_at(address, format!("no port in upstream \"{name}\"")));
+    }
     if resolve && url.address.is_none() {
         let host = String::from_utf8_lossy(&url.host).into_owned();
-        let port = url.port.unwrap_or(80);
+        let port = url.port.unwrap_or(port);
         let named = Named::again(host, port, service, name, options);
-        block(s, d)?.named.push(named);
+        block.named.push(named);
         return Ok(());
     }
-    let Ok(endpoints) = url.endpoints(80) else {
-        s.setup.warnings.push(Spot::new(d, address).warning(dynamic::not_found(&name)));
+    let Ok(endpoints) = url.endpoints(port) else {
+        warnings.push(Spot::new(d, address).warning(dynamic::not_found(&name)));
         let host = String::from_utf8_lossy(&url.host).into_owned();
-        let named = Named::late(host, url.port.unwrap_or(80), name, options);
-        block(s, d)?.named.push(named);
+        let named = Named::late(host, url.port.unwrap_or(port), name, options);
+        block.named.push(named);
         return Ok(());
     };
-    let block = block(s, d)?;
     for endpoint in endpoints {
         block.peers.push(Arc::new(Peer::new(endpoint, name.clone(), options.clone())));
     }

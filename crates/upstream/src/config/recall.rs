@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
-use weir_upstream::{Endpoint, Peer};
+use crate::{Endpoint, Peer};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneRef};
 
 /// Values of a row: how many addresses the name has (in its first row), the address, its port, weight, and whether it
@@ -111,7 +111,7 @@ fn known(rows: &Rows<'_>, row: Row) -> Option<Known> {
 mod tests {
     use std::sync::Arc;
 
-    use weir_upstream::Options;
+    use crate::Options;
     use weir_zone::Zones;
 
     use super::*;

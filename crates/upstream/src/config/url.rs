@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use weir_upstream::Endpoint;
+use crate::Endpoint;
 
 /// The longest path of a Unix socket that the kernel takes.
 const UNIX_PATH_MAX: usize = 107;

@@ -1,0 +1,13 @@
+//! The groups of a configuration: `upstream { }`, and hosts that are named without, for all who pass something to
+//! servers. What binds a client to a server is the business of who passes; here it is any type.
+
+pub mod dynamic;
+mod groups;
+pub mod methods;
+mod recall;
+mod server;
+mod url;
+
+pub use groups::{Around, Block, Drafts, GroupId, Key, Queued, Upstream, Upstreams, Zoned};
+pub use server::server;
+pub use url::{Host, Url};
