@@ -11,7 +11,6 @@ mod body;
 mod config;
 mod connection;
 mod doing;
-mod escape;
 mod files;
 #[cfg(test)]
 mod fuzz;
@@ -27,7 +26,7 @@ mod variables;
 mod worker;
 mod zones;
 
-use weir_values::{address, cidr, forwarded, listen, names, regex};
+use weir_values::{address, cidr, escape, forwarded, listen, names, regex};
 
 pub use config::site::Site;
 pub use config::{Inputs, configure};

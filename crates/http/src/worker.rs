@@ -130,7 +130,7 @@ impl Worker {
             identity,
             metrics,
             registry,
-            logs: Writers::new(site),
+            logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams),
             resolvers: Resolvers::of_loop(),
             lua: OnceCell::new(),
@@ -208,7 +208,7 @@ impl Worker {
 
     /// Sends buffered lines of access logs to their files.
     pub fn flush_logs(&self) {
-        self.logs.flush(self);
+        self.logs.flush(&self.handle);
     }
 
     /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.

@@ -6,9 +6,11 @@
 
 pub mod address;
 pub mod cidr;
+pub mod escape;
 pub mod forwarded;
 pub mod geo;
 pub mod listen;
+pub mod log;
 pub mod map;
 pub mod names;
 mod reading;

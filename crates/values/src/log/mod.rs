@@ -1,4 +1,4 @@
-//! Access logs. nginx: ngx_http_log_module.
+//! Lines of access logs: their formats, and their way to files.
 //!
 //! A line is made on the loop and written by a thread of the file pool, so that no disk holds up a request; see
 //! `writer`. Lines of one loop keep their order, none is torn, and what waits is written before a loop ends.
@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use weir_log::{Level, Syslog};
 
-use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Settings};
-use crate::request::Request;
-use weir_values::Template;
+use crate::subject::Subject;
+use crate::template::Template;
 
 mod directives;
 mod file;
@@ -18,24 +16,26 @@ mod format;
 mod path;
 mod writer;
 
+pub use directives::{Files, access_log, default_log, log_format, open_log_file_cache};
 pub use file::Target;
+pub use format::{Escape, Format};
+pub use path::{Cache, Named};
 pub use writer::Writers;
-
-use format::Format;
-use path::Cache;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    formats: Arc<Vec<Arc<Format>>>,
-    logs: Logs,
+    /// `log_format`s
+    pub formats: Arc<Vec<Arc<Format>>>,
+    /// Where it is logged.
+    pub logs: Logs,
     /// `open_log_file_cache`
-    cache: Option<Cache>,
+    pub cache: Option<Cache>,
 }
 
 /// What a location logs to.
 #[derive(Debug, Clone, Default)]
-enum Logs {
+pub enum Logs {
     /// Nothing was said: the server's default file.
     #[default]
     Unset,
@@ -47,16 +47,16 @@ enum Logs {
 
 /// One `access_log`.
 #[derive(Debug, Clone)]
-struct AccessLog {
-    place: Place,
-    format: Arc<Format>,
+pub struct AccessLog {
+    pub(crate) place: Place,
+    pub(crate) format: Arc<Format>,
     /// `if=`
-    condition: Option<Template>,
+    pub(crate) condition: Option<Template>,
 }
 
 /// Where the lines go.
 #[derive(Debug, Clone)]
-enum Place {
+pub enum Place {
     /// A file: its index among the site's [`Target`]s.
     File(usize),
     /// A file whose name has variables: likewise, and the name.
@@ -65,36 +65,13 @@ enum Place {
     Syslog(Arc<Syslog>),
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        directives::default_log(s)
-    }
-}
-
-const DIRECTIVES: &[Directive] = &[
-    Directive {
-        name: "log_format",
-        help: "A named form of access log lines.",
-        set: Set::Simple(directives::log_format),
-    },
-    Directive {
-        name: "access_log",
-        help: "Where requests are logged, in which form, under which condition.",
-        set: Set::Simple(directives::access_log),
-    },
-    Directive {
-        name: "open_log_file_cache",
-        help: "Keeps logs open whose names have variables.",
-        set: Set::Simple(directives::open_log_file_cache),
-    },
-];
-
-/// The module.
-pub const MODULE: Module = Module { name: "http_log", directives: DIRECTIVES, init: |_| {} };
-
-/// Writes the request's lines.
-pub fn handler(r: &mut Request) {
-    let conf = &r.conf().log;
+/// Writes the lines about a subject. `named` says where a line goes whose file's name has variables.
+pub fn write<S: Subject>(
+    r: &mut S,
+    conf: &Conf,
+    writers: &Writers,
+    named: impl Fn(&mut S, &Template, Option<Cache>, &[u8]) -> Option<Named>,
+) {
     let Logs::To(logs) = &conf.logs else { return };
     for log in logs.iter() {
         if let Some(condition) = &log.condition
@@ -102,7 +79,7 @@ pub fn handler(r: &mut Request) {
         {
             continue;
         }
-        let mut line = r.worker.handle.take_buf(512);
+        let mut line = r.handle().take_buf(512);
         log.format.write(r, &mut line);
         match &log.place {
             Place::Syslog(server) => {
@@ -112,15 +89,15 @@ pub fn handler(r: &mut Request) {
             }
             Place::File(target) => {
                 line.push(b'\n');
-                r.worker.logs.line(&r.worker, *target, &line);
+                writers.line(r.handle(), *target, &line);
             }
             Place::Named(target, name) => {
                 line.push(b'\n');
-                if let Some(named) = path::named(r, name, conf.cache, &line) {
-                    r.worker.logs.named(&r.worker, *target, named);
+                if let Some(named) = named(r, name, conf.cache, &line) {
+                    writers.named(r.handle(), *target, named);
                 }
             }
         }
-        r.worker.handle.give_buf(line);
+        r.handle().give_buf(line);
     }
 }

@@ -1,23 +1,12 @@
 //! Logs whose names have variables: opened for each line, or kept open for a while.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "names of logs are looked at when they are put together"
-)]
-
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_log::{Cause, Level, Log, LogFile};
-
-use crate::files;
-use crate::request::Request;
-use weir_values::Template;
 
 /// `open_log_file_cache`
 #[derive(Debug, Clone, Copy)]
@@ -42,24 +31,14 @@ impl Default for Cache {
 /// A line on its way, with all that its file's name means.
 #[derive(Debug)]
 pub struct Named {
-    path: PathBuf,
+    /// The file's name.
+    pub path: PathBuf,
     /// The request's root, which must exist: so that no client's host name makes files.
-    root: PathBuf,
-    cache: Option<Cache>,
-    line: Vec<u8>,
-}
-
-/// The line for this request's file; none where what the client says would lead out of the logs' directory.
-pub fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Option<Named> {
-    let file = name.eval(r).into_owned();
-    if files::climbs(r, &file, name) {
-        return None;
-    }
-    let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
-    let core = &r.conf().core;
-    let mut root = Vec::new();
-    core.root_into(r, &mut root);
-    Some(Named { path: path(file), root: path(root), cache, line: line.to_vec() })
+    pub root: Option<PathBuf>,
+    /// How long the file stays open.
+    pub cache: Option<Cache>,
+    /// The line.
+    pub line: Vec<u8>,
 }
 
 /// Files that were opened for names, on the side of the thread that writes.
@@ -83,8 +62,10 @@ impl OpenFiles {
         let now = Instant::now();
         self.expire(&lines, now);
         for named in lines {
-            if let Err(error) = directory(&named.root) {
-                let (root, cause) = (named.root.display(), Cause(&error));
+            if let Some(root) = &named.root
+                && let Err(error) = directory(root)
+            {
+                let (root, cause) = (root.display(), Cause(&error));
                 let text = format_args!("testing \"{root}\" existence failed {cause}");
                 log.write(Level::Error, None, text);
                 continue;
@@ -144,7 +125,7 @@ mod tests {
     use super::*;
 
     fn line(path: &Path, root: &Path, cache: Option<Cache>) -> Named {
-        let (path, root) = (path.to_owned(), root.to_owned());
+        let (path, root) = (path.to_owned(), Some(root.to_owned()));
         Named { path, root, cache, line: b"line\n".to_vec() }
     }
 

@@ -1,27 +1,48 @@
 //! The directives' parameters.
 
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::{Context, Directive, Error, Word, values};
-use weir_log::{Cause, Syslog};
+use weir_conf::{Directive, Error, Word, values};
+use weir_log::{Cause, OpenLogs, Syslog};
 
 use super::file::{Buffer, Target};
-use super::format::{COMBINED, Escape, Format, JSON};
+use super::format::{Escape, Format};
 use super::path::Cache;
-use super::{AccessLog, Logs, Place};
-use crate::config::scope::Scope;
-use weir_values::Template;
+use super::{AccessLog, Conf, Logs, Place};
+use crate::reading::Reading;
+use crate::subject::Subject;
+use crate::template::Template;
 
 /// What `gzip` without a size gathers.
 const GZIP_BUFFER: usize = 64 * 1024;
 
+/// What the readers of these directives add to, and where files are.
+pub struct Files<'r, S> {
+    /// Variables and warnings.
+    pub reading: Reading<'r, S>,
+    /// The files so far.
+    pub targets: &'r mut Vec<Target>,
+    /// Where relative names begin.
+    pub prefix: &'r Path,
+    /// Files that are reopened together.
+    pub logs: &'r OpenLogs,
+    /// The formats that need no `log_format`: by the name as written, their text and how it is escaped.
+    pub ready: fn(&[u8]) -> Option<(&'static str, Escape)>,
+}
+
 /// `log_format name [escape=default|json|none] string ...`
-pub fn log_format(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+pub fn log_format<S: Subject>(
+    s: &mut Files<'_, S>,
+    conf: &mut Conf,
+    d: &Directive,
+) -> Result<(), Error> {
     let Some((name, mut words)) = d.args.split_first() else { return Ok(()) };
-    let formats = &s.location.log.formats;
-    if name.is("combined") || formats.iter().any(|f| f.name == name.bytes) {
+    let formats = &conf.formats;
+    if (s.ready)(&name.bytes).is_some() || formats.iter().any(|f| f.name == name.bytes) {
         let text = format!("duplicate \"log_format\" name \"{}\"", name.lossy());
         return Err(d.error_at(name, text));
     }
@@ -42,35 +63,44 @@ pub fn log_format(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         words = rest;
     }
     let texts = words.iter().map(|w| w.bytes.as_slice());
-    let format = Format::new(&mut s.setup.variables, &name.bytes, escape, texts);
+    let format = Format::new(s.reading.variables, &name.bytes, escape, texts);
     let format = format.map_err(|text| d.error(text))?;
-    Arc::make_mut(&mut Scope::change(&mut s.location.log).formats).push(Arc::new(format));
+    Arc::make_mut(&mut conf.formats).push(Arc::new(format));
     Ok(())
 }
 
 /// `access_log off`, `access_log path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]]`
-pub fn access_log(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    let first = s.first(d);
+/// `first`: the first of its block. `usual` is the format where none is said.
+pub fn access_log<S: Subject>(
+    s: &mut Files<'_, S>,
+    conf: &mut Conf,
+    d: &Directive,
+    first: bool,
+    usual: Option<&[u8]>,
+) -> Result<(), Error> {
     let Some(path) = d.arg(0) else { return Ok(()) };
     if path.is("off") {
         if let Some(extra) = d.arg(1) {
             return Err(d.invalid("parameter", extra));
         }
-        Scope::change(&mut s.location.log).logs = Logs::Off;
+        conf.logs = Logs::Off;
         return Ok(());
     }
     let place = place(s, d, path)?;
     let format = match d.arg(1) {
-        Some(word) => named_format(s, &word.bytes)
+        Some(word) => named_format(s, conf, &word.bytes)
             .ok_or_else(|| d.error_at(word, format!("unknown log format \"{}\"", word.lossy())))?,
-        None => combined(s)?,
+        None => match usual.and_then(|name| named_format(s, conf, name)) {
+            Some(format) => format,
+            None => return Err(d.error("log format is not specified")),
+        },
     };
     let (condition, buffer) = parameters(s, d)?;
     if let Some(buffer) = buffer {
         gather(s, d, path, &place, buffer)?;
     }
     let log = AccessLog { place, format, condition };
-    let logs = &mut Scope::change(&mut s.location.log).logs;
+    let logs = &mut conf.logs;
     match logs {
         Logs::To(list) if !first => Arc::make_mut(list).push(log),
         Logs::Off if !first => {}
@@ -79,41 +109,42 @@ pub fn access_log(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// A server for which nothing was said logs to the default file.
-pub fn default_log(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-    if !s.context.meets(Context::SERVER) || !matches!(s.location.log.logs, Logs::Unset) {
-        return Ok(());
-    }
-    let path = s.setup.inputs.access_log.to_owned();
-    let target = open(s, path).map_err(Error::emerg)?;
-    let log = AccessLog { place: Place::File(target), format: combined(s)?, condition: None };
-    Scope::change(&mut s.location.log).logs = Logs::To(Arc::new(vec![log]));
+/// Whoever said nothing logs to this file, in a format that is ready.
+pub fn default_log<S: Subject>(
+    s: &mut Files<'_, S>,
+    conf: &mut Conf,
+    path: &Path,
+    format: &[u8],
+) -> Result<(), Error> {
+    let target = open(s, path.to_owned()).map_err(Error::emerg)?;
+    let Some(format) = named_format(s, conf, format) else { return Ok(()) };
+    let log = AccessLog { place: Place::File(target), format, condition: None };
+    conf.logs = Logs::To(Arc::new(vec![log]));
     Ok(())
 }
 
-fn place(s: &mut Scope<'_, '_>, d: &Directive, word: &Word) -> Result<Place, Error> {
+fn place<S: Subject>(s: &mut Files<'_, S>, d: &Directive, word: &Word) -> Result<Place, Error> {
     if let Some(parameters) = word.bytes.strip_prefix(b"syslog:") {
         let parameters = String::from_utf8_lossy(parameters);
         let server = Syslog::parse(&parameters).map_err(|text| d.error_at(word, text))?;
         return Ok(Place::Syslog(Arc::new(server)));
     }
-    let path = s.setup.path(&word.bytes);
+    let path = s.prefix.join(std::ffi::OsStr::from_bytes(&word.bytes));
     if !word.bytes.contains(&b'$') {
         return open(s, path).map(Place::File).map_err(Error::emerg);
     }
-    use std::os::unix::ffi::OsStrExt;
-    let name = s.setup.template_of(d, word, path.as_os_str().as_bytes())?;
-    s.setup.log_targets.push(Target { path, file: None, buffer: None });
-    Ok(Place::Named(s.setup.log_targets.len() - 1, name))
+    let name = s.reading.template_of(d, word, path.as_os_str().as_bytes())?;
+    s.targets.push(Target { path, file: None, buffer: None });
+    Ok(Place::Named(s.targets.len() - 1, name))
 }
 
 /// The index of the target with this path.
-fn open(s: &mut Scope<'_, '_>, path: std::path::PathBuf) -> Result<usize, String> {
-    let targets = &mut s.setup.log_targets;
+fn open<S>(s: &mut Files<'_, S>, path: std::path::PathBuf) -> Result<usize, String> {
+    let targets = &mut *s.targets;
     if let Some(at) = targets.iter().position(|t| t.path == path && t.file.is_some()) {
         return Ok(at);
     }
-    let file = s.setup.inputs.logs.open(&path).map_err(|error| {
+    let file = s.logs.open(&path).map_err(|error| {
         let error = match error.kind() {
             ErrorKind::InvalidInput => std::io::Error::from_raw_os_error(2),
             _ => error,
@@ -125,28 +156,18 @@ fn open(s: &mut Scope<'_, '_>, path: std::path::PathBuf) -> Result<usize, String
 }
 
 /// The format of this name; `format=json` has one ready.
-fn named_format(s: &mut Scope<'_, '_>, name: &[u8]) -> Option<Arc<Format>> {
-    let bare = name.strip_prefix(b"format=");
-    let name = bare.unwrap_or(name);
-    let formats = &s.location.log.formats;
-    if let Some(found) = formats.iter().find(|f| f.name.eq_ignore_ascii_case(name)) {
+fn named_format<S: Subject>(s: &mut Files<'_, S>, conf: &Conf, name: &[u8]) -> Option<Arc<Format>> {
+    let bare = name.strip_prefix(b"format=").unwrap_or(name);
+    if let Some(found) = conf.formats.iter().find(|f| f.name.eq_ignore_ascii_case(bare)) {
         return Some(found.clone());
     }
-    let (text, escape) = match name.to_ascii_lowercase().as_slice() {
-        b"combined" => (COMBINED, Escape::Default),
-        b"json" if bare.is_some() => (JSON, Escape::Json),
-        _ => return None,
-    };
+    let (text, escape) = (s.ready)(name)?;
     let words = std::iter::once(text.as_bytes());
-    Format::new(&mut s.setup.variables, name, escape, words).ok().map(Arc::new)
+    Format::new(s.reading.variables, bare, escape, words).ok().map(Arc::new)
 }
 
-fn combined(s: &mut Scope<'_, '_>) -> Result<Arc<Format>, Error> {
-    named_format(s, b"combined").ok_or_else(|| Error::emerg("unknown log format \"combined\""))
-}
-
-fn parameters(
-    s: &mut Scope<'_, '_>,
+fn parameters<S: Subject>(
+    s: &mut Files<'_, S>,
     d: &Directive,
 ) -> Result<(Option<Template>, Option<Buffer>), Error> {
     let (mut condition, mut size, mut flush, mut gzip) = (None, None, None, None);
@@ -167,7 +188,7 @@ fn parameters(
             let read = values::number(value).filter(|n| (1..=9).contains(n));
             gzip = Some(read.ok_or_else(|| fault("compression level", value))? as u32);
         } else if let Some(value) = text.strip_prefix(b"if=") {
-            condition = Some(s.setup.template_of(d, word, value)?);
+            condition = Some(s.reading.template_of(d, word, value)?);
         } else {
             return Err(fault("parameter", text));
         }
@@ -181,15 +202,15 @@ fn parameters(
 }
 
 /// Lines of this place are gathered; all who log to a file gather alike.
-fn gather(
-    s: &mut Scope<'_, '_>,
+fn gather<S>(
+    s: &mut Files<'_, S>,
     d: &Directive,
     path: &Word,
     place: &Place,
     buffer: Buffer,
 ) -> Result<(), Error> {
     let target = match place {
-        Place::File(index) => s.setup.log_targets.get_mut(*index),
+        Place::File(index) => s.targets.get_mut(*index),
         Place::Named(..) => {
             return Err(d.error("buffered logs cannot have variables in name"));
         }
@@ -209,8 +230,7 @@ fn gather(
 }
 
 /// `open_log_file_cache max=N [inactive=time] [min_uses=N] [valid=time]`, `open_log_file_cache off`
-pub fn open_log_file_cache(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    s.once(d)?;
+pub fn open_log_file_cache(conf: &mut Conf, d: &Directive) -> Result<(), Error> {
     let mut cache = Cache::default();
     let mut off = false;
     for word in &d.args {
@@ -238,6 +258,6 @@ pub fn open_log_file_cache(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), E
     if !off && cache.max == 0 {
         return Err(d.error("\"open_log_file_cache\" must have \"max\" parameter"));
     }
-    Scope::change(&mut s.location.log).cache = (!off).then_some(cache);
+    conf.cache = (!off).then_some(cache);
     Ok(())
 }

@@ -17,8 +17,6 @@ use weir_log::{Cause, Level, Log};
 
 use super::file::Target;
 use super::path::{Named, OpenFiles};
-use crate::config::site::Site;
-use crate::worker::Worker;
 
 /// More than this does not wait for a disk that is stuck: lines are dropped, and the error log is told.
 const MOST: usize = 64 * 1024 * 1024;
@@ -32,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// At the most one complaint about a file in this time, as nginx.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// A loop's queues, one for each target of the site.
+/// A loop's queues, one for each target of a site.
 pub struct Writers {
     lanes: Vec<Rc<Lane>>,
 }
@@ -87,42 +85,41 @@ impl Waiting {
 
 impl Writers {
     /// Empty queues for all targets.
-    pub fn new(site: &'static Site) -> Writers {
-        let log = &site.main.core.error_log;
-        let lanes = site.log_targets.iter().map(|target| Rc::new(Lane::new(target, log)));
+    pub fn new(targets: &'static [Target], log: &Arc<Log>) -> Writers {
+        let lanes = targets.iter().map(|target| Rc::new(Lane::new(target, log)));
         Writers { lanes: lanes.collect() }
     }
 
     /// Takes a line with its end.
-    pub fn line(&self, worker: &Worker, target: usize, line: &[u8]) {
+    pub fn line(&self, handle: &Handle, target: usize, line: &[u8]) {
         let Some(lane) = self.lanes.get(target) else { return };
         let Some(buffer) = lane.target.buffer else {
-            return lane.send(worker, |waiting| waiting.lines.extend_from_slice(line));
+            return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         };
         let mut gathered = lane.gathered.borrow_mut();
         if gathered.len() + line.len() > buffer.size {
-            lane.send(worker, |waiting| waiting.lines.append(&mut gathered));
+            lane.send(handle, |waiting| waiting.lines.append(&mut gathered));
         }
         if line.len() > buffer.size {
-            return lane.send(worker, |waiting| waiting.lines.extend_from_slice(line));
+            return lane.send(handle, |waiting| waiting.lines.extend_from_slice(line));
         }
         gathered.extend_from_slice(line);
         if let Some(time) = buffer.flush.filter(|_| !lane.timed.replace(true)) {
-            flush_later(lane.clone(), worker, time);
+            flush_later(lane.clone(), handle, time);
         }
     }
 
     /// Takes a line for a file named by variables.
-    pub fn named(&self, worker: &Worker, target: usize, named: Named) {
+    pub fn named(&self, handle: &Handle, target: usize, named: Named) {
         if let Some(lane) = self.lanes.get(target) {
-            lane.send(worker, |waiting| waiting.named.push(named));
+            lane.send(handle, |waiting| waiting.named.push(named));
         }
     }
 
     /// Sends what is gathered on its way.
-    pub fn flush(&self, worker: &Worker) {
+    pub fn flush(&self, handle: &Handle) {
         for lane in &self.lanes {
-            lane.flush(worker);
+            lane.flush(handle);
         }
     }
 
@@ -158,15 +155,15 @@ impl Lane {
         }
     }
 
-    fn flush(&self, worker: &Worker) {
+    fn flush(&self, handle: &Handle) {
         let mut gathered = self.gathered.borrow_mut();
         if !gathered.is_empty() {
-            self.send(worker, |waiting| waiting.lines.append(&mut gathered));
+            self.send(handle, |waiting| waiting.lines.append(&mut gathered));
         }
     }
 
     /// Puts something into the queue, and calls for a job that writes it.
-    fn send(&self, worker: &Worker, put: impl FnOnce(&mut Waiting)) {
+    fn send(&self, handle: &Handle, put: impl FnOnce(&mut Waiting)) {
         let mut waiting = lock(&self.queue.waiting);
         if waiting.lines.len() > MOST {
             let full = "lines are dropped: the log is written too slowly";
@@ -176,7 +173,7 @@ impl Lane {
         if !std::mem::replace(&mut waiting.called, true) {
             drop(waiting);
             // A task of its own, so that the other requests of this turn add their lines.
-            worker.handle.spawn(call(Arc::clone(&self.queue), worker.handle.clone()));
+            handle.spawn(call(Arc::clone(&self.queue), handle.clone()));
         }
     }
 }
@@ -198,14 +195,12 @@ async fn call(queue: Arc<Queue>, handle: Handle) {
     }
 }
 
-fn flush_later(lane: Rc<Lane>, worker: &Worker, time: Duration) {
-    let handle = worker.handle.clone();
-    worker.handle.spawn(async move {
-        handle.sleep(time).await;
+fn flush_later(lane: Rc<Lane>, handle: &Handle, time: Duration) {
+    let own = handle.clone();
+    handle.spawn(async move {
+        own.sleep(time).await;
         lane.timed.set(false);
-        if let Some(worker) = Worker::current() {
-            lane.flush(&worker);
-        }
+        lane.flush(&own);
     });
 }
 

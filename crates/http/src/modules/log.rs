@@ -1,0 +1,139 @@
+//! Access logs. nginx: ngx_http_log_module.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use weir_conf::{Context, Directive as Line, Error};
+use weir_values::Template;
+use weir_values::log::{self, Cache, Escape, Files, Logs, Named};
+
+use crate::config::scope::{Directive, Scope, Set};
+use crate::files;
+use crate::modules::{Module, Settings};
+use crate::request::Request;
+
+pub use weir_values::log::{Conf, Target, Writers};
+
+impl Settings for Conf {
+    /// A server for which nothing was said logs to the default file.
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        if !s.context.meets(Context::SERVER) || !matches!(s.location.log.logs, Logs::Unset) {
+            return Ok(());
+        }
+        let path = s.setup.inputs.access_log.to_owned();
+        with(s, |files, conf| log::default_log(files, conf, &path, b"combined"))
+    }
+}
+
+/// nginx's ready-made format, and the one where nothing is said.
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
+    $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+
+/// The ready-made format `json` (`access_log FILE format=json`): one object a line.
+const JSON: &str = "{\"time\":\"$time_iso8601\",\"msec\":$msec,\"remote_addr\":\"$remote_addr\",\
+    \"remote_user\":\"$remote_user\",\"method\":\"$request_method\",\"host\":\"$host\",\
+    \"uri\":\"$request_uri\",\"protocol\":\"$server_protocol\",\"status\":$status,\
+    \"bytes_sent\":$bytes_sent,\"body_bytes_sent\":$body_bytes_sent,\
+    \"request_length\":$request_length,\"request_time\":$request_time,\
+    \"referer\":\"$http_referer\",\"user_agent\":\"$http_user_agent\",\
+    \"request_id\":\"$request_id\",\"connection\":$connection,\
+    \"connection_requests\":$connection_requests}";
+
+/// The formats that are ready: `combined`, and `format=json`.
+fn ready(name: &[u8]) -> Option<(&'static str, Escape)> {
+    let bare = name.strip_prefix(b"format=");
+    match bare.unwrap_or(name).to_ascii_lowercase().as_slice() {
+        b"combined" => Some((COMBINED, Escape::Default)),
+        b"json" if bare.is_some() => Some((JSON, Escape::Json)),
+        _ => None,
+    }
+}
+
+/// Reads with the settings of this block.
+fn with(
+    s: &mut Scope<'_, '_>,
+    read: impl FnOnce(&mut Files<'_, Request>, &mut Conf) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let setup = &mut *s.setup;
+    let mut files = Files {
+        reading: weir_values::Reading {
+            variables: &mut setup.variables,
+            warnings: &mut setup.warnings,
+        },
+        targets: &mut setup.log_targets,
+        prefix: setup.inputs.prefix,
+        logs: setup.inputs.logs,
+        ready,
+    };
+    read(&mut files, Scope::change(&mut s.location.log))
+}
+
+fn access_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    with(s, |files, conf| log::access_log(files, conf, d, first, Some(b"combined")))
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "log_format",
+        help: "A named form of access log lines.",
+        set: Set::Simple(|s, d| with(s, |files, conf| log::log_format(files, conf, d))),
+    },
+    Directive {
+        name: "access_log",
+        help: "Where requests are logged, in which form, under which condition.",
+        set: Set::Simple(access_log),
+    },
+    Directive {
+        name: "open_log_file_cache",
+        help: "Keeps logs open whose names have variables.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            log::open_log_file_cache(Scope::change(&mut s.location.log), d)
+        }),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_log", directives: DIRECTIVES, init: |_| {} };
+
+/// Writes the request's lines.
+pub fn handler(r: &mut Request) {
+    let worker = r.worker.clone();
+    log::write(r, &r.conf().log, &worker.logs, named);
+}
+
+/// The line for this request's file; none where what the client says would lead out of the logs' directory.
+fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Option<Named> {
+    let file = name.eval(r).into_owned();
+    if files::climbs(r, &file, name) {
+        return None;
+    }
+    let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+    let core = &r.conf().core;
+    let mut root = Vec::new();
+    core.root_into(r, &mut root);
+    Some(Named { path: path(file), root: Some(path(root)), cache, line: line.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::variables::Variables;
+    use weir_values::log::Format;
+
+    #[test]
+    fn wrong_references() {
+        for (text, complaint) in [
+            ("a $", "invalid parameter \"$\""),
+            ("$-b", "invalid parameter \"$-b\""),
+            ("${}", "invalid parameter \"${}\""),
+            ("${a", "the closing bracket in \"a\" variable is missing"),
+        ] {
+            let words = std::iter::once(text.as_bytes());
+            let made = Format::new(&mut Variables::new(), b"x", Escape::Default, words);
+            assert_eq!(made.unwrap_err(), complaint);
+        }
+    }
+}
