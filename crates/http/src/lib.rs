@@ -24,9 +24,8 @@ mod trial;
 mod upstream;
 mod variables;
 mod worker;
-mod zones;
 
-use weir_values::{address, cidr, escape, forwarded, listen, names, regex};
+use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones};
 
 pub use config::site::Site;
 pub use config::{Inputs, configure};
@@ -34,8 +33,8 @@ pub use files::temp_file::TempPath;
 
 pub use modules::built;
 pub use weir_values::listen::{Keepalive, Listen};
-pub use weir_values::{Address, Identity};
-pub use worker::{Retire, Worker};
+pub use weir_values::{Address, Identity, Retire};
+pub use worker::Worker;
 
 /// weir's own version, as `Server:` and the error pages show it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -6,11 +6,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_engine::{Handle, Wake};
 use weir_metrics::{Metric, Row};
-use weir_values::Identity;
+use weir_values::{Identity, Offset, Retire};
 
 use crate::address::Address;
 use crate::config::site::Site;
@@ -29,20 +28,8 @@ use weir_upstream::config::dynamic::{self, Looker};
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
 
-/// `$connection` counts through a whole process, whichever loop accepts.
-static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
-}
-
-/// How a loop is to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retire {
-    /// Others took over: idle connections stay until their client had its chance to ask once more.
-    Reload,
-    /// The server ends: idle connections close now.
-    Quit,
 }
 
 /// What the connections of one loop share.
@@ -86,7 +73,7 @@ pub struct Worker {
     /// The same of certificates that servers are shown.
     pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
     /// The last second for which the time zone was asked, and its offset.
-    offset: Cell<(i64, i32)>,
+    offset: Offset,
     ids: Ids,
 }
 
@@ -144,7 +131,7 @@ impl Worker {
             unasked: Cell::new(false),
             links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
-            offset: Cell::new((i64::MIN, 0)),
+            offset: Offset::default(),
             ids: Ids::new(),
             file_caches: RefCell::new(Caches::default()),
             turn_files: RefCell::new(TurnFiles::default()),
@@ -245,14 +232,7 @@ impl Worker {
 
     /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
     pub fn local_time(&self) -> (i64, i32) {
-        let now = self.handle.wall().secs;
-        let (at, offset) = self.offset.get();
-        if at == now {
-            return (now, offset);
-        }
-        let offset = weir_sys::localtime::local(now).offset;
-        self.offset.set((now, offset));
-        (now, offset)
+        self.offset.local_time(&self.handle)
     }
 
     /// A number that nobody can foresee.
@@ -269,7 +249,7 @@ impl Worker {
     }
 
     pub(crate) fn next_connection(&self) -> u64 {
-        CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1
+        weir_values::next_connection()
     }
 
     /// One connection more: see [`Presence`](crate::connection::presence::Presence).

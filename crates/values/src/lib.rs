@@ -4,11 +4,14 @@
 //! All of it is generic over its [`Subject`]: `http` and `stream` have the same variables of what both know,
 //! and each adds its own.
 
+pub mod access;
 pub mod address;
+pub mod builtin;
 pub mod cidr;
 pub mod escape;
 pub mod forwarded;
 pub mod geo;
+pub mod limit_conn;
 pub mod listen;
 pub mod log;
 pub mod map;
@@ -19,11 +22,12 @@ pub mod split_clients;
 mod subject;
 mod template;
 mod variables;
+pub mod zones;
 
 pub use address::Address;
 pub use cidr::Cidr;
 pub use reading::Reading;
 pub use regex::Regex;
-pub use subject::{Identity, Subject, binary};
+pub use subject::{Identity, Offset, Retire, Subject, next_connection};
 pub use template::Template;
 pub use variables::{Get, NotStored, Put, Values, VariableId, Variables};

@@ -1,9 +1,11 @@
 //! Who variables are about: a request, or a session of bytes.
 
+use std::cell::Cell;
 use std::fmt::Arguments;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_engine::{Handle, Stream};
+use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::proxy_protocol::Header;
 
@@ -59,11 +61,11 @@ pub trait Subject: Sized + 'static {
     /// The loop that serves it.
     fn handle(&self) -> &Handle;
 
+    /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
+    fn local_time(&self) -> (i64, i32);
+
     /// Which one that is.
     fn identity(&self) -> Identity;
-
-    /// The client's socket, if it has one of its own.
-    fn socket(&self) -> Option<&Stream>;
 
     /// All that is said about who stands behind the client, for those who believe it.
     fn forwarded_for(&self) -> Vec<&[u8]> {
@@ -143,4 +145,45 @@ pub fn binary(address: &Address, out: &mut Vec<u8>) {
         },
         other => other.write_host(out),
     }
+}
+
+/// How a loop is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retire {
+    /// Others took over: idle connections stay until their client had its chance to ask once more.
+    Reload,
+    /// The server ends: idle connections close now.
+    Quit,
+}
+
+/// The local zone's offset from UTC, as it was when it was last asked for.
+#[derive(Debug)]
+pub struct Offset(Cell<(i64, i32)>);
+
+impl Default for Offset {
+    fn default() -> Self {
+        Offset(Cell::new((i64::MIN, 0)))
+    }
+}
+
+impl Offset {
+    /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
+    pub fn local_time(&self, handle: &Handle) -> (i64, i32) {
+        let now = handle.wall().secs;
+        let (at, offset) = self.0.get();
+        if at == now {
+            return (now, offset);
+        }
+        let offset = weir_sys::localtime::local(now).offset;
+        self.0.set((now, offset));
+        (now, offset)
+    }
+}
+
+/// `$connection` counts through a whole process, whoever accepts.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The next connection's number.
+pub fn next_connection() -> u64 {
+    CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1
 }

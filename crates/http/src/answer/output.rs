@@ -16,6 +16,7 @@ use crate::escape::within_line;
 use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
 use crate::request::Request;
+pub use weir_values::builtin::write_number;
 
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
@@ -372,19 +373,4 @@ impl Output {
             self.chain.push(Segment::Bytes(Bytes::copy_from_slice(bytes)));
         }
     }
-}
-
-/// Appends a number in decimal.
-pub fn write_number(mut n: u64, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }

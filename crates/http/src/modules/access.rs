@@ -2,9 +2,8 @@
 
 use weir_conf::Error;
 use weir_log::Level;
+use weir_values::access::Rules;
 
-use crate::address::Address;
-use crate::cidr::Cidr;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
@@ -13,31 +12,10 @@ use crate::request::Request;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    rules: Vec<Rule>,
+    rules: Rules,
 }
 
 impl Settings for Conf {}
-
-#[derive(Debug, Clone, Copy)]
-struct Rule {
-    deny: bool,
-    who: Who,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Who {
-    All,
-    These(Cidr),
-}
-
-impl Rule {
-    fn applies(&self, address: &Address) -> bool {
-        match self.who {
-            Who::All => *address != Address::Unknown,
-            Who::These(cidr) => cidr.contains(address),
-        }
-    }
-}
 
 const DIRECTIVES: &[Directive] = &[
     Directive { name: "allow", help: "Lets clients with this address in.", set: Set::Simple(set) },
@@ -54,12 +32,10 @@ pub fn wanted(conf: &LocationConf) -> bool {
 
 /// The first rule that applies decides.
 pub fn handler(r: &mut Request) -> Step {
-    let rules = &r.conf().access.rules;
-    let peer = r.peer();
-    match rules.iter().find(|rule| rule.applies(peer)) {
+    match r.conf().access.rules.allow(r.peer()) {
         None => Step::Next,
-        Some(rule) if !rule.deny => Step::Done,
-        Some(_) => {
+        Some(true) => Step::Done,
+        Some(false) => {
             if !r.conf().core.satisfy_any {
                 r.log(Level::Error, format_args!("access forbidden by rule"));
             }
@@ -68,26 +44,9 @@ pub fn handler(r: &mut Request) -> Step {
     }
 }
 
-/// `allow address|network|unix:|all`, `deny ...`
+/// Both directives make one list.
 fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
-    // Both directives make one list.
     let first = s.first_of("allow, deny");
-    let Some(word) = d.arg(0) else { return Ok(()) };
-    let who = if word.is("all") {
-        Who::All
-    } else {
-        let parsed = Cidr::parse(&word.bytes);
-        let (cidr, odd) = parsed.ok_or_else(|| d.invalid("parameter", word))?;
-        if odd {
-            let text = format!("low address bits of {} are meaningless", word.lossy());
-            s.setup.warnings.push(d.warning(text));
-        }
-        Who::These(cidr)
-    };
     let rules = &mut Scope::change(&mut s.location.access).rules;
-    if first {
-        rules.clear();
-    }
-    rules.push(Rule { deny: d.name.is("deny"), who });
-    Ok(())
+    rules.read(d, first, &mut s.setup.warnings)
 }

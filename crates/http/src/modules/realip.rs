@@ -1,10 +1,10 @@
 //! Who asked, where trusted servers stand between the client and this one. nginx: ngx_http_realip_module.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use weir_conf::{Directive as Line, Error};
 
-use crate::address::{self, Address};
+use crate::address::Address;
 use crate::cidr::Cidr;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::forwarded;
@@ -115,33 +115,13 @@ fn find(r: &Request, conf: &Conf) -> Option<Address> {
 
 fn from(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    let Some(word) = d.arg(0) else { return Ok(()) };
-    let networks = match Cidr::parse(&word.bytes) {
-        Some((cidr, odd)) => {
-            if odd {
-                let text = format!("low address bits of {} are meaningless", word.lossy());
-                s.setup.warnings.push(d.warning(text));
-            }
-            vec![cidr]
-        }
-        None => named(&word.lossy()).map_err(|text| {
-            d.error_at(word, format!("{text} in set_real_ip_from \"{}\"", word.lossy()))
-        })?,
-    };
+    let networks = weir_values::access::believed(d, &mut s.setup.warnings)?;
     let conf = Scope::change(&mut s.location.realip);
     if first {
         conf.from.clear();
     }
     conf.from.extend(networks);
     Ok(())
-}
-
-fn named(host: &str) -> Result<Vec<Cidr>, &'static str> {
-    let whole = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => Cidr::V4(ip.to_bits(), u32::MAX),
-        IpAddr::V6(ip) => Cidr::V6(ip.to_bits(), u128::MAX),
-    };
-    Ok(address::named(host)?.into_iter().map(whole).collect())
 }
 
 fn source(d: &Line) -> Result<Source, Error> {

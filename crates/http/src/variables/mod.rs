@@ -2,7 +2,7 @@
 
 use std::fmt::Arguments;
 
-use weir_engine::{Handle, Stream};
+use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::http1::HeaderId;
 use weir_proto::proxy_protocol::Header;
@@ -79,8 +79,8 @@ impl Subject for Request {
         self.worker.identity
     }
 
-    fn socket(&self) -> Option<&Stream> {
-        Some(self.conn.stream.socket())
+    fn local_time(&self) -> (i64, i32) {
+        self.worker.local_time()
     }
 
     fn forwarded_for(&self) -> Vec<&[u8]> {

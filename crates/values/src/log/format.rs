@@ -60,7 +60,11 @@ impl Format {
     }
 }
 
-fn parse<S: Subject>(variables: &mut Variables<S>, word: &[u8], parts: &mut Vec<Part>) -> Result<(), String> {
+fn parse<S: Subject>(
+    variables: &mut Variables<S>,
+    word: &[u8],
+    parts: &mut Vec<Part>,
+) -> Result<(), String> {
     let mut rest = word;
     while let Some(at) = memchr::memchr(b'$', rest) {
         let invalid = || {

@@ -298,7 +298,8 @@ fn one_below(level: Level) -> Level {
 
 fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut rate = 1000;
-    let keyed = Keyed::read(s, d, (TAG, bucket::VALUES), |word| {
+    let zones = s.setup.inputs.zones;
+    let keyed = Keyed::read(&mut s.setup.reading(), zones, d, (TAG, bucket::VALUES), |word| {
         let Some(value) = word.bytes.strip_prefix(b"rate=") else { return Ok(false) };
         let (number, scale) = match value.len().checked_sub(3).map(|at| value.split_at(at)) {
             Some((number, b"r/s")) => (number, 1),

@@ -17,20 +17,15 @@ type Read = fn(&mut Request, &mut Vec<u8>) -> bool;
 /// Defines them all.
 pub fn define(variables: &mut Variables) {
     let tables = [question::TABLE, answer::TABLE, peers::TABLE, files::TABLE, times::TABLE];
+    weir_values::builtin::define(variables);
     for (name, read) in tables.into_iter().flatten() {
         variables.define(name, *read);
     }
     variables.define_kept("request_id", question::request_id);
-    let host = hostname();
-    variables.define("hostname", move |_, out| put(out, &host));
     let args = variables.refer(b"args");
     variables.settable(args, question::set_args);
     let limit_rate = variables.refer(b"limit_rate");
     variables.settable(limit_rate, answer::set_limit_rate);
-}
-
-fn hostname() -> Vec<u8> {
-    rustix::system::uname().nodename().to_bytes().to_ascii_lowercase()
 }
 
 fn put(out: &mut Vec<u8>, value: &[u8]) -> bool {

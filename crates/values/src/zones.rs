@@ -2,11 +2,11 @@
 
 use weir_conf::{Directive, Error, Word, values};
 use weir_log::Level;
-use weir_zone::{Locked, Use, ZoneRef};
+use weir_zone::{Declarations, Locked, Use, ZoneRef};
 
-use crate::config::scope::Scope;
-use crate::request::Request;
-use weir_values::Template;
+use crate::reading::Reading;
+use crate::subject::Subject;
+use crate::template::Template;
 
 /// nginx's slab allocator takes no less: eight pages.
 const SMALLEST: u64 = 8 * 4096;
@@ -20,8 +20,9 @@ pub struct Keyed {
 
 impl Keyed {
     /// Reads `KEY zone=NAME:SIZE ...`; words that are neither go to `other`, which says whether it knows them.
-    pub fn read(
-        s: &mut Scope<'_, '_>,
+    pub fn read<S: Subject>(
+        s: &mut Reading<'_, S>,
+        zones: &Declarations,
         d: &Directive,
         (tag, values): (&'static str, usize),
         mut other: impl FnMut(&Word) -> Result<bool, Error>,
@@ -38,7 +39,6 @@ impl Keyed {
         let (Some((name, size)), Some(key)) = (named, d.arg(0)) else {
             return Err(d.error(format!("\"{directive}\" must have \"zone\" parameter")));
         };
-        let zones = s.setup.inputs.zones;
         if let Ok(known) = zones.find(&name, tag) {
             let bound = &known.purpose().key;
             let text = format!("{directive} \"{name}\" is already bound to key \"{bound}\"");
@@ -46,8 +46,7 @@ impl Keyed {
         }
         let purpose = Use { tag, values, key: key.lossy().into_owned() };
         let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
-        let key = Template::new(&mut s.setup.variables, &key.bytes)
-            .map_err(|text| d.error_at(key, text))?;
+        let key = Template::new(s.variables, &key.bytes).map_err(|text| d.error_at(key, text))?;
         Ok(Keyed { zone, key })
     }
 
@@ -57,7 +56,7 @@ impl Keyed {
     }
 
     /// The key's value for a request; `None` where the request does not count: it is empty, or too long.
-    pub fn key(&self, r: &mut Request, longest: usize) -> Option<Vec<u8>> {
+    pub fn key<S: Subject>(&self, r: &mut S, longest: usize) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         self.key.eval_into(r, &mut value);
         if value.len() > longest {
@@ -79,8 +78,8 @@ impl Keyed {
     }
 
     /// This turn's time in the zone's milliseconds.
-    pub fn now(&self, r: &Request) -> u64 {
-        self.zone.get().map_or(0, |zone| zone.msec(r.worker.handle.now()))
+    pub fn now<S: Subject>(&self, r: &S) -> u64 {
+        self.zone.get().map_or(0, |zone| zone.msec(r.handle().now()))
     }
 }
 

@@ -1,0 +1,205 @@
+//! Limits how many subjects of a key there are at once.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive, Error, values};
+use weir_log::Level;
+use weir_zone::Declarations;
+
+use crate::reading::Reading;
+use crate::subject::Subject;
+use crate::zones::Keyed;
+
+/// What its zones are declared as.
+const TAG: &str = "limit_conn_zone";
+/// The longest key that is counted.
+const LONGEST_KEY: usize = 255;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    zones: Vec<Arc<Keyed>>,
+    /// `limit_conn` of this block, until all zones are known.
+    lines: Vec<(String, u64)>,
+    limits: Vec<Limit>,
+}
+
+/// `limit_conn`
+#[derive(Debug, Clone)]
+struct Limit {
+    zone: Arc<Keyed>,
+    most: u64,
+}
+
+/// `$limit_conn_status`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Passed,
+    Rejected,
+    RejectedDryRun,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Status::Passed => "PASSED",
+            Status::Rejected => "REJECTED",
+            Status::RejectedDryRun => "REJECTED_DRY_RUN",
+        }
+    }
+}
+
+/// What the limits said to a request, and the places that it takes until it ends.
+#[derive(Default)]
+pub struct Held {
+    status: Option<Status>,
+    places: Vec<Place>,
+}
+
+impl Held {
+    /// The same for a subrequest, which takes no places of its own.
+    pub fn counted(&self) -> Held {
+        Held { status: self.status, places: Vec::new() }
+    }
+}
+
+/// One place of a key's; given back when dropped.
+struct Place {
+    zone: &'static Keyed,
+    key: Vec<u8>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(mut table) = self.zone.lock() else { return };
+        let Some(entry) = table.find(&self.key) else { return };
+        match table.value(entry, 0) {
+            0 | 1 => table.remove(entry),
+            n => table.set_values(entry, [n - 1]),
+        }
+    }
+}
+
+impl Place {
+    /// Takes a place; `None` if all are taken. An error where the zone is full.
+    fn take(limit: &'static Limit, key: Vec<u8>) -> Result<Option<Place>, ()> {
+        let zone: &'static Keyed = &limit.zone;
+        let mut table = zone.lock().ok_or(())?;
+        let entry = table.find(&key).or_else(|| table.add(&key)).ok_or(())?;
+        let taken = table.value(entry, 0);
+        if taken >= limit.most {
+            return Ok(None);
+        }
+        table.set_values(entry, [taken + 1]);
+        Ok(Some(Place { zone, key }))
+    }
+}
+
+/// What is said to whom.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// The level of the message.
+    pub log_level: Level,
+    /// Whoever is above a limit passes all the same.
+    pub dry_run: bool,
+}
+
+impl Limits {
+    /// Whether nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// `limit_conn_zone KEY zone=NAME:SIZE`
+    pub fn zone<S: Subject>(
+        &mut self,
+        s: &mut Reading<'_, S>,
+        zones: &Declarations,
+        d: &Directive,
+    ) -> Result<(), Error> {
+        let keyed = Keyed::read(s, zones, d, (TAG, 1), |_| Ok(false))?;
+        self.zones.push(Arc::new(keyed));
+        Ok(())
+    }
+
+    /// `limit_conn ZONE NUMBER`
+    pub fn limit(&mut self, d: &Directive) -> Result<(), Error> {
+        let (Some(name), Some(number)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
+        let name = name.lossy().into_owned();
+        if self.lines.iter().any(|(known, _)| *known == name) {
+            return Err(d.problem("is duplicate"));
+        }
+        let most = values::number(&number.bytes)
+            .filter(|n| *n > 0)
+            .ok_or_else(|| d.invalid("number of connections", number))?;
+        if most > 65535 {
+            return Err(d.error_at(number, "connection limit must be less 65536"));
+        }
+        self.lines.push((name, most));
+        Ok(())
+    }
+
+    /// Whether [`Limits::finish`] has something to do.
+    pub fn is_unfinished(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    /// The lines of a block were read: they stand for those around.
+    pub fn finish(&mut self, all: &Declarations) -> Result<(), Error> {
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        let lines = std::mem::take(&mut self.lines);
+        self.limits.clear();
+        for (name, most) in lines {
+            all.find(&name, TAG).map_err(Error::emerg)?;
+            if let Some(zone) = self.zones.iter().find(|z| z.name() == name) {
+                self.limits.push(Limit { zone: zone.clone(), most });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a place under each limit. An error: it is refused.
+    pub fn take<S: Subject>(&'static self, r: &mut S, how: How) -> Result<Held, Held> {
+        let mut held = Held::default();
+        for limit in &self.limits {
+            let Some(key) = limit.zone.key(r, LONGEST_KEY) else { continue };
+            held.status = Some(Status::Passed);
+            match Place::take(limit, key) {
+                Ok(Some(place)) => held.places.push(place),
+                Ok(None) => {
+                    let dry = if how.dry_run { ", dry run," } else { "" };
+                    let name = limit.zone.name();
+                    let text = format_args!("limiting connections{dry} by zone \"{name}\"");
+                    r.log(how.log_level, text);
+                    return Held::refused(how);
+                }
+                Err(()) => return Held::refused(how),
+            }
+        }
+        Ok(held)
+    }
+}
+
+impl Held {
+    fn refused(how: How) -> Result<Held, Held> {
+        let held = |status| Held { status: Some(status), places: Vec::new() };
+        match how.dry_run {
+            true => Ok(held(Status::RejectedDryRun)),
+            false => Err(held(Status::Rejected)),
+        }
+    }
+
+    /// The limits have had their say.
+    pub fn is_decided(&self) -> bool {
+        self.status.is_some()
+    }
+
+    /// `$limit_conn_status`
+    pub fn write(&self, out: &mut Vec<u8>) -> bool {
+        let name = self.status.map(Status::name);
+        out.extend_from_slice(name.unwrap_or_default().as_bytes());
+        name.is_some()
+    }
+}
