@@ -116,6 +116,12 @@ pub fn listening(text: &str) -> Result<Vec<Address>, &'static str> {
     Ok(all)
 }
 
+/// Whether the text of a `listen` names a port, or needs none.
+pub fn has_port(text: &str) -> bool {
+    let named = || matches!(split(text), Ok((_, Some(_))));
+    text.starts_with("unix:") || matches!(only_ports(text), Ok(Some(_))) || named()
+}
+
 /// The addresses of a server that is asked: a name may have several.
 pub fn server(text: &str, default_port: u16) -> Result<Vec<Address>, &'static str> {
     if let Some(path) = text.strip_prefix("unix:") {

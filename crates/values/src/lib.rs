@@ -8,6 +8,7 @@ pub mod access;
 pub mod address;
 pub mod builtin;
 pub mod cidr;
+pub mod endpoints;
 pub mod escape;
 pub mod forwarded;
 pub mod geo;

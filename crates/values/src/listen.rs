@@ -31,6 +31,8 @@ pub struct Listen {
     pub multipath: bool,
     /// Bound on its own, even beside a wildcard of the same port.
     pub bind: bool,
+    /// Datagrams are received on it.
+    pub udp: bool,
 }
 
 impl Listen {
@@ -48,6 +50,7 @@ impl Listen {
             so_keepalive: None,
             multipath: false,
             bind: false,
+            udp: false,
         }
     }
 }
@@ -102,13 +105,21 @@ pub struct ListenLine {
     pub at: Spot,
 }
 
-/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses.
-pub fn parse(d: &Directive, warnings: &mut Vec<Error>) -> Result<Vec<ListenLine>, Error> {
+/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses. Sessions are not of HTTP: they
+/// have other parameters, and a port of their own must be told.
+pub fn parse(
+    d: &Directive,
+    of_http: bool,
+    warnings: &mut Vec<Error>,
+) -> Result<Vec<ListenLine>, Error> {
     let Some(first) = d.args.first() else { return Ok(Vec::new()) };
     let text = first.lossy();
     let wrong =
         |what: &str| d.error_at(first, format!("{what} in \"{text}\" of the \"listen\" directive"));
     let addresses = address::listening(&text).map_err(wrong)?;
+    if !of_http && !address::has_port(&text) {
+        return Err(wrong("no port"));
+    }
     let mut line = ListenLine {
         listen: Listen::new(Address::Unknown),
         default_server: false,
@@ -117,7 +128,22 @@ pub fn parse(d: &Directive, warnings: &mut Vec<Error>) -> Result<Vec<ListenLine>
         at: Spot::new(d, first),
     };
     for word in d.args.iter().skip(1) {
-        parameter(&mut line, d, word, warnings)?;
+        parameter(&mut line, d, word, of_http, warnings)?;
+    }
+    if line.listen.udp {
+        let of_tcp = [
+            (line.listen.deferred, "deferred"),
+            (line.listen.fastopen.is_some(), "fastopen"),
+            (line.listen.so_keepalive.is_some(), "so_keepalive"),
+            (line.protocols.ssl, "ssl"),
+            (line.protocols.proxy_protocol, "proxy_protocol"),
+            (line.listen.multipath, "multipath"),
+            (d.args.iter().any(|word| word.bytes.starts_with(b"backlog=")), "backlog"),
+        ];
+        if let Some((_, name)) = of_tcp.iter().find(|(said, _)| *said) {
+            let text = format!("\"{name}\" parameter is incompatible with \"udp\"");
+            return Err(d.error(text));
+        }
     }
     let each = |address| {
         let mut line = line.clone();
@@ -131,6 +157,7 @@ fn parameter(
     line: &mut ListenLine,
     d: &Directive,
     word: &weir_conf::Word,
+    of_http: bool,
     warnings: &mut Vec<Error>,
 ) -> Result<(), Error> {
     let text = word.lossy();
@@ -144,7 +171,15 @@ fn parameter(
     let size = || value.and_then(|v| weir_conf::values::size(v.as_bytes())).ok_or_else(invalid);
     let listen = &mut line.listen;
     match (name, value) {
-        ("default_server" | "default", None) => {
+        ("udp", None) if !of_http => {
+            listen.udp = true;
+            return Ok(());
+        }
+        ("default_server", None) => {
+            line.default_server = true;
+            return Ok(());
+        }
+        ("default", None) if of_http => {
             line.default_server = true;
             return Ok(());
         }
@@ -161,14 +196,14 @@ fn parameter(
             line.protocols.ssl = true;
             return Ok(());
         }
-        ("http2", None) => {
+        ("http2", None) if of_http => {
             let text = "the \"listen ... http2\" directive is deprecated, use the \"http2\" \
                         directive instead";
             warnings.push(d.warning(text).mark(word.pos));
             line.protocols.http2 = true;
             return Ok(());
         }
-        ("quic", None) => {
+        ("quic", None) if of_http => {
             let known = "parameter of \"listen\" is known but not built into weir yet";
             return Err(d.error_at(word, format!("the \"{name}\" {known}")));
         }

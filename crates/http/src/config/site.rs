@@ -1,13 +1,10 @@
 //! A whole `http` block, ready to serve: servers, locations, and which server an address and a name select.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::Error;
 
-use crate::address::Address;
 use crate::config::location::{Location, LocationId};
 use crate::config::scope::Spot;
 use crate::connection::Conn;
@@ -18,6 +15,7 @@ use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
 use crate::request::Request;
 use crate::variables::Variables;
+use weir_values::endpoints::{Bound, Group, bind, gather};
 
 /// One `server` block.
 #[derive(Debug)]
@@ -46,7 +44,7 @@ impl Server {
 pub struct Site {
     sockets: Vec<Listen>,
     /// For each socket.
-    bound: Vec<Bound>,
+    bound: Vec<Bound<Endpoint>>,
     servers: Vec<Server>,
     locations: Vec<Location>,
     /// All variables.
@@ -102,15 +100,6 @@ pub struct Parts {
     pub names_bucket: Option<u64>,
 }
 
-/// What one listening socket leads to.
-#[derive(Debug)]
-struct Bound {
-    /// Where other addresses of the port share a wildcard's socket: told apart by the local address.
-    addresses: HashMap<IpAddr, Endpoint>,
-    /// The socket's own address.
-    own: Endpoint,
-}
-
 /// What one address leads to.
 #[derive(Debug)]
 struct Endpoint {
@@ -129,11 +118,12 @@ impl Site {
         }
         let mut endpoints: Vec<(Listen, Endpoint)> = Vec::new();
         for group in gather(&lines, warnings)? {
-            let (listen, protocols) = (group.listen.clone(), group.protocols.all);
+            let (listen, protocols) = (group.listen.clone(), group.protocols());
             if protocols.ssl {
-                group.check_certificates(&list)?;
+                check_certificates(&group, &list)?;
             }
-            let hosts = group.hosts(&list, parts.names_bucket, warnings)?;
+            let hosts =
+                group.hosts(|id| &list[id.0 as usize].names, parts.names_bucket, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
@@ -237,201 +227,25 @@ impl Site {
     }
 
     fn endpoint(&self, conn: &Conn) -> &Endpoint {
-        let bound = &self.bound[conn.listen];
-        if bound.addresses.is_empty() {
-            return &bound.own;
-        }
-        let local = conn.local().ip();
-        local.and_then(|ip| bound.addresses.get(&ip)).unwrap_or(&bound.own)
+        self.bound[conn.listen].at(|| conn.local().ip())
     }
 }
 
-/// All servers of one address.
-struct Group<'a> {
-    listen: Listen,
-    options_at: Option<&'a ListenLine>,
-    default: Option<ServerId>,
-    protocols: Gathered,
-    servers: Vec<ServerId>,
-}
-
-/// The protocols of an address as its lines add up.
-struct Gathered {
-    /// What any line asks for.
-    all: Protocols,
-    /// What later lines are compared with, once a second one was there.
-    expected: Option<Protocols>,
-    changed: bool,
-}
-
-impl Gathered {
-    fn new(first: Protocols) -> Self {
-        Gathered { all: first, expected: None, changed: false }
-    }
-
-    /// Adds a further line's; true where the lines contradict each other. nginx: ngx_http_add_addresses.
-    fn add(&mut self, line: &ListenLine, options_before: bool) -> bool {
-        let (before, these) = (self.all, line.protocols);
-        self.all = before.or(these);
-        let differs = self.expected.is_some_and(|expected| expected != these);
-        let (odd, expected) = if self.all != before {
-            let removes = self.all != these;
-            let late = options_before && !line.options;
-            (late || self.changed || removes, before)
-        } else if self.all != these {
-            (line.options || differs, these)
-        } else {
-            ((line.options && self.changed) || differs, these)
-        };
-        self.changed |= before != these;
-        self.expected = Some(expected);
-        odd
-    }
-}
-
-/// Collects the lines of each address; complains about contradictions in nginx's words.
-fn gather<'a>(
-    lines: &'a [(ServerId, ListenLine)],
-    warnings: &mut Vec<Error>,
-) -> Result<Vec<Group<'a>>, Error> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut index: HashMap<&Address, usize> = HashMap::new();
-    for (server, line) in lines {
-        let address = &line.listen.address;
-        let at = *index.entry(address).or_insert_with(|| {
-            groups.push(Group {
-                listen: line.listen.clone(),
-                options_at: None,
-                default: None,
-                protocols: Gathered::new(line.protocols),
-                servers: Vec::new(),
-            });
-            groups.len() - 1
-        });
-        let group = &mut groups[at];
-        if group.servers.contains(server) {
-            return Err(line.at.error(format!("a duplicate listen {address}")));
-        }
-        if !group.servers.is_empty() && group.protocols.add(line, group.options_at.is_some()) {
-            let text = format!("protocol options redefined for {address}");
-            warnings.push(line.at.warning(text));
-        }
-        group.servers.push(*server);
-        if line.options {
-            if group.options_at.is_some() {
-                return Err(line.at.error(format!("duplicate listen options for {address}")));
-            }
-            group.listen = line.listen.clone();
-            group.options_at = Some(line);
-        }
-        if line.default_server {
-            if group.default.is_some() {
-                return Err(line.at.error(format!("a duplicate default server for {address}")));
-            }
-            group.default = Some(*server);
-        }
-    }
-    Ok(groups)
-}
-
-impl Group<'_> {
-    /// Who wants TLS must have something to show: the default server, or each where that one refuses.
-    fn check_certificates(&self, servers: &[Server]) -> Result<(), Error> {
-        let of = |id: &ServerId| servers.get(id.0 as usize);
-        let ssl = |server: &Server| {
-            let context = server.conf.ssl.as_deref();
-            context.map_or((false, false), |c| (c.has_certificates(), c.reject))
-        };
-        let default = self.default.as_ref().or(self.servers.first()).and_then(of);
-        let missing = match default.map(ssl) {
-            None | Some((true, _)) => None,
-            Some((false, false)) => default,
-            Some((false, true)) => {
-                self.servers.iter().filter_map(of).find(|server| ssl(server) == (false, false))
-            }
-        };
-        let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
-        missing.map_or(Ok(()), |server| Err(server.at.error(text)))
-    }
-
-    fn hosts(
-        self,
-        servers: &[Server],
-        bucket: Option<u64>,
-        warnings: &mut Vec<Error>,
-    ) -> Result<Hosts, Error> {
-        let default = self.default.or(self.servers.first().copied()).unwrap_or(ServerId(0));
-        let mut hosts = Hosts::new(default);
-        // Names of a server that is alone at its address select nothing, so nginx does not look at them.
-        let alone = self.servers.len() == 1;
-        for id in self.servers {
-            for name in &servers[id.0 as usize].names {
-                if !alone {
-                    check_name(name, &self.listen.address, bucket)?;
-                }
-                if !hosts.add(name, id) && !alone {
-                    warnings.push(Error::warn(format!(
-                        "conflicting server name \"{}\" on {}, ignored",
-                        String::from_utf8_lossy(&name.text()),
-                        self.listen.address
-                    )));
-                }
-            }
-        }
-        Ok(hosts)
-    }
-}
-
-/// What is wrong with a name. Who sets the size of a bucket is told, as by nginx, which names do not fit; weir
-/// itself has no such limit.
-fn check_name(name: &ServerName, address: &Address, bucket: Option<u64>) -> Result<(), Error> {
-    match name {
-        ServerName::Bad(text) => Err(Error::emerg(format!(
-            "invalid server name or wildcard \"{}\" on {address}",
-            String::from_utf8_lossy(text)
-        ))),
-        ServerName::Exact(text) => {
-            let needed = (text.len() as u64 + 2).next_multiple_of(8) + 16;
-            let given = bucket.map(|size| size.next_multiple_of(64));
-            match given.filter(|given| *given < needed) {
-                Some(given) => Err(Error::emerg(format!(
-                    "could not build server_names_hash, you should increase \
-                     server_names_hash_bucket_size: {given}"
-                ))),
-                None => Ok(()),
-            }
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Lets addresses share a wildcard's socket of the same port, unless they are bound on their own.
-fn bind(endpoints: Vec<(Listen, Endpoint)>) -> (Vec<Listen>, Vec<Bound>) {
-    let shares = |a: &Address, b: &Address| match (a, b) {
-        (Address::Inet(a), Address::Inet(b)) => a.port() == b.port() && a.is_ipv4() == b.is_ipv4(),
-        _ => false,
+/// Who wants TLS must have something to show: the default server, or each where that one refuses.
+fn check_certificates(group: &Group<'_>, servers: &[Server]) -> Result<(), Error> {
+    let of = |id: &ServerId| servers.get(id.0 as usize);
+    let ssl = |server: &Server| {
+        let context = server.conf.ssl.as_deref();
+        context.map_or((false, false), |c| (c.has_certificates(), c.reject))
     };
-    let wildcards: Vec<Address> =
-        endpoints.iter().map(|(l, _)| &l.address).filter(|a| a.is_wildcard()).cloned().collect();
-    let (mut sockets, mut bound) = (Vec::<Listen>::new(), Vec::<Bound>::new());
-    let mut guests = Vec::new();
-    for (listen, own) in endpoints {
-        let wildcard = wildcards.iter().find(|w| shares(w, &listen.address));
-        match wildcard {
-            Some(host) if !listen.address.is_wildcard() && !listen.bind => {
-                guests.push((host.clone(), listen.address.clone(), own));
-            }
-            _ => {
-                sockets.push(listen);
-                bound.push(Bound { addresses: HashMap::new(), own });
-            }
+    let default = group.default.as_ref().or(group.servers.first()).and_then(of);
+    let missing = match default.map(ssl) {
+        None | Some((true, _)) => None,
+        Some((false, false)) => default,
+        Some((false, true)) => {
+            group.servers.iter().filter_map(of).find(|server| ssl(server) == (false, false))
         }
-    }
-    for (host, address, endpoint) in guests {
-        let at = sockets.iter().position(|l| l.address == host);
-        if let (Some(at), Some(ip)) = (at, address.ip()) {
-            bound[at].addresses.insert(ip, endpoint);
-        }
-    }
-    (sockets, bound)
+    };
+    let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+    missing.map_or(Ok(()), |server| Err(server.at.error(text)))
 }

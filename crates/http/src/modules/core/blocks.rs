@@ -38,7 +38,7 @@ fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
     let word = Word { bytes: port.as_bytes().to_vec(), pos: d.name.pos, quoted: false };
     let line = Directive { args: vec![word], body: Body::None, ..d.clone() };
-    crate::listen::parse(&line, &mut Vec::new())
+    crate::listen::parse(&line, true, &mut Vec::new())
 }
 
 /// `location [modifier] name { }`

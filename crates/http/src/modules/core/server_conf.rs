@@ -60,7 +60,7 @@ impl ServerConf {
 
 /// `listen`
 pub fn listen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let mut lines = crate::listen::parse(d, &mut s.setup.warnings)?;
+    let mut lines = crate::listen::parse(d, true, &mut s.setup.warnings)?;
     if s.first(d) {
         s.server.listens.clear();
     }
