@@ -7,6 +7,7 @@ pub mod base64;
 pub mod conditional;
 pub mod date;
 pub mod dns;
+pub mod fastcgi;
 #[cfg(test)]
 mod fuzz;
 pub mod http1;

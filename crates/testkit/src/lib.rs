@@ -12,6 +12,7 @@
 
 mod dice;
 mod dir;
+pub mod fastcgi;
 mod http;
 mod listen;
 mod oracle;

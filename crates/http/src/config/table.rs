@@ -100,6 +100,20 @@ pub const fn selected<const N: usize>(all: &[Directive], names: [&str; N]) -> [D
     some
 }
 
+/// All of a table but the directive of this name.
+pub const fn without<const N: usize>(all: &[Directive], name: &str) -> [Directive; N] {
+    let mut some = [all[0]; N];
+    let (mut i, mut at) = (0, 0);
+    while at < all.len() {
+        if !is_same(all[at].name, name) {
+            some[i] = all[at];
+            i += 1;
+        }
+        at += 1;
+    }
+    some
+}
+
 const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;

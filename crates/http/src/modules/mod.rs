@@ -20,6 +20,7 @@ pub mod core;
 pub mod dav;
 pub mod empty_gif;
 pub mod event_loop;
+pub mod fastcgi;
 pub mod flv;
 pub mod geo;
 pub mod gunzip_filter;
@@ -123,6 +124,7 @@ modules! {
     empty_gif,
     flv,
     event_loop,
+    fastcgi,
     geo,
     gunzip_filter,
     gzip_filter,

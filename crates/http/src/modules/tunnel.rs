@@ -3,51 +3,38 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
-use weir_log::Level;
 use weir_proto::http1::Method;
 
 use crate::answer::headers::Headers;
-use crate::config::location::Kind;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{selected, together};
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
-use crate::upstream::driver::{self, Target};
+use crate::upstream::driver;
+use crate::upstream::pass::{By, Pass, Slot};
 use crate::upstream::passing::passing_directives;
-use crate::upstream::url::Url;
-use crate::upstream::{Answer, Found, GroupId, Outgoing, Passing, Protocol, Taken};
-use weir_values::Template;
+use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Taken};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    pass: Option<Pass>,
-    /// The same of the block around, which `if` and `limit_except` take over.
-    outer: Option<Pass>,
+    pass: Slot<Pass>,
     passing: Passing,
-}
-
-/// Where tunnels lead.
-#[derive(Debug, Clone)]
-enum Pass {
-    Group(GroupId),
-    Computed(Template),
 }
 
 impl Settings for Conf {
     fn enter(conf: &mut Arc<Self>) {
-        if conf.pass.is_some() || conf.outer.is_some() {
-            let this = Arc::make_mut(conf);
-            this.outer = this.pass.take();
+        if !conf.pass.is_unused() {
+            Arc::make_mut(conf).pass.enter();
         }
     }
 
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let inherits = matches!(s.place.kind, Kind::If | Kind::LimitExcept);
-        if inherits && s.location.tunnel.pass.is_none() && s.location.tunnel.outer.is_some() {
-            let conf = Scope::change(&mut s.location.tunnel);
-            conf.pass = conf.outer.clone();
+        if s.location.tunnel.pass.is_unused() {
+            return Ok(());
+        }
+        if Scope::change(&mut s.location.tunnel).pass.takes_over(&s.place.kind) {
             let core = Scope::change(&mut s.location.core);
             core.handler.get_or_insert(Named { module: "tunnel", run: Handler::Later(handler) });
         }
@@ -90,24 +77,11 @@ fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Scope::change(&mut s.location.core).handler =
         Some(Named { module: "tunnel", run: Handler::Later(handler) });
     s.server.head_limits.allow_connect = true;
-    let text = d.args.first().map_or(b"$host:$request_port".as_slice(), |w| &w.bytes);
-    let word = d.args.first().unwrap_or(&d.name);
-    let value = s.setup.template_of(d, word, text)?;
-    let pass = if value.constant().is_none() {
-        Pass::Computed(value)
-    } else {
-        let url = Url::parse(text, false).map_err(|e| {
-            let text = String::from_utf8_lossy(text);
-            d.error_at(word, format!("{e} in upstream \"{text}\""))
-        })?;
-        Pass::Group(s.setup.upstreams.refer(d, word, url, NO_PORT)?)
-    };
-    Scope::change(&mut s.location.tunnel).pass = Some(pass);
+    let implied = d.args.is_empty().then_some(b"$host:$request_port".as_slice());
+    let pass = Pass::read(s, d, implied)?;
+    Scope::change(&mut s.location.tunnel).pass.set(pass);
     Ok(())
 }
-
-/// Nothing is assumed of a server whose port is not told.
-const NO_PORT: u16 = 0;
 
 /// Opens a tunnel.
 fn handler(r: &mut Request) -> Later<'_> {
@@ -117,30 +91,13 @@ fn handler(r: &mut Request) -> Later<'_> {
         }
         r.keepalive = false;
         let conf = &*r.conf().tunnel;
-        let target = match &conf.pass {
-            None => return Step::Next,
-            Some(Pass::Group(id)) => Target::Configured(*id),
-            Some(Pass::Computed(address)) => match compute(r, address) {
-                Ok(target) => target,
-                Err(step) => return step,
-            },
+        let Some(pass) = conf.pass.get() else { return Step::Next };
+        let target = match pass.target(r, By::Client) {
+            Ok(target) => target,
+            Err(step) => return step,
         };
         driver::serve(r, &conf.passing, target, &mut Opaque).await
     })
-}
-
-fn compute(r: &mut Request, address: &Template) -> Result<Target, Step> {
-    let text = address.eval(r).into_owned();
-    let shown = String::from_utf8_lossy(&text);
-    let url = Url::parse(&text, false).map_err(|e| {
-        r.log(Level::Info, format_args!("{e} in upstream \"{shown}\""));
-        Step::Status(500)
-    })?;
-    if url.port.is_none() && r.site.upstreams.find(&url.host, None, NO_PORT).is_none() {
-        r.log(Level::Error, format_args!("no port in upstream \"{shown}\""));
-        return Err(Step::Status(500));
-    }
-    Ok(Target::Url(Box::new(url), NO_PORT))
 }
 
 /// What goes through a tunnel is nobody's business: a connection is the answer.

@@ -11,7 +11,7 @@ use super::body::{Rest, Went};
 use super::http2::Sender;
 use super::passing::Passing;
 use super::protocol::Protocol;
-use super::relay::tell_spilled;
+use super::relay::tell;
 use super::source::Source;
 use crate::answer::output::Sending;
 use crate::modules::core;
@@ -61,7 +61,7 @@ impl Exchange {
                 ahead_of(buffering, source, pin!(either(sending, body))).await
             }
         };
-        tell_spilled(r, source);
+        tell(r, source);
         match next {
             Either::Left(sent) => self.sent(r, sent)?,
             Either::Right(Ok(Went::More)) => {
@@ -115,7 +115,7 @@ impl Exchange {
         let Some(sending) = &mut self.sending else { return Ok(()) };
         r.expect_reading();
         let sent = ahead_of(buffering, source, pin!(sending)).await;
-        tell_spilled(r, source);
+        tell(r, source);
         self.sent(r, sent)
     }
 

@@ -22,9 +22,14 @@ pub async fn read<P: Protocol>(
     buf: &mut Vec<u8>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
-    let mut interim = 0;
+    let (mut interim, mut framing) = (0, 0);
     loop {
+        let before = buf.len();
         receive(r, passing, line, buf, limit).await?;
+        let received = buf.len();
+        protocol.unframe(buf, before);
+        protocol.said().iter().for_each(|text| fault::complain(r, text, Doing::ReadingHead));
+        framing += received - buf.len();
         loop {
             match protocol.head(r, buf) {
                 Err(text) => {
@@ -32,6 +37,14 @@ pub async fn read<P: Protocol>(
                     return Err(Fault::Peer(Failure::InvalidHeader));
                 }
                 Ok(Found::Head(answer)) if answer.end <= limit => return Ok(answer),
+                Ok(Found::More) if framing > FRAMING => {
+                    fault::complain(
+                        r,
+                        "upstream sent too much before its header",
+                        Doing::ReadingHead,
+                    );
+                    return Err(Fault::Peer(Failure::InvalidHeader));
+                }
                 Ok(Found::More) if buf.len() < limit => break,
                 Ok(Found::Head(_) | Found::More) => {
                     fault::complain(r, "upstream sent too big header", Doing::ReadingHead);
@@ -106,6 +119,9 @@ async fn receive(
 
 /// So many bytes of answers that are only hints, or of no interest, may come before the one that counts.
 const INTERIM: usize = 64 * 1024;
+/// So many bytes of records that are no part of the answer may come before its head is complete: messages for the log,
+/// mostly.
+const FRAMING: usize = 1 << 20;
 /// So many bytes that are moved cost a point.
 const MOVED: usize = 256;
 /// A head and a small body fit in one read.

@@ -8,6 +8,7 @@ use weir_proto::http1::Header;
 use super::tls::Secure;
 
 use crate::answer::headers::Headers;
+use crate::body::Body;
 use crate::request::Request;
 
 /// A request as it goes out.
@@ -58,6 +59,11 @@ pub struct Taken {
     pub extra: Option<&'static str>,
 }
 
+/// Log lines that protocols share.
+pub const LARGER: &str = "upstream sent response body larger than indicated content length";
+/// See [`LARGER`].
+pub const TOO_MUCH: &str = "upstream sent more data than specified in \"Content-Length\" header";
+
 /// A protocol in which a request is passed to a server, and its answer understood.
 pub trait Protocol {
     /// What log lines write before the server's name.
@@ -88,8 +94,18 @@ pub trait Protocol {
         true
     }
 
+    /// Answers say themselves whether they have `Server` and `Date`: this server adds none.
+    fn names_itself(&self) -> bool {
+        true
+    }
+
     /// Writes the request, once. The error is the status to answer with.
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16>;
+
+    /// Frames a body that was read beforehand.
+    fn frame_whole(&self, body: &Body, out: &mut Chain) {
+        body.append_to(out);
+    }
 
     /// Frames a piece of a body that goes out as it comes in.
     fn frame(&self, piece: Bytes, out: &mut Chain) {
@@ -105,14 +121,23 @@ pub trait Protocol {
     /// Another server is about to be asked: forgets what the last one said.
     fn restart(&mut self);
 
-    /// Reads the head of an answer. A protocol with records takes its own framing out of `buf`. The error is
-    /// for the log.
+    /// A protocol with records takes its framing out of what was just received, from `from` on. What is wrong with it is
+    /// told by [`Protocol::head`] or [`Protocol::body`], whoever comes to it.
+    fn unframe(&mut self, _buf: &mut Vec<u8>, _from: usize) {}
+
+    /// What the server has said for the log beside its answer, once.
+    fn said(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Reads the head of an answer, whether it has just come or was kept. The error is for the log.
     fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String>;
 
     /// The head was understood: what of the answer is its body? False if there is none.
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
 
-    /// Takes the framing out of `buf`, all of which was received behind the head. Where it fails, what stays in `buf` is
+    /// Takes the framing of the body out of `buf`, all of which was received behind the head, and nothing if only the head
+    /// was. Where it fails, what stays in `buf` is
     /// what of the body came before.
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
 

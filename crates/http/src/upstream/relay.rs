@@ -78,6 +78,7 @@ async fn turn<P: Protocol>(
     source: &mut Source<'_, P>,
 ) -> Option<Step> {
     source.read_now();
+    tell(r, source);
     if source.is_empty() && !source.done {
         if r.pause_body().await.is_err() {
             return Some(Step::Abort);
@@ -104,7 +105,7 @@ async fn turn<P: Protocol>(
     }
     let sent = if buffering {
         let sent = source.ahead_of(pin!(r.send_body_on(chain))).await;
-        tell_spilled(r, source);
+        tell(r, source);
         sent
     } else {
         match r.send_body(chain, false).await {
@@ -115,8 +116,9 @@ async fn turn<P: Protocol>(
     sent.err().map(|_| Step::Abort)
 }
 
-/// Tells the log, once, that a file holds what the client does not take fast enough.
-pub fn tell_spilled<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
+/// Tells the log what the server has said for it and, once, that a file holds what the client does not take fast enough.
+pub fn tell<P: Protocol>(r: &Request, source: &mut Source<'_, P>) {
+    source.said().iter().for_each(|text| fault::complain(r, text, Doing::ReadingBody));
     if let Some(path) = source.spilled.take() {
         let text = "an upstream response is buffered to a temporary file";
         let doing = Doing::ReadingBody.text();
@@ -171,7 +173,8 @@ async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
 }
 
 /// The connection, if it may serve another request, and what is remembered of the body.
-pub fn finish<P: Protocol>(r: &mut Request, source: Source<'_, P>, step: Step) -> Relayed {
+pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Step) -> Relayed {
+    tell(r, &mut source);
     if let Some(attempt) = r.contexts.upstream.attempt() {
         attempt.received += source.received;
         if let Line::Stream(stream) = &source.line {

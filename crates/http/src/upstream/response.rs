@@ -111,10 +111,10 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answe
         copy(r, passing, protocol, line);
     });
     // Where the server's own are passed on, there are none if it has none.
-    if !passing.hidden.has(HeaderId::Server) {
+    if protocol.names_itself() && !passing.hidden.has(HeaderId::Server) {
         r.response.server.get_or_insert_default();
     }
-    if !passing.hidden.has(HeaderId::Date) {
+    if protocol.names_itself() && !passing.hidden.has(HeaderId::Date) {
         r.response.date.get_or_insert_default();
     }
     r.response.content_length = answer.length;

@@ -137,11 +137,18 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// Takes bytes that were received with the head.
     pub fn begin(&mut self, bytes: &[u8]) {
         self.begun = bytes.len() as u64;
-        if !bytes.is_empty() {
-            let mut buf = self.handle.take_buf(bytes.len());
-            buf.extend_from_slice(bytes);
-            self.absorb(buf);
+        if bytes.is_empty() {
+            // Where records end a body, its end may have come without a byte of it.
+            return self.unwrap(&mut Vec::new());
         }
+        let mut buf = self.handle.take_buf(bytes.len());
+        buf.extend_from_slice(bytes);
+        self.take_in(buf, bytes.len());
+    }
+
+    /// What the server has said for the log.
+    pub fn said(&mut self) -> Vec<String> {
+        self.protocol.said()
     }
 
     /// What was read so far.
@@ -317,13 +324,22 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     fn absorb(&mut self, mut buf: Vec<u8>) {
         let received = buf.len();
-        match self.protocol.body(&mut buf) {
+        self.protocol.unframe(&mut buf, 0);
+        self.take_in(buf, received);
+    }
+
+    fn unwrap(&mut self, buf: &mut Vec<u8>) {
+        match self.protocol.body(buf) {
             Ok(taken) => {
                 self.done |= taken.done;
                 self.extra = self.extra.or(taken.extra);
             }
             Err(text) => self.fail(Broken::Invalid(text)),
         }
+    }
+
+    fn take_in(&mut self, mut buf: Vec<u8>, received: usize) {
+        self.unwrap(&mut buf);
         spend((received.saturating_sub(buf.len()) / FRAMING) as u32);
         self.length += buf.len() as u64;
         self.in_memory += buf.len();

@@ -72,7 +72,7 @@ pub async fn relay<P: Protocol>(
         }
         if step.is_none() && !chain.is_empty() {
             let sent = source.ahead_of(pin!(r.send_body(chain, false))).await;
-            relay::tell_spilled(r, &mut source);
+            relay::tell(r, &mut source);
             step = sent.err().map(|_| Step::Abort);
         }
         if source.is_empty() {

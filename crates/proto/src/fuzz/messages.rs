@@ -1,6 +1,7 @@
-//! Binary formats: answers of name servers, PROXY headers, MP4 tables.
+//! Binary formats: answers of name servers and FastCGI responders, PROXY headers, MP4 tables.
 
 use crate::dns::{self, Data, Kind};
+use crate::fastcgi::{Part, RecordError, Records};
 use crate::mp4::{self, Place, Wanted};
 use crate::proxy_protocol::{self, Progress};
 
@@ -70,6 +71,52 @@ fn mp4_tables() {
                 assert!(cut.data.start < cut.data.end && cut.data.end <= place.end);
                 assert!(cut.head.len() <= input.len() + 1024, "the tables have grown");
             }
+        }
+    });
+}
+
+/// Output, messages, where it ended, and what was wrong.
+type Said = (Vec<u8>, Vec<u8>, Option<usize>, Option<RecordError>);
+
+fn records(input: &[u8], piece: usize) -> Said {
+    let (mut decoder, mut at, mut received) = (Records::default(), 0, 0);
+    let mut said: Said = (Vec::new(), Vec::new(), None, None);
+    loop {
+        let seen = &input[at..received];
+        let (taken, part) = match decoder.decode(seen) {
+            Ok(step) => step,
+            Err(error) => {
+                said.3 = Some(error);
+                return said;
+            }
+        };
+        assert!(taken <= seen.len());
+        match part {
+            Part::Out(range) => said.0.extend_from_slice(&seen[range]),
+            Part::Err(range) => said.1.extend_from_slice(&seen[range]),
+            Part::End => {
+                said.2 = Some(at + taken);
+                return said;
+            }
+            Part::OutEnd | Part::Nothing => {}
+        }
+        at += taken;
+        if taken == 0 && received == input.len() {
+            return said;
+        }
+        if taken == 0 {
+            received = input.len().min(received + piece);
+        }
+    }
+}
+
+#[test]
+fn fastcgi_records() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let whole = records(input, input.len().max(1));
+        assert!(whole.0.len() + whole.1.len() <= input.len());
+        for piece in [1, 7] {
+            assert_eq!(whole, records(input, piece));
         }
     });
 }

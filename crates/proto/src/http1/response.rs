@@ -115,6 +115,12 @@ impl ResponseParser {
         ResponseParser::default()
     }
 
+    /// A parser for the head that a CGI script sends: header lines alone.
+    pub fn of_script() -> ResponseParser {
+        let fields = Fields::of_response(0);
+        ResponseParser { state: State::Fields, fields, ..ResponseParser::default() }
+    }
+
     /// Makes ready for the next response; its buffer begins behind this one's bytes.
     pub fn reset(&mut self) {
         self.head.clear();

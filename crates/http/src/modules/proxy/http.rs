@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::http1::{
-    BodyDecoder, BodyError, Header, HeaderId, Progress, ResponseError, ResponseHead,
-    ResponseParser, Version, chunk_end, chunk_head, last_chunk,
+    BodyDecoder, BodyError, Progress, ResponseError, ResponseHead, ResponseParser, Version,
+    chunk_end, chunk_head, last_chunk,
 };
 
 use super::conf::{Conf, Pass};
@@ -14,6 +14,8 @@ use super::outgoing::{self, Length};
 use super::rewriting;
 use crate::answer::headers::Headers;
 use crate::request::Request;
+use crate::upstream::framing::Framing;
+use crate::upstream::protocol::{LARGER, TOO_MUCH};
 use crate::upstream::tls::Secure;
 use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
 
@@ -241,8 +243,6 @@ fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, St
     Ok(Taken::default())
 }
 
-const LARGER: &str = "upstream sent response body larger than indicated content length";
-const TOO_MUCH: &str = "upstream sent more data than specified in \"Content-Length\" header";
 const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
 
 fn reason(error: BodyError) -> String {
@@ -269,7 +269,7 @@ impl Http {
     }
 
     fn understand(&mut self, mut head: ResponseHead, buf: &[u8]) -> Result<Found, String> {
-        let framing = Framing::of(&head, buf)?;
+        let framing = Framing::of(&head.headers, buf)?;
         let length = if framing.chunked { None } else { framing.length };
         let bodiless = self.head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
         self.framed_in_chunks = framing.chunked;
@@ -297,76 +297,4 @@ impl Http {
             headers: std::mem::take(&mut head.headers),
         }))
     }
-}
-
-/// What the headers say of the body and the connection.
-#[derive(Default)]
-struct Framing {
-    length: Option<u64>,
-    chunked: bool,
-    close: bool,
-}
-
-impl Framing {
-    fn of(head: &ResponseHead, buf: &[u8]) -> Result<Framing, String> {
-        let mut this = Framing::default();
-        let (mut length, mut encoding) = (None::<&Header>, None::<&Header>);
-        for header in &head.headers {
-            let value = header.value.of(buf);
-            let text = || String::from_utf8_lossy(value);
-            match header.id {
-                HeaderId::Connection => {
-                    this.close |= value.windows(5).any(|w| w.eq_ignore_ascii_case(b"close"));
-                }
-                HeaderId::ContentLength | HeaderId::TransferEncoding => {
-                    let is_length = header.id == HeaderId::ContentLength;
-                    let (own, other) = match is_length {
-                        true => (&mut length, encoding),
-                        false => (&mut encoding, length),
-                    };
-                    if let Some(first) = own {
-                        return Err(duplicate(header, first, buf));
-                    }
-                    if other.is_some() {
-                        return Err(BOTH.to_owned());
-                    }
-                    *own = Some(header);
-                    if is_length {
-                        let n = weir_conf::values::number(value).ok_or_else(|| {
-                            let name = header.name.of(buf);
-                            let name = String::from_utf8_lossy(name);
-                            format!(
-                                "upstream sent invalid \"Content-Length\" header: \"{name}: {}\"",
-                                text()
-                            )
-                        })?;
-                        this.length = Some(n);
-                    } else if value.eq_ignore_ascii_case(b"chunked") {
-                        this.chunked = true;
-                    } else {
-                        return Err(format!(
-                            "upstream sent unknown \"Transfer-Encoding\": \"{}\"",
-                            text()
-                        ));
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(this)
-    }
-}
-
-const BOTH: &str =
-    "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time";
-
-fn duplicate(header: &Header, first: &Header, buf: &[u8]) -> String {
-    let text = |span: weir_proto::Span| String::from_utf8_lossy(span.of(buf)).into_owned();
-    format!(
-        "upstream sent duplicate header line: \"{}: {}\", previous value: \"{}: {}\"",
-        text(header.name),
-        text(header.value),
-        text(first.name),
-        text(first.value)
-    )
 }

@@ -155,7 +155,7 @@ impl Run {
         };
         chain.push(self.outgoing.bytes.clone());
         if !self.streams && protocol.sends_body() {
-            r.body.append_to(&mut chain);
+            protocol.frame_whole(&r.body, &mut chain);
         }
         self.started = true;
         if self.streams {

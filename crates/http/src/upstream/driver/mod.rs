@@ -277,7 +277,7 @@ impl Run {
     /// Leaves a server whose answer is not wanted; its connection may be good for another request.
     fn leave<P: Protocol>(&self, r: &Request, talk: Talk, answer: &Answer, protocol: &mut P) {
         let head = &r.contexts.upstream.head;
-        let empty = answer.length == Some(0) || !protocol.has_body(r, answer);
+        let empty = !protocol.has_body(r, answer);
         if empty && head.len() == answer.end && talk.rest.is_none() && answer.keepalive {
             self.keep(r, talk.line);
         }

@@ -1,0 +1,74 @@
+//! Passes requests to FastCGI servers, such as PHP-FPM. nginx: ngx_http_fastcgi_module.
+
+use std::sync::Arc;
+
+use weir_conf::Error;
+
+use crate::config::scope::Scope;
+use crate::modules::{Module, Named, Settings};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+use crate::upstream::Passing;
+use crate::upstream::cgi::{self, Params};
+use crate::upstream::pass::{self, By, Pass, Slot};
+
+mod directives;
+mod protocol;
+mod split;
+
+use protocol::FastCgi;
+use split::Split;
+
+/// Settings of a location.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// `fastcgi_pass`
+    pass: Slot<Pass>,
+    /// What all protocols have.
+    passing: Passing,
+    /// `fastcgi_param`
+    params: Params,
+    /// `fastcgi_index`
+    index: Vec<u8>,
+    /// `fastcgi_split_path_info`
+    split: Option<Arc<Split>>,
+    /// `fastcgi_catch_stderr`
+    catch_stderr: Vec<Vec<u8>>,
+    /// `fastcgi_keep_conn`
+    keep_conn: bool,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.pass.is_unused() {
+            Arc::make_mut(conf).pass.enter();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = Arc::make_mut(&mut s.location.fastcgi);
+        if conf.pass.takes_over(&s.place.kind) {
+            let named = Named { module: NAME, run: Handler::Later(handler) };
+            Scope::change(&mut s.location.core).handler.get_or_insert(named);
+        }
+        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params)
+    }
+}
+
+const NAME: &str = "fastcgi";
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_fastcgi", directives: &directives::DIRECTIVES, init: split::define };
+
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        let conf = &*r.conf().fastcgi;
+        let Some(to) = conf.pass.get() else { return Step::Next };
+        let target = match to.target(r, By::Configuration) {
+            Ok(target) => target,
+            Err(step) => return step,
+        };
+        pass::serve(r, &conf.passing, target, &mut FastCgi::new(conf)).await
+    })
+}

@@ -1,0 +1,293 @@
+//! FastCGI as the protocol that a request is passed on in.
+
+use bytes::Bytes;
+use weir_engine::Chain;
+use weir_log::Level;
+use weir_proto::fastcgi::{self, HEAD, PIECE, Part, Records, STDIN_END};
+use weir_proto::http1::Method;
+
+use super::Conf;
+use crate::body::Body;
+use crate::request::Request;
+use crate::upstream::cgi::{ScriptHead, answer_to};
+use crate::upstream::protocol::TOO_MUCH;
+use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
+
+/// A request on its way to a FastCGI server.
+pub struct FastCgi {
+    conf: &'static Conf,
+    records: Records,
+    head: ScriptHead,
+    heard: Heard,
+    /// The output is complete.
+    out_ended: bool,
+    /// The request is over.
+    ended: bool,
+    /// More came behind the end of the request.
+    more: bool,
+    /// What is wrong with the records, until somebody comes to it.
+    broken: Option<String>,
+    /// What was announced of the body and has not come.
+    rest: Option<u64>,
+    /// HEAD was asked for: what was announced need not come, unless some of it does.
+    of_head: bool,
+    /// Something of the body came.
+    came: bool,
+}
+
+/// What the server says for the log.
+#[derive(Default)]
+struct Heard {
+    /// The message that is coming in.
+    coming: Vec<u8>,
+    /// Whole messages.
+    said: Vec<String>,
+    /// One with a text that makes the answer invalid, and how much of the output had come before.
+    caught: Option<(usize, String)>,
+}
+
+/// So many messages wait for the log; more than that are let go.
+const MESSAGES: usize = 32;
+/// As much as a line of the log holds.
+const MESSAGE: usize = 2048;
+
+impl Heard {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = fastcgi::LONGEST.saturating_sub(self.coming.len());
+        self.coming.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
+
+    /// A record's end is a message's end.
+    fn end(&mut self, caught: &[Vec<u8>], output: usize) {
+        let coming = std::mem::take(&mut self.coming);
+        let end = coming.iter().rposition(|b| !b"\n\r. ".contains(b)).map_or(0, |at| at + 1);
+        let text = coming.get(..end.min(MESSAGE)).unwrap_or_default();
+        let text = format!("FastCGI sent in stderr: \"{}\"", String::from_utf8_lossy(text));
+        let holds = |text: &Vec<u8>| memchr::memmem::find(&coming, text).is_some();
+        if self.caught.is_none() && caught.iter().any(holds) {
+            self.caught = Some((output, text));
+        } else if self.said.len() < MESSAGES {
+            self.said.push(text);
+        }
+    }
+}
+
+impl FastCgi {
+    /// Nothing was asked yet.
+    pub fn new(conf: &'static Conf) -> FastCgi {
+        FastCgi {
+            conf,
+            records: Records::default(),
+            head: ScriptHead::lines(),
+            heard: Heard::default(),
+            out_ended: false,
+            ended: false,
+            more: false,
+            broken: None,
+            rest: None,
+            of_head: false,
+            came: false,
+        }
+    }
+
+    /// More of the body is due.
+    fn is_due(&self) -> bool {
+        self.rest.is_some_and(|rest| rest > 0) && (self.came || !self.of_head)
+    }
+
+    /// Nobody wants the body, and nobody waits for its end.
+    fn is_left(&self, r: &Request) -> bool {
+        self.of_head && !r.is_cacheable() && self.conf.passing.store.is_none()
+    }
+}
+
+impl Protocol for FastCgi {
+    fn scheme(&self) -> &'static str {
+        "fastcgi://"
+    }
+
+    fn streams(&self, _: &Request) -> bool {
+        !self.conf.passing.request_buffering && self.sends_body()
+    }
+
+    fn sends_body(&self) -> bool {
+        self.conf.passing.pass_request_body
+    }
+
+    fn names_itself(&self) -> bool {
+        false
+    }
+
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+        self.of_head = r.method == Method::Head;
+        let mut out = Vec::with_capacity(ROOM);
+        fastcgi::begin(self.conf.keep_conn, &mut out);
+        out.resize(out.len() + HEAD, 0);
+        let start = out.len();
+        let headers = self.conf.passing.pass_request_headers;
+        self.conf.params.write(r, headers, |name, value| fastcgi::pair(name, value, &mut out));
+        fastcgi::end_params(start, &mut out).map_err(|length| {
+            let text = format_args!("fastcgi request record is too big: {length}");
+            r.log(Level::Alert, text);
+            500u16
+        })?;
+        if !self.sends_body() {
+            out.extend_from_slice(&STDIN_END);
+        }
+        Ok(Outgoing { bytes: Bytes::from(out), ..Outgoing::default() })
+    }
+
+    fn frame_whole(&self, body: &Body, out: &mut Chain) {
+        let mut whole = Chain::new();
+        body.append_to(&mut whole);
+        while !whole.is_empty() {
+            let mut piece = whole.split_to(PIECE as u64);
+            push_head(piece.len() as usize, out);
+            let padding = fastcgi::padding(piece.len() as usize);
+            out.append(&mut piece);
+            push_padding(padding, out);
+        }
+        self.end_frame(out);
+    }
+
+    fn frame(&self, mut piece: Bytes, out: &mut Chain) {
+        while !piece.is_empty() {
+            let part = piece.split_to(piece.len().min(PIECE));
+            let padding = fastcgi::padding(part.len());
+            push_head(part.len(), out);
+            out.push(part);
+            push_padding(padding, out);
+        }
+    }
+
+    fn end_frame(&self, out: &mut Chain) {
+        out.push(Bytes::from_static(&STDIN_END));
+    }
+
+    /// Without `fastcgi_cache_key` all answers have the same, as with nginx.
+    fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+
+    fn restart(&mut self) {
+        *self = FastCgi { of_head: self.of_head, ..FastCgi::new(self.conf) };
+    }
+
+    fn unframe(&mut self, buf: &mut Vec<u8>, from: usize) {
+        let (mut at, mut kept) = (from, from);
+        while at < buf.len() && self.broken.is_none() {
+            if self.ended {
+                self.more = true;
+                break;
+            }
+            let (taken, part) = match self.records.decode(&buf[at..]) {
+                Ok(step) => step,
+                Err(error) => {
+                    self.broken = Some(error.to_string());
+                    break;
+                }
+            };
+            match part {
+                Part::Nothing => {}
+                Part::Out(range) => {
+                    buf.copy_within(at + range.start..at + range.end, kept);
+                    kept += range.len();
+                }
+                Part::Err(range) => {
+                    self.heard.add(&buf[at + range.start..at + range.end]);
+                    if self.records.is_whole() {
+                        self.heard.end(&self.conf.catch_stderr, kept);
+                    }
+                }
+                Part::OutEnd => self.out_ended = true,
+                Part::End => self.ended = true,
+            }
+            at += taken;
+        }
+        buf.truncate(kept);
+    }
+
+    fn said(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.heard.said)
+    }
+
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+        let answer = self.head.read(buf)?;
+        let caught = self.heard.caught.take();
+        let before = |output: usize| answer.as_ref().is_none_or(|answer| output < answer.end);
+        match caught {
+            Some((output, text)) if before(output) => return Err(text),
+            Some((_, text)) => self.heard.said.push(text),
+            None => {}
+        }
+        let Some(mut answer) = answer else {
+            return match self.broken.take() {
+                Some(text) => Err(text),
+                None if self.out_ended => Err(OUT_CLOSED.to_owned()),
+                None if self.ended => Err("upstream sent unexpected FastCGI record: 3".to_owned()),
+                None => Ok(Found::More),
+            };
+        };
+        if answer.status == 101 {
+            return Err("upstream sent invalid status \"101\"".to_owned());
+        }
+        self.rest = answer_to(false, &answer);
+        answer.keepalive = self.conf.keep_conn && (self.ended || !self.is_left(r));
+        Ok(Found::Head(answer))
+    }
+
+    fn has_body(&mut self, r: &Request, answer: &Answer) -> bool {
+        if self.is_left(r) {
+            return false;
+        }
+        let whole = self.ended && !self.is_due() && self.broken.is_none() && !self.more;
+        !whole || r.contexts.upstream.head.len() > answer.end
+    }
+
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+        let mut taken = Taken::default();
+        self.came |= !buf.is_empty();
+        if let Some(rest) = &mut self.rest {
+            let wanted = usize::try_from(*rest).unwrap_or(usize::MAX);
+            if buf.len() > wanted {
+                buf.truncate(wanted);
+                taken = Taken { done: true, extra: Some(TOO_MUCH) };
+            }
+            *rest -= buf.len() as u64;
+        }
+        if taken.done {
+            return Ok(taken);
+        }
+        if let Some(text) = self.broken.take() {
+            return Err(text);
+        }
+        if self.is_due() && self.out_ended {
+            return Err(OUT_CLOSED.to_owned());
+        }
+        if self.is_due() && self.ended {
+            return Err("upstream prematurely closed FastCGI request".to_owned());
+        }
+        // Who closes when the output ends makes the server's last words an error.
+        taken.done = self.ended;
+        if self.more {
+            taken.extra = Some("upstream sent data after the end of its FastCGI request");
+        }
+        Ok(taken)
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        let ends = self.out_ended || !self.conf.keep_conn;
+        ends && !self.ended && self.records.is_between() && !self.is_due()
+    }
+}
+
+fn push_head(length: usize, out: &mut Chain) {
+    out.push(Bytes::copy_from_slice(&fastcgi::stdin(length)));
+}
+
+fn push_padding(length: usize, out: &mut Chain) {
+    const ZEROES: &[u8; HEAD] = &[0; HEAD];
+    out.push(Bytes::from_static(ZEROES.get(..length).unwrap_or_default()));
+}
+
+const OUT_CLOSED: &str = "upstream prematurely closed FastCGI stdout";
+/// Most requests fit.
+const ROOM: usize = 2048;

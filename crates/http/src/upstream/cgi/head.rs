@@ -1,0 +1,105 @@
+//! The head of a script's answer.
+
+use weir_proto::http1::{HeaderId, Progress, ResponseError, ResponseHead, ResponseParser};
+
+use crate::upstream::framing::Framing;
+use crate::upstream::protocol::Answer;
+
+/// Reads the head that a script writes.
+#[derive(Debug)]
+pub struct ScriptHead(ResponseParser);
+
+impl ScriptHead {
+    /// Header lines alone.
+    pub fn lines() -> ScriptHead {
+        ScriptHead(ResponseParser::of_script())
+    }
+
+    /// The head, when it is complete. The error is for the log.
+    pub fn read(&mut self, buf: &[u8]) -> Result<Option<Answer>, String> {
+        match self.0.parse(buf) {
+            Ok(Progress::Done) => {}
+            Ok(_) => return Ok(None),
+            Err(ResponseError::NoStatusLine) => {
+                self.0 = ResponseParser::of_script();
+                return self.read(buf);
+            }
+            Err(error) => return Err(error.reason(buf).into_owned()),
+        }
+        understand(self.0.take_head(), buf).map(Some)
+    }
+}
+
+fn understand(mut head: ResponseHead, buf: &[u8]) -> Result<Answer, String> {
+    let framing = Framing::of(&head.headers, buf)?;
+    let (mut status, mut line) = (head.status, head.status_line);
+    if status == 0 {
+        (status, line) = match head.header(HeaderId::Status) {
+            Some(header) => (number(header.value.of(buf))?, header.value),
+            None if head.header(HeaderId::Location).is_some() => (302, line),
+            None => (200, line),
+        };
+    }
+    // Hints are no answers, and nothing but an agreement on another protocol may come instead of one.
+    if status < 200 && status != 101 {
+        return Err(format!("upstream sent invalid status \"{status}\""));
+    }
+    Ok(Answer {
+        status,
+        status_line: (line.len() > 3).then_some(line),
+        headers: std::mem::take(&mut head.headers),
+        end: head.end as usize,
+        length: framing.length,
+        keepalive: false,
+    })
+}
+
+/// The number that `Status` begins with.
+fn number(value: &[u8]) -> Result<u16, String> {
+    let digits = value.get(..3).and_then(weir_conf::values::number);
+    digits.and_then(|n| u16::try_from(n).ok()).ok_or_else(|| {
+        format!("upstream sent invalid status \"{}\"", String::from_utf8_lossy(value))
+    })
+}
+
+/// How long the body of an answer is, as far as its head tells.
+pub fn answer_to(head: bool, answer: &Answer) -> Option<u64> {
+    match answer.status {
+        204 | 304 => Some(0),
+        _ if head => None,
+        _ => answer.length,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(mut head: ScriptHead, text: &[u8]) -> Result<(u16, Option<String>, usize), String> {
+        for end in 0..text.len() {
+            assert!(!matches!(head.read(&text[..end]), Ok(Some(_))), "complete at {end}");
+        }
+        let answer = head.read(text)?.expect("a whole head");
+        let line = answer.status_line.map(|l| String::from_utf8_lossy(l.of(text)).into_owned());
+        Ok((answer.status, line, answer.end))
+    }
+
+    #[test]
+    fn the_status_is_where_scripts_write_it() {
+        let plain = |text: &[u8]| read(ScriptHead::lines(), text);
+        assert_eq!(plain(b"A: b\r\n\r\n"), Ok((200, None, 8)));
+        assert_eq!(plain(b"Location: /x\n\n"), Ok((302, None, 14)));
+        let text = b"Status: 404 No such thing\r\nX: y\r\n\r\n";
+        assert_eq!(plain(text), Ok((404, Some("404 No such thing".to_owned()), text.len())));
+        assert_eq!(plain(b"Status: 204\r\n\r\n"), Ok((204, None, 15)));
+    }
+
+    #[test]
+    fn what_is_no_status_is_refused() {
+        for bad in ["", "abc", "1", "099 x", "100 Continue", "103"] {
+            let text = format!("Status: {bad}\r\n\r\n");
+            let error = ScriptHead::lines().read(text.as_bytes()).unwrap_err();
+            assert!(error.starts_with("upstream sent invalid status"), "{bad}: {error}");
+        }
+    }
+}

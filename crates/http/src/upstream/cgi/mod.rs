@@ -1,0 +1,52 @@
+//! What protocols to scripts have in common: requests are lists of parameters, and answers begin with the head that a
+//! CGI script writes (RFC 3875).
+
+mod head;
+mod params;
+
+pub use head::{ScriptHead, answer_to};
+pub(crate) use params::param_directive;
+pub use params::{Param, Params};
+
+use std::sync::Arc;
+
+use weir_conf::Error;
+
+use super::passing::Passing;
+use crate::config::Setup;
+use crate::files::temp_file::TempPath;
+
+/// Headers of answers that clients do not see unless `..._pass_header` says so.
+const HIDDEN: [&str; 6] = [
+    "Status",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+/// All simple directives of a block were read.
+pub fn finish(
+    setup: &mut Setup<'_>,
+    prefix: &str,
+    passing: &mut Passing,
+    params: &mut Params,
+) -> Result<(), Error> {
+    passing.finish(prefix, &HIDDEN)?;
+    if passing.temp_path.directory.as_os_str().is_empty() {
+        passing.temp_path = TempPath::default_in(setup, &format!("{prefix}_temp"));
+    }
+    params.finish(&mut setup.variables, passing.caching.is_on())?;
+    if passing.caching.is_on() {
+        if passing.caching.key.is_none() {
+            let text = format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\"");
+            setup.warnings.push(Error::warn(text));
+        }
+        let caching = Arc::make_mut(&mut passing.caching);
+        // Scripts are told the client's method.
+        caching.convert_head = false;
+        caching.finish(&setup.caches, prefix)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The parameters of a request: `fastcgi_param` and kin, and the client's headers by the names that CGI gives them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_conf::{Directive, Error};
+use weir_proto::http1::{Header, HeaderId};
+
+use crate::config::scope::Scope;
+use crate::request::Request;
+use crate::variables::Variables;
+use weir_values::Template;
+
+/// What a location says.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    /// `..._param`, as written.
+    pub lines: Vec<Param>,
+    plain: Arc<Compiled>,
+    /// The same where the answer is to be kept for others.
+    cached: Arc<Compiled>,
+}
+
+/// One `..._param`.
+#[derive(Debug, Clone)]
+pub struct Param {
+    name: Bytes,
+    value: Template,
+    if_not_empty: bool,
+}
+
+/// What the lines amount to.
+#[derive(Debug, Clone, Default)]
+struct Compiled {
+    lines: Vec<Param>,
+    /// Headers of the client that are not passed, by their names in CGI without `HTTP_`.
+    dropped: HashSet<Vec<u8>>,
+}
+
+const PREFIX: &[u8] = b"HTTP_";
+
+/// The host that was asked for, whatever the client wrote.
+const HOST: (&str, &str) = ("HTTP_HOST", "$host$is_request_port$request_port");
+
+/// For an answer that is kept for others: it must be whole, and may be asked for if it has changed.
+const KEPT: [(&str, &str); 6] = [
+    ("HTTP_IF_MODIFIED_SINCE", "$upstream_cache_last_modified"),
+    ("HTTP_IF_UNMODIFIED_SINCE", ""),
+    ("HTTP_IF_NONE_MATCH", "$upstream_cache_etag"),
+    ("HTTP_IF_MATCH", ""),
+    ("HTTP_RANGE", ""),
+    ("HTTP_IF_RANGE", ""),
+];
+
+impl Param {
+    /// `..._param NAME VALUE [if_not_empty]`
+    pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Vec<Param>, Error> {
+        let [name, value, more @ ..] = d.args.as_slice() else { return Ok(Vec::new()) };
+        if let Some(word) = more.first().filter(|word| !word.is("if_not_empty")) {
+            return Err(d.invalid("parameter", word));
+        }
+        let value = s.setup.template(d, value)?;
+        let name = Bytes::copy_from_slice(&name.bytes);
+        Ok(vec![Param { name, value, if_not_empty: !more.is_empty() }])
+    }
+}
+
+impl Params {
+    /// All lines of a block were read.
+    pub fn finish(&mut self, variables: &mut Variables, caches: bool) -> Result<(), Error> {
+        self.plain = Arc::new(Compiled::new(variables, &self.lines, &[HOST])?);
+        if caches {
+            let implied: Vec<_> = [HOST].into_iter().chain(KEPT).collect();
+            self.cached = Arc::new(Compiled::new(variables, &self.lines, &implied)?);
+        }
+        Ok(())
+    }
+
+    /// Calls `write` with the names and values of a request.
+    pub fn write(&self, r: &mut Request, headers: bool, mut write: impl FnMut(&[u8], &[u8])) {
+        let compiled = if r.is_cacheable() { &self.cached } else { &self.plain };
+        let (mut name, mut value) = (Vec::new(), Vec::new());
+        for line in &compiled.lines {
+            value.clear();
+            line.value.eval_into(r, &mut value);
+            if !(line.if_not_empty && value.is_empty()) {
+                write(&line.name, &value);
+            }
+        }
+        let all = if headers { r.head().headers.as_slice() } else { &[] };
+        for (i, header) in all.iter().enumerate() {
+            name.clear();
+            name.extend_from_slice(PREFIX);
+            name.extend(header.name.of(&r.buf).iter().map(|b| cgi(*b)));
+            let (before, after) = (&all[..i], &all[i + 1..]);
+            if compiled.dropped.contains(&name[PREFIX.len()..])
+                || before.iter().any(|other| is_same(other, header, &r.buf))
+            {
+                continue;
+            }
+            let mut rest = after.iter().filter(|other| is_same(other, header, &r.buf)).peekable();
+            if rest.peek().is_none() {
+                write(&name, header.value.of(&r.buf));
+                continue;
+            }
+            value.clear();
+            value.extend_from_slice(header.value.of(&r.buf));
+            let separator: &[u8] = if header.id == HeaderId::Cookie { b"; " } else { b", " };
+            for other in rest {
+                value.extend_from_slice(separator);
+                value.extend_from_slice(other.value.of(&r.buf));
+            }
+            write(&name, &value);
+        }
+    }
+}
+
+/// A byte of a header's name, as CGI writes it.
+fn cgi(byte: u8) -> u8 {
+    if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
+}
+
+/// Whether two header lines bear one name.
+fn is_same(a: &Header, b: &Header, buf: &[u8]) -> bool {
+    let known = a.id != HeaderId::Other;
+    a.id == b.id && (known || a.name.of(buf).eq_ignore_ascii_case(b.name.of(buf)))
+}
+
+impl Compiled {
+    fn new(
+        variables: &mut Variables,
+        own: &[Param],
+        implied: &[(&'static str, &'static str)],
+    ) -> Result<Compiled, Error> {
+        let mut lines = own.to_vec();
+        for (name, value) in implied {
+            if !own.iter().any(|line| line.name.eq_ignore_ascii_case(name.as_bytes())) {
+                let value = Template::new(variables, value.as_bytes()).map_err(Error::emerg)?;
+                let name = Bytes::from_static(name.as_bytes());
+                lines.push(Param { name, value, if_not_empty: true });
+            }
+        }
+        let mut dropped = HashSet::new();
+        lines.retain(|line| {
+            let Some(header) = line.name.strip_prefix(PREFIX).filter(|h| !h.is_empty()) else {
+                return true;
+            };
+            dropped.insert(header.to_ascii_uppercase());
+            // A header with an empty value is one that is left out.
+            line.value.constant() != Some(b"")
+        });
+        Ok(Compiled { lines, dropped })
+    }
+}
+
+/// The directive that sets a module's [`Params`], for a module whose settings have a field `params`.
+macro_rules! param_directive {
+    ($module:ident, $prefix:literal) => {{
+        fn settings<'s>(
+            s: &'s mut $crate::config::scope::Scope<'_, '_>,
+        ) -> &'s mut $crate::upstream::cgi::Params {
+            &mut $crate::config::scope::Scope::change(&mut s.location.$module).params
+        }
+        $crate::config::table::table! { $prefix, settings:
+            "param": list(lines, $crate::upstream::cgi::Param::read),
+                "A parameter of requests to servers.";
+        }
+    }};
+}
+pub(crate) use param_directive;

@@ -1,0 +1,146 @@
+//! Where a location passes requests: `fastcgi_pass` and kin, which name a server without scheme and path.
+
+use weir_conf::{Directive, Error};
+use weir_log::Level;
+
+use super::GroupId;
+use super::driver::{self, Target};
+use super::passing::Passing;
+use super::protocol::Protocol;
+use super::url::{Host, Url};
+use crate::config::location::Kind;
+use crate::config::scope::Scope;
+use crate::modules::Named;
+use crate::phases::{Handler, Step};
+use crate::request::Request;
+use weir_values::Template;
+
+/// What a location says, and what the block around it says, which `if` and `limit_except` take over.
+#[derive(Debug, Clone)]
+pub struct Slot<P> {
+    own: Option<P>,
+    outer: Option<P>,
+}
+
+impl<P> Default for Slot<P> {
+    fn default() -> Self {
+        Slot { own: None, outer: None }
+    }
+}
+
+impl<P: Clone> Slot<P> {
+    /// What holds here.
+    pub fn get(&self) -> Option<&P> {
+        self.own.as_ref()
+    }
+
+    /// The location says so itself.
+    pub fn set(&mut self, pass: P) {
+        self.own = Some(pass);
+    }
+
+    /// Nobody has said anything: blocks inside may share it.
+    pub fn is_unused(&self) -> bool {
+        self.own.is_none() && self.outer.is_none()
+    }
+
+    /// A block inside begins.
+    pub fn enter(&mut self) {
+        self.outer = self.own.take();
+    }
+
+    /// The block was read: true if it takes over what the one around it says.
+    pub fn takes_over(&mut self, kind: &Kind) -> bool {
+        let inherits = matches!(kind, Kind::If | Kind::LimitExcept);
+        if !inherits || self.own.is_some() || self.outer.is_none() {
+            return false;
+        }
+        self.own = self.outer.clone();
+        true
+    }
+}
+
+/// A server, or a group of them.
+#[derive(Debug, Clone)]
+pub enum Pass {
+    /// Known from the start.
+    Group(GroupId),
+    /// An address with variables in it.
+    Computed(Template),
+}
+
+/// Nothing is assumed of a server whose port is not told.
+const NO_PORT: u16 = 0;
+
+impl Pass {
+    /// Reads an address; `d` is the directive that it stands in, and `text` where it is not as written.
+    pub fn read(s: &mut Scope<'_, '_>, d: &Directive, text: Option<&[u8]>) -> Result<Pass, Error> {
+        let word = d.args.first().unwrap_or(&d.name);
+        let text = text.unwrap_or(&word.bytes);
+        let value = s.setup.template_of(d, word, text)?;
+        if value.constant().is_none() {
+            return Ok(Pass::Computed(value));
+        }
+        let url = Url::parse(text, false).map_err(|e| {
+            let text = String::from_utf8_lossy(text);
+            d.error_at(word, format!("{e} in upstream \"{text}\""))
+        })?;
+        s.setup.upstreams.refer(d, word, url, NO_PORT).map(Pass::Group)
+    }
+
+    /// The server of this request.
+    pub fn target(&self, r: &mut Request, by: By) -> Result<Target, Step> {
+        match self {
+            Pass::Group(id) => Ok(Target::Configured(*id)),
+            Pass::Computed(address) => {
+                let text = address.eval(r).into_owned();
+                parsed(r, &text, by)
+            }
+        }
+    }
+}
+
+/// Whose words an address with variables in it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The configuration's: it may be wrong, but means no harm.
+    Configuration,
+    /// The client's: no Unix sockets for it, and what is no address is its own affair.
+    Client,
+}
+
+/// Where an address leads that only the request tells.
+pub fn parsed(r: &Request, text: &[u8], by: By) -> Result<Target, Step> {
+    let shown = String::from_utf8_lossy(text);
+    let url = Url::parse(text, false).map_err(|e| {
+        let level = if by == By::Client { Level::Info } else { Level::Error };
+        r.log(level, format_args!("{e} in upstream \"{shown}\""));
+        Step::Status(500)
+    })?;
+    let local = by == By::Configuration && matches!(url.address, Some(Host::Unix(_)));
+    let known = || r.site.upstreams.find(&url.host, None, NO_PORT).is_some();
+    if url.port.is_none() && !local && !known() {
+        r.log(Level::Error, format_args!("no port in upstream \"{shown}\""));
+        return Err(Step::Status(500));
+    }
+    Ok(Target::Url(Box::new(url), NO_PORT))
+}
+
+/// The directive makes its module the location's handler.
+pub fn handle(s: &mut Scope<'_, '_>, module: &'static str, run: Handler) {
+    Scope::change(&mut s.location.core).handler = Some(Named { module, run });
+    s.place.auto_redirect |= s.place.name.ends_with(b"/");
+}
+
+/// Reads the client's body, where it is not passed as it comes, and passes the request on.
+pub async fn serve<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    target: Target,
+    protocol: &mut P,
+) -> Step {
+    if let Err(step) = driver::read_body(r, protocol).await {
+        return step;
+    }
+    driver::serve(r, passing, target, protocol).await
+}

@@ -1,0 +1,22 @@
+//! Servers behind that speak no HTTP: what they are asked, what clients get of their answers, and what becomes of a
+//! request whose server lies.
+
+mod fastcgi;
+mod php;
+
+use weir_testkit::{Dir, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server with `http` in its `http` block and `locations` in its one server.
+fn start(http: &str, locations: &str) -> Server {
+    start_in(Dir::new(), http, locations)
+}
+
+fn start_in(dir: Dir, http: &str, locations: &str) -> Server {
+    let conf = format!(
+        "events {{ }}
+         http {{ {http} server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
