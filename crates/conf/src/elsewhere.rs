@@ -20,7 +20,6 @@ const MODULES: &[(&str, &str)] = &[
     ("keyval", "NGINX Plus"),
     ("hls", "NGINX Plus"),
     ("js_", "njs"),
-    ("geoip2", "geoip2"),
     ("vhost_traffic_status", "vts"),
     ("upload_", "upload"),
     ("modsecurity", "ModSecurity"),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// Libraries of other modules, with nothing in them for a configuration.
-const KITS: &[&str] = &["ndk_http_module"];
+/// Those whose directives another module of weir has, or that have none.
+const IN_OTHERS: &[&str] = &["ndk_http_module", "ngx_http_geoip_module"];
 
 /// How many directives of a module that is not there are named.
 const NAMED: usize = 4;
@@ -12,7 +12,7 @@ const NAMED: usize = 4;
 pub fn is_there(name: &str) -> bool {
     let bare = name.strip_prefix("ngx_").unwrap_or(name);
     let bare = bare.strip_suffix("_module").unwrap_or(bare);
-    KITS.contains(&name) || weir_http::modules::names().any(|there| there == bare)
+    IN_OTHERS.contains(&name) || weir_http::modules::names().any(|there| there == bare)
 }
 
 /// Directives of a module that weir knows but lacks, for a message; empty for a module that nobody knows.

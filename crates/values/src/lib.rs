@@ -12,6 +12,7 @@ pub mod endpoints;
 pub mod escape;
 pub mod forwarded;
 pub mod geo;
+pub mod geoip;
 pub mod limit_conn;
 pub mod listen;
 pub mod log;

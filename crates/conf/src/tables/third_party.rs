@@ -1,4 +1,4 @@
-//! Well-known modules that nginx does not bring along: Lua, headers-more, Brotli, Zstandard.
+//! Well-known modules that nginx does not bring along: Lua, geoip2, headers-more, Brotli, Zstandard.
 
 use super::*;
 
@@ -87,6 +87,11 @@ modules! {
         "lua_ssl_certificate_key",                       HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_key_log",                               HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_conf_command",                          HSL,         TWO,           MANY, Emerg;
+    }
+    "ngx_http_geoip2_module" {
+        "geoip2",                 HTTP, lines(1, 1), MANY, Emerg;
+        "geoip2_proxy",           HTTP, ONE,         MANY, Emerg;
+        "geoip2_proxy_recursive", HTTP, FLAG,        ONCE, UNLESS_OFF;
     }
     "ngx_http_headers_more_filter_module" {
         "more_set_headers",         HSL_IF, args(1, MORE), MANY, Emerg;

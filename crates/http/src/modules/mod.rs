@@ -23,6 +23,7 @@ pub mod event_loop;
 pub mod fastcgi;
 pub mod flv;
 pub mod geo;
+pub mod geoip;
 pub mod gunzip_filter;
 pub mod gzip_filter;
 pub mod gzip_static;
@@ -126,6 +127,7 @@ modules! {
     event_loop,
     fastcgi,
     geo,
+    geoip,
     gunzip_filter,
     gzip_filter,
     gzip_static,

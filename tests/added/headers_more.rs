@@ -1,19 +1,8 @@
-//! Modules that nginx does not bring along: headers-more.
+//! headers-more.
 
-use weir_testkit::{Response, Server};
+use weir_testkit::Server;
 
-fn server(http: &str, server: &str) -> Server {
-    let conf = format!(
-        "events {{ }} http {{ access_log off; default_type text/plain; types {{ text/html html; }} {http}
-         server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%; {server} }} }}"
-    );
-    Server::start(env!("CARGO_BIN_EXE_weir"), &conf)
-}
-
-fn all<'a>(answer: &'a Response, name: &str) -> Vec<&'a str> {
-    let meant = answer.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
-    meant.map(|(_, value)| value.as_str()).collect()
-}
+use crate::{WEIR, all, refused, server};
 
 #[test]
 fn headers_of_answers_are_set_block_after_block() {
@@ -123,17 +112,6 @@ fn headers_of_requests_are_changed_behind_rewrite() {
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    let refused = |line: &str| {
-        let dir = weir_testkit::Dir::new();
-        dir.write("nginx.conf", format!("events {{ }} http {{ {line} }}"));
-        let prefix = dir.path().display().to_string();
-        let out = weir_testkit::run(
-            env!("CARGO_BIN_EXE_weir"),
-            ["-t", "-e", "stderr", "-p", &prefix, "-c", "nginx.conf"],
-        );
-        assert!(!out.status.success(), "{line}");
-        String::from_utf8_lossy(&out.stderr).into_owned()
-    };
     for (line, why) in [
         ("more_set_headers -x 'A: b';", "invalid option name \"-x\""),
         ("more_set_headers -t;", "option -t takes an argument"),
@@ -151,14 +129,14 @@ fn what_cannot_be_meant_is_refused() {
 
 #[test]
 fn the_example_of_the_page_works() {
-    let page = include_str!("../docs/modules.md");
+    let page = include_str!("../../docs/modules.md");
     let example = page.split("```").find_map(|part| part.strip_prefix("nginx\n")).unwrap();
     let http = example.replace("8080", "%%PORT%%").replace("8081", "%%PORT1%%");
     let origin = "server { listen 127.0.0.1:%%PORT1%%; add_header X-Powered-By it;
         location / { default_type text/html; return 200 \"$http_x_seen_by|$http_accept_encoding\"; }
         location /gone { return 410; } }";
     let at = http.rfind('}').unwrap();
-    let s = Server::start(env!("CARGO_BIN_EXE_weir"), &format!("{}{origin} }}", &http[..at]));
+    let s = Server::start(WEIR, &format!("{}{origin} }}", &http[..at]));
     let answer = s.ask("GET /?robots=noindex", "Accept-Encoding: gzip\r\n", "");
     assert_eq!(answer.body(), "weir|");
     assert_eq!(all(&answer, "X-Robots-Tag"), ["noindex"]);

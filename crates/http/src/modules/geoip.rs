@@ -1,0 +1,77 @@
+//! Variables that say where an address is, out of databases of MaxMind's form. nginx: ngx_http_geoip_module, and
+//! the geoip2 module.
+
+use weir_conf::{Directive as Line, Error};
+use weir_values::geoip::{self, CITY, COUNTRY, Known, ORGANIZATION, Proxies};
+
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::modules::{Module, Settings};
+
+/// Settings of `http`; locations inherit them.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// Who is believed to name clients: `geoip_proxy`.
+    proxies: Proxies,
+    /// `geoip2_proxy`
+    proxies2: Proxies,
+}
+
+impl Settings for Conf {}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "geoip_country",
+        help: "Variables of a country, out of a database of MaxMind's form (`.mmdb`).",
+        set: Set::Simple(|s, d| known(s, d, COUNTRY)),
+    },
+    Directive {
+        name: "geoip_city",
+        help: "Variables of a city, its region and country.",
+        set: Set::Simple(|s, d| known(s, d, CITY)),
+    },
+    Directive {
+        name: "geoip_org",
+        help: "`$geoip_org`: whose network it is.",
+        set: Set::Simple(|s, d| known(s, d, ORGANIZATION)),
+    },
+    Directive {
+        name: "geoip_proxy",
+        help: "Clients whose `X-Forwarded-For` says whose address counts.",
+        set: Set::Simple(|s, d| Scope::change(&mut s.location.geoip).proxies.add(d)),
+    },
+    setting!(
+        "geoip_proxy_recursive",
+        geoip.proxies.recursive,
+        Line::flag,
+        "Whether the last address counts that is none of such a client."
+    ),
+    Directive {
+        name: "geoip2",
+        help: "Variables, each with its place in what a database says of an address.",
+        set: Set::Simple(chosen),
+    },
+    Directive {
+        name: "geoip2_proxy",
+        help: "As `geoip_proxy`.",
+        set: Set::Simple(|s, d| Scope::change(&mut s.location.geoip).proxies2.add(d)),
+    },
+    setting!(
+        "geoip2_proxy_recursive",
+        geoip.proxies2.recursive,
+        Line::flag,
+        "As `geoip_proxy_recursive`."
+    ),
+];
+
+/// The modules: one database, two sets of directives.
+pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, init: |_| {} };
+
+fn known(s: &mut Scope<'_, '_>, d: &Line, variables: Known) -> Result<(), Error> {
+    let prefix = s.setup.path(b"");
+    geoip::known(&mut s.setup.reading(), d, &prefix, variables, |r| Some(&r.conf().geoip.proxies))
+}
+
+fn chosen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let prefix = s.setup.path(b"");
+    geoip::chosen(&mut s.setup.reading(), d, &prefix, |r| Some(&r.conf().geoip.proxies2))
+}

@@ -1,0 +1,143 @@
+//! A database of MaxMind's form, in memory: what it says of an address.
+
+use std::fmt;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use maxminddb::{PathElement, Reader};
+use serde::de::{Deserialize, Deserializer, Visitor};
+
+/// A file, read whole: a loop must not wait for a page of it.
+pub struct Database {
+    reader: Reader<Vec<u8>>,
+    read: u64,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("type", &self.reader.metadata().database_type).finish()
+    }
+}
+
+/// A place in what is said of an address, such as `country`, `names`, `en`.
+#[derive(Debug, Clone, Default)]
+pub struct Field(Vec<Step>);
+
+#[derive(Debug, Clone)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Field {
+    /// A name is a map's key, a number an element's place in a list.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Field {
+        let step = |name: &str| match name.parse() {
+            Ok(place) => Step::Index(place),
+            Err(_) => Step::Key(name.to_owned()),
+        };
+        Field(names.into_iter().map(step).collect())
+    }
+}
+
+impl Database {
+    /// Reads a file. The error is for a message.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a file of the configuration, before anybody is served"
+    )]
+    pub fn open(path: &Path) -> Result<Database, String> {
+        let bytes = std::fs::read(path).map_err(|error| weir_log::Cause(&error).to_string())?;
+        let reader = Reader::from_source(bytes).map_err(|error| format!("({error})"))?;
+        let read = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Ok(Database { reader, read })
+    }
+
+    /// When the database was built, seconds since 1970.
+    pub fn built(&self) -> u64 {
+        self.reader.metadata().build_epoch
+    }
+
+    /// When the file was read, seconds since 1970.
+    pub fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Writes a value, fractions with so many digits; false if there is none for the address, or no text or number.
+    pub fn find(&self, ip: IpAddr, field: &Field, digits: usize, out: &mut Vec<u8>) -> bool {
+        let path: Vec<PathElement<'_>> = field
+            .0
+            .iter()
+            .map(|step| match step {
+                Step::Key(name) => PathElement::Key(name),
+                Step::Index(place) => PathElement::Index(*place),
+            })
+            .collect();
+        let found = self.reader.lookup(ip).and_then(|found| found.decode_path::<Scalar>(&path));
+        // A damaged record is one that says nothing.
+        found.ok().flatten().is_some_and(|value| value.write(digits, out))
+    }
+}
+
+/// A value without parts.
+enum Scalar {
+    Text(Vec<u8>),
+    Fraction(f64),
+}
+
+impl Scalar {
+    fn write(&self, digits: usize, out: &mut Vec<u8>) -> bool {
+        match self {
+            Scalar::Text(text) => out.extend_from_slice(text),
+            // Into memory.
+            Scalar::Fraction(value) => drop(write!(out, "{value:.digits$}")),
+        }
+        true
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Scalar, D::Error> {
+        struct Any;
+
+        impl Visitor<'_> for Any {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a number")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Text(text.as_bytes().to_vec()))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Scalar, E> {
+                Ok(Scalar::Text(bytes.to_vec()))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Text(vec![b'0' + u8::from(value)]))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
+                Ok(Scalar::Text(number.to_string().into()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
+                Ok(Scalar::Text(number.to_string().into()))
+            }
+
+            fn visit_u128<E>(self, number: u128) -> Result<Scalar, E> {
+                Ok(Scalar::Text(number.to_string().into()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Scalar, E> {
+                Ok(Scalar::Fraction(number))
+            }
+        }
+
+        from.deserialize_any(Any)
+    }
+}

@@ -1,0 +1,117 @@
+//! geoip and geoip2.
+
+use weir_testkit::{Dir, Server};
+
+use crate::mmdb::{self, Value};
+use crate::{refused, server_in};
+
+fn names(name: &'static str) -> Value {
+    Value::Map(vec![("en", Value::Text(name)), ("de", Value::Text("auf Deutsch"))])
+}
+
+fn with_databases() -> Dir {
+    let dir = Dir::new();
+    let place = Value::Map(vec![
+        ("country", Value::Map(vec![("iso_code", Value::Text("IS")), ("names", names("Iceland"))])),
+        ("city", Value::Map(vec![("names", names("A city whose name is longer than 28"))])),
+        (
+            "subdivisions",
+            Value::List(vec![Value::Map(vec![
+                ("iso_code", Value::Text("1")),
+                ("names", names("R")),
+            ])]),
+        ),
+        (
+            "location",
+            Value::Map(vec![
+                ("latitude", Value::Double(64.15)),
+                ("longitude", Value::Double(-21.95)),
+                ("metro_code", Value::U16(7)),
+            ]),
+        ),
+    ]);
+    // One address of IPv4, and a network of IPv6.
+    let abroad =
+        Value::Map(vec![("registered_country", Value::Map(vec![("iso_code", Value::Text("NO"))]))]);
+    let networks = vec![("10.1.0.0", 96 + 16, place), ("2001:db8::", 32, abroad)];
+    dir.write("city.mmdb", mmdb::write(networks));
+    let owner = Value::Map(vec![
+        ("autonomous_system_number", Value::U32(64_512)),
+        ("autonomous_system_organization", Value::Text("Somebody")),
+    ]);
+    dir.write("org.mmdb", mmdb::write(vec![("10.0.0.0", 96 + 8, owner)]));
+    dir
+}
+
+fn from(server: &Server, path: &str, address: &str) -> String {
+    server.ask(&format!("GET {path}"), &format!("X-Forwarded-For: {address}\r\n"), "").body()
+}
+
+#[test]
+fn an_address_has_a_country_a_city_and_an_owner() {
+    let s = server_in(
+        with_databases(),
+        "geoip_country city.mmdb; geoip_city city.mmdb utf8; geoip_org org.mmdb; geoip_proxy 127.0.0.0/8;",
+        "location /a { return 200 \"$geoip_country_code,$geoip_country_name,$geoip_org\"; }
+         location /b { return 200 \"$geoip_city|$geoip_region|$geoip_region_name|$geoip_latitude|$geoip_longitude|$geoip_dma_code\"; }
+         location /c { return 200 \"[$geoip_country_code3$geoip_postal_code]\"; }",
+    );
+    assert_eq!(from(&s, "/a", "10.1.2.3"), "IS,Iceland,Somebody");
+    assert_eq!(from(&s, "/a", "10.2.2.3"), ",,Somebody");
+    assert_eq!(from(&s, "/a", "2001:db8::1"), "NO,,");
+    assert_eq!(s.get("/a").body(), ",,");
+    let city = "A city whose name is longer than 28|1|R|64.1500|-21.9500|7";
+    assert_eq!(from(&s, "/b", "10.1.2.3"), city);
+    assert_eq!(from(&s, "/c", "10.1.2.3"), "[]");
+}
+
+#[test]
+fn each_variable_has_its_place() {
+    let s = server_in(
+        with_databases(),
+        "geoip2 city.mmdb {
+             $code default=XX country iso_code;
+             $german country names de;
+             $region subdivisions 0 iso_code;
+             $latitude location latitude;
+             $asked default=none source=$arg_ip country iso_code;
+             $all country;
+             $built metadata build_epoch;
+         }
+         geoip2 org.mmdb { $as autonomous_system_number; }
+         geoip2_proxy 127.0.0.0/8; geoip2_proxy 10.0.0.0/8; geoip2_proxy_recursive on;",
+        "location / { return 200 \"$code|$german|$region|$latitude|$asked|$all|$built|$as\"; }",
+    );
+    let found = "IS|auf Deutsch|1|64.15000|none||1700000000|64512";
+    // The first that is no proxy, or the outermost one.
+    assert_eq!(from(&s, "/", "10.1.2.3, 10.9.9.9"), found);
+    assert_eq!(from(&s, "/", "192.0.2.1, 10.1.2.3"), "XX||||none||1700000000|");
+    assert_eq!(from(&s, "/?ip=10.1.0.0", "192.0.2.1"), "XX||||IS||1700000000|");
+    assert_eq!(from(&s, "/?ip=none", "192.0.2.1"), "XX||||none||1700000000|");
+}
+
+#[test]
+fn what_is_no_database_is_refused() {
+    assert!(
+        refused("geoip2 none.mmdb { $a b; }")
+            .contains("none.mmdb\" (2: No such file or directory)")
+    );
+    let old = refused("geoip_country /dev/null/GeoIP.dat;");
+    assert!(old.contains("not the older .dat"), "{old}");
+    let dir = with_databases();
+    dir.write("bad.mmdb", "no database at all");
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let bad = refused(&format!("geoip2 {} {{ $a b; }}", file("bad.mmdb")));
+    assert!(bad.contains("cannot read database"), "{bad}");
+    let good = file("city.mmdb");
+    for (line, why) in [
+        ("a b;", "invalid variable name \"a\""),
+        ("$a;", "invalid number of arguments"),
+        ("$a source=x b;", "invalid source \"source=x\""),
+        ("$a metadata none;", "invalid metadata field"),
+        ("$uri b;", "the duplicate \"uri\" variable"),
+    ] {
+        let said = refused(&format!("geoip2 {good} {{ {line} }}"));
+        assert!(said.contains(why), "{line}: {said}");
+    }
+}
