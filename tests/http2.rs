@@ -531,3 +531,21 @@ fn a_head_that_comes_too_late_ends_its_stream_alone() {
     let id = client.get("/");
     assert_eq!(client.answer(id).text(), "once");
 }
+
+#[test]
+fn a_head_that_does_not_come_at_all_ends_the_connection() {
+    let server = start("client_header_timeout 1s; return 200 once;");
+    // In the middle of a frame, and between two.
+    for (len, flags) in
+        [(12, frame::END_STREAM | frame::END_HEADERS), (usize::MAX, frame::END_STREAM)]
+    {
+        let mut client = hostile::greeted(&server);
+        let mut bytes = Vec::new();
+        let late = client.request("GET", "/", &[], true, &mut bytes);
+        bytes[4] = flags;
+        bytes.truncate(len);
+        client.write(|out| out.extend_from_slice(&bytes));
+        assert_eq!(client.answer(late).reset, Some(ErrorCode::Protocol as u32));
+        assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
+    }
+}

@@ -151,14 +151,18 @@ impl Reader {
     }
 
     /// What is incomplete has been so for too long. A head's stream ends, and what comes of it is not looked at;
-    /// false if there is no such stream.
+    /// false if there is no such stream, or if it has ended so before.
     pub fn time_out(&mut self, rest: &[u8]) -> bool {
         let id = match (&mut self.block, FrameHead::read(rest)) {
             (Some(block), _) if !matches!(block.kind, BlockKind::Refused) => {
                 block.kind = BlockKind::Refused;
                 block.stream
             }
-            (None, Some(head)) if head.kind == Kind::Headers && head.stream > self.history.last => {
+            (None, Some(head)) => {
+                let begins = head.kind == Kind::Headers && head.stream > self.history.last;
+                if !begins || head.stream == self.history.late {
+                    return false;
+                }
                 self.history.late = head.stream;
                 head.stream
             }
