@@ -186,3 +186,25 @@ fn frames_are_no_bytes_of_the_body() {
     server.wait_file("sent", "\n", 1);
     assert_eq!(server.dir().read("sent"), "4\n");
 }
+
+#[test]
+fn a_head_goes_ahead_of_a_body_that_does_not_come_yet() {
+    let (seen, was_seen) = std::sync::mpsc::channel();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
+        was_seen.recv().unwrap();
+        let _ = stream.write_all(b"four");
+    });
+    let server = start(&format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let mut client = Client::connect(&server);
+    let id = client.get("/");
+    while client.ended.get(&id).is_none_or(|answer| answer.heads.is_empty()) {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    seen.send(()).unwrap();
+    assert_eq!(client.answer(id).text(), "four");
+}

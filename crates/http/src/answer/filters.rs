@@ -132,6 +132,7 @@ impl Request {
 
     /// Nobody knows when the next piece comes.
     pub async fn pause_body(&mut self) -> io::Result<()> {
+        self.send_h2_head_ahead()?;
         if !std::mem::take(&mut self.output.filters.promised) || self.response.header_only {
             return Ok(());
         }

@@ -353,6 +353,11 @@ impl Output {
         (std::mem::take(&mut self.head), std::mem::take(&mut self.chain), self.ending)
     }
 
+    /// The head alone, if it waits.
+    pub fn take_head(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.head)
+    }
+
     fn put(&mut self, mut chain: Chain) {
         if self.chain.is_empty()
             && self.head.len() as u64 + chain.len() <= INLINE as u64

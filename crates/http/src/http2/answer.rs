@@ -41,6 +41,19 @@ impl Request {
         Ok(())
     }
 
+    /// Sends a head whose body is still to come: a frame of its own, it need not wait for company, as with nginx.
+    pub fn send_h2_head_ahead(&mut self) -> io::Result<()> {
+        let Some(stream) = self.h2.as_ref().filter(|_| self.is_main()) else { return Ok(()) };
+        let head = self.output.take_head();
+        if head.is_empty() {
+            return Ok(());
+        }
+        stream.send_head(&head, false)?;
+        self.output.sent += head.len() as u64;
+        self.worker.handle.give_buf(head);
+        Ok(())
+    }
+
     /// Sends a piece of the body, in frames of `http2_chunk_size`.
     pub async fn send_h2_body(
         &mut self,
