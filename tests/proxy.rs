@@ -417,6 +417,56 @@ fn bodies_go_out_whole_or_as_they_come() {
 }
 
 #[test]
+fn a_body_on_its_way_takes_the_time_that_its_client_takes() {
+    let port = upstream(|talk| {
+        talk.head();
+        let body = talk.body(5);
+        talk.ok(&body);
+    });
+    let silent = upstream(|talk| {
+        talk.head();
+        talk.head();
+    });
+    let server = start(
+        "proxy_connect_timeout 50ms; proxy_send_timeout 50ms; proxy_read_timeout 200ms;",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; proxy_request_buffering off; }}
+             location /later {{ proxy_pass http://127.0.0.1:{silent}; }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe");
+    // The times of connecting, sending and reading pass, and nobody but the client is waited for.
+    for _ in 0..2 {
+        assert_eq!(server.get("/later").status, 504);
+    }
+    client.send("llo");
+    assert_eq!(client.response().body(), "hello");
+}
+
+#[test]
+fn a_name_may_be_looked_up_for_as_long_as_it_takes() {
+    // A name server that says nothing.
+    let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = upstream(|talk| {
+        talk.head();
+        talk.head();
+    });
+    let server = start(
+        &format!("resolver {} ipv6=off; resolver_timeout 0;", mute.local_addr().unwrap()),
+        &format!(
+            "location / {{ proxy_pass http://$arg_h:1; }}
+             location /later {{ proxy_read_timeout 200ms; proxy_pass http://127.0.0.1:{silent}; }}"
+        ),
+    );
+    let mut client = server.connect();
+    client.send("GET /?h=up.test HTTP/1.1\r\nHost: a\r\n\r\n");
+    mute.recv(&mut [0; 512]).unwrap();
+    assert_eq!(server.get("/later").status, 504);
+    assert!(!server.log().contains("could not be resolved"), "{}", server.log());
+}
+
+#[test]
 fn what_a_slow_client_does_not_take_goes_into_a_file() {
     const LEN: usize = 16 << 20;
     let (sent, all_sent) = std::sync::mpsc::channel();

@@ -199,7 +199,7 @@ impl Resolver {
             }
             Poll::Pending
         });
-        match either(answered, handle.sleep(timeout)).await {
+        match either(answered, up(handle, timeout)).await {
             Either::Left(outcome) => outcome.map(|found| self.rotated(found)),
             Either::Right(()) => Err(Unresolved::TimedOut),
         }
@@ -212,7 +212,7 @@ impl Resolver {
         name: &str,
         timeout: Duration,
     ) -> Result<Services, Unresolved> {
-        match either(ask::services(self, handle, name), handle.sleep(timeout)).await {
+        match either(ask::services(self, handle, name), up(handle, timeout)).await {
             Either::Left(outcome) => outcome,
             Either::Right(()) => Err(Unresolved::TimedOut),
         }
@@ -275,4 +275,12 @@ impl Resolver {
             names.retain(|_, name| matches!(name, Name::Asked(_)));
         }
     }
+}
+
+/// When `resolver_timeout` is up: never, if it is 0.
+async fn up(handle: &Handle, timeout: Duration) {
+    if timeout.is_zero() {
+        return std::future::pending().await;
+    }
+    handle.sleep(timeout).await;
 }

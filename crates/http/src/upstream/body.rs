@@ -77,6 +77,7 @@ async fn push(
         stream.set_deadline(Some(r.worker.handle.now() + passing.send_timeout));
         let some = either(stream.send_some(chain), stream.readable());
         let waited = wait(r, passing, pin!(some), true).await;
+        stream.set_deadline(None);
         match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(Either::Left(Err(error)) | Either::Right(Err(error))) => {
