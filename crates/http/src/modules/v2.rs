@@ -67,14 +67,38 @@ const DIRECTIVES: &[Directive] = &[
         help: "Accepted: weir sizes its tables itself.",
         set: Set::Simple(streams_index_size),
     },
-    obsolete("http2_idle_timeout", "Obsolete: `keepalive_timeout` is used."),
-    obsolete("http2_max_concurrent_pushes", "Obsolete: there is no server push any more."),
-    obsolete("http2_max_field_size", "Obsolete: `large_client_header_buffers` is used."),
-    obsolete("http2_max_header_size", "Obsolete: `large_client_header_buffers` is used."),
-    obsolete("http2_max_requests", "Obsolete: `keepalive_requests` is used."),
-    obsolete("http2_push", "Obsolete: there is no server push any more."),
-    obsolete("http2_push_preload", "Obsolete: there is no server push any more."),
-    obsolete("http2_recv_timeout", "Obsolete: `client_header_timeout` is used."),
+    obsolete(
+        "http2_idle_timeout",
+        "Accepted, with a warning, though obsolete: `keepalive_timeout` is used.",
+    ),
+    obsolete(
+        "http2_max_concurrent_pushes",
+        "Accepted, with a warning, though obsolete: there is no server push any more.",
+    ),
+    obsolete(
+        "http2_max_field_size",
+        "Accepted, with a warning, though obsolete: `large_client_header_buffers` is used.",
+    ),
+    obsolete(
+        "http2_max_header_size",
+        "Accepted, with a warning, though obsolete: `large_client_header_buffers` is used.",
+    ),
+    obsolete(
+        "http2_max_requests",
+        "Accepted, with a warning, though obsolete: `keepalive_requests` is used.",
+    ),
+    obsolete(
+        "http2_push",
+        "Accepted, with a warning, though obsolete: there is no server push any more.",
+    ),
+    obsolete(
+        "http2_push_preload",
+        "Accepted, with a warning, though obsolete: there is no server push any more.",
+    ),
+    obsolete(
+        "http2_recv_timeout",
+        "Accepted, with a warning, though obsolete: `client_header_timeout` is used.",
+    ),
 ];
 
 /// The module.

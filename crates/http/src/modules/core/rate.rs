@@ -20,7 +20,11 @@ pub fn rate(r: &mut Request) -> Option<Limit> {
     let rate = match (r.limit_rate, &core.limit_rate) {
         (Some(rate), _) => Some(rate),
         (None, None) => None,
-        (None, Some(template)) => weir_conf::values::size(&template.eval(r)),
+        // Asked once: `$limit_rate` says it from then on.
+        (None, Some(template)) => {
+            r.limit_rate = Some(weir_conf::values::size(&template.eval(r)).unwrap_or(0));
+            r.limit_rate
+        }
     };
     let rate = rate.filter(|n| *n > 0)?;
     let after = core.limit_rate_after.as_ref().and_then(|t| weir_conf::values::size(&t.eval(r)));

@@ -17,8 +17,9 @@ pub const TABLE: &[(&str, Read)] = &[
     ("server_protocol", |r, out| put(out, r.text(r.head().protocol))),
     ("scheme", |r, out| put(out, if r.conn.stream.is_tls() { b"https" } else { b"http" })),
     ("https", |r, out| put(out, if r.conn.stream.is_tls() { b"on" } else { b"" })),
-    ("uri", |r, out| put(out, &r.path)),
-    ("document_uri", |r, out| put(out, &r.path)),
+    // A request that was refused before it was read has none.
+    ("uri", |r, out| !r.path.is_empty() && put(out, &r.path)),
+    ("document_uri", |r, out| !r.path.is_empty() && put(out, &r.path)),
     ("args", args),
     ("query_string", args),
     ("is_args", |r, out| put(out, if r.args.is_empty() { b"" } else { b"?" })),
