@@ -113,7 +113,9 @@ fn a_directory_is_listed_in_each_form() {
     std::fs::create_dir_all(s.dir().file("d/sub")).unwrap();
     s.dir().write("d/a&b.txt", "12345");
     s.dir().write("d/.hidden", "");
-    let page = s.get("/d/").body();
+    let list = s.get("/d/");
+    let page = list.body();
+    assert_eq!(list.header("Content-Length"), Some(page.len().to_string().as_str()));
     assert!(page.contains("<a href=\"sub/\">sub/</a>"), "{page}");
     assert!(page.contains("<a href=\"a%26b.txt\">a&amp;b.txt</a>"), "{page}");
     assert!(!page.contains("hidden") && page.find("sub/") < page.find("a%26b"));

@@ -101,6 +101,11 @@ fn answer(head: &str, heard: &str, own: &str) -> String {
         ("302 Found", format!("Location: http://{own}/up/there?x\r\n"))
     } else if head.contains("up=accel") {
         ("200 OK", "X-Accel-Redirect: /p/b.txt?from=up\r\n".to_owned())
+    } else if head.contains("up=stale") {
+        let lines = "X-Accel-Expires: @1\r\nLast-Modified: Sun, 13 Sep 2020 12:26:40 GMT\r\n";
+        ("200 OK", lines.to_owned())
+    } else if head.contains("up=wide") {
+        ("200 OK", format!("X-Wide: {}\r\n", "w".repeat(3_000)))
     } else if head.contains("up=304") {
         ("304 Not Modified", "ETag: \"up\"\r\n".to_owned())
     } else if head.contains("up=odd") {
@@ -110,12 +115,19 @@ fn answer(head: &str, heard: &str, own: &str) -> String {
     } else {
         ("200 OK", "Last-Modified: Sun, 13 Sep 2020 12:26:40 GMT\r\n".to_owned())
     };
+    if head.contains("up=trailers") {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n";
+        return format!("{head}1\r\nx\r\n0\r\nX-T: end\r\n\r\n");
+    }
+    let charset = if head.contains("up=charset") { "; charset=windows-1251" } else { "" };
+    let early = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+    let early = if head.contains("up=early") { early } else { "" };
     // An answer that breaks off is shorter than it says.
     let length = heard.len() + if head.contains("up=cut") { 9 } else { 0 };
     let none = head.starts_with("HEAD ") || status.starts_with("304");
     let body = if none { "" } else { heard };
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nX-Up: yes\r\n\
+        "{early}HTTP/1.1 {status}\r\nContent-Type: text/plain{charset}\r\nContent-Length: {length}\r\nX-Up: yes\r\n\
          Set-Cookie: a=b; Path=/up/; Domain=up.example\r\nServer: behind\r\n{more}\r\n{body}"
     )
 }

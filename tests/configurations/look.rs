@@ -17,6 +17,11 @@ pub fn answer(server: &Server, ask: &Ask) -> String {
     told(wire::ask(ask, ports(server)), ask, server)
 }
 
+/// As [`answer`], of a server at another address than 127.0.0.1.
+pub fn answer_at(server: &Server, address: &str, ask: &Ask) -> String {
+    told(wire::ask_at(ask, address, ports(server)), ask, server)
+}
+
 fn told(mut came: Came, ask: &Ask, server: &Server) -> String {
     unpack(&mut came);
     let body = String::from_utf8_lossy(&came.body).into_owned();

@@ -11,11 +11,12 @@ mod back;
 mod drawn;
 mod extremes;
 mod families;
-mod inert;
 mod look;
 mod more;
+mod times;
 mod tree;
 mod wire;
+mod witness;
 
 use std::path::Path;
 use std::process::Command;

@@ -88,28 +88,6 @@ impl Tree {
         Tree { lines: spread(dice, &choices, 45) }
     }
 
-    /// One with a line of a directive that a family has, and which line; `None` if chance did not draw it.
-    pub fn about(dice: &mut Dice, families: &[Vec<Choice>], name: &str) -> Option<(Tree, usize)> {
-        let has = |family: &&Vec<Choice>| family.iter().any(|choice| choice.directive == name);
-        let having: Vec<&Vec<Choice>> = families.iter().filter(has).collect();
-        let family = having[dice.below(having.len())];
-        let mut choices: Vec<&Choice> = Vec::new();
-        choices.extend(family.iter().find(|choice| choice.directive == "proxy_pass"));
-        for _ in 0..dice.below(4) {
-            choices.push(&family[dice.below(family.len())]);
-        }
-        let lines = spread(dice, &choices, 35);
-        let own: Vec<&Choice> = family.iter().filter(|c| c.directive == name).collect();
-        let own = own[dice.below(own.len())];
-        let mut said = spread(dice, &[own], 60);
-        let n = dice.below(said.len().max(1));
-        let line = said.get(n).cloned()?;
-        said = lines.into_iter().filter(|other| !other.1.starts_with(name)).collect();
-        said.push(line);
-        let n = said.len() - 1;
-        Some((Tree { lines: said }, n))
-    }
-
     /// Its text, where the upstream listens at `back`; an old nginx says at the listener that it speaks HTTP/2.
     pub fn text(&self, back: &str, old: bool) -> String {
         let mut out = String::new();

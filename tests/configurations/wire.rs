@@ -37,27 +37,32 @@ pub trait Socket: Read + Write {}
 impl<T: Read + Write> Socket for T {}
 
 /// A connection to a server whose ports stand in the order plain, TLS, HTTP/2.
-pub fn connect(wire: Wire, ports: [u16; 3]) -> std::io::Result<Box<dyn Socket>> {
+pub fn connect(wire: Wire, address: &str, ports: [u16; 3]) -> std::io::Result<Box<dyn Socket>> {
     let port = match wire {
         Wire::Plain => ports[0],
         Wire::Tls | Wire::Http2Tls => ports[1],
         Wire::Http2 => ports[2],
     };
-    let socket = TcpStream::connect(("127.0.0.1", port))?;
+    let socket = TcpStream::connect((address, port))?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(match wire {
         Wire::Plain | Wire::Http2 => Box::new(socket),
-        Wire::Tls => Box::new(secured(socket, &HTTP1)?),
-        Wire::Http2Tls => Box::new(secured(socket, &HTTP2)?),
+        Wire::Tls => Box::new(secured(socket, false)?),
+        Wire::Http2Tls => Box::new(secured(socket, true)?),
     })
 }
 
 /// Sends a request on a connection of its own.
 pub fn ask(ask: &Ask, ports: [u16; 3]) -> Came {
+    ask_at(ask, "127.0.0.1", ports)
+}
+
+/// As [`ask`], of who listens at another address.
+pub fn ask_at(ask: &Ask, address: &str, ports: [u16; 3]) -> Came {
     let failed =
         |error: std::io::Error| Came { end: format!("{:?}", error.kind()), ..Came::default() };
-    let mut socket = match connect(ask.wire, ports) {
+    let mut socket = match connect(ask.wire, address, ports) {
         Ok(socket) => socket,
         Err(error) => return failed(error),
     };
@@ -282,12 +287,15 @@ pub fn http2_frame(
     }
 }
 
-fn secured(
+/// A connection whose handshake is done.
+pub fn secured(
     socket: TcpStream,
-    config: &Arc<ClientConfig>,
+    is_http2: bool,
 ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let config = if is_http2 { &HTTP2 } else { &HTTP1 };
     let name = ServerName::try_from("s1.example").map_err(std::io::Error::other)?;
-    let connection = ClientConnection::new(config.clone(), name).map_err(std::io::Error::other)?;
+    let connection =
+        ClientConnection::new(Arc::clone(config), name).map_err(std::io::Error::other)?;
     let mut stream = StreamOwned::new(connection, socket);
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
