@@ -105,7 +105,8 @@ pub struct ListenLine {
     pub at: Spot,
 }
 
-/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses. Sessions are not of HTTP: they
+/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses, and a line that asks for HTTP/3
+/// for none: its clients come over TCP. Sessions are not of HTTP: they
 /// have other parameters, and a port of their own must be told.
 pub fn parse(
     d: &Directive,
@@ -144,6 +145,20 @@ pub fn parse(
             let text = format!("\"{name}\" parameter is incompatible with \"udp\"");
             return Err(d.error(text));
         }
+    }
+    if of_http && let Some(word) = d.args.iter().find(|word| word.is("quic")) {
+        let said = [
+            (line.protocols.ssl, "ssl"),
+            (line.protocols.http2, "http2"),
+            (line.protocols.proxy_protocol, "proxy_protocol"),
+        ];
+        if let Some((_, name)) = said.iter().find(|(said, _)| *said) {
+            return Err(d.error(format!("\"{name}\" parameter is incompatible with \"quic\"")));
+        }
+        let known =
+            "parameter of \"listen\" is known but not built into weir yet, the line is ignored";
+        warnings.push(d.warning(format!("the \"quic\" {known}")).mark(word.pos));
+        return Ok(Vec::new());
     }
     let each = |address| {
         let mut line = line.clone();
@@ -203,10 +218,8 @@ fn parameter(
             line.protocols.http2 = true;
             return Ok(());
         }
-        ("quic", None) if of_http => {
-            let known = "parameter of \"listen\" is known but not built into weir yet";
-            return Err(d.error_at(word, format!("the \"{name}\" {known}")));
-        }
+        // The line comes to no listener: see `parse`.
+        ("quic", None) if of_http => return Ok(()),
         ("bind", None) => {}
         ("reuseport", None) => listen.reuseport = true,
         ("deferred", None) => listen.deferred = true,

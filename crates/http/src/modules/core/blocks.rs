@@ -17,10 +17,11 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let (conf, location) = (s.server.clone(), s.location.inherited());
     let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
     inner.read(d.block())?;
+    let says_where = inner.has_seen("listen");
     let Scope { setup, mut server, location, place, .. } = inner;
     let built = place.build(location, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
-    if server.listens.is_empty() {
+    if !says_where {
         server.listens = default_listen(d)?;
     }
     if server.names.is_empty() {
