@@ -14,6 +14,7 @@ mod queue;
 mod retry;
 mod seat;
 mod seats;
+pub mod tunnel;
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ pub mod escape;
 pub mod forwarded;
 pub mod geo;
 pub mod geoip;
+mod inputs;
 pub mod limit_conn;
 pub mod listen;
 pub mod log;
@@ -28,6 +29,7 @@ pub mod zones;
 
 pub use address::Address;
 pub use cidr::Cidr;
+pub use inputs::Inputs;
 pub use reading::Reading;
 pub use regex::Regex;
 pub use subject::{Identity, Offset, Retire, Subject, next_connection};

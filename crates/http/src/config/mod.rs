@@ -7,11 +7,9 @@ pub mod site;
 pub mod table;
 pub mod types;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use weir_conf::{Body, Context, Directive, Error, Word};
-use weir_log::{Log, OpenLogs};
 
 use crate::config::location::{Kind, Location, LocationId, Place};
 use crate::config::scope::Scope;
@@ -26,28 +24,8 @@ use crate::upstream::health::{self, Check};
 use crate::upstream::{Block, Drafts, Match};
 use crate::variables::Variables;
 use weir_upstream::config::Around;
+pub use weir_values::Inputs;
 use weir_values::{Reading, Template};
-
-/// What the configuration's reader gives to the `http` room.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// `-p`: where relative paths begin.
-    pub prefix: &'a Path,
-    /// The directory of the configuration file, for `include`-like names.
-    pub conf_prefix: &'a Path,
-    /// Files that logs are written to, reopened together.
-    pub logs: &'a OpenLogs,
-    /// Where servers log requests that say nothing of it.
-    pub access_log: &'a Path,
-    /// The main context's error log, in force where `http` says nothing.
-    pub error_log: &'a Arc<Log>,
-    /// Shared memory that is asked for here and elsewhere.
-    pub zones: &'a weir_zone::Declarations,
-    /// Names of pools of threads for files, besides the default one.
-    pub pools: &'a [&'a str],
-    /// The texts of the configuration.
-    pub sources: &'a weir_conf::Sources,
-}
 
 /// What the whole block shares while it is read.
 pub struct Setup<'a> {

@@ -30,7 +30,6 @@ mod source;
 pub mod sticky;
 pub mod store;
 pub mod tls;
-mod tunnel;
 mod waiting;
 
 pub use attempt::{Attempt, Context};

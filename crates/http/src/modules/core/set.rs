@@ -1,11 +1,9 @@
 //! The directives of `core` whose arguments need a closer look.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, Word, values};
 use weir_engine::Touches;
-use weir_log::{Log, Reject};
 
 use super::conf::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
 use crate::config::location::Kind;
@@ -148,23 +146,11 @@ pub fn limit_rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// `error_log`: the lines of one block add up; the first replaces what was inherited.
+/// `error_log`
 pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let args: Vec<_> = d.args.iter().map(weir_conf::Word::lossy).collect();
-    let args: Vec<&str> = args.iter().map(|text| &**text).collect();
-    let inputs = &s.setup.inputs;
-    let sink = weir_log::sink(&args, inputs.prefix, inputs.logs);
-    // nginx opens files when all is read, and then knows no line.
-    let sink = sink.map_err(|reject| match reject {
-        Reject::Open(..) => Error::emerg(reject.to_string()),
-        Reject::Text(_) => d.error(reject.to_string()),
-    })?;
-    let mut sinks = match s.first(d) {
-        true => Vec::new(),
-        false => s.location.core.error_log.sinks().to_vec(),
-    };
-    sinks.push(sink);
-    Scope::change(&mut s.location.core).error_log = Arc::new(Log::bounded(sinks));
+    let first = s.first(d);
+    let log = s.setup.inputs.error_log(d, first, &s.location.core.error_log)?;
+    Scope::change(&mut s.location.core).error_log = log;
     Ok(())
 }
 

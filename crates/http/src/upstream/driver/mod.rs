@@ -10,6 +10,7 @@ use std::time::Instant;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
+use weir_upstream::tunnel::{self, Passed, Ways};
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use crate::phases::Step;
@@ -25,7 +26,7 @@ use crate::upstream::protocol::{Answer, Outgoing, Protocol};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::Secure;
 use crate::upstream::url::Url;
-use crate::upstream::{cache, lookup, relay, response, store, tunnel};
+use crate::upstream::{cache, lookup, relay, response, store};
 
 /// Where a request is passed to.
 pub enum Target {
@@ -455,16 +456,17 @@ impl Run {
         };
         let handle = r.worker.handle.clone();
         if begun.await.is_ok() {
-            let timeout = self.passing.read_timeout;
-            let (passed, result) = tunnel::run(&handle, &client.stream, server, timeout).await;
+            let (ways, passed) = (Ways::plain(self.passing.read_timeout), Passed::default());
+            let result = tunnel::run(&handle, &client.stream, server, ways, &passed).await;
+            let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
             if let Err(error) = result {
                 crate::upstream::fault::operation(r, "recv()", &error, Doing::Upgraded);
             }
-            r.output.sent += passed.down;
+            r.output.sent += down;
             if let Some(attempt) = r.contexts.upstream.attempt() {
-                attempt.received += passed.down;
-                attempt.length = passed.down;
-                attempt.sent += passed.up;
+                attempt.received += down;
+                attempt.length = down;
+                attempt.sent += up;
             }
         }
         r.output.sent += early_len;

@@ -1,0 +1,177 @@
+//! Bytes in both directions between a client and a server: sessions, and connections that agreed to another
+//! protocol (101, CONNECT).
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use weir_engine::{Chain, Handle};
+use weir_tls::Wire;
+
+/// How bytes pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Ways {
+    /// It ends when neither side has sent anything for so long.
+    pub timeout: Duration,
+    /// One read.
+    pub piece: usize,
+    /// Bytes a second from the client; 0: no limit.
+    pub up_rate: u64,
+    /// Bytes a second to the client; 0: no limit.
+    pub down_rate: u64,
+    /// One side may be done long before the other.
+    pub half_close: bool,
+}
+
+impl Ways {
+    /// As fast as both sides can.
+    pub fn plain(timeout: Duration) -> Ways {
+        Ways { timeout, piece: 16 * 1024, up_rate: 0, down_rate: 0, half_close: false }
+    }
+}
+
+/// What went through, for those who look while it does.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// From the client.
+    pub up: Cell<u64>,
+    /// To the server.
+    pub up_sent: Cell<u64>,
+    /// From the server.
+    pub down: Cell<u64>,
+    /// To the client.
+    pub down_sent: Cell<u64>,
+    /// When the server's first bytes came.
+    pub first: Cell<Option<Instant>>,
+}
+
+/// Who was done first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
+/// Passes bytes until one side is done and what it sent has gone out, or until neither has sent anything for the
+/// time-out. With `half_close`, until both are done.
+pub async fn run(
+    handle: &Handle,
+    client: &Wire,
+    server: &Wire,
+    ways: Ways,
+    passed: &Passed,
+) -> io::Result<End> {
+    let up = Way { from: client, to: server, rate: ways.up_rate };
+    let down = Way { from: server, to: client, rate: ways.down_rate };
+    let first = || {
+        if passed.first.get().is_none() {
+            passed.first.set(Some(handle.now()));
+        }
+    };
+    let up = up.pass(handle, ways, &passed.up, &passed.up_sent, || {});
+    let down = down.pass(handle, ways, &passed.down, &passed.down_sent, first);
+    let (mut up, mut down) = (pin!(up), pin!(down));
+    let (mut up_first, mut up_done, mut down_done) = (false, false, false);
+    // nginx ends a tunnel with the first direction that ends. They share the task's budget, so each goes first
+    // every other time.
+    poll_fn(|cx| {
+        up_first = !up_first;
+        for turn in [up_first, !up_first] {
+            let (done, other, end) = match turn {
+                true => (&mut up_done, down_done, End::Client),
+                false => (&mut down_done, up_done, End::Server),
+            };
+            if *done {
+                continue;
+            }
+            let polled = match turn {
+                true => up.as_mut().poll(cx),
+                false => down.as_mut().poll(cx),
+            };
+            match polled {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) if ways.half_close && !other => *done = true,
+                Poll::Ready(ended) => return Poll::Ready(ended.map(|()| end)),
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// One direction.
+struct Way<'w> {
+    from: &'w Wire,
+    to: &'w Wire,
+    rate: u64,
+}
+
+impl Way<'_> {
+    async fn pass(
+        self,
+        handle: &Handle,
+        ways: Ways,
+        read: &Cell<u64>,
+        sent: &Cell<u64>,
+        heard: impl Fn(),
+    ) -> io::Result<()> {
+        let Way { from, to, rate } = self;
+        let began = handle.now();
+        loop {
+            let allowed = match rate {
+                0 => ways.piece,
+                rate => permitted(handle, rate, began, read.get()).await.min(ways.piece),
+            };
+            from.set_deadline(Some(handle.now() + ways.timeout));
+            to.set_deadline(Some(handle.now() + ways.timeout));
+            from.readable().await?;
+            let mut buf = room(handle, allowed, rate > 0);
+            let Some(n) = from.try_recv(&mut buf)? else {
+                handle.give_buf(buf);
+                continue;
+            };
+            if n == 0 {
+                handle.give_buf(buf);
+                if ways.half_close {
+                    let _ = to.shutdown_write();
+                }
+                return Ok(());
+            }
+            heard();
+            read.set(read.get() + n as u64);
+            let mut chain = Chain::new();
+            chain.push(buf);
+            to.send(&mut chain).await?;
+            sent.set(sent.get() + n as u64);
+            if let Some(pause) = (n as u64 * 1000).checked_div(rate).filter(|pause| *pause > 0) {
+                handle.sleep(Duration::from_millis(pause)).await;
+            }
+        }
+    }
+}
+
+/// Where bytes are received: as many as there is room for, or no more than may pass now.
+fn room(handle: &Handle, piece: usize, exactly: bool) -> Vec<u8> {
+    match exactly {
+        true => Vec::with_capacity(piece),
+        false => handle.take_buf(piece),
+    }
+}
+
+/// How many bytes may pass, once some may. nginx counts whole seconds, and grants the first at once.
+async fn permitted(handle: &Handle, rate: u64, began: Instant, passed: u64) -> usize {
+    loop {
+        let seconds = handle.now().saturating_duration_since(began).as_secs() + 1;
+        let granted = rate.saturating_mul(seconds);
+        if granted > passed {
+            return usize::try_from(granted - passed).unwrap_or(usize::MAX);
+        }
+        let late = (passed - granted).saturating_mul(1000) / rate + 1;
+        handle.sleep(Duration::from_millis(late)).await;
+    }
+}

@@ -1,0 +1,46 @@
+//! What rooms that read blocks of the configuration are given.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_conf::{Directive, Error, Sources, Word};
+use weir_log::{Log, OpenLogs, Reject};
+use weir_zone::Declarations;
+
+/// What the configuration's reader gives to the rooms of its blocks.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// `-p`: where relative paths begin.
+    pub prefix: &'a Path,
+    /// The directory of the configuration file, for `include`-like names.
+    pub conf_prefix: &'a Path,
+    /// Files that logs are written to, reopened together.
+    pub logs: &'a OpenLogs,
+    /// Where servers log requests that say nothing of it.
+    pub access_log: &'a Path,
+    /// The main context's error log, in force where a block says nothing.
+    pub error_log: &'a Arc<Log>,
+    /// Shared memory that is asked for here and elsewhere.
+    pub zones: &'a Declarations,
+    /// Names of pools of threads for files, besides the default one.
+    pub pools: &'a [&'a str],
+    /// The texts of the configuration.
+    pub sources: &'a Sources,
+}
+
+impl Inputs<'_> {
+    /// `error_log`: the lines of one block add up; the first replaces what was inherited.
+    pub fn error_log(&self, d: &Directive, first: bool, before: &Log) -> Result<Arc<Log>, Error> {
+        let args: Vec<_> = d.args.iter().map(Word::lossy).collect();
+        let args: Vec<&str> = args.iter().map(|text| &**text).collect();
+        let sink = weir_log::sink(&args, self.prefix, self.logs);
+        // nginx opens files when all is read, and then knows no line.
+        let sink = sink.map_err(|reject| match reject {
+            Reject::Open(..) => Error::emerg(reject.to_string()),
+            Reject::Text(_) => d.error(reject.to_string()),
+        })?;
+        let mut sinks = if first { Vec::new() } else { before.sinks().to_vec() };
+        sinks.push(sink);
+        Ok(Arc::new(Log::bounded(sinks)))
+    }
+}
