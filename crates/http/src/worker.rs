@@ -41,7 +41,7 @@ pub struct Worker {
     /// Which loop this is.
     pub identity: Identity,
     /// This loop's counters.
-    pub metrics: Row,
+    pub metrics: Rc<Row>,
     /// All loops' counters, for the status pages.
     pub registry: weir_metrics::Registry,
     /// Lines of access logs on their way.
@@ -108,7 +108,7 @@ impl Worker {
         handle: Handle,
         site: &'static Site,
         identity: Identity,
-        metrics: Row,
+        metrics: Rc<Row>,
         registry: weir_metrics::Registry,
     ) -> Rc<Worker> {
         let worker = Rc::new(Worker {

@@ -4,6 +4,7 @@
 //! answer with [`Span`]s into them; what they accept and refuse is what nginx accepts and refuses.
 
 pub mod base64;
+pub mod client_hello;
 pub mod conditional;
 pub mod date;
 pub mod dns;

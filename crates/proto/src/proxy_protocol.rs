@@ -4,7 +4,7 @@
 //! (core/ngx_proxy_protocol.c), but that a header may arrive in pieces.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Version 1 is one line, no longer than this.
 const LINE: usize = 107;
@@ -70,6 +70,43 @@ impl fmt::Display for HeaderError {
             HeaderError::TooShort => f.write_str("header is too short"),
         }
     }
+}
+
+/// Appends a header that says who speaks to whom; where that is not known, that nobody is named.
+pub fn write(version: u8, ends: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) {
+    if version != 2 {
+        let line = match ends {
+            Some((from, to)) => {
+                let family = if from.is_ipv4() { "TCP4" } else { "TCP6" };
+                let (source, destination) = (from.ip(), to.ip());
+                format!("PROXY {family} {source} {destination} {} {}\r\n", from.port(), to.port())
+            }
+            None => "PROXY UNKNOWN\r\n".to_owned(),
+        };
+        return out.extend_from_slice(line.as_bytes());
+    }
+    let mut addresses = Vec::new();
+    let family = match ends {
+        Some((SocketAddr::V4(from), SocketAddr::V4(to))) => {
+            addresses.extend_from_slice(&from.ip().octets());
+            addresses.extend_from_slice(&to.ip().octets());
+            0x11
+        }
+        Some((SocketAddr::V6(from), SocketAddr::V6(to))) => {
+            addresses.extend_from_slice(&from.ip().octets());
+            addresses.extend_from_slice(&to.ip().octets());
+            0x21
+        }
+        _ => 0,
+    };
+    if let (Some((from, to)), true) = (ends, family != 0) {
+        addresses.extend_from_slice(&from.port().to_be_bytes());
+        addresses.extend_from_slice(&to.port().to_be_bytes());
+    }
+    out.extend_from_slice(SIGNATURE);
+    out.extend_from_slice(&[0x21, family]);
+    out.extend_from_slice(&(addresses.len() as u16).to_be_bytes());
+    out.extend_from_slice(&addresses);
 }
 
 /// Reads a header at the start of what was received.

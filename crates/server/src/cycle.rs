@@ -13,8 +13,10 @@ use crate::directories;
 use crate::embedded;
 use crate::listen::Load;
 use crate::paths::Paths;
+use crate::service::Sites;
 use crate::sockets::{Failed, Purpose, Sockets};
-use weir_http::{Address, Inputs, Listen, Site};
+use weir_values::listen::Listen;
+use weir_values::{Address, Inputs};
 use weir_zone::{Declarations, Zones};
 
 /// What configurations are read from; the same at every reload.
@@ -35,8 +37,8 @@ pub struct Origin {
 pub struct Plan {
     /// `main` and `events`.
     pub config: Config,
-    /// The `http` block.
-    pub site: Option<Arc<Site>>,
+    /// What is served.
+    pub sites: Sites,
     /// Where the configuration logs to.
     pub log: Arc<Log>,
     /// The shared memory that it wants.
@@ -50,8 +52,8 @@ pub struct Plan {
 pub struct Cycle {
     /// `main` and `events`.
     pub config: Config,
-    /// The `http` block.
-    pub site: Option<Arc<Site>>,
+    /// What is served.
+    pub sites: Sites,
     /// Where it logs to.
     pub log: Arc<Log>,
     /// What it listens on, in the order of the site's list.
@@ -85,29 +87,33 @@ impl Origin {
         }
         let configured = Arc::new(self.error_log(&config).map_err(refuse)?);
         let zones = Declarations::default();
-        let http = tree.main.iter().find(|directive| directive.name.is("http"));
-        let site = match http {
-            Some(block) => {
-                let inputs = Inputs {
-                    prefix: &self.paths.prefix,
-                    conf_prefix: &self.paths.conf_prefix,
-                    logs: &self.logs,
-                    access_log: &self.paths.access_log,
-                    error_log: &configured,
-                    zones: &zones,
-                    pools: &config.pools.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-                    sources: &tree.sources,
-                };
-                let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
-                warnings.iter().for_each(tell);
-                if site.logs_to_stderr() {
-                    configured.leave_stderr();
-                }
-                Some(Arc::new(site))
-            }
-            None => None,
+        let block = |name| tree.main.iter().find(|directive| directive.name.is(name));
+        let pools: Vec<&str> = config.pools.iter().map(|(name, _)| name.as_str()).collect();
+        let inputs = Inputs {
+            prefix: &self.paths.prefix,
+            conf_prefix: &self.paths.conf_prefix,
+            logs: &self.logs,
+            access_log: &self.paths.access_log,
+            error_log: &configured,
+            zones: &zones,
+            pools: &pools,
+            sources: &tree.sources,
         };
-        Ok(Plan { config, site, log: configured, zones, sources: tree.sources })
+        let mut sites = Sites::default();
+        if let Some(block) = block("http") {
+            let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
+            warnings.iter().for_each(tell);
+            sites.http = Some(Arc::new(site));
+        }
+        if let Some(block) = block("stream") {
+            let (site, warnings) = weir_stream::configure(block, inputs).map_err(refuse)?;
+            warnings.iter().for_each(tell);
+            sites.stream = Some(Arc::new(site));
+        }
+        if sites.logs_to_stderr() {
+            configured.leave_stderr();
+        }
+        Ok(Plan { config, sites, log: configured, zones, sources: tree.sources })
     }
 
     /// Opens the `error_log` lines of `main`; when none of them leads to a file or to stderr, the default
@@ -176,17 +182,14 @@ impl Plan {
             log!(log, Emerg, None, "{text}");
             Failed
         })?;
-        let temporary = self.site.iter().flat_map(|site| site.temp_paths());
-        let temporary = temporary.map(|path| path.directory.as_path());
-        directories::create(temporary, self.config.user.as_ref(), log)?;
+        directories::create(self.sites.temp_paths(), self.config.user.as_ref(), log)?;
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
         let each = |listen: &Listen| {
             (each || listen.reuseport) && matches!(listen.address, Address::Inet(_))
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
-        let listens = self.site.as_ref().map(|site| site.listens()).unwrap_or_default();
-        let sockets = Sockets::open(listens, copies, old_sockets, purpose, log)?;
+        let sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;
         let shape = self.config.events.balance.shape();
         let load = Load::new(loops, shape, &sockets).map_err(|e| {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
@@ -194,7 +197,7 @@ impl Plan {
         })?;
         Ok(Cycle {
             config: self.config,
-            site: self.site,
+            sites: self.sites,
             log: self.log,
             sockets,
             zones,
@@ -225,7 +228,7 @@ fn open_failed(path: &Path, e: &std::io::Error) -> String {
 
 /// Whether weir gives a meaning to the directive in that context.
 pub fn built(known: &Known, context: Context) -> bool {
-    // Directives of `stream` and `mail` have names of `http`, and nobody who reads them.
+    // Directives of `mail` have names of `http`, and nobody who reads them.
     const OF_HTTP: Context = Context::HTTP
         .or(Context::SERVER)
         .or(Context::LOCATION)
@@ -233,11 +236,19 @@ pub fn built(known: &Known, context: Context) -> bool {
         .or(Context::IF_LOCATION)
         .or(Context::LIMIT_EXCEPT)
         .or(Context::UPSTREAM);
-    config::built(known, context) || (OF_HTTP.meets(context) && weir_http::built(known.name))
+    config::built(known, context)
+        || (OF_HTTP.meets(context) && weir_http::built(known.name))
+        || (OF_STREAM.meets(context) && weir_stream::directive(known.name).is_some())
 }
+
+/// Where directives of `stream` stand.
+const OF_STREAM: Context = Context::STREAM.or(Context::STREAM_SERVER).or(Context::STREAM_UPSTREAM);
 
 /// The sentence about a directive that weir has built, for docs/directives.md.
 pub fn help(known: &Known) -> Option<&'static str> {
+    if known.module.starts_with("ngx_stream") && known.name != "stream" {
+        return weir_stream::directive(known.name).map(|d| d.help);
+    }
     let of_http = || weir_http::modules::directive(known.name).map(|d| d.help);
     config::help(known).or_else(of_http)
 }
@@ -273,7 +284,7 @@ mod tests {
         let plan = origin.read(&origin.first_log(Level::Notice)).unwrap();
         assert!(!plan.config.daemon && plan.config.pid.is_none());
         assert!(plan.log.is_on_terminal());
-        let listens = plan.site.as_ref().map(|site| site.listens()).unwrap_or_default();
+        let listens = plan.sites.listens();
         assert_eq!(listens.len(), 1);
         assert!(listens[0].address.ip().is_some_and(|ip| ip.is_loopback()));
     }

@@ -18,6 +18,7 @@ mod master;
 mod modules;
 mod paths;
 mod pidfile;
+mod service;
 mod signals;
 mod single;
 mod sockets;

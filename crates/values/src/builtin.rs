@@ -2,7 +2,7 @@
 //! nginx documents each name.
 
 use weir_proto::date;
-use weir_proto::proxy_protocol::Header;
+use weir_proto::proxy_protocol::{Header, TlvError};
 
 use crate::subject::{Subject, binary};
 use crate::variables::Variables;
@@ -110,4 +110,20 @@ fn table<S: Subject>() -> [(&'static str, Read<S>); 15] {
             text(out, &date::iso8601(secs, offset))
         }),
     ]
+}
+
+/// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
+pub fn tlv<S: Subject>(r: &S, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let Some(header) = r.proxy() else { return false };
+    let (what, named) = match header.tlv(name) {
+        Ok(Some(value)) => return text(out, &value),
+        Ok(None) => return false,
+        Err(TlvError::Invalid) => ("invalid", true),
+        Err(TlvError::Unknown) => ("unknown", true),
+        Err(TlvError::Broken) => ("broken", false),
+    };
+    let shown =
+        if named { format!(" \"{}\"", String::from_utf8_lossy(name)) } else { String::new() };
+    r.log(weir_log::Level::Error, format_args!("{what} PROXY protocol TLV{shown}"));
+    false
 }

@@ -1,7 +1,6 @@
 //! Variables whose name says what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
 
 use weir_proto::http1::HeaderId;
-use weir_proto::proxy_protocol::TlvError;
 use weir_proto::uri;
 
 use crate::request::Request;
@@ -56,19 +55,9 @@ pub fn response_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool 
     )
 }
 
-/// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
+/// `$proxy_protocol_tlv_x`
 fn tlv(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let Some(header) = r.conn.proxy.get() else { return false };
-    let (what, named) = match header.tlv(name) {
-        Ok(value) => return put_some(out, value.as_deref()),
-        Err(TlvError::Invalid) => ("invalid", true),
-        Err(TlvError::Unknown) => ("unknown", true),
-        Err(TlvError::Broken) => ("broken", false),
-    };
-    let shown =
-        if named { format!(" \"{}\"", String::from_utf8_lossy(name)) } else { String::new() };
-    r.log(weir_log::Level::Error, format_args!("{what} PROXY protocol TLV{shown}"));
-    false
+    weir_values::builtin::tlv(r, name, out)
 }
 
 fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {

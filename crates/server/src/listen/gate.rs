@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use weir_balance::{Arm, Entrance, Load as Carried, Taken};
 use weir_engine::{Handle, Wake};
-use weir_http::{Address, Worker};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
+use weir_values::Address;
 
 use super::acceptor::Accepted;
 use super::doors::{Door, Doors};
 use super::{Load, Place, accept_failed, is_the_connections};
 use crate::cycle::Cycle;
+use crate::service::Service;
 
 /// How often a loop says that it has no room.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ const EVICT_MOST: usize = 32;
 
 pub(super) struct Gate {
     pub(super) doors: Doors,
-    pub(super) http: Rc<Worker>,
+    pub(super) service: Rc<Service>,
     load: Arc<Load>,
     log: Arc<Log>,
     row: usize,
@@ -35,11 +36,11 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(cycle: &Cycle, place: Place, http: Rc<Worker>) -> Gate {
+    pub(super) fn new(cycle: &Cycle, place: Place, service: Rc<Service>) -> Gate {
         let events = &cycle.config.events;
         Gate {
-            doors: Doors::new(&http.handle, cycle, place, events.balance.shape()),
-            http,
+            doors: Doors::new(&service.handle, cycle, place, events.balance.shape()),
+            service,
             load: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
             row: place.row,
@@ -49,7 +50,7 @@ impl Gate {
     }
 
     fn h(&self) -> &Handle {
-        &self.http.handle
+        &self.service.handle
     }
 
     /// A connection that somebody else accepted.
@@ -60,7 +61,7 @@ impl Gate {
 
     /// A panic costs the connection, and nothing of what is noted about it.
     fn begin(&self, fd: OwnedFd, peer: Address, number: usize) {
-        self.h().guard(|| self.http.accepted(fd, peer, number));
+        self.h().guard(|| self.service.accepted(fd, peer, number));
     }
 }
 
@@ -76,11 +77,14 @@ impl Entrance for Gate {
     }
 
     fn load(&self) -> Carried {
-        Carried { inflight: self.http.inflight() as u64, open: self.http.connections() as u64 }
+        Carried {
+            inflight: self.service.inflight() as u64,
+            open: self.service.connections() as u64,
+        }
     }
 
     fn has_room(&self) -> bool {
-        self.http.connections() < self.connections
+        self.service.connections() < self.connections
     }
 
     fn is_full(&mut self) -> bool {
@@ -137,7 +141,7 @@ impl Entrance for Gate {
     }
 
     fn found_nobody(&mut self) {
-        self.http.metrics.add(Metric::EmptyAccepts, 1);
+        self.service.metrics.add(Metric::EmptyAccepts, 1);
     }
 
     fn take_handed(&mut self) -> Taken {
@@ -157,11 +161,11 @@ impl Entrance for Gate {
     }
 
     fn arm(&mut self, arm: Arm, able: bool) -> bool {
-        self.doors.arm(&self.http.handle, arm, able, &self.log)
+        self.doors.arm(&self.service.handle, arm, able, &self.log)
     }
 
     fn readd(&mut self, door: Door) {
-        self.doors.readd(&self.http.handle, door.key, &self.log);
+        self.doors.readd(&self.service.handle, door.key, &self.log);
     }
 
     fn ring(&mut self, i: usize) {

@@ -21,13 +21,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use weir_balance::{Arm as Decision, Kind, Porter, Seat, Setup, Shape};
 use weir_engine::{Driver, Handle, ListenerKey};
-use weir_http::{Retire, Worker};
 use weir_log::{Cause, Level, Log};
 use weir_metrics::Metric;
+use weir_values::Retire;
 
 use self::acceptor::{Acceptor, Duty};
 use self::gate::Gate;
 use crate::cycle::Cycle;
+use crate::service::Service;
 
 /// Where a loop stands among all loops of the server.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +51,15 @@ pub struct Listening {
 
 impl Listening {
     /// Takes the loop's sockets: the shared ones, and of those that every loop has its own.
-    pub fn new(h: &Handle, cycle: &Cycle, place: Place, http: Rc<Worker>) -> io::Result<Listening> {
+    pub fn new(
+        h: &Handle,
+        cycle: &Cycle,
+        place: Place,
+        service: Rc<Service>,
+    ) -> io::Result<Listening> {
         let events = &cycle.config.events;
         let load = Arc::clone(&cycle.load);
-        let gate = Gate::new(cycle, place, http);
+        let gate = Gate::new(cycle, place, service);
         // With nothing to share there is nothing to decide.
         let kind = if cycle.sockets.iter().any(|s| !s.is_each_loops_own()) {
             events.balance
@@ -164,7 +170,7 @@ impl Driver for Listening {
             return self.porter.take_handed(&mut self.gate, &table);
         }
         for door in self.gate.doors.behind(listener, &self.load) {
-            self.gate.http.metrics.add(Metric::AcceptEvents, 1);
+            self.gate.service.metrics.add(Metric::AcceptEvents, 1);
             self.porter.accept(&mut self.gate, &table, door);
         }
     }

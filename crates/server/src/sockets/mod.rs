@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Timespec;
-use weir_http::{Address, Listen};
 use weir_log::{Cause, Log, log};
+use weir_values::Address;
+use weir_values::listen::Listen;
 
 use self::open::{open, unlink};
 use self::options::{configure, share_ports, steer_to};

@@ -8,8 +8,9 @@ use std::path::Path;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use weir_http::{Address, Listen};
 use weir_log::{Cause, Log, log};
+use weir_values::Address;
+use weir_values::listen::Listen;
 
 use super::{Failed, Purpose};
 

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::sockopt;
-use weir_http::Listen;
 use weir_log::{Cause, Log, log};
 use weir_sys::sockopt::{set_defer_accept, set_fast_open, steer, unsteer};
+use weir_values::listen::Listen;
 
 use super::Socket;
 use super::open::backlog;

@@ -16,7 +16,7 @@ use super::turns;
 use crate::channel::{End, Heard, Order};
 use crate::master::Assignment;
 use crate::signals::{self, Wish};
-use weir_http::Retire;
+use weir_values::Retire;
 
 /// Loop 0's hold on all loops of the process.
 pub struct Control {
@@ -145,11 +145,7 @@ impl Control {
 
     fn reopen(&self) {
         log!(self.log, Notice, None, "reopening logs");
-        self.all(|_| {
-            if let Some(worker) = weir_http::Worker::current() {
-                worker.flush_logs();
-            }
-        });
+        self.all(|_| turns::flush_logs());
         let (logs, log, handle) =
             (Arc::clone(&self.logs), Arc::clone(&self.log), self.handle.clone());
         self.handle.spawn(async move {

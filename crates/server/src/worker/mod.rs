@@ -25,13 +25,14 @@ use crate::config::{Config, FileThreads};
 use crate::cycle::Cycle;
 use crate::listen::{Listening, Place};
 use crate::master::{Assignment, FATAL};
+use crate::service::{Served, Service};
 use crate::sockets::Sockets;
-use weir_http::{Identity, Site, Worker};
+use weir_values::Identity;
 
 /// What every loop of this process is made from.
 struct Shared {
     assignment: Assignment,
-    site: Option<&'static Site>,
+    served: Served,
     /// Loops besides loop 0 that have not ended.
     others: AtomicUsize,
     /// Threads for file operations of all loops.
@@ -91,8 +92,7 @@ enum Stopped {
 impl Shared {
     fn new(assignment: Assignment) -> Arc<Shared> {
         // The process serves one configuration for its whole life.
-        let site: Option<&'static Arc<Site>> =
-            assignment.cycle.site.clone().map(|site| &*Box::leak(Box::new(site)));
+        let served = assignment.cycle.sites.leak();
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
         let config = &assignment.cycle.config;
         let files = FilePool::new(config.files.threads, config.files.queue);
@@ -108,7 +108,7 @@ impl Shared {
             let log = assignment.cycle.log.clone();
             pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
         }
-        Arc::new(Shared { site: site.map(|site| &**site), others, files, pools, assignment })
+        Arc::new(Shared { served, others, files, pools, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -223,29 +223,27 @@ impl Shared {
     /// What the loop of this thread does in its turns.
     fn turns(self: &Arc<Self>, h: &Handle, index: usize, cycle: &Cycle) -> io::Result<Turns> {
         let others = (index == 0).then(|| Arc::clone(self));
-        let Some(site) = self.site else { return Ok(Turns::idle(others)) };
         let place = self.place(index);
-        let http = Worker::new(
-            h.clone(),
-            site,
-            Identity {
-                pid: std::process::id(),
-                worker: place.worker as u32,
-                workers: self.config().processes as u32,
-                index: place.index as u32,
-            },
-            self.row(index)?,
-            self.assignment.registry,
-        );
-        let (log, worker) = (Arc::clone(self.log()), Rc::downgrade(&http));
+        let identity = Identity {
+            pid: std::process::id(),
+            worker: place.worker as u32,
+            workers: self.config().processes as u32,
+            index: place.index as u32,
+        };
+        let (row, registry) = (self.row(index)?, self.assignment.registry);
+        let Some(service) = Service::new(h, self.served, identity, row, registry) else {
+            return Ok(Turns::idle(others));
+        };
+        let (log, told) = (Arc::clone(self.log()), Rc::downgrade(&service));
         h.on_panic(move |text| {
             log!(log, Alert, None, "a task panicked: {text}");
-            if let Some(worker) = worker.upgrade() {
-                worker.metrics.add(Metric::Panicked, 1);
+            if let Some(service) = told.upgrade() {
+                service.metrics.add(Metric::Panicked, 1);
             }
         });
-        let listening = Listening::new(h, cycle, place, Rc::clone(&http))?;
-        Ok(Turns::new(listening, http, others))
+        let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
+        turns::serves(&service);
+        Ok(Turns::new(listening, service, others))
     }
 
     fn row(&self, index: usize) -> io::Result<Row> {

@@ -1,7 +1,7 @@
 //! What a loop does in its turns: accept as the policy says, and end when it is time.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,12 +10,30 @@ use weir_engine::{Driver, Handle, ListenerKey, Turn};
 
 use super::Shared;
 use crate::listen::Listening;
-use weir_http::{Retire, Worker};
+use crate::service::Service;
 use weir_metrics::Metric;
+use weir_values::Retire;
 
 thread_local! {
     /// How the loop of this thread is to end, once it is to.
     static END: Cell<Option<Retire>> = const { Cell::new(None) };
+}
+
+thread_local! {
+    /// What the loop of this thread serves.
+    static SERVICE: RefCell<Weak<Service>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The loop of this thread serves this.
+pub fn serves(service: &Rc<Service>) {
+    SERVICE.set(Rc::downgrade(service));
+}
+
+/// Sends what this thread's loop has gathered for access logs to its files.
+pub fn flush_logs() {
+    if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
+        service.flush_logs();
+    }
 }
 
 /// Tells the loop of this thread to finish what it has and to end.
@@ -25,33 +43,33 @@ pub fn finish(how: Retire) {
 
 /// The driver of one loop.
 pub struct Turns {
-    service: Option<Service>,
+    serving: Option<Serving>,
     told: Option<Retire>,
     /// Of loop 0: it ends after all others, since it takes signals for them.
     others: Option<Arc<Shared>>,
 }
 
 /// What a loop serves.
-struct Service {
+struct Serving {
     listening: Listening,
-    http: Rc<Worker>,
+    service: Rc<Service>,
 }
 
-impl Drop for Service {
+impl Drop for Serving {
     fn drop(&mut self) {
-        self.http.finish_logs();
+        self.service.finish_logs();
     }
 }
 
 impl Turns {
     /// A loop that accepts and serves.
-    pub fn new(listening: Listening, http: Rc<Worker>, others: Option<Arc<Shared>>) -> Turns {
-        Turns { service: Some(Service { listening, http }), told: None, others }
+    pub fn new(listening: Listening, service: Rc<Service>, others: Option<Arc<Shared>>) -> Turns {
+        Turns { serving: Some(Serving { listening, service }), told: None, others }
     }
 
     /// A loop of a configuration that serves nothing.
     pub fn idle(others: Option<Arc<Shared>>) -> Turns {
-        Turns { service: None, told: None, others }
+        Turns { serving: None, told: None, others }
     }
 
     /// Passes the word on that the loop is to end.
@@ -61,17 +79,17 @@ impl Turns {
             return;
         }
         self.told = end;
-        if let (Some(service), Some(how)) = (&mut self.service, end) {
-            service.listening.retire(h, how);
-            service.http.retire(how);
+        if let (Some(serving), Some(how)) = (&mut self.serving, end) {
+            serving.listening.retire(h, how);
+            serving.service.retire(how);
         }
     }
 
     fn is_done(&self) -> bool {
         let alone =
             self.others.as_ref().is_none_or(|shared| shared.others.load(Ordering::SeqCst) == 0);
-        let served = self.service.as_ref().is_none_or(|service| {
-            service.http.connections() == 0 && service.listening.is_drained()
+        let served = self.serving.as_ref().is_none_or(|serving| {
+            serving.service.connections() == 0 && serving.listening.is_drained()
         });
         self.told.is_some() && alone && served
     }
@@ -83,34 +101,34 @@ impl Driver for Turns {
         if self.is_done() {
             h.stop();
         }
-        self.service.as_mut().and_then(|service| service.listening.before_wait(h, now))
+        self.serving.as_mut().and_then(|serving| serving.listening.before_wait(h, now))
     }
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {
-        if let Some(service) = &mut self.service {
-            service.listening.after_wait(h, now);
+        if let Some(serving) = &mut self.serving {
+            serving.listening.after_wait(h, now);
         }
     }
 
     fn acceptable(&mut self, h: &Handle, listener: ListenerKey) {
-        if let Some(service) = &mut self.service {
-            service.listening.acceptable(h, listener);
+        if let Some(serving) = &mut self.serving {
+            serving.listening.acceptable(h, listener);
         }
     }
 
     fn after_accepts(&mut self, h: &Handle, now: Instant) {
-        if let Some(service) = &mut self.service {
-            service.listening.after_accepts(h, now);
+        if let Some(serving) = &mut self.serving {
+            serving.listening.after_accepts(h, now);
         }
     }
 
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
-        if let Some(service) = &mut self.service {
-            service.http.end_of_turn();
-            service.listening.end_of_turn(h, turn);
+        if let Some(serving) = &mut self.serving {
+            serving.service.end_of_turn();
+            serving.listening.end_of_turn(h, turn);
             match weir_log::take_left_out() {
                 0 => {}
-                n => service.http.metrics.add(Metric::LogLeftOut, n),
+                n => serving.service.metrics.add(Metric::LogLeftOut, n),
             }
         }
     }

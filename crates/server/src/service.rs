@@ -1,0 +1,161 @@
+//! What is served: a site of HTTP, one of sessions, or both. A listening socket belongs to one of them; all else here
+//! does not care which.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_engine::Handle;
+use weir_metrics::{Registry, Row};
+use weir_values::listen::Listen;
+use weir_values::{Address, Identity, Retire};
+
+/// What a configuration serves.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    /// The `http` block.
+    pub http: Option<Arc<weir_http::Site>>,
+    /// The `stream` block.
+    pub stream: Option<Arc<weir_stream::Site>>,
+}
+
+impl Sites {
+    /// The sockets to open: first those of HTTP.
+    pub fn listens(&self) -> Vec<Listen> {
+        let http = self.http.iter().flat_map(|site| site.listens());
+        http.chain(self.stream.iter().flat_map(|site| site.listens())).cloned().collect()
+    }
+
+    /// Whether an `error_log` of a block is stderr.
+    pub fn logs_to_stderr(&self) -> bool {
+        self.http.iter().any(|site| site.logs_to_stderr())
+            || self.stream.iter().any(|site| site.logs_to_stderr())
+    }
+
+    /// Directories for temporary files, to be created before anything is served.
+    pub fn temp_paths(&self) -> impl Iterator<Item = &Path> {
+        let paths = self.http.iter().flat_map(|site| site.temp_paths());
+        paths.map(|path| path.directory.as_path())
+    }
+
+    /// The same for the rest of the process' life: it serves one configuration.
+    pub fn leak(&self) -> Served {
+        Served {
+            http: self.http.clone().map(|site| &**Box::leak(Box::new(site))),
+            stream: self.stream.clone().map(|site| &**Box::leak(Box::new(site))),
+        }
+    }
+}
+
+/// What a process serves.
+#[derive(Clone, Copy)]
+pub struct Served {
+    http: Option<&'static weir_http::Site>,
+    stream: Option<&'static weir_stream::Site>,
+}
+
+/// The rooms that serve on one loop.
+pub struct Service {
+    /// The loop.
+    pub handle: Handle,
+    /// Its counters.
+    pub metrics: Rc<Row>,
+    http: Option<Rc<weir_http::Worker>>,
+    stream: Option<Rc<weir_stream::Worker>>,
+    /// How many of the sockets are of HTTP.
+    of_http: usize,
+}
+
+impl Service {
+    /// None where there is nothing to serve.
+    pub fn new(
+        handle: &Handle,
+        served: Served,
+        identity: Identity,
+        metrics: Row,
+        registry: Registry,
+    ) -> Option<Rc<Service>> {
+        if served.http.is_none() && served.stream.is_none() {
+            return None;
+        }
+        let metrics = Rc::new(metrics);
+        let http = served.http.map(|site| {
+            weir_http::Worker::new(handle.clone(), site, identity, Rc::clone(&metrics), registry)
+        });
+        let stream = served.stream.map(|site| {
+            weir_stream::Worker::new(handle.clone(), site, identity, Rc::clone(&metrics))
+        });
+        let of_http = served.http.map_or(0, |site| site.listens().len());
+        let (handle, own) = (handle.clone(), metrics);
+        let service = Rc::new(Service { handle, metrics: own, http, stream, of_http });
+        if let Some(stream) = &service.stream {
+            let (told, sites) = (Rc::downgrade(&service), served);
+            stream.hands_to(Rc::new(move |fd, peer, to| {
+                let (Some(service), Some(number)) = (told.upgrade(), sites.number_of(to)) else {
+                    return false;
+                };
+                service.accepted(fd, peer, number);
+                true
+            }));
+        }
+        Some(service)
+    }
+
+    /// Takes an accepted socket (non-blocking) of the listening socket of this number.
+    pub fn accepted(&self, fd: OwnedFd, peer: Address, number: usize) {
+        match (&self.http, &self.stream) {
+            (Some(http), _) if number < self.of_http => http.accepted(fd, peer, number),
+            (_, Some(stream)) => stream.accepted(fd, peer, number - self.of_http),
+            _ => {}
+        }
+    }
+
+    /// Open client connections.
+    pub fn connections(&self) -> usize {
+        let http = self.http.as_ref().map_or(0, |http| http.connections());
+        http + self.stream.as_ref().map_or(0, |stream| stream.connections())
+    }
+
+    /// What is in progress.
+    pub fn inflight(&self) -> usize {
+        let http = self.http.as_ref().map_or(0, |http| http.inflight());
+        http + self.stream.as_ref().map_or(0, |stream| stream.inflight())
+    }
+
+    /// Begins the end.
+    pub fn retire(&self, how: Retire) {
+        self.http.iter().for_each(|http| http.retire(how));
+        self.stream.iter().for_each(|stream| stream.retire(how));
+    }
+
+    /// A turn is over.
+    pub fn end_of_turn(&self) {
+        self.http.iter().for_each(|http| http.end_of_turn());
+    }
+
+    /// Sends buffered lines of access logs to their files.
+    pub fn flush_logs(&self) {
+        self.http.iter().for_each(|http| http.flush_logs());
+        self.stream.iter().for_each(|stream| stream.flush_logs());
+    }
+
+    /// Writes all lines of access logs that wait: the loop has ended.
+    pub fn finish_logs(&self) {
+        self.http.iter().for_each(|http| http.finish_logs());
+        self.stream.iter().for_each(|stream| stream.finish_logs());
+    }
+}
+
+impl Served {
+    /// The listening socket at this address, or at a wildcard of its port.
+    fn number_of(&self, to: &Address) -> Option<usize> {
+        let http = self.http.iter().flat_map(|site| site.listens());
+        let all = http.chain(self.stream.iter().flat_map(|site| site.listens()));
+        let listens: Vec<&Listen> = all.collect();
+        let exact = |listen: &&Listen| listen.address == *to;
+        let wild =
+            |listen: &&Listen| listen.address.is_wildcard() && listen.address.port() == to.port();
+        listens.iter().position(exact).or_else(|| listens.iter().position(wild))
+    }
+}

@@ -1,0 +1,356 @@
+//! Reads a `stream` block into a [`Site`].
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error, Word};
+use weir_log::{Level, Log};
+use weir_upstream::config::{Around, Block, Drafts, GroupId, Upstreams, methods, server};
+use weir_values::access::Rules;
+use weir_values::limit_conn::{How, Limits};
+use weir_values::listen::ListenLine;
+use weir_values::log::{self, Target};
+use weir_values::names::ServerName;
+use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
+
+use crate::directives::{self, Set};
+use crate::session::Session;
+use crate::site::{Parts, Server, Site};
+
+/// Nothing binds a session to a server.
+pub type Groups = Upstreams<Infallible>;
+
+/// Settings of a server; a block inside begins with a clone of those around it.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// `error_log`
+    pub error_log: Arc<Log>,
+    /// `resolver`
+    pub resolver: Option<Arc<weir_resolver::Conf>>,
+    /// `resolver_timeout`
+    pub resolver_timeout: Duration,
+    /// `proxy_protocol_timeout`
+    pub proxy_protocol_timeout: Duration,
+    /// `preread_timeout`
+    pub preread_timeout: Duration,
+    /// `preread_buffer_size`
+    pub preread_buffer: usize,
+    /// `tcp_nodelay`
+    pub tcp_nodelay: bool,
+    /// `ssl_preread`
+    pub ssl_preread: bool,
+    /// `set_real_ip_from`
+    pub believed: Vec<Cidr>,
+    /// `allow`, `deny`
+    pub access: Rules,
+    /// `limit_conn`
+    pub limits: Limits,
+    /// What those above a limit are told.
+    pub refusal: How,
+    /// `access_log`
+    pub log: log::Conf,
+    /// `proxy_...`
+    pub proxy: Proxy,
+    /// `set`, in order.
+    pub sets: Vec<(VariableId, Template)>,
+    /// What is done with sessions.
+    pub content: Content,
+}
+
+/// What is done with a session.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Nothing was said.
+    None,
+    /// `return`
+    Return(Template),
+    /// `proxy_pass` to a group, or to an address of the configuration.
+    Group(GroupId),
+    /// `proxy_pass` with variables.
+    Computed(Template),
+    /// `pass` to a listener of this server.
+    Pass(Address),
+}
+
+/// `proxy_...`
+#[derive(Debug, Clone)]
+pub struct Proxy {
+    /// `proxy_connect_timeout`
+    pub connect_timeout: Duration,
+    /// `proxy_timeout`
+    pub timeout: Duration,
+    /// `proxy_buffer_size`
+    pub buffer: usize,
+    /// `proxy_upload_rate`
+    pub upload_rate: Template,
+    /// `proxy_download_rate`
+    pub download_rate: Template,
+    /// `proxy_next_upstream`
+    pub next: bool,
+    /// `proxy_next_upstream_tries`
+    pub tries: u32,
+    /// `proxy_next_upstream_timeout`
+    pub next_timeout: Duration,
+    /// `proxy_protocol`: its version.
+    pub proxy_protocol: Option<u8>,
+    /// `proxy_half_close`
+    pub half_close: bool,
+    /// `proxy_bind`, and whether it is transparent.
+    pub bind: Option<(Template, bool)>,
+    /// `proxy_socket_keepalive`
+    pub keepalive: bool,
+    /// `proxy_socket_rcvbuf`
+    pub rcvbuf: Option<usize>,
+    /// `proxy_socket_sndbuf`
+    pub sndbuf: Option<usize>,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Proxy {
+            connect_timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(600),
+            buffer: 16 * 1024,
+            upload_rate: Template::EMPTY,
+            download_rate: Template::EMPTY,
+            next: true,
+            tries: 0,
+            next_timeout: Duration::ZERO,
+            proxy_protocol: None,
+            half_close: false,
+            bind: None,
+            keepalive: false,
+            rcvbuf: None,
+            sndbuf: None,
+        }
+    }
+}
+
+impl Conf {
+    fn new(error_log: Arc<Log>) -> Conf {
+        Conf {
+            error_log,
+            resolver: None,
+            resolver_timeout: Duration::from_secs(30),
+            proxy_protocol_timeout: Duration::from_secs(30),
+            preread_timeout: Duration::from_secs(30),
+            preread_buffer: 16 * 1024,
+            tcp_nodelay: true,
+            ssl_preread: false,
+            believed: Vec::new(),
+            access: Rules::default(),
+            limits: Limits::default(),
+            refusal: How { log_level: Level::Error, dry_run: false },
+            log: log::Conf::default(),
+            proxy: Proxy::default(),
+            sets: Vec::new(),
+            content: Content::None,
+        }
+    }
+}
+
+/// What the whole block shares while it is read.
+pub struct Setup<'a> {
+    /// From outside.
+    pub inputs: Inputs<'a>,
+    /// All variables, defined and referred to.
+    pub variables: weir_values::Variables<Session>,
+    /// What was noticed that does not stop the start.
+    pub warnings: Vec<Error>,
+    /// Files that sessions are logged to.
+    pub targets: Vec<Target>,
+    /// Groups of upstream servers.
+    pub upstreams: Drafts<Infallible>,
+    servers: Vec<(Server, Vec<ListenLine>)>,
+}
+
+impl Setup<'_> {
+    /// What whoever reads a value adds to.
+    pub fn reading(&mut self) -> Reading<'_, Session> {
+        Reading { variables: &mut self.variables, warnings: &mut self.warnings }
+    }
+}
+
+/// One block while it is read.
+pub struct Scope<'s, 'a> {
+    /// What the whole block shares.
+    pub setup: &'s mut Setup<'a>,
+    /// Its settings.
+    pub conf: Conf,
+    /// `server_name`
+    pub names: Vec<ServerName>,
+    /// `listen`
+    pub listens: Vec<ListenLine>,
+    seen: HashSet<String>,
+}
+
+impl Scope<'_, '_> {
+    /// True the first time that this block uses the directive: the moment to drop an inherited list.
+    pub fn first(&mut self, d: &Line) -> bool {
+        self.first_of(&d.name.lossy())
+    }
+
+    /// The same for several directives that make one list.
+    pub fn first_of(&mut self, names: &str) -> bool {
+        self.seen.insert(names.to_owned())
+    }
+
+    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    pub fn once(&mut self, d: &Line) -> Result<(), Error> {
+        if self.first(d) {
+            return Ok(());
+        }
+        Err(d.problem("is duplicate"))
+    }
+
+    /// Reads with what logs add to.
+    pub fn logging(
+        &mut self,
+        read: impl FnOnce(&mut log::Files<'_, Session>, &mut log::Conf) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let setup = &mut *self.setup;
+        let reading = Reading { variables: &mut setup.variables, warnings: &mut setup.warnings };
+        let (targets, prefix, logs) = (&mut setup.targets, setup.inputs.prefix, setup.inputs.logs);
+        let mut files = log::Files { reading, targets, prefix, logs, ready: |_| None };
+        read(&mut files, &mut self.conf.log)
+    }
+
+    fn read(&mut self, lines: &[Line]) -> Result<(), Error> {
+        for d in lines {
+            if let Some(Set::Line(set)) = directives::directive(&d.name.lossy()).map(|d| d.set) {
+                set(self, d)?;
+            }
+        }
+        let zones = self.setup.inputs.zones;
+        self.conf.limits.finish(zones)
+    }
+}
+
+/// Reads the block; also says what is odd but no reason to stop.
+pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
+    let mut setup = Setup {
+        inputs,
+        variables: weir_values::Variables::new(),
+        warnings: Vec::new(),
+        targets: Vec::new(),
+        upstreams: Drafts::default(),
+        servers: Vec::new(),
+    };
+    let conf = Conf::new(inputs.error_log.clone());
+    let (names, listens, seen) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut main = Scope { setup: &mut setup, conf, names, listens, seen };
+    main.read(block.block())?;
+    let conf = main.conf;
+    for d in block.block() {
+        if d.name.is("upstream") {
+            upstream(&mut setup, d)?;
+        } else if d.name.is("server") {
+            one_server(&mut setup, d, conf.clone())?;
+        }
+    }
+    setup.variables.check().map_err(Error::emerg)?;
+    let around =
+        Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
+    let Setup { variables, mut warnings, targets, upstreams, servers, .. } = setup;
+    let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
+    let main_log = conf.error_log;
+    let parts = Parts { servers, variables, upstreams, targets, main_log };
+    let site = Site::new(parts, &mut warnings)?;
+    Ok((site, warnings))
+}
+
+fn one_server(setup: &mut Setup<'_>, d: &Line, conf: Conf) -> Result<(), Error> {
+    let (names, listens, seen) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut scope = Scope { setup, conf, names, listens, seen };
+    scope.read(d.block())?;
+    let Scope { conf, mut names, listens, .. } = scope;
+    if listens.is_empty() {
+        let text = "no \"listen\" is defined for server";
+        return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
+    }
+    if matches!(conf.content, Content::None) {
+        let text = "no handler for server";
+        return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
+    }
+    if names.is_empty() {
+        names.push(ServerName::Exact(Vec::new()));
+    }
+    setup.servers.push((Server { conf, names }, listens));
+    Ok(())
+}
+
+/// `upstream NAME { }`
+fn upstream(setup: &mut Setup<'_>, d: &Line) -> Result<(), Error> {
+    let Some(name) = d.arg(0) else { return Ok(()) };
+    if setup.upstreams.is_defined(&name.bytes) {
+        return Err(d.error_at(name, format!("duplicate upstream \"{}\"", name.lossy())));
+    }
+    let mut block = Block::new(name.lossy().into_owned());
+    for line in d.block() {
+        let (zones, block) = (setup.inputs.zones, &mut block);
+        match line.name.bytes.as_slice() {
+            b"server" => server(block, &mut setup.warnings, line, 0)?,
+            b"hash" => methods::hash(&mut setup.reading(), block, line)?,
+            b"least_conn" => methods::least_conn(block, &mut setup.warnings, line)?,
+            b"random" => methods::random(block, &mut setup.warnings, line)?,
+            b"zone" => methods::zone(block, zones, line)?,
+            b"resolver" => block.resolver = Some(Arc::new(weir_resolver::Conf::read(line)?)),
+            b"resolver_timeout" => block.resolver_timeout = Some(line.duration()?),
+            _ => return Err(line.problem("is not built into weir's \"stream\" yet")),
+        }
+    }
+    if block.peers.is_empty() && block.named.is_empty() {
+        return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
+    }
+    setup.upstreams.define(d, name, block)
+}
+
+/// `server_name NAME ...`
+pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    for word in &d.args {
+        if let Some(pattern) = word.bytes.strip_prefix(b"~") {
+            if pattern.is_empty() {
+                return Err(d.error_at(word, "empty regex in server name \"~\""));
+            }
+            let regex = s.setup.reading().regex(d, word, pattern, true)?;
+            s.names.push(ServerName::Regex(regex));
+            continue;
+        }
+        let invalid = || d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()));
+        s.names.extend(ServerName::parse(&word.bytes).ok_or_else(invalid)?);
+    }
+    Ok(())
+}
+
+/// The address of `pass`, which has a port.
+pub fn pass_address(d: &Line, word: &Word) -> Result<Address, Error> {
+    let text = word.lossy();
+    let wrong =
+        |why: &str| d.error_at(word, format!("{why} in \"{text}\" of the \"pass\" directive"));
+    if !weir_values::address::has_port(&text) {
+        return Err(wrong("no port"));
+    }
+    let found = weir_values::address::listening(&text).map_err(wrong)?;
+    found.into_iter().next().ok_or_else(|| wrong("no address"))
+}
+
+/// Where a handler was named a second time.
+pub fn only_content(s: &Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    match s.conf.content {
+        Content::None => Ok(()),
+        _ => Err(d.problem("is duplicate")),
+    }
+}
+
+/// A local address, with or without a port.
+pub fn local(text: &[u8]) -> Option<SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address);
+    }
+    let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    plain.parse().ok().map(|ip| SocketAddr::new(ip, 0))
+}

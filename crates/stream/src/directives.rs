@@ -1,0 +1,347 @@
+//! The directives of `stream` that weir gives a meaning to. Their contexts and argument counts stand in the tables
+//! of `weir-conf`.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error, values};
+use weir_log::Level;
+use weir_upstream::config::Url;
+use weir_values::{Template, access, geo, listen, log, map, split_clients};
+
+use crate::config::{self, Content, Scope, only_content};
+
+/// A directive of the `stream` family.
+#[derive(Debug, Clone, Copy)]
+pub struct Directive {
+    /// As written in a configuration.
+    pub name: &'static str,
+    /// One sentence for docs/directives.md.
+    pub help: &'static str,
+    /// How it is read.
+    pub(crate) set: Set,
+}
+
+/// How a directive is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Set {
+    /// A line of its block.
+    Line(fn(&mut Scope<'_, '_>, &Line) -> Result<(), Error>),
+    /// Where its block is read.
+    Elsewhere,
+}
+
+/// The directive of this name, if weir has built it for sessions.
+pub fn directive(name: &str) -> Option<&'static Directive> {
+    TABLE.iter().find(|d| d.name == name)
+}
+
+const fn line(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut Scope<'_, '_>, &Line) -> Result<(), Error>,
+) -> Directive {
+    Directive { name, help, set: Set::Line(set) }
+}
+
+const fn elsewhere(name: &'static str, help: &'static str) -> Directive {
+    Directive { name, help, set: Set::Elsewhere }
+}
+
+/// Stands once in a block and sets one field.
+macro_rules! once {
+    ($name:literal, $($field:ident).+, $read:expr, $help:literal) => {
+        line($name, $help, |s, d| {
+            s.once(d)?;
+            let read: fn(&Line) -> Result<_, Error> = $read;
+            s.conf.$($field).+ = read(d)?;
+            Ok(())
+        })
+    };
+}
+
+const IGNORED: &str = "Accepted: weir sizes its tables itself.";
+
+static TABLE: &[Directive] = &[
+    elsewhere("upstream", "A group of servers that sessions are passed to."),
+    elsewhere("server", "A server: what is done with the sessions of its addresses."),
+    elsewhere(
+        "hash",
+        "A value chooses the server of the group; with `consistent`, by ketama's ring.",
+    ),
+    elsewhere("least_conn", "The server with the fewest connections for its weight is chosen."),
+    elsewhere("random", "Chance chooses the server, or the less loaded of two."),
+    elsewhere("zone", "Shared memory where all workers find the servers' state."),
+    line("listen", "An address that sessions come to.", |s, d| {
+        let lines = listen::parse(d, false, &mut s.setup.warnings)?;
+        for line in &lines {
+            let missing = [(line.listen.udp, "udp"), (line.protocols.ssl, "ssl")];
+            if let Some((_, name)) = missing.iter().find(|(said, _)| *said) {
+                let text = format!(
+                    "the \"{name}\" parameter of \"listen\" is known but not built \
+                                    into weir's \"stream\" yet"
+                );
+                return Err(d.error(text));
+            }
+        }
+        s.listens.extend(lines);
+        Ok(())
+    }),
+    line(
+        "server_name",
+        "Names that choose the server among those of an address.",
+        config::server_name,
+    ),
+    line("error_log", "Where errors of sessions are logged.", |s, d| {
+        let first = s.first(d);
+        s.conf.error_log = s.setup.inputs.error_log(d, first, &s.conf.error_log)?;
+        Ok(())
+    }),
+    once!(
+        "resolver",
+        resolver,
+        |d| Ok(Some(Arc::new(weir_resolver::Conf::read(d)?))),
+        "Name servers for names of upstreams."
+    ),
+    once!(
+        "resolver_timeout",
+        resolver_timeout,
+        Line::duration,
+        "How long a name server is waited for."
+    ),
+    once!(
+        "proxy_protocol_timeout",
+        proxy_protocol_timeout,
+        Line::duration,
+        "How long a balancer's header may take."
+    ),
+    once!("tcp_nodelay", tcp_nodelay, Line::flag, "Small pieces leave at once."),
+    once!(
+        "preread_buffer_size",
+        preread_buffer,
+        |d| bytes(d).map(|n| n.max(1)),
+        "How much is looked at before a session is passed on."
+    ),
+    once!("preread_timeout", preread_timeout, Line::duration, "How long that may take."),
+    line("variables_hash_max_size", IGNORED, |s, d| s.once(d)),
+    line("variables_hash_bucket_size", IGNORED, |s, d| s.once(d)),
+    line("server_names_hash_max_size", IGNORED, |s, d| s.once(d)),
+    line("server_names_hash_bucket_size", IGNORED, |s, d| s.once(d)),
+    line("map_hash_max_size", IGNORED, |s, d| s.once(d)),
+    line("map_hash_bucket_size", IGNORED, |s, d| s.once(d)),
+    line("map", "A variable whose value a table gives for another value.", |s, d| {
+        map::read(&mut s.setup.reading(), d)
+    }),
+    line("geo", "A variable whose value a table gives for an address.", |s, d| {
+        geo::read(&mut s.setup.reading(), d)
+    }),
+    line("split_clients", "A variable whose value depends on the hash of another.", |s, d| {
+        split_clients::read(&mut s.setup.reading(), d)
+    }),
+    line("set", "Sets a variable.", set),
+    line("allow", "Lets clients with this address in.", allow),
+    line("deny", "Keeps clients with this address out.", allow),
+    line("limit_conn_zone", "Shared memory for the number of sessions of each key.", |s, d| {
+        let zones = s.setup.inputs.zones;
+        s.conf.limits.zone(&mut s.setup.reading(), zones, d)
+    }),
+    line("limit_conn", "How many sessions of a key there may be at once.", |s, d| {
+        s.conf.limits.limit(d)
+    }),
+    once!(
+        "limit_conn_log_level",
+        refusal.log_level,
+        |d| d.choice(&[
+            ("info", Level::Info),
+            ("notice", Level::Notice),
+            ("warn", Level::Warn),
+            ("error", Level::Error),
+        ]),
+        "The level at which refused sessions are logged."
+    ),
+    once!("limit_conn_dry_run", refusal.dry_run, Line::flag, "Counts, but limits nothing."),
+    line("log_format", "A named form of access log lines.", |s, d| {
+        s.logging(|files, conf| log::log_format(files, conf, d))
+    }),
+    line(
+        "access_log",
+        "Where sessions are logged, in which form, under which condition.",
+        |s, d| {
+            let first = s.first(d);
+            s.logging(|files, conf| log::access_log(files, conf, d, first, None))
+        },
+    ),
+    line("open_log_file_cache", "Keeps logs open whose names have variables.", |s, d| {
+        s.once(d)?;
+        log::open_log_file_cache(&mut s.conf.log, d)
+    }),
+    line("set_real_ip_from", "Addresses that are believed when they say who connects.", |s, d| {
+        let first = s.first(d);
+        let networks = access::believed(d, &mut s.setup.warnings)?;
+        if first {
+            s.conf.believed.clear();
+        }
+        s.conf.believed.extend(networks);
+        Ok(())
+    }),
+    once!(
+        "ssl_preread",
+        ssl_preread,
+        Line::flag,
+        "Looks into a client's first TLS message without taking part: `$ssl_preread_server_name` and kin."
+    ),
+    line("return", "A text is sent, and the session ends.", |s, d| {
+        only_content(s, d)?;
+        let Some(word) = d.arg(0) else { return Ok(()) };
+        s.conf.content = Content::Return(s.setup.reading().template(d, word)?);
+        Ok(())
+    }),
+    line("pass", "Hands the connection to another listener of this server.", |s, d| {
+        only_content(s, d)?;
+        let Some(word) = d.arg(0) else { return Ok(()) };
+        if word.bytes.contains(&b'$') {
+            return Err(d.error_at(word, "\"pass\" with variables is not built into weir yet"));
+        }
+        s.conf.content = Content::Pass(config::pass_address(d, word)?);
+        Ok(())
+    }),
+    line("proxy_pass", "The server or group that sessions are passed to.", proxy_pass),
+    once!(
+        "proxy_connect_timeout",
+        proxy.connect_timeout,
+        Line::duration,
+        "How long a connection to a server may take."
+    ),
+    once!(
+        "proxy_timeout",
+        proxy.timeout,
+        Line::duration,
+        "How long neither side need send anything."
+    ),
+    once!(
+        "proxy_buffer_size",
+        proxy.buffer,
+        |d| bytes(d).map(|n| n.max(1)),
+        "How much is read at once."
+    ),
+    line("proxy_upload_rate", "Bytes a second from the client.", |s, d| {
+        s.once(d)?;
+        s.conf.proxy.upload_rate = rate(s, d)?;
+        Ok(())
+    }),
+    line("proxy_download_rate", "Bytes a second to the client.", |s, d| {
+        s.once(d)?;
+        s.conf.proxy.download_rate = rate(s, d)?;
+        Ok(())
+    }),
+    once!(
+        "proxy_next_upstream",
+        proxy.next,
+        Line::flag,
+        "Another server is tried when one does not answer."
+    ),
+    once!(
+        "proxy_next_upstream_tries",
+        proxy.tries,
+        |d| d.number().map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        "How many servers are tried."
+    ),
+    once!(
+        "proxy_next_upstream_timeout",
+        proxy.next_timeout,
+        Line::duration,
+        "For how long servers are tried."
+    ),
+    once!(
+        "proxy_protocol",
+        proxy.proxy_protocol,
+        |d| d.choice(&[("on", Some(1)), ("off", None), ("v2", Some(2))]),
+        "Servers are told who connects, by the PROXY protocol."
+    ),
+    once!(
+        "proxy_half_close",
+        proxy.half_close,
+        Line::flag,
+        "One side may be done before the other."
+    ),
+    line("proxy_bind", "The local address of connections to servers.", proxy_bind),
+    once!("proxy_socket_keepalive", proxy.keepalive, Line::flag, "Keep-alive probes to servers."),
+    once!(
+        "proxy_socket_rcvbuf",
+        proxy.rcvbuf,
+        |d| bytes(d).map(Some),
+        "SO_RCVBUF of connections to servers."
+    ),
+    once!(
+        "proxy_socket_sndbuf",
+        proxy.sndbuf,
+        |d| bytes(d).map(Some),
+        "SO_SNDBUF of connections to servers."
+    ),
+];
+
+fn bytes(d: &Line) -> Result<usize, Error> {
+    d.size().map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+fn allow(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    // Both directives make one list.
+    let first = s.first_of("allow, deny");
+    s.conf.access.read(d, first, &mut s.setup.warnings)
+}
+
+fn rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<Template, Error> {
+    let Some(word) = d.arg(0) else { return Ok(Template::EMPTY) };
+    let rate = s.setup.reading().template(d, word)?;
+    match rate.constant().map(values::size) {
+        Some(None) => Err(d.problem("invalid value")),
+        _ => Ok(rate),
+    }
+}
+
+/// `set $variable value`
+fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let (Some(name), Some(value)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
+    let mut reading = s.setup.reading();
+    let new = reading.new_variable(d, name)?;
+    let id = reading.variables.stored(new.as_bytes());
+    let value = reading.template(d, value)?;
+    s.conf.sets.push((id, value));
+    Ok(())
+}
+
+/// `proxy_pass ADDRESS`
+fn proxy_pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only_content(s, d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let value = s.setup.reading().template(d, word)?;
+    s.conf.content = match value.constant() {
+        None => Content::Computed(value),
+        Some(text) => {
+            let url = Url::parse(text, false)
+                .map_err(|e| d.error_at(word, format!("{e} in upstream \"{}\"", word.lossy())))?;
+            Content::Group(s.setup.upstreams.refer(d, word, url, 0)?)
+        }
+    };
+    Ok(())
+}
+
+/// `proxy_bind ADDRESS|off [transparent]`
+fn proxy_bind(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    if word.is("off") && d.args.len() == 1 {
+        s.conf.proxy.bind = None;
+        return Ok(());
+    }
+    let address = s.setup.reading().template(d, word)?;
+    if address.constant().is_some_and(|text| config::local(text).is_none()) {
+        return Err(d.error_at(word, format!("invalid address \"{}\"", word.lossy())));
+    }
+    let transparent = match d.arg(1) {
+        None => false,
+        Some(word) if word.is("transparent") => true,
+        Some(word) => return Err(d.invalid("parameter", word)),
+    };
+    s.conf.proxy.bind = Some((address, transparent));
+    Ok(())
+}

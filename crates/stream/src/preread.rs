@@ -1,0 +1,69 @@
+//! Looks at a client's first bytes without taking them. nginx: ngx_stream_ssl_preread_module.
+
+use weir_log::Level;
+use weir_proto::client_hello::{Progress, parse};
+use weir_values::Subject;
+
+use crate::serve::{BAD_REQUEST, OK, complain};
+use crate::session::Session;
+
+/// Reads until the client's first TLS message is whole, or it is clear that there is none.
+pub async fn look(s: &mut Session) -> Result<(), u16> {
+    let conf = s.conf();
+    s.client.set_deadline(Some(s.worker.handle.now() + conf.preread_timeout));
+    loop {
+        if !s.unread.is_empty() {
+            match parse(&s.unread) {
+                Progress::More => {}
+                Progress::Hello(hello) => {
+                    s.hello = Some(hello);
+                    break;
+                }
+                Progress::Other => break,
+            }
+        }
+        let left = conf.preread_buffer.saturating_sub(s.unread.len());
+        if left == 0 {
+            s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
+            return Err(BAD_REQUEST);
+        }
+        let client = s.client.clone();
+        let (result, more) = client.recv(Vec::with_capacity(left)).await;
+        match result {
+            Ok(0) => return Err(OK),
+            Ok(n) => {
+                s.received += n as u64;
+                s.unread.extend_from_slice(&more);
+            }
+            Err(error) => {
+                complain(s, &error, "prereading client data");
+                return Err(OK);
+            }
+        }
+    }
+    s.client.set_deadline(None);
+    choose(s)
+}
+
+/// The server that the client names, among those of its address.
+fn choose(s: &mut Session) -> Result<(), u16> {
+    let Some(hello) = &s.hello else { return Ok(()) };
+    let name = hello.server_name.to_ascii_lowercase();
+    let name = name.strip_suffix(b".").unwrap_or(&name).to_vec();
+    let site = s.worker.site;
+    let local = s.local().ip();
+    let hosts = &site.bound(s.listen).at(|| local).hosts;
+    if hosts.single() || name.is_empty() {
+        return Ok(());
+    }
+    match hosts.find(&name, s) {
+        Ok(id) => {
+            s.server = site.server(id);
+            Ok(())
+        }
+        Err(gave_up) => {
+            s.log(Level::Alert, format_args!("{gave_up}"));
+            Err(crate::serve::INTERNAL)
+        }
+    }
+}

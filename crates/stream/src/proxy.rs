@@ -1,0 +1,349 @@
+//! Passes sessions on to servers. nginx: ngx_stream_proxy_module.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_conf::values;
+use weir_engine::{Chain, ConnectOptions, Stream};
+use weir_log::{Cause, Level};
+use weir_proto::proxy_protocol;
+use weir_tls::Wire;
+use weir_upstream::balance::RoundRobin;
+use weir_upstream::config::{GroupId, Host, Key, Url};
+use weir_upstream::tunnel::{self, End, Ways};
+use weir_upstream::{Choice, Ended, Group, Options, Peer, Picked};
+use weir_values::{Address, Subject, Template};
+
+use crate::config::{Proxy, local};
+use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
+use crate::session::{Attempt, Session};
+use crate::worker::Presence;
+
+/// Where a session leads.
+pub enum Target {
+    /// A group of the configuration.
+    Group(GroupId),
+    /// Addresses that were found for this session.
+    Found(Arc<Group>),
+}
+
+/// Where an address with variables leads.
+pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16> {
+    let text = address.eval(s).into_owned();
+    let shown = String::from_utf8_lossy(&text).into_owned();
+    let url = Url::parse(&text, false).map_err(|e| {
+        s.log(Level::Error, format_args!("{e} in upstream \"{shown}\""));
+        INTERNAL
+    })?;
+    if let Some(id) = s.worker.site.upstreams.find(&url.host, url.port, 0) {
+        return Ok(Target::Group(id));
+    }
+    let host = String::from_utf8_lossy(&url.host).into_owned();
+    let port = url.port.unwrap_or(0);
+    if port == 0 && !matches!(url.address, Some(Host::Unix(_))) {
+        s.log(Level::Error, format_args!("no port in upstream \"{host}\""));
+        return Err(INTERNAL);
+    }
+    let endpoints = match &url.address {
+        Some(address) => vec![address.endpoint(port)],
+        None => resolve(s, &host, port).await?,
+    };
+    let each = |e| Arc::new(Peer::new(e, host.clone(), Options::default()));
+    let peers = endpoints.into_iter().map(each).collect();
+    Ok(Target::Found(Arc::new(Group::new(host.clone(), peers, Box::new(RoundRobin), 1))))
+}
+
+async fn resolve(
+    s: &mut Session,
+    host: &str,
+    port: u16,
+) -> Result<Vec<weir_upstream::Endpoint>, u16> {
+    let Some(conf) = &s.conf().resolver else {
+        s.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
+        return Err(INTERNAL);
+    };
+    let resolver = s.worker.resolvers.of(conf);
+    let handle = s.worker.handle.clone();
+    let asked = resolver.resolve(&handle, host, s.conf().resolver_timeout);
+    match unless_gone(s, asked).await {
+        None => Err(OK),
+        Some(Ok(found)) => {
+            Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())
+        }
+        Some(Err(why)) => {
+            s.log(Level::Error, format_args!("{host} could not be resolved ({why})"));
+            Err(INTERNAL)
+        }
+    }
+}
+
+/// Passes a session on; its status.
+pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
+    let site = s.worker.site;
+    let (group, key) = match target {
+        Target::Found(group) => (group, Vec::new()),
+        Target::Group(id) => match site.upstreams.get(id) {
+            Some(upstream) => (upstream.group.clone(), key(s, &upstream.key)),
+            None => return INTERNAL,
+        },
+    };
+    let proxy = &s.conf().proxy;
+    let from = bound(s, proxy);
+    let began = s.worker.handle.now();
+    let mut choice = Choice::new(key);
+    let mut left = match proxy.tries {
+        0 => group.tries(),
+        tries => group.tries().min(tries),
+    };
+    loop {
+        let now = s.worker.handle.now();
+        let Some(picked) = group.pick(&mut choice, now) else {
+            begin(s, group.name.as_str(), now);
+            s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
+            return BAD_GATEWAY;
+        };
+        let peer = picked.peer.clone();
+        let held = Held { group: &group, picked: Some(picked), since: now };
+        begin(s, &peer.name, now);
+        left = left.saturating_sub(1);
+        match reach(s, proxy, &peer, from).await {
+            Reached::Server(server) => {
+                presence.quiet();
+                let status = converse(s, proxy, server).await;
+                held.ended(s, Ended::Well { header: None, response: None });
+                return status;
+            }
+            Reached::Nobody => {
+                end(s);
+                held.ended(s, Ended::Failed);
+                let now = s.worker.handle.now();
+                let late = !proxy.next_timeout.is_zero()
+                    && now.saturating_duration_since(began) >= proxy.next_timeout;
+                if !proxy.next || left == 0 || late {
+                    return BAD_GATEWAY;
+                }
+            }
+            Reached::Lacking => return INTERNAL,
+        }
+    }
+}
+
+/// A peer that was chosen, given back whatever happens to the session.
+struct Held<'g> {
+    group: &'g Arc<Group>,
+    picked: Option<Picked>,
+    since: Instant,
+}
+
+impl Held<'_> {
+    fn ended(mut self, s: &Session, how: Ended) {
+        let Some(picked) = self.picked.take() else { return };
+        if self.group.ended(&picked, how, s.worker.handle.now()) {
+            let text = "upstream server temporarily disabled while connecting to upstream";
+            s.log(Level::Warn, format_args!("{text}"));
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(picked) = self.picked.take() {
+            self.group.ended(&picked, Ended::Next, self.since);
+        }
+    }
+}
+
+fn key(s: &mut Session, key: &Key) -> Vec<u8> {
+    match key {
+        Key::Nothing => Vec::new(),
+        Key::Address => s.peer().host().into_bytes(),
+        Key::Value(template) => template.eval(s).into_owned(),
+    }
+}
+
+/// `proxy_bind`, as this session has it.
+fn bound(s: &mut Session, proxy: &Proxy) -> Option<SocketAddr> {
+    let (address, _) = proxy.bind.as_ref()?;
+    let text = address.eval(s).into_owned();
+    let found = local(&text);
+    if found.is_none() && !text.is_empty() {
+        let text = String::from_utf8_lossy(&text);
+        s.log(Level::Error, format_args!("invalid local address \"{text}\""));
+    }
+    found
+}
+
+/// Another try.
+fn begin(s: &mut Session, name: &str, started: Instant) {
+    let (connect, first, whole) = (None, None, None);
+    s.attempts.push(Attempt {
+        name: name.into(),
+        started,
+        connect,
+        first,
+        whole,
+        sent: 0,
+        received: 0,
+    });
+}
+
+fn end(s: &mut Session) {
+    let now = s.worker.handle.now();
+    if let Some(attempt) = s.attempts.last_mut() {
+        attempt.whole = Some(now.saturating_duration_since(attempt.started));
+    }
+}
+
+/// What became of a try.
+enum Reached {
+    Server(Stream),
+    /// Another server may be tried.
+    Nobody,
+    /// Something is missing here that every other server would take as well.
+    Lacking,
+}
+
+async fn reach(s: &mut Session, proxy: &Proxy, peer: &Peer, from: Option<SocketAddr>) -> Reached {
+    let handle = s.worker.handle.clone();
+    let options = ConnectOptions {
+        deadline: Some(handle.now() + proxy.connect_timeout),
+        bind: from.map(Into::into),
+        freebind: proxy.bind.as_ref().is_some_and(|(_, transparent)| *transparent),
+        keepalive: proxy.keepalive,
+        rcvbuf: proxy.rcvbuf,
+        sndbuf: proxy.sndbuf,
+        ..ConnectOptions::default()
+    };
+    let connecting = async {
+        let to = peer.endpoint.to_any()?;
+        handle.connect(&to, &options).await
+    };
+    match connecting.await {
+        Ok(stream) => Reached::Server(stream),
+        Err(error) => refused(s, peer, &error),
+    }
+}
+
+fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
+    let doing = "while connecting to upstream";
+    if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
+        let cause = io::Error::from_raw_os_error(110);
+        s.log(Level::Error, format_args!("upstream timed out {} {doing}", Cause(&cause)));
+        return Reached::Nobody;
+    }
+    // EMFILE, ENFILE, ENOMEM, ENOBUFS: asking another server takes the same.
+    if matches!(error.raw_os_error(), Some(24 | 23 | 12 | 105)) {
+        s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
+        return Reached::Lacking;
+    }
+    let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
+    let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
+    s.log(Level::Error, format_args!("connect(){to} failed {} {doing}", Cause(error)));
+    Reached::Nobody
+}
+
+/// Bytes both ways, until one side is done.
+async fn converse(s: &mut Session, proxy: &Proxy, server: Stream) -> u16 {
+    let handle = s.worker.handle.clone();
+    if s.conf().tcp_nodelay {
+        let _ = server.nodelay(true);
+    }
+    let now = handle.now();
+    if let Some(attempt) = s.attempts.last_mut() {
+        attempt.connect = Some(now.saturating_duration_since(attempt.started));
+        let local = Address::local_of(&server).unwrap_or(Address::Unknown);
+        let name = attempt.name.clone();
+        s.log_bare(Level::Info, format_args!("proxy {local} connected to {name}"));
+    }
+    let server = Wire::join(server, None);
+    let mut head = Vec::new();
+    if let Some(version) = proxy.proxy_protocol {
+        introduce(s, version, &mut head);
+    }
+    head.append(&mut s.unread);
+    let sent = head.len() as u64;
+    if !head.is_empty() {
+        let mut chain = Chain::new();
+        chain.push(head);
+        server.set_deadline(Some(handle.now() + proxy.timeout));
+        if let Err(error) = server.send(&mut chain).await {
+            s.log(
+                Level::Info,
+                format_args!(
+                    "send() failed {} while proxying and sending to upstream",
+                    Cause(&error)
+                ),
+            );
+            end(s);
+            return OK;
+        }
+        if let Some(attempt) = s.attempts.last_mut() {
+            attempt.sent = sent;
+        }
+    }
+    let ways = Ways {
+        timeout: proxy.timeout,
+        piece: proxy.buffer,
+        up_rate: rate(s, &proxy.upload_rate),
+        down_rate: rate(s, &proxy.download_rate),
+        half_close: proxy.half_close,
+    };
+    let (client, passed) = (s.client.clone(), s.passed.clone());
+    let result = tunnel::run(&handle, &client, &server, ways, &passed).await;
+    server.close_notify();
+    let now = handle.now();
+    if let Some(attempt) = s.attempts.last_mut() {
+        let since = |at: Instant| -> Duration { at.saturating_duration_since(attempt.started) };
+        (attempt.first, attempt.whole) = (passed.first.get().map(since), Some(since(now)));
+        (attempt.sent, attempt.received) = (sent + passed.up_sent.get(), passed.down.get());
+    }
+    say_end(s, result);
+    OK
+}
+
+fn say_end(s: &Session, result: io::Result<End>) {
+    let Some(attempt) = s.attempts.last() else { return };
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() => {
+            let cause = io::Error::from_raw_os_error(110);
+            let text = "while proxying connection";
+            s.log(Level::Info, format_args!("connection timed out {} {text}", Cause(&cause)));
+        }
+        Err(error) => {
+            s.log(
+                Level::Info,
+                format_args!("recv() failed {} while proxying connection", Cause(&error)),
+            );
+        }
+        Ok(end) => {
+            let who = if end == End::Server { "upstream" } else { "client" };
+            s.log_bare(
+                Level::Info,
+                format_args!(
+                    "{who} disconnected, bytes from/to client:{}/{}, bytes from/to upstream:{}/{}",
+                    s.bytes_received(),
+                    s.bytes_sent(),
+                    attempt.received,
+                    attempt.sent
+                ),
+            );
+        }
+    }
+}
+
+fn rate(s: &mut Session, rate: &Template) -> u64 {
+    values::size(&rate.eval(s)).unwrap_or(0)
+}
+
+/// Tells the server who connects.
+fn introduce(s: &Session, version: u8, out: &mut Vec<u8>) {
+    let ends = match (s.peer(), s.local()) {
+        (Address::Inet(from), Address::Inet(to)) if from.is_ipv4() == to.is_ipv4() => {
+            Some((*from, *to))
+        }
+        _ => None,
+    };
+    proxy_protocol::write(version, ends, out);
+}

@@ -1,0 +1,234 @@
+//! One session's way: who connects, who may, what it is, and what is done with it. Phases are nginx's
+//! (ngx_stream_core_module): post-accept, preaccess, access, preread, content, log.
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+
+use weir_engine::{Chain, Either, Stream, either};
+use weir_log::{Cause, Level};
+use weir_proto::proxy_protocol;
+use weir_tls::Wire;
+use weir_values::{Address, Subject, Template, forwarded};
+
+use crate::config::Content;
+use crate::session::Session;
+use crate::worker::{Presence, Worker};
+use crate::{preread, proxy};
+
+/// How sessions end, as `$status` shows it.
+pub const OK: u16 = 200;
+/// The client sent what it should not.
+pub const BAD_REQUEST: u16 = 400;
+/// A rule keeps it out.
+pub const FORBIDDEN: u16 = 403;
+/// Something failed here.
+pub const INTERNAL: u16 = 500;
+/// No server answered.
+pub const BAD_GATEWAY: u16 = 502;
+/// A limit keeps it out.
+pub const UNAVAILABLE: u16 = 503;
+
+/// Serves a connection from its first byte to its log line.
+pub async fn serve(worker: Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
+    let presence = Presence::begin(&worker);
+    let local = || Address::local_of(&stream).and_then(|local| local.ip());
+    let endpoint = worker.site.bound(listen).at(local);
+    let server = worker.site.server(endpoint.hosts.default);
+    if server.conf.tcp_nodelay {
+        // Unix sockets have no such thing, and no delay.
+        let _ = stream.nodelay(true);
+    }
+    let mut begun =
+        Begun(Session::new(worker.clone(), server, Wire::join(stream, None), peer, listen));
+    let s = &mut begun.0;
+    let address = &worker.site.listens()[listen].address;
+    if s.conf().error_log.enabled(Level::Info) {
+        let peer = s.connected.clone();
+        s.log_bare(Level::Info, format_args!("client {peer} connected to {address}"));
+    }
+    if endpoint.protocols.proxy_protocol
+        && let Some(status) = balancer(s).await
+    {
+        s.status = status;
+        return;
+    }
+    s.status = match phases(s, &presence).await {
+        Ok(status) | Err(status) => status,
+    };
+}
+
+/// A session that has begun. Its end is the log phase, whatever ends it.
+struct Begun(Session);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let s = &mut self.0;
+        if s.status == 0 {
+            s.status = OK;
+        }
+        let worker = s.worker.clone();
+        let conf = &s.conf().log;
+        weir_values::log::write(s, conf, &worker.logs, |s, name, cache, line| {
+            let path = name.eval(s).into_owned();
+            let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
+            Some(weir_values::log::Named { path, root: None, cache, line: line.to_vec() })
+        });
+        s.client.close_notify();
+    }
+}
+
+/// Reads what a balancer puts before the client's own bytes. A status where that is the session's end.
+async fn balancer(s: &mut Session) -> Option<u16> {
+    let timeout = s.conf().proxy_protocol_timeout;
+    s.client.set_deadline(Some(s.worker.handle.now() + timeout));
+    let mut bytes = Vec::new();
+    let status = loop {
+        match proxy_protocol::parse(&bytes) {
+            Ok(proxy_protocol::Progress::Done { header, len }) => {
+                s.proxy = header;
+                bytes.drain(..len);
+                break None;
+            }
+            Ok(proxy_protocol::Progress::More) => {}
+            Err(error) => {
+                s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+                break Some(BAD_REQUEST);
+            }
+        }
+        bytes.reserve(1024);
+        let (result, back) = s.client.recv(bytes).await;
+        bytes = back;
+        match result {
+            Ok(0) => break Some(BAD_REQUEST),
+            Ok(_) => {}
+            Err(error) => {
+                complain(s, &error, "reading PROXY protocol");
+                break Some(OK);
+            }
+        }
+    };
+    s.client.set_deadline(None);
+    s.received += bytes.len() as u64;
+    s.unread = bytes;
+    status
+}
+
+/// Logs that a client took too long, or what failed.
+pub fn complain(s: &Session, error: &io::Error, doing: &str) {
+    if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
+        let cause = io::Error::from_raw_os_error(110);
+        s.log(Level::Info, format_args!("client timed out {} while {doing}", Cause(&cause)));
+    } else {
+        s.log(Level::Info, format_args!("recv() failed {} while {doing}", Cause(error)));
+    }
+}
+
+/// The phases; the session's status.
+async fn phases(s: &mut Session, presence: &Presence) -> Result<u16, u16> {
+    let conf = s.conf();
+    real(s);
+    if !conf.limits.is_empty() {
+        match conf.limits.take(s, conf.refusal) {
+            Ok(held) => s.held = held,
+            Err(held) => {
+                s.held = held;
+                return Err(UNAVAILABLE);
+            }
+        }
+    }
+    for (variable, value) in &conf.sets {
+        let value = value.eval(s).into_owned();
+        s.store_variable(*variable, value);
+    }
+    if conf.access.allow(s.peer()) == Some(false) {
+        s.log(Level::Error, format_args!("access forbidden by rule"));
+        return Err(FORBIDDEN);
+    }
+    if conf.ssl_preread {
+        preread::look(s).await?;
+    }
+    match &s.conf().content {
+        Content::None => Err(INTERNAL),
+        Content::Return(text) => Ok(answer(s, text).await),
+        Content::Group(id) => Ok(proxy::pass(s, presence, proxy::Target::Group(*id)).await),
+        Content::Computed(address) => {
+            let target = proxy::compute(s, address).await?;
+            Ok(proxy::pass(s, presence, target).await)
+        }
+        Content::Pass(to) => hand(s, to),
+    }
+}
+
+/// Who stands behind a balancer that is believed. nginx: ngx_stream_realip_module.
+fn real(s: &mut Session) {
+    let believed = &s.conf().believed;
+    if believed.is_empty() {
+        return;
+    }
+    let Some(header) = &s.proxy else { return };
+    let found = forwarded::client(&s.connected, &[&header.source], believed, false);
+    s.real = found.map(|found| match found {
+        Address::Inet(mut inet) => {
+            inet.set_port(header.source_port);
+            Address::Inet(inet)
+        }
+        other => other,
+    });
+}
+
+/// `return`
+async fn answer(s: &mut Session, text: &Template) -> u16 {
+    let text = text.eval(s).into_owned();
+    let length = text.len() as u64;
+    let mut chain = Chain::new();
+    chain.push(text);
+    let client = s.client.clone();
+    if client.send(&mut chain).await.is_ok() {
+        s.sent += length;
+        linger(s).await;
+    }
+    OK
+}
+
+/// What the client still sends must not cost it the answer: a socket that is closed with unread bytes is reset.
+async fn linger(s: &Session) {
+    if s.client.shutdown_write().is_err() {
+        return;
+    }
+    let mut buf = Vec::with_capacity(4096);
+    // Only what is there: whoever sends on and on hears of the end.
+    while matches!(s.client.try_recv(&mut buf), Ok(Some(n)) if n > 0) {
+        buf.clear();
+    }
+}
+
+/// `pass`: the connection is another listener's from now on.
+fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
+    let hand = s.worker.hand.borrow().clone();
+    let fd = rustix::io::dup(s.client.socket());
+    let (Some(hand), Ok(fd), true) = (hand, fd, s.unread.is_empty()) else {
+        s.log(Level::Error, format_args!("the connection cannot be passed on"));
+        return Err(INTERNAL);
+    };
+    // Descriptors of workers are not for programs that they start.
+    let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
+    if hand(fd, s.connected.clone(), to) {
+        return Ok(OK);
+    }
+    s.log(Level::Error, format_args!("port not found for \"{to}\""));
+    Err(INTERNAL)
+}
+
+/// Waits for something, and for the client to leave.
+pub async fn unless_gone<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
+    let client = s.client.clone();
+    client.set_deadline(None);
+    match either(Box::pin(what), client.socket().closed()).await {
+        Either::Left(done) => Some(done),
+        Either::Right(_) => None,
+    }
+}

@@ -1,0 +1,212 @@
+//! One session, and how it answers what variables ask.
+
+use std::cell::OnceCell;
+use std::fmt::Arguments;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_engine::Handle;
+use weir_log::Level;
+use weir_proto::client_hello::Hello;
+use weir_proto::proxy_protocol::Header;
+use weir_tls::Wire;
+use weir_upstream::tunnel::Passed;
+use weir_values::limit_conn::Held;
+use weir_values::regex::Captures;
+use weir_values::{Address, Get, Identity, Subject, Values, Variables};
+
+use crate::config::Conf;
+use crate::site::Server;
+use crate::variables;
+use crate::worker::Worker;
+
+/// One try to reach a server.
+#[derive(Debug)]
+pub struct Attempt {
+    /// Whom; nobody of the group was available where it is the group's name.
+    pub name: Arc<str>,
+    /// When it began.
+    pub started: Instant,
+    /// How long until there was a connection.
+    pub connect: Option<Duration>,
+    /// How long until the server's first bytes.
+    pub first: Option<Duration>,
+    /// How long in all.
+    pub whole: Option<Duration>,
+    /// Bytes to the server.
+    pub sent: u64,
+    /// Bytes from the server.
+    pub received: u64,
+}
+
+/// One session.
+pub struct Session {
+    /// The loop's state.
+    pub worker: Rc<Worker>,
+    /// Whose settings count.
+    pub server: &'static Server,
+    /// The client's socket.
+    pub client: Rc<Wire>,
+    /// Which listening socket it came from.
+    pub listen: usize,
+    /// Who connected.
+    pub connected: Address,
+    /// Who stands behind who connected.
+    pub real: Option<Address>,
+    local: OnceCell<Address>,
+    number: u64,
+    /// When it was accepted.
+    pub started: Instant,
+    values: Values,
+    captures: Captures,
+    /// What a balancer in front said.
+    pub proxy: Option<Box<Header>>,
+    /// What was read of the client before the session leads anywhere.
+    pub unread: Vec<u8>,
+    /// What the client's first message said.
+    pub hello: Option<Hello>,
+    /// What `limit_conn` came to.
+    pub held: Held,
+    /// How it ended.
+    pub status: u16,
+    /// Bytes from the client that were read before it was passed on.
+    pub received: u64,
+    /// Bytes to the client besides those that were passed.
+    pub sent: u64,
+    /// What is passing.
+    pub passed: Rc<Passed>,
+    /// The tries to reach a server.
+    pub attempts: Vec<Attempt>,
+}
+
+impl Session {
+    /// A session that begins.
+    pub fn new(
+        worker: Rc<Worker>,
+        server: &'static Server,
+        client: Wire,
+        connected: Address,
+        listen: usize,
+    ) -> Session {
+        let started = worker.handle.now();
+        Session {
+            worker,
+            server,
+            client: Rc::new(client),
+            listen,
+            connected,
+            real: None,
+            local: OnceCell::new(),
+            number: weir_values::next_connection(),
+            started,
+            values: Values::default(),
+            captures: Captures::default(),
+            proxy: None,
+            unread: Vec::new(),
+            hello: None,
+            held: Held::default(),
+            status: 0,
+            received: 0,
+            sent: 0,
+            passed: Rc::default(),
+            attempts: Vec::new(),
+        }
+    }
+
+    /// Settings of its server.
+    pub fn conf(&self) -> &'static Conf {
+        &self.server.conf
+    }
+
+    /// Bytes from the client.
+    pub fn bytes_received(&self) -> u64 {
+        self.received + self.passed.up.get()
+    }
+
+    /// Bytes to the client.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent + self.passed.down_sent.get()
+    }
+
+    /// Writes to the error log, without what else is said of it.
+    pub fn log_bare(&self, level: Level, text: Arguments<'_>) {
+        self.conf().error_log.write(level, Some(self.number), text);
+    }
+
+    fn describe(&self, line: &mut String) {
+        use std::fmt::Write;
+        let local = &self.worker.site.listens()[self.listen].address;
+        let _ = write!(line, ", client: {}, server: {local}", self.peer().host());
+        if let Some(attempt) = self.attempts.last() {
+            let (received, sent) = (self.bytes_received(), self.bytes_sent());
+            let (from, to) = (self.passed.down.get(), self.passed.up_sent.get() + attempt.sent);
+            let _ = write!(
+                line,
+                ", upstream: \"{}\", bytes from/to client:{received}/{sent}, \
+                 bytes from/to upstream:{from}/{to}",
+                attempt.name
+            );
+        }
+    }
+}
+
+impl Subject for Session {
+    fn define(variables: &mut Variables<Session>) {
+        variables::define(variables);
+    }
+
+    fn prefixed(name: &[u8]) -> Option<Get<Session>> {
+        variables::prefixed(name)
+    }
+
+    fn variables(&self) -> &'static Variables<Session> {
+        &self.worker.site.variables
+    }
+
+    fn values(&mut self) -> &mut Values {
+        &mut self.values
+    }
+
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+
+    fn log(&self, level: Level, text: Arguments<'_>) {
+        let log = &self.conf().error_log;
+        if log.enabled(level) {
+            let mut line = text.to_string();
+            self.describe(&mut line);
+            log.write(level, Some(self.number), format_args!("{line}"));
+        }
+    }
+
+    fn peer(&self) -> &Address {
+        self.real.as_ref().unwrap_or(&self.connected)
+    }
+
+    fn local(&self) -> &Address {
+        let find = || Address::local_of(self.client.socket()).unwrap_or(Address::Unknown);
+        self.local.get_or_init(find)
+    }
+
+    fn proxy(&self) -> Option<&Header> {
+        self.proxy.as_deref()
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.worker.handle
+    }
+
+    fn local_time(&self) -> (i64, i32) {
+        self.worker.offset.local_time(&self.worker.handle)
+    }
+
+    fn identity(&self) -> Identity {
+        self.worker.identity
+    }
+}

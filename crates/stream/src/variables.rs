@@ -1,0 +1,104 @@
+//! The variables of sessions. nginx: ngx_stream_variables.c, which documents each name.
+
+use std::time::Duration;
+
+use weir_values::builtin::{self, write_number, write_port, write_seconds};
+use weir_values::{Get, Subject, Variables};
+
+use crate::session::{Attempt, Session};
+
+type Read = fn(&mut Session, &mut Vec<u8>) -> bool;
+
+/// The nginx release whose behaviour weir follows.
+const NGINX_VERSION: &str = "1.31.5";
+
+const TABLE: &[(&str, Read)] = &[
+    ("bytes_received", |s, out| number(out, s.bytes_received())),
+    ("bytes_sent", |s, out| number(out, s.bytes_sent())),
+    ("session_time", |s, out| {
+        write_seconds(s.handle().now().saturating_duration_since(s.started), out);
+        true
+    }),
+    ("status", |s, out| {
+        out.extend_from_slice(format!("{:03}", s.status).as_bytes());
+        true
+    }),
+    ("protocol", |_, out| text(out, b"TCP")),
+    ("nginx_version", |_, out| text(out, NGINX_VERSION.as_bytes())),
+    ("server_name", |s, out| {
+        let name = s.server.names.first().map(|name| name.text());
+        text(out, &name.unwrap_or_default())
+    }),
+    ("realip_remote_addr", |s, out| {
+        s.connected.write_host(out);
+        true
+    }),
+    ("realip_remote_port", |s, out| {
+        write_port(s.connected.port(), out);
+        true
+    }),
+    ("limit_conn_status", |s, out| s.held.write(out)),
+    ("upstream_addr", |s, out| {
+        each(s, out, |attempt, out| out.extend_from_slice(attempt.name.as_bytes()))
+    }),
+    ("upstream_bytes_sent", |s, out| each(s, out, |attempt, out| write_number(attempt.sent, out))),
+    ("upstream_bytes_received", |s, out| {
+        each(s, out, |attempt, out| write_number(attempt.received, out))
+    }),
+    ("upstream_connect_time", |s, out| each(s, out, |attempt, out| time(attempt.connect, out))),
+    ("upstream_first_byte_time", |s, out| each(s, out, |attempt, out| time(attempt.first, out))),
+    ("upstream_session_time", |s, out| each(s, out, |attempt, out| time(attempt.whole, out))),
+    ("ssl_preread_protocol", |s, out| preread(s, out, |hello| hello.protocol().as_bytes())),
+    ("ssl_preread_server_name", |s, out| preread(s, out, |hello| &hello.server_name)),
+    ("ssl_preread_alpn_protocols", |s, out| preread(s, out, |hello| &hello.alpn)),
+];
+
+/// Defines them all.
+pub fn define(variables: &mut Variables<Session>) {
+    builtin::define(variables);
+    for (name, read) in TABLE {
+        variables.define(name, *read);
+    }
+}
+
+/// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
+pub fn prefixed(name: &[u8]) -> Option<Get<Session>> {
+    let name = name.strip_prefix(b"proxy_protocol_tlv_")?.to_vec();
+    Some(Box::new(move |s, out| builtin::tlv(s, &name, out)))
+}
+
+fn number(out: &mut Vec<u8>, n: u64) -> bool {
+    write_number(n, out);
+    true
+}
+
+fn text(out: &mut Vec<u8>, text: &[u8]) -> bool {
+    out.extend_from_slice(text);
+    true
+}
+
+fn time(time: Option<Duration>, out: &mut Vec<u8>) {
+    match time {
+        Some(time) => write_seconds(time, out),
+        None => out.push(b'-'),
+    }
+}
+
+/// A value of each try; nothing where there was none.
+fn each(s: &Session, out: &mut Vec<u8>, write: impl Fn(&Attempt, &mut Vec<u8>)) -> bool {
+    for (i, attempt) in s.attempts.iter().enumerate() {
+        if i > 0 {
+            out.extend_from_slice(b", ");
+        }
+        write(attempt, out);
+    }
+    !s.attempts.is_empty()
+}
+
+fn preread<'s>(
+    s: &'s Session,
+    out: &mut Vec<u8>,
+    read: impl FnOnce(&'s weir_proto::client_hello::Hello) -> &'s [u8],
+) -> bool {
+    s.hello.as_ref().is_some_and(|hello| text(out, read(hello)))
+}

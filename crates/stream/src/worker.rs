@@ -1,0 +1,145 @@
+//! One loop's state of the `stream` room.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use weir_engine::Handle;
+use weir_metrics::{Metric, Row};
+use weir_resolver::Resolvers;
+use weir_upstream::config::dynamic::{self, Looker};
+use weir_values::log::Writers;
+use weir_values::{Address, Identity, Offset, Retire};
+
+use crate::serve;
+use crate::site::Site;
+
+/// Hands a connection to the listener with this address; false if there is none.
+pub type Hand = Rc<dyn Fn(OwnedFd, Address, &Address) -> bool>;
+
+/// What the sessions of one loop share.
+pub struct Worker {
+    /// The loop.
+    pub handle: Handle,
+    /// What it serves.
+    pub site: &'static Site,
+    /// Which loop this is.
+    pub identity: Identity,
+    /// This loop's counters.
+    pub metrics: Rc<Row>,
+    /// What name servers have told.
+    pub resolvers: Rc<Resolvers>,
+    pub(crate) logs: Writers,
+    pub(crate) offset: Offset,
+    pub(crate) hand: RefCell<Option<Hand>>,
+    sessions: Cell<usize>,
+    inflight: Cell<usize>,
+    retiring: Cell<Option<Retire>>,
+}
+
+impl Worker {
+    /// The state of this thread's loop.
+    pub fn new(
+        handle: Handle,
+        site: &'static Site,
+        identity: Identity,
+        metrics: Rc<Row>,
+    ) -> Rc<Worker> {
+        let worker = Rc::new(Worker {
+            handle,
+            site,
+            identity,
+            metrics,
+            resolvers: Resolvers::of_loop(),
+            logs: Writers::new(&site.targets, &site.main_log),
+            offset: Offset::default(),
+            hand: RefCell::new(None),
+            sessions: Cell::new(0),
+            inflight: Cell::new(0),
+            retiring: Cell::new(None),
+        });
+        if identity.index == 0 {
+            let told = Rc::downgrade(&worker);
+            let looker = Looker {
+                handle: worker.handle.clone(),
+                resolvers: worker.resolvers.clone(),
+                log: site.main_log.clone(),
+                retiring: Box::new(move || {
+                    told.upgrade().is_none_or(|worker| worker.retiring.get().is_some())
+                }),
+            };
+            dynamic::start(&site.upstreams, &Rc::new(looker));
+        }
+        worker
+    }
+
+    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
+    pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
+        self.metrics.add(Metric::Accepted, 1);
+        if let Ok(stream) = self.handle.stream(fd) {
+            self.metrics.add(Metric::Handled, 1);
+            self.handle.spawn(serve::serve(self.clone(), stream, peer, listen));
+        }
+    }
+
+    /// Where `pass` hands connections over.
+    pub fn hands_to(&self, hand: Hand) {
+        *self.hand.borrow_mut() = Some(hand);
+    }
+
+    /// Begins the end: sessions go on, and no new ones come.
+    pub fn retire(&self, how: Retire) {
+        self.retiring.set(Some(how));
+    }
+
+    /// Sends buffered lines of access logs to their files.
+    pub fn flush_logs(&self) {
+        self.logs.flush(&self.handle);
+    }
+
+    /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
+    pub fn finish_logs(&self) {
+        self.logs.finish();
+    }
+
+    /// Open client connections.
+    pub fn connections(&self) -> usize {
+        self.sessions.get()
+    }
+
+    /// Sessions that have not come to where they lead.
+    pub fn inflight(&self) -> usize {
+        self.inflight.get()
+    }
+}
+
+/// One session as its loop counts it. What is counted is undone when the value is dropped.
+pub struct Presence {
+    worker: Rc<Worker>,
+    busy: Cell<bool>,
+}
+
+impl Presence {
+    /// A session that was accepted, and is on its way.
+    pub fn begin(worker: &Rc<Worker>) -> Presence {
+        worker.metrics.add(Metric::Active, 1);
+        worker.sessions.set(worker.sessions.get() + 1);
+        worker.inflight.set(worker.inflight.get() + 1);
+        Presence { worker: worker.clone(), busy: Cell::new(true) }
+    }
+
+    /// It has come to where it leads: from now on it costs what its bytes cost.
+    pub fn quiet(&self) {
+        if self.busy.replace(false) {
+            self.worker.inflight.set(self.worker.inflight.get().saturating_sub(1));
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.quiet();
+        self.worker.metrics.sub(Metric::Active, 1);
+        self.worker.sessions.set(self.worker.sessions.get().saturating_sub(1));
+    }
+}

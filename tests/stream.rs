@@ -1,0 +1,220 @@
+//! Sessions of TCP: what `stream` does with them, seen by their clients and servers.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use weir_testkit::{Server, listen};
+
+/// A server with these lines in its `stream` block.
+fn stream(lines: &str) -> Server {
+    let conf = format!(
+        "error_log %%DIR%%/error.log info; events {{ }}
+         http {{ server {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 http; }} }} }}
+         stream {{ {lines} }}"
+    );
+    Server::start(env!("CARGO_BIN_EXE_weir"), &conf)
+}
+
+fn connect(port: u16) -> TcpStream {
+    let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client
+}
+
+/// All that a client hears that sends this and no more.
+fn heard(port: u16, sent: &[u8]) -> Vec<u8> {
+    let mut client = connect(port);
+    client.write_all(sent).unwrap();
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    all
+}
+
+/// Sends this through an echo, and hears it again.
+fn echoed(client: &mut TcpStream, text: &[u8]) {
+    client.write_all(text).unwrap();
+    let mut back = vec![0; text.len()];
+    client.read_exact(&mut back).unwrap();
+    assert_eq!(back, text);
+}
+
+/// A server that says what it hears.
+fn echo() -> u16 {
+    listen(|mut socket| {
+        let mut buf = [0; 16384];
+        while let Ok(n) = socket.read(&mut buf)
+            && n > 0
+        {
+            if socket.write_all(&buf[..n]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn bytes_pass_both_ways_and_the_log_counts_them() {
+    let to = echo();
+    let s = stream(&format!(
+        "log_format line '$protocol $status $bytes_received $bytes_sent $upstream_addr \
+             $upstream_bytes_sent $upstream_bytes_received $remote_addr $server_port';
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:{to};
+             access_log %%DIR%%/a.log line; }}"
+    ));
+    let port = s.port_at(1);
+    let mut client = connect(port);
+    echoed(&mut client, b"hello");
+    let long: Vec<u8> = (0..300_000u32).map(|n| n as u8).collect();
+    let mut writer = client.try_clone().unwrap();
+    let sent = long.clone();
+    let sending = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+    let mut back = vec![0; long.len()];
+    client.read_exact(&mut back).unwrap();
+    sending.join().unwrap();
+    assert!(back == long);
+    drop(client);
+    s.wait_file("a.log", "TCP", 1);
+    let line = std::fs::read_to_string(s.dir().file("a.log")).unwrap();
+    let expected = format!("TCP 200 300005 300005 127.0.0.1:{to} 300005 300005 127.0.0.1 {port}\n");
+    assert_eq!(line, expected);
+    s.wait_log("client disconnected, bytes from/to client:300005/300005", 1);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_passed_over() {
+    let (to, nobody) = (echo(), weir_testkit::free_port());
+    let s = stream(&format!(
+        "upstream u {{ server 127.0.0.1:{nobody}; server 127.0.0.1:{to} backup; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass u; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{nobody}; }}"
+    ));
+    echoed(&mut connect(s.port_at(1)), b"hello");
+    assert_eq!(heard(s.port_at(2), b""), b"");
+    s.wait_log("while connecting to upstream, client: 127.0.0.1, server: 127.0.0.1:", 2);
+}
+
+#[test]
+fn texts_rules_and_variables() {
+    let s = stream(
+        "map $server_port $which { ~5$ five; default other; }
+         geo $near { 127.0.0.0/8 near; default far; }
+         split_clients $remote_addr $part { * all; }
+         server { listen 127.0.0.1:%%PORT1%%; set $x \"$near-$part\"; return \"$x $remote_addr\\n\"; }
+         server { listen 127.0.0.1:%%PORT2%%; deny 127.0.0.1; return no; }
+         server { listen 127.0.0.1:%%PORT3%%; allow 127.0.0.0/8; deny all; return yes; }
+         server { listen 127.0.0.1:%%PORT4%%; pass 127.0.0.1:%%PORT%%; }",
+    );
+    assert_eq!(heard(s.port_at(1), b""), b"near-all 127.0.0.1\n");
+    assert_eq!(heard(s.port_at(2), b""), b"");
+    s.wait_log("access forbidden by rule, client: 127.0.0.1", 1);
+    assert_eq!(heard(s.port_at(3), b""), b"yes");
+    let answer = heard(s.port_at(4), b"GET / HTTP/1.0\r\n\r\n");
+    assert!(answer.ends_with(b"\r\n\r\nhttp"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[test]
+fn a_balancer_in_front_is_believed_and_servers_are_told() {
+    let to = listen(|mut socket| {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\n") && socket.read(&mut byte).is_ok_and(|n| n == 1) {
+            line.push(byte[0]);
+        }
+        let _ = socket.write_all(&line);
+    });
+    let s = stream(&format!(
+        "set_real_ip_from 127.0.0.1;
+         server {{ listen 127.0.0.1:%%PORT1%% proxy_protocol; proxy_protocol on;
+             proxy_pass 127.0.0.1:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT2%% proxy_protocol;
+             return '$remote_addr:$remote_port $realip_remote_addr $proxy_protocol_server_port'; }}"
+    ));
+    let head = b"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n";
+    let told = String::from_utf8(heard(s.port_at(1), head)).unwrap();
+    assert!(told.starts_with("PROXY "), "{told}");
+    assert_eq!(heard(s.port_at(2), head), b"192.0.2.7:1234 127.0.0.1 80");
+    assert_eq!(heard(s.port_at(2), b"GET / HTTP/1.0\r\n\r\n"), b"");
+    s.wait_log("broken header: \"GET / HTTP/1.0", 1);
+}
+
+#[test]
+fn one_side_may_be_done_before_the_other() {
+    let to = listen(|mut socket| {
+        let mut all = Vec::new();
+        if socket.read_to_end(&mut all).is_ok() {
+            let _ = socket.write_all(&all);
+        }
+    });
+    let s = stream(&format!(
+        "server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:{to}; proxy_half_close on; }}"
+    ));
+    let mut client = connect(s.port_at(1));
+    client.write_all(b"all of it").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).unwrap();
+    assert_eq!(back, b"all of it");
+}
+
+#[test]
+fn a_limit_holds_while_a_session_lasts() {
+    let to = echo();
+    let s = stream(&format!(
+        "limit_conn_zone $binary_remote_addr zone=z:64k;
+         server {{ listen 127.0.0.1:%%PORT1%%; limit_conn z 1; proxy_pass 127.0.0.1:{to}; }}"
+    ));
+    let mut first = connect(s.port_at(1));
+    echoed(&mut first, b"one");
+    assert_eq!(heard(s.port_at(1), b""), b"");
+    s.wait_log("limiting connections by zone \"z\"", 1);
+    drop(first);
+    s.wait_log("client disconnected", 1);
+    echoed(&mut connect(s.port_at(1)), b"two");
+}
+
+/// A session goes on while the server reads another configuration, and new ones follow that.
+#[test]
+fn sessions_outlive_a_reload() {
+    let to = echo();
+    let conf = |text: &str| {
+        format!(
+            "error_log %%DIR%%/error.log info; events {{ }}
+             stream {{ server {{ listen 127.0.0.1:%%PORT%%; proxy_pass 127.0.0.1:{to}; }}
+                 server {{ listen 127.0.0.1:%%PORT1%%; return {text}; }} }}"
+        )
+    };
+    let mut s = Server::start(env!("CARGO_BIN_EXE_weir"), &conf("old"));
+    let mut client = connect(s.port());
+    echoed(&mut client, b"before");
+    assert_eq!(heard(s.port_at(1), b""), b"old");
+    s.configure(&conf("new"));
+    s.reload();
+    assert_eq!(heard(s.port_at(1), b""), b"new");
+    echoed(&mut client, b"after");
+    echoed(&mut connect(s.port()), b"another");
+    drop(client);
+    s.signal(Signal::QUIT);
+    s.wait();
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let s = stream("server { listen 127.0.0.1:%%PORT1%%; return x; }");
+    for (lines, text) in [
+        ("server { listen 127.0.0.1:1; }", "no handler for server"),
+        ("server { return x; }", "no \"listen\" is defined for server"),
+        ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\""),
+        ("server { listen 127.0.0.1:1; proxy_pass x.invalid; }", "no port in upstream"),
+        ("upstream u { server 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
+        ("server { listen 1; return $nothing; }", "unknown \"nothing\" variable"),
+        ("server { listen 1; proxy_pass a:1; return x; }", "directive is duplicate"),
+    ] {
+        let conf = format!("events {{ }} stream {{ {lines} }}");
+        let path = s.configure(&conf);
+        let tested = s.command(&["-t", "-c", path.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+        assert!(!tested.status.success() && said.contains(text), "{lines}: {said}");
+    }
+}
