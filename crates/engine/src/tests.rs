@@ -16,6 +16,7 @@ backends! {
     streams:
         an_echo_comes_back,
         what_is_there_needs_no_event,
+        what_was_received_does_not_arrive_again,
         what_comes_later_is_reported,
         who_cannot_be_waited_for_is_told,
         a_long_answer_arrives_whole,

@@ -131,6 +131,15 @@ impl Wire {
         }
     }
 
+    /// As [`Stream::arrived`].
+    #[inline]
+    pub async fn arrived(&self) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.arrived().await,
+            Wire::Tls(tls) => tls.readable().await,
+        }
+    }
+
     /// Waits for the rest of a handshake that was answered before it was complete.
     #[inline]
     pub async fn completed(&self) -> io::Result<()> {

@@ -38,7 +38,33 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// As [`Stream::readable`], for who does something else as long as nothing has come: what was reported may have been
+    /// received already, so the socket is looked at.
+    pub async fn arrived(&self) -> io::Result<()> {
+        loop {
+            self.readable().await?;
+            if !self.0.is_false_alarm() {
+                return Ok(());
+            }
+        }
+    }
+}
+
 impl Registered {
+    fn is_false_alarm(&self) -> bool {
+        if self.source.is(Ready::GONE) {
+            return false;
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let empty =
+            rustix::net::recv(&self.source.fd, &mut [0u8; 1][..], flags) == Err(Errno::AGAIN);
+        if empty {
+            self.exhausted(Ready::READ);
+        }
+        empty
+    }
+
     pub(crate) fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let room = buf.capacity() - buf.len();
         if room == 0 {

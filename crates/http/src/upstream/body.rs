@@ -75,7 +75,8 @@ async fn push(
             return Ok(true);
         }
         stream.set_deadline(Some(r.worker.handle.now() + passing.send_timeout));
-        let some = either(stream.send_some(chain), stream.readable());
+        let arrived = pin!(stream.arrived());
+        let some = either(stream.send_some(chain), arrived);
         let waited = wait(r, passing, pin!(some), true).await;
         stream.set_deadline(None);
         match waited {

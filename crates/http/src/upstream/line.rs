@@ -47,7 +47,7 @@ impl Line {
     pub async fn answered(&self, both: bool) {
         match self {
             Line::Own(connection) => {
-                let _ = connection.stream.readable().await;
+                let _ = connection.stream.arrived().await;
             }
             Line::Stream(stream) if both => stream.answered().await,
             Line::Stream(stream) => stream.over().await,

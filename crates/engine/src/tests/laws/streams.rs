@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use std::{io, thread};
@@ -69,6 +70,28 @@ pub(crate) fn who_cannot_be_waited_for_is_told(kind: BackendKind) {
         assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
         h.stop();
     });
+}
+
+/// Who takes exactly what is there is not told that it was all.
+pub(crate) fn what_was_received_does_not_arrive_again(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let play = client(&site, |mut socket| {
+        socket.write_all(b"x").unwrap();
+        let mut back = [0];
+        socket.read_exact(&mut back).unwrap();
+        socket.write_all(b"z").unwrap();
+        assert_eq!(socket.read(&mut back).unwrap(), 0);
+    });
+    site.serve(|h, stream| async move {
+        let (received, buf) = stream.recv(Vec::with_capacity(1)).await;
+        assert_eq!((received.unwrap(), buf.capacity()), (1, 1));
+        let first = either(pin!(stream.arrived()), h.sleep(Duration::from_millis(5))).await;
+        assert!(matches!(first, Either::Right(())), "nothing has come");
+        send(&stream, b"y".to_vec()).await.unwrap();
+        stream.arrived().await.unwrap();
+        assert_eq!(receive(&stream).await.unwrap(), b"z");
+    });
+    play.join().unwrap();
 }
 
 pub(crate) fn what_comes_later_is_reported(kind: BackendKind) {
