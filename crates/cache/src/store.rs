@@ -171,9 +171,7 @@ impl Drop for Growing {
     fn drop(&mut self) {
         if !self.named {
             let path = std::mem::take(&mut self.path);
-            // What is left where that cannot be done is found by the next start's loader.
-            let remove = move || drop(std::fs::remove_file(path));
-            let _ = self.file.pool().hand_over(Rank::Later, remove);
+            self.file.pool().insist(Rank::Later, move || drop(std::fs::remove_file(path)));
         }
     }
 }

@@ -171,11 +171,11 @@ pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
     for key in &keys {
         cache.let_go(key);
     }
-    drop(handle.files().later(move || {
+    handle.files().default_pool().insist(Rank::Later, move || {
         for key in keys {
             let _ = std::fs::remove_file(place.path(&key));
         }
-    }));
+    });
 }
 
 /// The answer was found to be valid for longer: its file says so from now on.

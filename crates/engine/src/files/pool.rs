@@ -127,6 +127,15 @@ impl FilePool {
         let _ = self.0.0.push(Rank::Write, Box::new(move || drop(file)), usize::MAX);
     }
 
+    /// As [`FilePool::hand_over`], however much there is to do: for what nobody would come back for, such as removing a
+    /// file that has no other name. It is for who has made what is to go, so that no more can wait than was made.
+    pub fn insist(&self, rank: Rank, work: impl FnOnce() + Send + 'static) {
+        // Without any thread it is done here, since it must be.
+        if let Err((_, work)) = self.0.0.push(rank, Box::new(work), usize::MAX) {
+            work();
+        }
+    }
+
     pub(crate) fn run<T, W>(&self, rank: Rank, work: W) -> Offload<T>
     where
         T: Send + 'static,

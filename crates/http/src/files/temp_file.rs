@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_conf::{Directive as Line, Error, values};
-use weir_engine::{Handle, OpenFile};
+use weir_engine::{Handle, OpenFile, Rank};
 
 use crate::config::Setup;
 
@@ -140,10 +140,9 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         let Some(handle) = self.remover.take() else { return };
-        let (files, path) = (handle.clone(), std::mem::take(&mut self.path));
-        handle.spawn(async move {
-            let _ = files.files().unlink(&path).await;
-        });
+        let path = std::mem::take(&mut self.path);
+        let remove = move || drop(std::fs::remove_file(path));
+        handle.files().default_pool().insist(Rank::Later, remove);
     }
 }
 
