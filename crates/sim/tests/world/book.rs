@@ -67,6 +67,8 @@ pub struct Book {
     pub spoiled: BTreeSet<u64>,
     /// Whose answer may be what belonged to nobody.
     pub haunted: BTreeSet<u64>,
+    /// What is wrong unless it was such an answer: whose, and whether of an object.
+    doubts: Vec<(u64, bool, String)>,
     pub findings: Vec<String>,
     pub answered: u64,
     pub failed: u64,
@@ -76,8 +78,22 @@ pub struct Book {
 
 impl Book {
     /// Whether the answer to a request, or an object in the cache, may be what belonged to nobody.
-    pub fn is_haunted(&self, id: u64, cached: bool) -> bool {
+    fn is_haunted(&self, id: u64, cached: bool) -> bool {
         self.haunted.contains(&id) || cached && !self.haunted.is_empty()
+    }
+
+    /// Something is wrong with the answer to a request.
+    pub fn doubt(&mut self, id: u64, cached: bool, what: String) {
+        self.doubts.push((id, cached, what));
+    }
+
+    /// At the end it is known which answers may have been nobody's.
+    pub fn settle(&mut self) {
+        for (id, cached, what) in std::mem::take(&mut self.doubts) {
+            if !self.is_haunted(id, cached) {
+                self.find(what);
+            }
+        }
     }
 
     pub fn find(&mut self, what: String) {

@@ -78,6 +78,11 @@ impl Ask {
         }
     }
 
+    /// Something is wrong with its answer.
+    pub fn doubt(&self, book: &mut Book, what: String) {
+        book.doubt(self.id, matches!(self.kind, Kind::Cached(_)), what);
+    }
+
     pub fn path(&self) -> String {
         let id = self.id;
         match self.kind {
@@ -209,6 +214,9 @@ pub struct Client {
     /// Nothing is left to ask.
     idle: bool,
     tainted: bool,
+    /// When it connected, and when its request was at the server as a whole, if nothing has come back since.
+    pub came: u64,
+    pub asked_at: Option<u64>,
     pub done: bool,
 }
 
@@ -233,6 +241,8 @@ impl Client {
             last_word: false,
             idle: false,
             tainted: false,
+            came: 0,
+            asked_at: None,
             done: false,
         };
         client.ask(dice);
@@ -294,10 +304,8 @@ impl Client {
             let side = Side::Answer { to_head: ask.head_only };
             let (used, body) = self.answer.feed(bytes, side);
             bytes = &bytes[used..];
-            if let Some(why) = &self.answer.broken
-                && !book.is_haunted(ask.id, false)
-            {
-                book.find(format!("request {} {}: {why}", ask.id, ask.path()));
+            if let Some(why) = &self.answer.broken {
+                ask.doubt(book, format!("request {} {}: {why}", ask.id, ask.path()));
                 self.done = true;
                 return;
             }
@@ -317,9 +325,6 @@ impl Client {
     /// Is what came the right answer's?
     fn judge(&mut self, at: u64, body: &[u8], book: &mut Book) {
         let Some(ask) = self.asked.front() else { return };
-        if book.is_haunted(ask.id, matches!(ask.kind, Kind::Cached(_))) {
-            return;
-        }
         let answer = &self.answer;
         let field = |name: &str| answer.field(name).map(Into::into);
         let head = Head { status: answer.status(), field: &field };
@@ -347,7 +352,7 @@ impl Client {
             }
             Ok(None) => return,
         };
-        book.find(text);
+        ask.doubt(book, text);
         self.done = true;
     }
 
@@ -376,8 +381,7 @@ impl Client {
         if self.answer.end() && close {
             return self.judge(0, &[], book);
         }
-        let haunted = book.is_haunted(ask.id, matches!(ask.kind, Kind::Cached(_)));
-        if ask.excused || haunted || self.leaving || self.tainted && !self.answer.begun() {
+        if ask.excused || self.leaving || self.tainted && !self.answer.begun() {
             book.excused += 1;
             return;
         }
@@ -386,7 +390,7 @@ impl Client {
         } else {
             "not answered".to_owned()
         };
-        book.find(format!("request {} {}: {at} ({how})", ask.id, ask.path()));
+        ask.doubt(book, format!("request {} {}: {at} ({how})", ask.id, ask.path()));
     }
 
     /// It has all its answers, and nobody has closed its connection: it may stay for a while. To be asked once.

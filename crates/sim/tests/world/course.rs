@@ -324,9 +324,15 @@ impl Course {
         let peer = if !quick && dice.one_in(4) {
             let whole = |ask: &Ask| !matches!(ask.kind, Kind::Upload(_)) && ask.range.is_none();
             let asks = asks.into_iter().filter(whole).collect();
+            // It has a word to say to each frame that it gets.
+            let mut wire = wire;
+            wire.there.piece = wire.there.piece.max(100);
+            wire.there.delay = wire.there.delay.min(1_000_000);
             Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks)))
         } else {
-            Peer::Client(Box::new(Client::new(wire, asks, dice, &self.fate, book)))
+            let mut client = Client::new(wire, asks, dice, &self.fate, book);
+            client.came = self.world.now();
+            Peer::Client(Box::new(client))
         };
         let id = self.enter(peer);
         self.world.note("comes", id, count as u64);
@@ -334,7 +340,7 @@ impl Course {
             let pauses = [0, 100_000, 10_000_000, if quick { 3_000_000 } else { 1_000_000_000 }];
             let pause = self.dice.pick(&pauses);
             let pause = self.dice.below(pause + 1) as u64;
-            self.after(if six { 100_000_000 } else { pause }, What::Comes);
+            self.after(if six { 300_000_000 } else { pause }, What::Comes);
         }
     }
 
@@ -393,6 +399,12 @@ impl Course {
         let wire = peer.wire();
         wire.sending = false;
         wire.send(&mut self.dice);
+        let all = !wire.has_more();
+        if let Peer::Client(client) = peer
+            && all
+        {
+            client.asked_at = Some(self.world.now());
+        }
         if let Peer::Server(served) = peer
             && served.floods
             && !served.wire.has_more()
@@ -424,7 +436,8 @@ impl Course {
             (Peer::Client(client), Came::End) => client.end("closed", &mut self.book),
             (Peer::Client(client), Came::Reset) => client.end("reset", &mut self.book),
             (Peer::Server(served), Came::Bytes(_)) => {
-                served.hear(&bytes, &self.fate, &mut self.book);
+                let whose = served.hear(&bytes, &self.fate, &mut self.book);
+                self.world.note("asked", id, whose);
                 if let Some(delay) = served.thinks.take() {
                     self.after(delay, What::Answer(id));
                 }
@@ -454,12 +467,29 @@ impl Course {
             match data.u64().checked_sub(DOOR) {
                 Some(door) => self.answer_door(door as usize),
                 None => {
-                    if let Some(Peer::Server(served)) = self.peers.get_mut(&data.u64()) {
-                        served.is_spoken_to();
-                    }
+                    self.judge_order(data.u64());
                     self.will_take(data.u64());
                 }
             }
+        }
+    }
+
+    /// The server has said something to this client: who had asked before it came has been answered, where there is
+    /// one loop.
+    fn judge_order(&mut self, id: u64) {
+        if self.fate.loops > 1 || self.fate.accepts.is_none() || self.fate.faults.excuse() {
+            return;
+        }
+        let Some(Peer::Client(client)) = self.peers.get_mut(&id) else { return };
+        let (came, _) = (client.came, client.asked_at.take());
+        let passed_over = |peer: &Peer| match peer {
+            Peer::Client(other) => other.asked_at.is_some_and(|asked| asked < came),
+            _ => false,
+        };
+        if let Some((other, _)) = self.peers.iter().find(|(_, peer)| passed_over(peer)) {
+            let text =
+                format!("client {id} was served before {other}, which had asked before it came");
+            self.book.find(text);
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Faults {
     pub slow_disk: u64,
     /// Other loops go on before a system call.
     pub others: usize,
+    /// What is reported is in order.
+    pub orderly: bool,
 }
 
 impl Faults {
@@ -128,7 +130,7 @@ impl Fate {
     /// Many clients with short requests, some of which hold their loops up.
     fn of_accepts(seed: u64, home: &str, mut dice: Dice) -> Fate {
         let d = &mut dice;
-        let mut faults = Faults::default();
+        let mut faults = Faults { orderly: true, ..Faults::default() };
         if d.one_in(4) {
             faults.accept = d.pick(&[3, 10, 50]);
             faults.watch = d.pick(&[0, 0, 20]);

@@ -47,15 +47,17 @@ pub struct Looping {
     pub unable: u64,
     /// Readable when there is something for it.
     pub news: Option<OwnedFd>,
-    /// System calls of this turn.
+    /// System calls of this turn, and whether the next is another one.
     pub calls: u64,
+    pub fresh: bool,
 }
 
 impl Looping {
     pub fn new() -> Looping {
         let state = State::Wants { at: 0, left: 0 };
-        let (began, gone, stopped, unable, news, calls) = (false, false, 0, 0, None, 0);
-        Looping { began, gone, state, stopped, unable, news, calls }
+        let (began, gone, fresh, news) = (false, false, true, None);
+        let (stopped, unable, calls) = (0, 0, 0);
+        Looping { began, gone, state, stopped, unable, news, calls, fresh }
     }
 
     /// Asleep in its wait, in the kernel's eyes: a stopped process waits for nothing.

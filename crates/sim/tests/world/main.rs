@@ -69,7 +69,8 @@ fn one(seed: u64) -> ExitCode {
         course.run();
         let trace = of_course.trace();
         course.quit();
-        let book = std::mem::take(&mut course.book);
+        let mut book = std::mem::take(&mut course.book);
+        book.settle();
         drop(course);
         of_course.clean_up();
         (book, trace)

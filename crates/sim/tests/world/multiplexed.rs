@@ -138,11 +138,10 @@ impl Multiplexed {
                 if stream.ask.excused {
                     book.excused += 1;
                 } else {
-                    let (id, path) = (stream.ask.id, stream.ask.path());
-                    book.find(format!(
-                        "request {id} {path} over HTTP/2: reset after {}",
-                        stream.seen
-                    ));
+                    let (id, path, seen) = (stream.ask.id, stream.ask.path(), stream.seen);
+                    let code = payload.last().copied().unwrap_or(0);
+                    let text = format!("reset with {code} after {seen}");
+                    stream.ask.doubt(book, format!("request {id} {path} over HTTP/2: {text}"));
                 }
             }
             DATA | HEADERS => self.answer(kind, flags, id, payload, book),
@@ -175,17 +174,18 @@ impl Multiplexed {
             }
             _ => None,
         };
-        let excused = stream.ask.excused || book.is_haunted(stream.ask.id, false);
-        if let (Some((owner, len)), false) = (known, excused) {
+        if let (Some((owner, len)), false) = (known, stream.ask.excused) {
             let (id, path) = (stream.ask.id, stream.ask.path());
             book.verified += body.len() as u64;
             if let Some(wrong) = pattern::first_wrong(owner, at, body) {
-                book.find(format!("request {id} {path} over HTTP/2 got wrong bytes at {wrong}"));
+                let text = format!("request {id} {path} over HTTP/2 got wrong bytes at {wrong}");
+                stream.ask.doubt(book, text);
             }
             let whole = if stream.ask.head_only { 0 } else { len };
             if stream.seen > whole || ended && stream.seen != whole {
                 let seen = stream.seen;
-                book.find(format!("request {id} {path} over HTTP/2 got {seen} bytes, not {whole}"));
+                let text = format!("request {id} {path} over HTTP/2 got {seen} bytes, not {whole}");
+                stream.ask.doubt(book, text);
             }
         }
         if ended {
@@ -203,10 +203,9 @@ impl Multiplexed {
     /// The server has closed.
     pub fn end(&mut self, how: &str, book: &mut Book) {
         self.done = true;
-        let wondrous = |ask: &Ask| !ask.excused && !book.is_haunted(ask.id, true);
-        let streams = self.streams.values().filter(|s| wondrous(&s.ask));
-        for Stream { ask, seen, .. } in streams.collect::<Vec<_>>() {
-            book.find(format!("request {} {} over HTTP/2: {how} after {seen}", ask.id, ask.path()));
+        for Stream { ask, seen, .. } in self.streams.values().filter(|s| !s.ask.excused) {
+            let text = format!("request {} {} over HTTP/2: {how} after {seen}", ask.id, ask.path());
+            ask.doubt(book, text);
         }
     }
 

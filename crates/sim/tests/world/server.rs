@@ -16,9 +16,8 @@ pub struct Served {
     pub thinks: Option<u64>,
     /// What it has to send goes on without end.
     pub floods: bool,
-    /// What it has to send goes on with what belongs to nobody.
-    extra: bool,
-    /// It was asked before all of that had arrived, which nobody can tell from an answer.
+    /// It has sent what belongs to nobody. Who asks it next may have done so before all of that had arrived, which nobody
+    /// can tell from an answer.
     haunted: bool,
     pub done: bool,
 }
@@ -33,20 +32,17 @@ struct About {
 impl Served {
     pub fn new(wire: Wire) -> Served {
         let (asked, thinks) = (Message::default(), None);
-        let (floods, extra, haunted, done) = (false, false, false, false);
-        Served { wire, asked, thinks, floods, extra, haunted, done }
+        let (floods, haunted, done) = (false, false, false);
+        Served { wire, asked, thinks, floods, haunted, done }
     }
 
-    /// The server has sent something to it.
-    pub fn is_spoken_to(&mut self) {
-        self.haunted |= self.extra && self.wire.has_more();
-    }
-
-    /// Bytes of requests.
-    pub fn hear(&mut self, mut bytes: &[u8], fate: &Fate, book: &mut Book) {
+    /// Bytes of requests; whose the last one is.
+    pub fn hear(&mut self, mut bytes: &[u8], fate: &Fate, book: &mut Book) -> u64 {
+        let mut id = 0;
         while !bytes.is_empty() && !self.done {
             if self.asked.done {
-                return book.find("a server was asked again before it had answered".to_owned());
+                book.find("a server was asked again before it had answered".to_owned());
+                return id;
             }
             let at = self.asked.seen;
             let (used, body) = self.asked.feed(bytes, Side::Request);
@@ -54,9 +50,9 @@ impl Served {
             if let Some(why) = &self.asked.broken {
                 book.find(format!("a server was sent {why}"));
                 self.done = true;
-                return;
+                return id;
             }
-            let id = self.asked.number("x-ask").unwrap_or(0);
+            id = self.asked.number("x-ask").unwrap_or(0);
             if !book.spoiled.contains(&id)
                 && let Some(wrong) = pattern::first_wrong(id, at, body)
             {
@@ -69,6 +65,7 @@ impl Served {
                 self.thinks = Some(self.about(fate, book).script.delay);
             }
         }
+        id
     }
 
     fn about(&self, fate: &Fate, book: &mut Book) -> About {
@@ -129,8 +126,8 @@ impl Served {
             Framing::Chunked => chunked(out, owner, len),
             _ => pattern::fill(out, owner, 0, len),
         }
-        self.extra = script.extra && !script.floods;
-        if self.extra {
+        if script.extra && !script.floods {
+            self.haunted = true;
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
         }
         if let Some(at) = script.breaks {

@@ -218,6 +218,9 @@ impl World {
         let Core { loops, door, dice, .. } = &mut *core;
         loops.settle(now, door, dice);
         let Some(i) = loops.dispatch(now, dice) else { return false };
+        if std::mem::take(&mut loops.list[i].fresh) {
+            loops.list[i].calls = 0;
+        }
         self.nanos.store(now + 1_000 + dice.below(4_000) as u64, Ordering::Relaxed);
         core.acting = false;
         core.running = Some(i);
@@ -321,9 +324,7 @@ impl sim::World for Share {
         if l.news.is_none() {
             l.news = news.and_then(|fd| fd.try_clone_to_owned().ok());
         }
-        if !looked {
-            l.calls = 0;
-        }
+        l.fresh |= !looked;
         world.give_back(core, me, Then::Rest(until));
     }
 
@@ -352,8 +353,9 @@ impl sim::World for Share {
         if !core.acting && !runs {
             return Ok(());
         }
-        // Of the file pool it is asked under a lock that others want, too.
-        if runs && core.faults.others > 0 && call != Call::Offload {
+        // The others are under locks of the file pool or of pools of connections, or may be.
+        let lets_go = matches!(call, Call::Accept | Call::Send | Call::Watch | Call::Connect);
+        if runs && core.faults.others > 0 && lets_go {
             let Core { dice, faults, .. } = &mut *core;
             if dice.one_in(faults.others) {
                 self.0.give_back(core, me, Then::Run);
@@ -417,8 +419,10 @@ impl sim::World for Share {
         self.0.turn.notify_all();
     }
 
+    /// The kernel reports in order, and who came first is to be served first.
     fn below(&self, n: usize) -> usize {
-        self.0.core().dice.below(n)
+        let mut core = self.0.core();
+        if core.faults.orderly { n - 1 } else { core.dice.below(n) }
     }
 
     fn room(&self) -> usize {
