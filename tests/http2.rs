@@ -533,6 +533,21 @@ fn a_head_that_comes_too_late_ends_its_stream_alone() {
 }
 
 #[test]
+fn the_last_request_of_a_connection_may_come_in_pieces() {
+    let server = start("keepalive_timeout 0; return 200 last;");
+    let mut client = hostile::greeted(&server);
+    let mut bytes = Vec::new();
+    let last = client.request("GET", "/", &[], true, &mut bytes);
+    bytes[4] = frame::END_STREAM;
+    client.write(|out| out.extend_from_slice(&bytes));
+    assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+    let rest =
+        FrameHead { len: 0, kind: Kind::Continuation, flags: frame::END_HEADERS, stream: last };
+    client.write(|out| rest.write(out));
+    assert_eq!(client.answer(last).text(), "last");
+}
+
+#[test]
 fn a_head_that_does_not_come_at_all_ends_the_connection() {
     let server = start("client_header_timeout 1s; return 200 once;");
     // In the middle of a frame, and between two.

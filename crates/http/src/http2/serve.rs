@@ -159,7 +159,8 @@ impl Task {
             return Ok(true);
         }
         let alone = self.is_alone();
-        if alone && self.link.is_leaving() {
+        // A head that has begun is of a request that was promised an answer.
+        if alone && self.link.is_leaving() && !self.reader.is_within_head() {
             return Ok(false);
         }
         if self.reader.is_incomplete(&self.buf) {
@@ -186,6 +187,10 @@ impl Task {
                 since.incomplete = None;
                 if self.reader.time_out(&self.buf) {
                     return Ok(true);
+                }
+                if self.buf.is_empty() && !self.reader.is_within_head() {
+                    // Who has said nothing has broken nothing.
+                    return Err(End::Idle);
                 }
                 Err(End::Broken(Broken { code: ErrorCode::Protocol, text: String::new() }))
             }

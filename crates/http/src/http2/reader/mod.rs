@@ -145,6 +145,11 @@ impl Reader {
         !self.history.greeted || self.block.is_some() || (!rest.is_empty() && head)
     }
 
+    /// CONTINUATION is to come.
+    pub fn is_within_head(&self) -> bool {
+        self.block.is_some()
+    }
+
     /// Whole frames wait for another turn.
     pub fn is_behind(&self) -> bool {
         self.behind
