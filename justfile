@@ -27,6 +27,14 @@ sim SEED:
 sim-many N:
     WEIR_COURSES={{N}} cargo test --profile fuzz -p weir-sim --test world
 
+# Half an hour of requests of all kinds from one seed: connections, descriptors and memory stay as they were.
+soak SEED:
+    WEIR_SEED={{SEED}} WEIR_SOAK=1800 cargo test -p weir --test http2 nothing_is_kept -- --nocapture
+
+# Licences, sources and known holes of what weir is built from (needs cargo-deny; --offline with a fetched database).
+deny *ARGS:
+    cargo deny {{ARGS}} check
+
 # Make docs/directives.md from the tables.
 docs:
     WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs

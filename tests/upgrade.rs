@@ -137,6 +137,35 @@ fn the_successor_takes_over() {
 }
 
 #[test]
+fn gathered_lines_are_written_when_their_worker_goes() {
+    let dir = Dir::new();
+    let path = dir.path().display().to_string();
+    let log = format!("log_format n $arg_n; access_log {path}/a.log n buffer=64k flush=1h;");
+    let daemon = Daemon::of(dir, &log, "return 200;");
+    let ask = |n: usize| {
+        let asked = format!("GET /?n={n}");
+        let said = Client::connect(daemon.port).ask(&asked, "Connection: close\r\n", "");
+        assert_eq!(said.status, 200);
+    };
+    let lines = |count: usize| {
+        daemon.wait("lines are missing", || daemon.dir.read("a.log").lines().count() == count);
+    };
+    ask(1);
+    assert_eq!(daemon.dir.read("a.log"), "");
+    daemon.signal(daemon.pid("nginx.pid"), Signal::HUP);
+    lines(1);
+    ask(2);
+    let (old, new) = daemon.upgrade();
+    daemon.signal(old, Signal::QUIT);
+    wait_end(old);
+    lines(2);
+    ask(3);
+    daemon.signal(new, Signal::QUIT);
+    wait_end(new);
+    lines(3);
+}
+
+#[test]
 fn a_successor_that_goes_leaves_everything_as_it_was() {
     let daemon = Daemon::start();
     let (old, new) = daemon.upgrade();

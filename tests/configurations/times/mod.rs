@@ -67,6 +67,8 @@ const BY_RIGHT: &[(&[&str], &str, &str)] = &[
         ", open",
         ", closed",
     ),
+    // Half a preface is a wrong request of HTTP/1: 400.
+    (&["half a preface"], "closed", "cut, closed"),
     // A head goes ahead, whether or not TLS is beneath.
     (&["a server with half a body"], "open", "1: 200, open"),
     // What is left of the body is read, and the connection goes on.
@@ -199,7 +201,11 @@ fn difference(case: &Case, theirs: &Server, ours: &Server) -> Option<String> {
 fn all() -> Vec<Case> {
     let named = std::env::var("WEIR_STAGE").ok();
     let mut all = Vec::new();
-    for server in 0..DIRECTIVES.len() * VALUES.len() {
+    // Whether a millisecond has passed is chance with a clock that stands still between events.
+    let is_chance = |server: usize| {
+        server % VALUES.len() < SHORT && said(server).starts_with("keepalive_time ")
+    };
+    for server in (0..DIRECTIVES.len() * VALUES.len()).filter(|server| !is_chance(*server)) {
         for stage in STAGES.iter().filter(|s| named.as_ref().is_none_or(|name| name == s.name)) {
             for wire in WIRES {
                 let is_http2 = matches!(wire, Wire::Http2 | Wire::Http2Tls);

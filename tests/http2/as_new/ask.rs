@@ -63,7 +63,15 @@ impl Ask {
             false => dice.pick(&["GET", "GET", "GET", "GET", "HEAD", "OPTIONS"]),
         };
         let body = if with_body { dice.pick(&["b", "body=1&c=2"]) } else { "" };
-        Ask { http2: dice.one_in(2), method, path: dice.pick(PATHS), fields, body, flaw }
+        let (http2, path) = (dice.one_in(2), dice.pick(PATHS));
+        // What is being stored is sent whole to who asks for several parts; what is stored already, in parts.
+        if path.starts_with("/cached") {
+            fields
+                .iter_mut()
+                .filter(|field| field.1.contains(",100-"))
+                .for_each(|f| *f = FIELDS[0]);
+        }
+        Ask { http2, method, path, fields, body, flaw }
     }
 
     fn length(&self) -> usize {
