@@ -34,6 +34,16 @@ fn a_connection_goes_on_after_412() {
 }
 
 #[test]
+fn what_was_sent_is_known_though_it_was_asked_for_before() {
+    let s = server(
+        "log_format sent '$sent_http_content_type';",
+        "access_log %%DIR%%/sent.log sent; return 200 \"[$sent_http_content_type]\";",
+    );
+    assert_eq!(s.get("/").body(), "[]");
+    s.wait_file("sent.log", "text/plain\n", 1);
+}
+
+#[test]
 fn maps_and_networks_give_variables_their_values() {
     let s = server(
         "map $arg_a $m { hostnames; default none; .example.org names; ~^x(.*)$ \"rest $1\"; }

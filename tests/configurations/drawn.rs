@@ -194,8 +194,16 @@ pub fn not_drawn(known: &Known) -> Option<&'static str> {
             &["http2_body_preread_size"],
         ),
     ];
-    let of_module = [
+    let of_module: &[(&str, &str)] = &[
         ("ngx_http_lua_module", "nginx has no Lua"),
+        ("ngx_http_geoip_module", "it needs databases (tests/added)"),
+        ("ngx_http_geoip2_module", "it needs databases (tests/added)"),
+        ("ngx_http_headers_more_filter_module", "nginx has it not (tests/added)"),
+        ("ngx_http_fastcgi_module", "the server behind speaks HTTP (tests/scripts)"),
+        ("ngx_http_uwsgi_module", "the server behind speaks HTTP (tests/scripts)"),
+        ("ngx_http_scgi_module", "the server behind speaks HTTP (tests/scripts)"),
+        ("ngx_http_memcached_module", "the server behind speaks HTTP"),
+        ("ngx_http_grpc_module", "the server behind speaks HTTP"),
         ("ngx_http_brotli_module", "nginx has no brotli"),
         ("ngx_http_zstd_module", "nginx has no zstd"),
         ("ngx_http_tunnel_module", "it needs CONNECT (tests/upstream/tunnel.rs)"),
