@@ -4,6 +4,7 @@ mod bodies;
 mod connections;
 mod docs;
 mod failures;
+mod grpc;
 mod health;
 mod http2;
 mod lines;

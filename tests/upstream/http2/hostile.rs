@@ -4,7 +4,7 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_testkit::free_port;
 
 use super::peer::{Event, Peer};
-use super::{ask, post, start};
+use super::{ask, post, start, start_all};
 
 #[test]
 fn what_a_server_has_not_looked_at_is_asked_again() {
@@ -156,13 +156,25 @@ fn what_the_protocol_forbids_ends_the_attempt() {
         talk.write(|out| out.extend_from_slice(&bytes));
         Some(())
     });
-    let server = start(&peer, "keepalive 0;", "");
-    for (n, text) in texts.iter().enumerate() {
-        let status = ask(&server, &format!("/{n}")).response().status;
-        assert_eq!(status, 502, "{text}: {}", server.log());
-        server.wait_log(text, 1);
+    // Of two modules that pass requests on, the last one does.
+    for inside in ["", "grpc_pass u;"] {
+        let server = start(&peer, "keepalive 0;", inside);
+        for (n, text) in texts.iter().enumerate() {
+            let status = ask(&server, &format!("/{n}")).response().status;
+            assert_eq!(status, 502, "{text}: {}", server.log());
+            server.wait_log(text, 1);
+        }
+        assert_eq!(server.logged("[error]"), texts.len(), "{}", server.log());
+        assert_eq!(server.logged("panicked"), 0);
     }
-    assert_eq!(server.logged("panicked"), 0);
+}
+
+#[test]
+fn a_path_does_not_climb() {
+    let peer = Peer::answering(str::to_owned);
+    let server = start_all(&peer, "", "", "location /api { proxy_pass http://u/v1/; }");
+    assert_eq!(ask(&server, "/api/x").response().body(), "/v1//x");
+    assert_eq!(ask(&server, "/api../x").response().status, 403);
 }
 
 #[test]

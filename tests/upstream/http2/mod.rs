@@ -3,7 +3,7 @@
 mod checks;
 mod foreign;
 mod hostile;
-mod peer;
+pub mod peer;
 mod streams;
 
 use weir_testkit::{Client, Dir, Server};
@@ -18,6 +18,11 @@ fn start(peer: &Peer, group: &str, inside: &str) -> Server {
 
 /// The same, with `listen` behind the address.
 fn start_on(peer: &Peer, listen: &str, group: &str, inside: &str) -> Server {
+    start_all(peer, listen, group, &format!("location / {{ proxy_pass http://u; {inside} }}"))
+}
+
+/// The same with these locations.
+fn start_all(peer: &Peer, listen: &str, group: &str, locations: &str) -> Server {
     let port = peer.port;
     let conf = format!(
         "worker_processes 1; worker_threads 1; events {{ }}
@@ -26,7 +31,7 @@ fn start_on(peer: &Peer, listen: &str, group: &str, inside: &str) -> Server {
              server {{
                  listen 127.0.0.1:%%PORT%% {listen};
                  proxy_http_version 2;
-                 location / {{ proxy_pass http://u; {inside} }}
+                 {locations}
              }}
          }}"
     );

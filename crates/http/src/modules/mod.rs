@@ -24,6 +24,7 @@ pub mod fastcgi;
 pub mod flv;
 pub mod geo;
 pub mod geoip;
+pub mod grpc;
 pub mod gunzip_filter;
 pub mod gzip_filter;
 pub mod gzip_static;
@@ -128,6 +129,7 @@ modules! {
     fastcgi,
     geo,
     geoip,
+    grpc,
     gunzip_filter,
     gzip_filter,
     gzip_static,

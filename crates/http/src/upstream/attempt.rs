@@ -8,8 +8,8 @@ use bytes::Bytes;
 use weir_proto::http1::Header;
 use weir_upstream::{Group, Peer};
 
+use super::http::Vars;
 use crate::answer::headers::Headers;
-use crate::modules::proxy::Vars;
 
 /// Who was asked.
 #[derive(Debug, Clone)]

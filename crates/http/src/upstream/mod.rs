@@ -15,6 +15,7 @@ mod fault;
 pub mod framing;
 mod head;
 pub mod health;
+pub mod http;
 mod http2;
 mod line;
 pub mod lookup;

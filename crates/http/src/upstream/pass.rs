@@ -70,7 +70,7 @@ pub enum Pass {
 }
 
 /// Nothing is assumed of a server whose port is not told.
-const NO_PORT: u16 = 0;
+pub const NO_PORT: u16 = 0;
 
 impl Pass {
     /// Reads an address; `d` is the directive that it stands in, and `text` where it is not as written.

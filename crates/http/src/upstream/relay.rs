@@ -45,6 +45,10 @@ pub async fn relay<P: Protocol>(
     let ahead = Ahead { file: buffering, rate };
     let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
+    if !buffering && matches!(source.line, Line::Stream(_)) {
+        // What came in the same read goes out with the head: it may be all that there is.
+        source.read_now();
+    }
     let mut step = r.send_head().err();
     if step.is_none() && !buffering && !source.done && source.is_empty() && r.flush().await.is_err()
     {

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, Word};
 use weir_proto::http1::Version;
 
-use super::conf::{Conf, To};
+use super::conf::Conf;
 use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::together;
 use crate::upstream::cache::cache_directives;
+use crate::upstream::http::To;
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
 use crate::upstream::tls::tls_directives;

@@ -1,21 +1,16 @@
-//! HTTP as the protocol that a request is passed on in. An answer over HTTP/2 comes with its head written as HTTP/1
-//! writes it, and without framing.
+//! HTTP as the protocol that a request is passed on in.
 
 use bytes::Bytes;
 use weir_engine::Chain;
-use weir_proto::http1::{
-    BodyDecoder, BodyError, Progress, ResponseError, ResponseHead, ResponseParser, Version,
-    chunk_end, chunk_head, last_chunk,
-};
+use weir_proto::http1::{Version, chunk_end, chunk_head, last_chunk};
 
 use super::conf::{Conf, Pass};
-use super::fields;
 use super::outgoing::{self, Length};
 use super::rewriting;
 use crate::answer::headers::Headers;
+use crate::escape::within_word;
 use crate::request::Request;
-use crate::upstream::framing::Framing;
-use crate::upstream::protocol::{LARGER, TOO_MUCH};
+use crate::upstream::http::{Answers, fields};
 use crate::upstream::tls::Secure;
 use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
 
@@ -25,44 +20,41 @@ pub struct Http {
     pass: &'static Pass,
     /// `http://` or `https://`
     scheme: &'static str,
-    parser: ResponseParser,
-    body: Body,
-    /// HEAD was asked for: no body follows, whatever the head says.
-    head: bool,
+    /// What comes back.
+    answers: Answers,
     /// The request's body goes out in chunks.
     chunked: bool,
-    /// The answer's body comes in chunks.
-    framed_in_chunks: bool,
-    until_close: bool,
 }
-
-/// What is left of the body.
-enum Body {
-    /// It is over.
-    Over,
-    /// It is being read.
-    Coming(BodyDecoder),
-    /// It is being read, and ends with its stream; what was announced of it and has not come.
-    Stream(Option<u64>),
-}
-
-/// The most that is kept of trailers.
-const TRAILERS: usize = 16 * 1024;
 
 impl Http {
     /// Nothing was asked yet.
     pub fn new(conf: &'static Conf, pass: &'static Pass, scheme: &'static str) -> Http {
-        Http {
-            conf,
-            pass,
-            scheme,
-            parser: ResponseParser::new(),
-            body: Body::Over,
-            head: false,
-            chunked: false,
-            framed_in_chunks: false,
-            until_close: false,
+        let answers = Answers::new(conf.version == Version::Http20, conf.passing.pass_trailers);
+        Http { conf, pass, scheme, answers, chunked: false }
+    }
+
+    /// The request as a server that speaks HTTP/2 gets it.
+    fn fields(&mut self, r: &mut Request, length: Length) -> Result<Outgoing, u16> {
+        let conf = self.conf;
+        let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
+        let length = match (&body, length) {
+            (Some(body), _) => Some(body.len() as u64),
+            (None, Length::Known(n)) => Some(n),
+            (None, Length::None | Length::Chunked) => None,
+        };
+        let (mut method, mut path) = (Vec::new(), Vec::new());
+        match &conf.method {
+            Some(template) => template.eval_into(r, &mut method),
+            None if r.contexts.upstream.ask_with_get => method.extend_from_slice(b"GET"),
+            None => method.extend_from_slice(r.method_name()),
         }
+        within_word(&mut method, 0);
+        self.answers.to_head(method.eq_ignore_ascii_case(b"HEAD"));
+        outgoing::write_target(r, self.pass, &mut path)?;
+        let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
+        let line = fields::Line { method: &method, path: &path, length };
+        let bytes = fields::write(r, &line, headers, conf.passing.pass_request_headers);
+        Ok(Outgoing { bytes, uri: path.into(), body: body.unwrap_or_default() })
     }
 }
 
@@ -106,13 +98,11 @@ impl Protocol for Http {
         };
         self.chunked = streamed && !self.is_shared();
         if self.is_shared() {
-            let fields::Written { outgoing, head } =
-                fields::write(r, self.conf, self.pass, length)?;
-            self.head = head;
-            return Ok(outgoing);
+            return self.fields(r, length);
         }
         let outgoing = outgoing::write(r, self.conf, self.pass, length)?;
-        self.head = outgoing.bytes.get(..5).is_some_and(|m| m.eq_ignore_ascii_case(b"HEAD "));
+        let method = outgoing.bytes.get(..5);
+        self.answers.to_head(method.is_some_and(|m| m.eq_ignore_ascii_case(b"HEAD ")));
         Ok(outgoing)
     }
 
@@ -143,83 +133,27 @@ impl Protocol for Http {
     }
 
     fn restart(&mut self) {
-        self.parser.reset();
-        (self.body, self.until_close) = (Body::Over, false);
+        self.answers.restart();
     }
 
     fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
-        match self.parser.parse(buf) {
-            Ok(Progress::Done) => {}
-            Ok(_) => return Ok(Found::More),
-            Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
-            Err(error) => return Err(error.reason(buf).into_owned()),
-        }
-        let head = self.parser.take_head();
-        let end = head.end as usize;
-        if head.status < 200 && head.status != 101 {
-            if head.version < Version::Http11 && head.status == 103 {
-                return Err("upstream sent HTTP/1.0 response with early hints".to_owned());
-            }
-            self.parser.reset();
-            let headers = if head.status == 103 { head.headers } else { Vec::new() };
-            return Ok(Found::Hints(headers, end));
-        }
-        self.understand(head, buf)
+        self.answers.head(r, buf)
     }
 
     fn has_body(&mut self, _r: &Request, _answer: &Answer) -> bool {
-        !matches!(self.body, Body::Over)
+        self.answers.has_body()
     }
 
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
-        let (mut at, mut kept, mut taken) = (0, 0, Taken::default());
-        let chunked = self.framed_in_chunks;
-        let decoder = match &mut self.body {
-            Body::Coming(decoder) => decoder,
-            Body::Stream(left) => return rest_of_stream(left, buf),
-            Body::Over => {
-                buf.clear();
-                return Ok(Taken { done: true, extra: Some(TOO_MUCH) });
-            }
-        };
-        while at < buf.len() && !taken.done {
-            let step = match decoder.decode(&buf[at..]) {
-                Ok(step) => step,
-                Err(error) => {
-                    buf.truncate(kept);
-                    return Err(reason(error));
-                }
-            };
-            let data = at + step.data.start..at + step.data.end;
-            let len = data.len();
-            if data.start != kept {
-                buf.copy_within(data, kept);
-            }
-            kept += len;
-            at += step.consumed;
-            taken.done = step.done;
-            if step.consumed == 0 {
-                break;
-            }
-        }
-        if taken.done && at < buf.len() {
-            taken.extra = Some(if chunked { AFTER_CHUNKS } else { TOO_MUCH });
-        }
-        buf.truncate(kept);
-        Ok(taken)
+        self.answers.body(buf)
     }
 
     fn ends_with_connection(&self) -> bool {
-        self.until_close || matches!(self.body, Body::Stream(None | Some(0)))
+        self.answers.end_with_connection()
     }
 
     fn trailers(&self, out: &mut Headers) {
-        let Body::Coming(decoder) = &self.body else { return };
-        let Some(trailers) = decoder.trailers() else { return };
-        let (bytes, headers) = trailers.headers();
-        for header in headers {
-            out.add(header.name.of(bytes), header.value.of(bytes));
-        }
+        self.answers.trailers(out);
     }
 
     fn redirect(&self, r: &mut Request, value: &[u8], prefix: usize) -> Option<Vec<u8>> {
@@ -228,73 +162,5 @@ impl Protocol for Http {
 
     fn cookie(&self, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
         rewriting::cookie(r, self.conf, value)
-    }
-}
-
-/// A piece of a body that ends with its stream.
-fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, String> {
-    if let Some(announced) = left {
-        let Some(rest) = announced.checked_sub(buf.len() as u64) else {
-            buf.clear();
-            return Err(LARGER.to_owned());
-        };
-        *announced = rest;
-    }
-    Ok(Taken::default())
-}
-
-const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
-
-fn reason(error: BodyError) -> String {
-    match error {
-        BodyError::InvalidChunk => "upstream sent invalid chunked response".to_owned(),
-        BodyError::TrailersTooBig => "upstream sent too big trailers".to_owned(),
-        BodyError::FramingTooBig => "upstream sent too big chunk extensions or trailers".to_owned(),
-        BodyError::InvalidTrailer { line, byte } => {
-            format!("upstream sent invalid trailer: \"{line}\\x{byte:02x}...\"")
-        }
-    }
-}
-
-impl Http {
-    /// Something that is no HTTP/1 answer is a body of HTTP/0.9.
-    fn old_answer(&mut self, r: &Request) -> Found {
-        let text = "upstream sent no valid HTTP/1.0 header";
-        r.log(
-            weir_log::Level::Error,
-            format_args!("{text} while reading response header from upstream"),
-        );
-        (self.body, self.until_close) = (Body::Coming(BodyDecoder::until_close()), true);
-        Found::Head(Answer { status: 200, ..Answer::default() })
-    }
-
-    fn understand(&mut self, mut head: ResponseHead, buf: &[u8]) -> Result<Found, String> {
-        let framing = Framing::of(&head.headers, buf)?;
-        let length = if framing.chunked { None } else { framing.length };
-        let bodiless = self.head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
-        self.framed_in_chunks = framing.chunked;
-        let shared = self.is_shared();
-        self.until_close = !bodiless && !shared && !framing.chunked && length.is_none();
-        self.body = match length {
-            _ if bodiless => Body::Over,
-            _ if shared => Body::Stream(length),
-            _ if framing.chunked && self.conf.passing.pass_trailers => {
-                Body::Coming(BodyDecoder::chunked_with_trailers(TRAILERS))
-            }
-            _ if framing.chunked => Body::Coming(BodyDecoder::chunked()),
-            Some(n) => Body::Coming(BodyDecoder::length(n)),
-            None => Body::Coming(BodyDecoder::until_close()),
-        };
-        Ok(Found::Head(Answer {
-            status: head.status,
-            // HTTP/2 has no words for it.
-            status_line: (head.status_line.len() > 3).then_some(head.status_line),
-            end: head.end as usize,
-            length,
-            keepalive: head.version >= Version::Http11
-                && !(framing.close || shared)
-                && head.status != 101,
-            headers: std::mem::take(&mut head.headers),
-        }))
     }
 }

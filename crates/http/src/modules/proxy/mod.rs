@@ -11,22 +11,20 @@ use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::upstream::GroupId;
 use crate::upstream::driver::{self, Target};
+use crate::upstream::http::{To, Vars};
 use crate::upstream::url::Url;
 use weir_values::Template;
 
 mod conf;
 mod directives;
-mod fields;
 mod http;
 mod outgoing;
 mod pass;
 mod rewriting;
 #[cfg(test)]
 mod tests;
-mod uri;
 
-pub use conf::{Conf, Vars};
-pub use fields::get;
+pub use conf::Conf;
 
 /// The module.
 pub const MODULE: Module =
@@ -49,19 +47,19 @@ fn define(setup: &mut Setup<'_>) {
 
 fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> bool {
     match &r.contexts.upstream.vars {
-        Some(vars) => {
+        Some(vars) if vars.scheme.starts_with("http") => {
             out.extend_from_slice(field(vars));
             true
         }
-        None => false,
+        _ => false,
     }
 }
 
 /// The group that a location passes all its requests to, and the scheme.
 pub fn group(conf: &Conf) -> Option<(GroupId, &'static str)> {
     match &conf.pass.as_ref()?.to {
-        conf::To::Group(id, vars) => Some((*id, vars.scheme)),
-        conf::To::Computed(_) => None,
+        To::Group(id, vars) => Some((*id, vars.scheme)),
+        To::Computed(_) => None,
     }
 }
 
@@ -79,8 +77,8 @@ pub fn handler(r: &mut Request) -> Later<'_> {
         let conf = &*r.conf().proxy;
         let Some(pass) = &conf.pass else { return Step::Next };
         let found = match &pass.to {
-            conf::To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
-            conf::To::Computed(url) => compute(r, url),
+            To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
+            To::Computed(url) => compute(r, url),
         };
         let (wanted, vars) = match found {
             Ok(found) => found,

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use weir_log::Level;
 use weir_proto::http1::Version;
 
-use super::conf::{Conf, Pass, SetHeaders, To};
-use super::uri;
+use super::conf::{Conf, Pass};
 use crate::answer::output::write_number;
 use crate::escape::{within_line, within_word};
 use crate::request::Request;
 use crate::upstream::Outgoing;
+use crate::upstream::http::{SetHeaders, To, uri};
 
 /// How the body's length is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,17 +45,8 @@ pub fn write(
     }
     out.push(b' ');
     let start = out.len();
-    write_uri(r, pass, &mut out);
-    within_word(&mut out, start);
+    write_target(r, pass, &mut out)?;
     let uri = start..out.len();
-    if uri.is_empty() {
-        r.log(Level::Error, format_args!("zero length URI to proxy"));
-        return Err(500);
-    }
-    if parts(r, pass).climbs() {
-        r.log(Level::Error, format_args!("the URI to proxy leaves that of \"proxy_pass\""));
-        return Err(403);
-    }
     out.extend_from_slice(match conf.version {
         Version::Http11 => b" HTTP/1.1\r\n",
         _ => b" HTTP/1.0\r\n",
@@ -89,8 +80,23 @@ pub fn write_key(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
     write_uri(r, pass, out);
 }
 
-/// Writes the path that is asked for.
-pub fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+/// Writes the path that a request asks for, if it may be asked.
+pub fn write_target(r: &Request, pass: &Pass, out: &mut Vec<u8>) -> Result<(), u16> {
+    let start = out.len();
+    write_uri(r, pass, out);
+    within_word(out, start);
+    if out.len() == start {
+        r.log(Level::Error, format_args!("zero length URI to proxy"));
+        return Err(500);
+    }
+    if parts(r, pass).climbs() {
+        r.log(Level::Error, format_args!("the URI to proxy leaves that of \"proxy_pass\""));
+        return Err(403);
+    }
+    Ok(())
+}
+
+fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
     uri::write(&parts(r, pass), out);
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use weir_conf::{Directive, Error};
 
-use super::conf::{Pass, To, Vars};
+use super::conf::Pass;
 use crate::config::location::Kind;
 use crate::config::scope::Scope;
 use crate::modules::Named;
 use crate::phases::Handler;
+use crate::upstream::http::{To, Vars};
 use crate::upstream::url::{Host, Url};
 
 /// `proxy_pass URL`

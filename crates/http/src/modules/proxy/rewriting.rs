@@ -1,9 +1,10 @@
 //! `proxy_redirect`, `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: what a server says of
 //! itself becomes what clients know.
 
-use super::conf::{Conf, Pass, To};
+use super::conf::{Conf, Pass};
 use crate::regex::Regex;
 use crate::request::Request;
+use crate::upstream::http::To;
 use weir_values::Template;
 
 /// A pattern, and what takes the place of what it matches.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::uri::{Parts, write};
+use crate::upstream::http::uri::{Parts, write};
 
 fn mapped(parts: &Parts<'_>) -> Vec<u8> {
     let mut out = Vec::new();

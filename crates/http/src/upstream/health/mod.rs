@@ -11,9 +11,9 @@ use weir_conf::Error;
 use weir_upstream::Thresholds;
 
 use super::groups::{GroupId, Upstreams};
+use super::http::fields;
 use super::tls;
 use crate::config::scope::Spot;
-use crate::modules::proxy;
 
 mod conf;
 mod matching;
@@ -61,7 +61,7 @@ impl Check {
         if self.http2 {
             let scheme = if self.tls.is_some() { "https://" } else { "http://" };
             let agent = (Bytes::from_static(b"User-Agent"), Bytes::from_static(AGENT.as_bytes()));
-            self.request = proxy::get(scheme, &self.uri, host.as_bytes(), &self.headers, agent);
+            self.request = fields::get(scheme, &self.uri, host.as_bytes(), &self.headers, agent);
             return;
         }
         let mut out = [b"GET ", self.uri.as_slice(), b" HTTP/1.1\r\n"].concat();

@@ -135,6 +135,21 @@ impl Passing {
     /// All simple directives of a block were read: sizes must fit each other, and the names of headers are
     /// put in order. `hidden` are the names that the protocol hides in any case.
     pub fn finish(&mut self, prefix: &str, hidden: &[&str]) -> Result<(), Error> {
+        self.check_sizes(prefix)?;
+        self.hide(hidden);
+        Ok(())
+    }
+
+    /// Puts the names of headers in order that clients do not see, the protocol's own and the configuration's.
+    pub fn hide(&mut self, hidden: &[&str]) {
+        self.hidden = hidden.iter().collect();
+        self.hidden.extend(&self.hide);
+        for name in &self.pass {
+            self.hidden.remove(name);
+        }
+    }
+
+    fn check_sizes(&self, prefix: &str) -> Result<(), Error> {
         let largest = self.buffer_size.max(self.buffers.1);
         let complain = |text: String| Err(Error::emerg(text));
         if self.buffers.0 < 2 {
@@ -164,11 +179,6 @@ impl Passing {
                 "\"{prefix}_max_temp_file_size\" must be equal to zero to disable temporary files \
                  usage or must be equal to or greater than {both}"
             ));
-        }
-        self.hidden = hidden.iter().collect();
-        self.hidden.extend(&self.hide);
-        for name in &self.pass {
-            self.hidden.remove(name);
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use weir_proto::uri::{Escape, escape};
 
+use crate::request::Request;
+
 /// What the URI depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
@@ -23,7 +25,21 @@ pub struct Parts<'a> {
     pub args: &'a [u8],
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    /// The request's own URI.
+    pub fn own(r: &'a Request) -> Parts<'a> {
+        Parts {
+            own: b"",
+            computed: false,
+            location: b"",
+            location_holds: false,
+            as_sent: r.unchanged_path.then(|| r.head().target.of(&r.buf)),
+            path: &r.path,
+            escapes: true,
+            args: &r.args,
+        }
+    }
+
     /// What follows the location's name, where `own` stands for that.
     fn rest(&self) -> &[u8] {
         let cut = if self.location_holds && !self.own.is_empty() { self.location.len() } else { 0 };

@@ -1,22 +1,21 @@
 //! The request as a server that speaks HTTP/2 gets it.
 
 use bytes::Bytes;
-use weir_log::Level;
 use weir_proto::http2::hpack;
 
-use super::conf::{Conf, Pass, SetHeaders};
-use super::outgoing::{Length, write_uri};
+use super::SetHeaders;
 use crate::answer::output::write_number;
-use crate::escape::{within_line, within_word};
+use crate::escape::within_line;
 use crate::request::Request;
-use crate::upstream::Outgoing;
 
-/// A request's fields, and what they say.
-pub struct Written {
-    /// What goes out.
-    pub outgoing: Outgoing,
-    /// HEAD is asked for.
-    pub head: bool,
+/// What a request's head says beside the headers.
+pub struct Line<'a> {
+    /// GET, POST ...
+    pub method: &'a [u8],
+    /// Path and query.
+    pub path: &'a [u8],
+    /// The body's length, where it is told.
+    pub length: Option<u64>,
 }
 
 /// Fields of a connection: HTTP/2 has none, and refuses requests with one.
@@ -34,42 +33,19 @@ const CONTENT_LENGTH: u8 = 28;
 /// Most requests fit.
 const ROOM: usize = 512;
 
-/// Writes the block of fields.
-pub fn write(
-    r: &mut Request,
-    conf: &'static Conf,
-    pass: &'static Pass,
-    length: Length,
-) -> Result<Written, u16> {
-    let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
-    let length = body.as_ref().map_or(length, |body| Length::Known(body.len() as u64));
+/// Writes the block of fields; the client's own are among them if `pass`.
+pub fn write(r: &mut Request, line: &Line<'_>, headers: &SetHeaders, pass: bool) -> Bytes {
     let (mut out, mut value) = (Vec::with_capacity(ROOM), Vec::new());
-    match &conf.method {
-        Some(method) => method.eval_into(r, &mut value),
-        None if r.contexts.upstream.ask_with_get => value.extend_from_slice(b"GET"),
-        None => value.extend_from_slice(r.method_name()),
-    }
-    within_word(&mut value, 0);
-    let head = value.eq_ignore_ascii_case(b"HEAD");
-    match value.as_slice() {
+    match line.method {
         b"GET" => hpack::indexed(GET, &mut out),
         b"POST" => hpack::indexed(POST, &mut out),
         method => hpack::with_name_of(METHOD, method, &mut out),
     }
     write_scheme(r.contexts.upstream.vars.as_ref().map_or("", |vars| vars.scheme), &mut out);
-    value.clear();
-    write_uri(r, pass, &mut value);
-    if value.is_empty() {
-        r.log(Level::Error, format_args!("zero length URI to proxy"));
-        return Err(500);
-    }
-    within_word(&mut value, 0);
-    write_path(&value, &mut out);
-    let uri = Bytes::copy_from_slice(&value);
-    let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
+    write_path(line.path, &mut out);
     write_authority(r, headers, &mut value, &mut out);
-    write_set(r, headers, length, &mut value, &mut out);
-    if conf.passing.pass_request_headers {
+    write_set(r, headers, line.length, &mut value, &mut out);
+    if pass {
         for header in &r.head().headers {
             let name = header.name.of(&r.buf);
             if !headers.dropped.contains(header.id, name) {
@@ -77,8 +53,7 @@ pub fn write(
             }
         }
     }
-    let outgoing = Outgoing { bytes: Bytes::from(out), uri, body: body.unwrap_or_default() };
-    Ok(Written { outgoing, head })
+    Bytes::from(out)
 }
 
 /// The block of fields of a GET that no request stands behind: these `lines`, among which `Host` is the authority, and
@@ -110,7 +85,8 @@ pub fn get(
 }
 
 fn write_scheme(scheme: &str, out: &mut Vec<u8>) {
-    hpack::indexed(if scheme == "https://" { HTTPS } else { HTTP }, out);
+    let secured = matches!(scheme, "https://" | "grpcs://");
+    hpack::indexed(if secured { HTTPS } else { HTTP }, out);
 }
 
 fn write_path(path: &[u8], out: &mut Vec<u8>) {
@@ -132,11 +108,11 @@ fn write_authority(r: &mut Request, headers: &SetHeaders, value: &mut Vec<u8>, o
     hpack::with_name_of(AUTHORITY, value, out);
 }
 
-/// `proxy_set_header`, and what tells the body's length.
+/// `..._set_header`, and what tells the body's length.
 fn write_set(
     r: &mut Request,
     headers: &SetHeaders,
-    length: Length,
+    length: Option<u64>,
     value: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) {
@@ -148,7 +124,7 @@ fn write_set(
             hpack::field(name, value, out);
         }
     }
-    if let (Length::Known(n), true) = (length, headers.length) {
+    if let Some(n) = length.filter(|_| headers.length) {
         value.clear();
         write_number(n, value);
         hpack::with_name_of(CONTENT_LENGTH, value, out);

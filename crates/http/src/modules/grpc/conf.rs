@@ -1,0 +1,129 @@
+//! Settings of `grpc`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_conf::{Directive, Error};
+
+use crate::config::scope::Scope;
+use crate::modules::{Named, Settings};
+use crate::phases::Handler;
+use crate::upstream::Passing;
+use crate::upstream::http::{SetHeaders, To, Vars};
+use crate::upstream::pass::{self, NO_PORT, Slot};
+use crate::upstream::url::{Host, Url};
+use weir_values::Template;
+
+/// Settings of a location.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// `grpc_pass`
+    pub pass: Slot<To>,
+    /// What all protocols have.
+    pub passing: Passing,
+    /// `grpc_set_header`, as written.
+    pub set_headers: Vec<(Bytes, Template)>,
+    /// What that amounts to.
+    pub headers: Arc<SetHeaders>,
+}
+
+/// Memory for what the client has not taken, and so the window of a stream.
+const BUFFERS: (u64, u64) = (8, 32 * 1024);
+
+/// Headers of answers that clients do not see unless `grpc_pass_header` says so.
+const HIDDEN: [&str; 7] = [
+    "Date",
+    "Server",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
+impl Default for Conf {
+    fn default() -> Self {
+        let passing = Passing {
+            buffering: false,
+            request_buffering: false,
+            pass_trailers: true,
+            buffers: BUFFERS,
+            ..Passing::default()
+        };
+        let (set_headers, headers) = Default::default();
+        Conf { pass: Slot::default(), passing, set_headers, headers }
+    }
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.pass.is_unused() {
+            Arc::make_mut(conf).pass.enter();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = Arc::make_mut(&mut s.location.grpc);
+        if conf.pass.takes_over(&s.place.kind) {
+            let named = Named { module: "grpc", run: Handler::Later(super::handler) };
+            Scope::change(&mut s.location.core).handler.get_or_insert(named);
+        }
+        conf.passing.hide(&HIDDEN);
+        // What is never held back cannot begin to be.
+        conf.passing.ignored.insert(b"X-Accel-Buffering");
+        let mut headers = SetHeaders::new(&conf.set_headers);
+        let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
+        headers.or(&mut s.setup.variables, set, "TE", te)?;
+        conf.headers = Arc::new(headers);
+        let may_be_secure = match conf.pass.get() {
+            None => false,
+            Some(To::Group(_, vars)) => vars.scheme == "grpcs://",
+            Some(To::Computed(_)) => true,
+        };
+        if may_be_secure {
+            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "grpc", true)?;
+        }
+        Ok(())
+    }
+}
+
+/// `grpc_pass ADDRESS`
+pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.args.first() else { return Ok(()) };
+    pass::handle(s, "grpc", Handler::Later(super::handler));
+    let value = s.setup.template(d, word)?;
+    let to = if value.constant().is_none() {
+        To::Computed(value)
+    } else {
+        let (scheme, rest) = scheme(&word.bytes);
+        let url = Url::parse(rest, false).map_err(|e| {
+            let rest = String::from_utf8_lossy(rest);
+            d.error_at(word, format!("{e} in upstream \"{rest}\""))
+        })?;
+        let vars = vars(&url, scheme);
+        To::Group(s.setup.upstreams.refer(d, word, url, NO_PORT)?, vars)
+    };
+    Scope::change(&mut s.location.grpc).pass.set(to);
+    Ok(())
+}
+
+/// The scheme, which may be left out, and what follows it.
+pub fn scheme(url: &[u8]) -> (&'static str, &[u8]) {
+    let named = ["grpc://", "grpcs://"].into_iter().find(|scheme| {
+        url.len() > scheme.len()
+            && url.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme.as_bytes()))
+    });
+    let rest = url.get(named.map_or(0, str::len)..).unwrap_or_default();
+    (named.unwrap_or("grpc://"), rest)
+}
+
+/// What an address says of the request.
+pub fn vars(url: &Url, scheme: &'static str) -> Vars {
+    let host = match (&url.address, url.port) {
+        (Some(Host::Unix(_)), _) => b"localhost".to_vec(),
+        (_, Some(port)) => [url.host.as_slice(), b":", port.to_string().as_bytes()].concat(),
+        (_, None) => url.host.clone(),
+    };
+    Vars { scheme, host, ..Vars::default() }
+}

@@ -1,0 +1,71 @@
+//! Passes requests to gRPC servers. nginx: ngx_http_grpc_module.
+//!
+//! gRPC is HTTP/2 in which a body is a row of messages, both ways at once, and trailers tell what became of a call. So
+//! all of it is [`crate::upstream`]'s; what is of this module is that nothing is held back in either direction.
+
+use std::borrow::Cow;
+
+use crate::config::Setup;
+use crate::modules::Module;
+use crate::phases::{Later, Step};
+use crate::request::Request;
+use crate::upstream::driver::Target;
+use crate::upstream::http::{To, Vars};
+use crate::upstream::pass::{self, By};
+use weir_values::Template;
+
+mod call;
+mod conf;
+mod directives;
+
+pub use conf::Conf;
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_grpc", directives: &directives::DIRECTIVES, init: define };
+
+fn define(setup: &mut Setup<'_>) {
+    setup.variables.define("grpc_internal_trailers", |r, out| {
+        let accepts = r.headers().any(|(name, value)| {
+            name.eq_ignore_ascii_case(b"te")
+                && value.windows(TRAILERS.len()).any(|w| w.eq_ignore_ascii_case(TRAILERS))
+        });
+        if accepts {
+            out.extend_from_slice(TRAILERS);
+        }
+        accepts
+    });
+}
+
+const TRAILERS: &[u8] = b"trailers";
+
+/// The content handler of a location with `grpc_pass`.
+pub fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        let conf = &*r.conf().grpc;
+        let found = match conf.pass.get() {
+            None => return Step::Next,
+            Some(To::Group(id, vars)) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
+            Some(To::Computed(url)) => compute(r, url),
+        };
+        let (target, vars) = match found {
+            Ok(found) => found,
+            Err(step) => return step,
+        };
+        let mut call = call::Call::new(r, conf, vars.scheme);
+        r.contexts.upstream.vars = Some(vars);
+        pass::serve(r, &conf.passing, target, &mut call).await
+    })
+}
+
+/// An address that is known only now.
+fn compute(r: &mut Request, url: &Template) -> Result<(Target, Cow<'static, Vars>), Step> {
+    let text = url.eval(r).into_owned();
+    let (scheme, rest) = conf::scheme(&text);
+    let target = pass::parsed(r, rest, By::Configuration)?;
+    let vars = match &target {
+        Target::Url(url, _) => conf::vars(url, scheme),
+        _ => Vars::default(),
+    };
+    Ok((target, Cow::Owned(vars)))
+}

@@ -1,0 +1,213 @@
+//! Answers of HTTP servers. One over HTTP/2 comes with its head written as HTTP/1 writes it, and without framing.
+
+use weir_proto::http1::{
+    BodyDecoder, BodyError, Progress, ResponseError, ResponseHead, ResponseParser, Version,
+};
+
+use crate::answer::headers::Headers;
+use crate::request::Request;
+use crate::upstream::framing::Framing;
+use crate::upstream::protocol::{LARGER, TOO_MUCH};
+use crate::upstream::{Answer, Found, Taken};
+
+/// Reads one answer after another, as [`super::super::Protocol`] says.
+pub struct Answers {
+    parser: ResponseParser,
+    body: Body,
+    /// They come by streams of HTTP/2.
+    shared: bool,
+    /// Trailers are wanted.
+    wants_trailers: bool,
+    /// HEAD was asked for: no body follows, whatever the head says.
+    to_head: bool,
+    /// The body comes in chunks.
+    framed_in_chunks: bool,
+    until_close: bool,
+}
+
+/// What is left of the body.
+enum Body {
+    /// It is over.
+    Over,
+    /// It is being read.
+    Coming(BodyDecoder),
+    /// It is being read, and ends with its stream; what was announced of it and has not come.
+    Stream(Option<u64>),
+}
+
+/// The most that is kept of trailers.
+const TRAILERS: usize = 16 * 1024;
+
+impl Answers {
+    /// Nothing was asked yet.
+    pub fn new(shared: bool, wants_trailers: bool) -> Answers {
+        Answers {
+            parser: ResponseParser::new(),
+            body: Body::Over,
+            shared,
+            wants_trailers,
+            to_head: false,
+            framed_in_chunks: false,
+            until_close: false,
+        }
+    }
+
+    /// Whether HEAD was asked for.
+    pub fn to_head(&mut self, yes: bool) {
+        self.to_head = yes;
+    }
+
+    /// Another server is about to be asked.
+    pub fn restart(&mut self) {
+        self.parser.reset();
+        (self.body, self.until_close) = (Body::Over, false);
+    }
+
+    /// Reads the head of an answer.
+    pub fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+        match self.parser.parse(buf) {
+            Ok(Progress::Done) => {}
+            Ok(_) => return Ok(Found::More),
+            Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
+            Err(error) => return Err(error.reason(buf).into_owned()),
+        }
+        let head = self.parser.take_head();
+        let end = head.end as usize;
+        if head.status < 200 && head.status != 101 {
+            if head.version < Version::Http11 && head.status == 103 {
+                return Err("upstream sent HTTP/1.0 response with early hints".to_owned());
+            }
+            self.parser.reset();
+            let headers = if head.status == 103 { head.headers } else { Vec::new() };
+            return Ok(Found::Hints(headers, end));
+        }
+        self.understand(head, buf)
+    }
+
+    /// Whether a body belongs to it.
+    pub fn has_body(&self) -> bool {
+        !matches!(self.body, Body::Over)
+    }
+
+    /// Takes the framing out of a piece of the body.
+    pub fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+        let (mut at, mut kept, mut taken) = (0, 0, Taken::default());
+        let chunked = self.framed_in_chunks;
+        let decoder = match &mut self.body {
+            Body::Coming(decoder) => decoder,
+            Body::Stream(left) => return rest_of_stream(left, buf),
+            Body::Over => {
+                buf.clear();
+                return Ok(Taken { done: true, extra: Some(TOO_MUCH) });
+            }
+        };
+        while at < buf.len() && !taken.done {
+            let step = match decoder.decode(&buf[at..]) {
+                Ok(step) => step,
+                Err(error) => {
+                    buf.truncate(kept);
+                    return Err(reason(error));
+                }
+            };
+            let data = at + step.data.start..at + step.data.end;
+            let len = data.len();
+            if data.start != kept {
+                buf.copy_within(data, kept);
+            }
+            kept += len;
+            at += step.consumed;
+            taken.done = step.done;
+            if step.consumed == 0 {
+                break;
+            }
+        }
+        if taken.done && at < buf.len() {
+            taken.extra = Some(if chunked { AFTER_CHUNKS } else { TOO_MUCH });
+        }
+        buf.truncate(kept);
+        Ok(taken)
+    }
+
+    /// The end of the connection, or of the stream, is the end of the body.
+    pub fn end_with_connection(&self) -> bool {
+        self.until_close || matches!(self.body, Body::Stream(None | Some(0)))
+    }
+
+    /// Trailers behind the body.
+    pub fn trailers(&self, out: &mut Headers) {
+        let Body::Coming(decoder) = &self.body else { return };
+        let Some(trailers) = decoder.trailers() else { return };
+        let (bytes, headers) = trailers.headers();
+        for header in headers {
+            out.add(header.name.of(bytes), header.value.of(bytes));
+        }
+    }
+}
+
+/// A piece of a body that ends with its stream.
+fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    if let Some(announced) = left {
+        let Some(rest) = announced.checked_sub(buf.len() as u64) else {
+            buf.clear();
+            return Err(LARGER.to_owned());
+        };
+        *announced = rest;
+    }
+    Ok(Taken::default())
+}
+
+const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
+
+fn reason(error: BodyError) -> String {
+    match error {
+        BodyError::InvalidChunk => "upstream sent invalid chunked response".to_owned(),
+        BodyError::TrailersTooBig => "upstream sent too big trailers".to_owned(),
+        BodyError::FramingTooBig => "upstream sent too big chunk extensions or trailers".to_owned(),
+        BodyError::InvalidTrailer { line, byte } => {
+            format!("upstream sent invalid trailer: \"{line}\\x{byte:02x}...\"")
+        }
+    }
+}
+
+impl Answers {
+    /// Something that is no HTTP/1 answer is a body of HTTP/0.9.
+    fn old_answer(&mut self, r: &Request) -> Found {
+        let text = "upstream sent no valid HTTP/1.0 header";
+        r.log(
+            weir_log::Level::Error,
+            format_args!("{text} while reading response header from upstream"),
+        );
+        (self.body, self.until_close) = (Body::Coming(BodyDecoder::until_close()), true);
+        Found::Head(Answer { status: 200, ..Answer::default() })
+    }
+
+    fn understand(&mut self, mut head: ResponseHead, buf: &[u8]) -> Result<Found, String> {
+        let framing = Framing::of(&head.headers, buf)?;
+        let length = if framing.chunked { None } else { framing.length };
+        let bodiless = self.to_head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
+        self.framed_in_chunks = framing.chunked;
+        let shared = self.shared;
+        self.until_close = !bodiless && !shared && !framing.chunked && length.is_none();
+        self.body = match length {
+            _ if bodiless => Body::Over,
+            _ if shared => Body::Stream(length),
+            _ if framing.chunked && self.wants_trailers => {
+                Body::Coming(BodyDecoder::chunked_with_trailers(TRAILERS))
+            }
+            _ if framing.chunked => Body::Coming(BodyDecoder::chunked()),
+            Some(n) => Body::Coming(BodyDecoder::length(n)),
+            None => Body::Coming(BodyDecoder::until_close()),
+        };
+        Ok(Found::Head(Answer {
+            status: head.status,
+            // HTTP/2 has no words for it.
+            status_line: (head.status_line.len() > 3).then_some(head.status_line),
+            end: head.end as usize,
+            length,
+            keepalive: head.version >= Version::Http11
+                && !(framing.close || shared)
+                && head.status != 101,
+            headers: std::mem::take(&mut head.headers),
+        }))
+    }
+}

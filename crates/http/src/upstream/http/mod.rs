@@ -1,0 +1,35 @@
+//! HTTP as it is spoken to servers, whichever module asks: the headers that a configuration sets, a request's own
+//! path, its fields over HTTP/2, and the reader of answers.
+
+pub mod answer;
+pub mod fields;
+mod headers;
+pub mod uri;
+
+pub use answer::Answers;
+pub use headers::SetHeaders;
+
+use super::GroupId;
+use weir_values::Template;
+
+/// Where requests are passed to.
+#[derive(Debug, Clone)]
+pub enum To {
+    /// A group, and what its URL says.
+    Group(GroupId, Vars),
+    /// A URL with variables in it.
+    Computed(Template),
+}
+
+/// What a URL says of the request.
+#[derive(Debug, Clone, Default)]
+pub struct Vars {
+    /// `http://`, `grpcs://` ...
+    pub scheme: &'static str,
+    /// `Host` for the server: `$proxy_host`.
+    pub host: Vec<u8>,
+    /// `$proxy_port`
+    pub port: Vec<u8>,
+    /// The URI, if there is one.
+    pub uri: Vec<u8>,
+}
