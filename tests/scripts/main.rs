@@ -2,7 +2,9 @@
 //! request whose server lies.
 
 mod fastcgi;
+mod memcached;
 mod php;
+mod plain;
 
 use weir_testkit::{Dir, Server};
 

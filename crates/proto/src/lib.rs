@@ -14,11 +14,14 @@ mod fuzz;
 pub mod http1;
 pub mod http2;
 mod kept;
+pub mod memcached;
 pub mod mp4;
 pub mod proxy_protocol;
 pub mod range;
+pub mod scgi;
 mod span;
 pub mod uri;
+pub mod uwsgi;
 
 pub use kept::Renew;
 pub use span::Span;

@@ -49,7 +49,8 @@ impl Failures {
         Some(match word {
             b"error" => Failures::ERROR,
             b"timeout" => Failures::TIMEOUT,
-            b"invalid_header" => Failures::INVALID_HEADER,
+            b"invalid_header" | b"invalid_response" => Failures::INVALID_HEADER,
+            b"not_found" => Failures::status(404)?,
             b"non_idempotent" => Failures::NON_IDEMPOTENT,
             b"off" | b"updating" => Failures::NONE,
             _ => {

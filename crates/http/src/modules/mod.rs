@@ -36,6 +36,7 @@ pub mod limit_req;
 pub mod log;
 pub mod lua;
 pub mod map;
+pub mod memcached;
 pub mod mirror;
 pub mod mp4;
 pub mod not_modified_filter;
@@ -45,6 +46,7 @@ pub mod range_filter;
 pub mod realip;
 pub mod referer;
 pub mod rewrite;
+pub mod scgi;
 pub mod secure_link;
 pub mod slice_filter;
 pub mod split_clients;
@@ -56,6 +58,7 @@ pub mod sub_filter;
 pub mod tunnel;
 pub mod upstream;
 pub mod userid_filter;
+pub mod uwsgi;
 pub mod v2;
 pub mod work;
 pub mod zstd_filter;
@@ -141,6 +144,7 @@ modules! {
     log,
     lua,
     map,
+    memcached,
     mirror,
     mp4,
     proxy,
@@ -148,6 +152,7 @@ modules! {
     realip,
     referer,
     rewrite,
+    scgi,
     secure_link,
     slice_filter,
     split_clients,
@@ -158,6 +163,7 @@ modules! {
     tunnel,
     upstream,
     userid_filter,
+    uwsgi,
     v2,
     work,
     zstd_filter,

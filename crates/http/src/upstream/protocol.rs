@@ -99,6 +99,11 @@ pub trait Protocol {
         true
     }
 
+    /// An answer of this status says only that there is none: the client gets this server's own page.
+    fn is_missing(&self, _status: u16) -> bool {
+        false
+    }
+
     /// Writes the request, once. The error is the status to answer with.
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16>;
 

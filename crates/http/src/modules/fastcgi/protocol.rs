@@ -4,13 +4,11 @@ use bytes::Bytes;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::fastcgi::{self, HEAD, PIECE, Part, Records, STDIN_END};
-use weir_proto::http1::Method;
 
 use super::Conf;
 use crate::body::Body;
 use crate::request::Request;
-use crate::upstream::cgi::{ScriptHead, answer_to};
-use crate::upstream::protocol::TOO_MUCH;
+use crate::upstream::cgi::{Announced, ScriptHead};
 use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
 
 /// A request on its way to a FastCGI server.
@@ -27,12 +25,7 @@ pub struct FastCgi {
     more: bool,
     /// What is wrong with the records, until somebody comes to it.
     broken: Option<String>,
-    /// What was announced of the body and has not come.
-    rest: Option<u64>,
-    /// HEAD was asked for: what was announced need not come, unless some of it does.
-    of_head: bool,
-    /// Something of the body came.
-    came: bool,
+    announced: Announced,
 }
 
 /// What the server says for the log.
@@ -84,20 +77,8 @@ impl FastCgi {
             ended: false,
             more: false,
             broken: None,
-            rest: None,
-            of_head: false,
-            came: false,
+            announced: Announced::default(),
         }
-    }
-
-    /// More of the body is due.
-    fn is_due(&self) -> bool {
-        self.rest.is_some_and(|rest| rest > 0) && (self.came || !self.of_head)
-    }
-
-    /// Nobody wants the body, and nobody waits for its end.
-    fn is_left(&self, r: &Request) -> bool {
-        self.of_head && !r.is_cacheable() && self.conf.passing.store.is_none()
     }
 }
 
@@ -119,7 +100,6 @@ impl Protocol for FastCgi {
     }
 
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
-        self.of_head = r.method == Method::Head;
         let mut out = Vec::with_capacity(ROOM);
         fastcgi::begin(self.conf.keep_conn, &mut out);
         out.resize(out.len() + HEAD, 0);
@@ -168,7 +148,7 @@ impl Protocol for FastCgi {
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 
     fn restart(&mut self) {
-        *self = FastCgi { of_head: self.of_head, ..FastCgi::new(self.conf) };
+        *self = FastCgi::new(self.conf);
     }
 
     fn unframe(&mut self, buf: &mut Vec<u8>, from: usize) {
@@ -229,53 +209,41 @@ impl Protocol for FastCgi {
         if answer.status == 101 {
             return Err("upstream sent invalid status \"101\"".to_owned());
         }
-        self.rest = answer_to(false, &answer);
-        answer.keepalive = self.conf.keep_conn && (self.ended || !self.is_left(r));
+        self.announced = Announced::by(r, &answer);
+        let left = self.announced.is_left(r, &self.conf.passing);
+        answer.keepalive = self.conf.keep_conn && (self.ended || !left);
         Ok(Found::Head(answer))
     }
 
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool {
-        if self.is_left(r) {
+        if self.announced.is_left(r, &self.conf.passing) {
             return false;
         }
-        let whole = self.ended && !self.is_due() && self.broken.is_none() && !self.more;
+        let whole = self.ended && !self.announced.is_due() && self.broken.is_none() && !self.more;
         !whole || r.contexts.upstream.head.len() > answer.end
     }
 
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
-        let mut taken = Taken::default();
-        self.came |= !buf.is_empty();
-        if let Some(rest) = &mut self.rest {
-            let wanted = usize::try_from(*rest).unwrap_or(usize::MAX);
-            if buf.len() > wanted {
-                buf.truncate(wanted);
-                taken = Taken { done: true, extra: Some(TOO_MUCH) };
-            }
-            *rest -= buf.len() as u64;
-        }
-        if taken.done {
-            return Ok(taken);
+        if let Some(extra) = self.announced.take(buf) {
+            return Ok(Taken { done: true, extra: Some(extra) });
         }
         if let Some(text) = self.broken.take() {
             return Err(text);
         }
-        if self.is_due() && self.out_ended {
+        if self.announced.is_due() && self.out_ended {
             return Err(OUT_CLOSED.to_owned());
         }
-        if self.is_due() && self.ended {
+        if self.announced.is_due() && self.ended {
             return Err("upstream prematurely closed FastCGI request".to_owned());
         }
         // Who closes when the output ends makes the server's last words an error.
-        taken.done = self.ended;
-        if self.more {
-            taken.extra = Some("upstream sent data after the end of its FastCGI request");
-        }
-        Ok(taken)
+        let extra = self.more.then_some("upstream sent data after the end of its FastCGI request");
+        Ok(Taken { done: self.ended, extra })
     }
 
     fn ends_with_connection(&self) -> bool {
         let ends = self.out_ended || !self.conf.keep_conn;
-        ends && !self.ended && self.records.is_between() && !self.is_due()
+        ends && !self.ended && self.records.is_between() && !self.announced.is_due()
     }
 }
 

@@ -10,6 +10,11 @@ use crate::upstream::protocol::Answer;
 pub struct ScriptHead(ResponseParser);
 
 impl ScriptHead {
+    /// Header lines, perhaps behind a status line, as HTTP servers send it.
+    pub fn any() -> ScriptHead {
+        ScriptHead(ResponseParser::new())
+    }
+
     /// Header lines alone.
     pub fn lines() -> ScriptHead {
         ScriptHead(ResponseParser::of_script())
@@ -62,15 +67,6 @@ fn number(value: &[u8]) -> Result<u16, String> {
     })
 }
 
-/// How long the body of an answer is, as far as its head tells.
-pub fn answer_to(head: bool, answer: &Answer) -> Option<u64> {
-    match answer.status {
-        204 | 304 => Some(0),
-        _ if head => None,
-        _ => answer.length,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +88,10 @@ mod tests {
         let text = b"Status: 404 No such thing\r\nX: y\r\n\r\n";
         assert_eq!(plain(text), Ok((404, Some("404 No such thing".to_owned()), text.len())));
         assert_eq!(plain(b"Status: 204\r\n\r\n"), Ok((204, None, 15)));
+        let any = |text: &[u8]| read(ScriptHead::any(), text);
+        assert_eq!(any(b"A: b\r\n\r\n"), Ok((200, None, 8)));
+        let text = b"HTTP/1.1 403 No\r\nStatus: 500\r\n\r\n";
+        assert_eq!(any(text), Ok((403, Some("403 No".to_owned()), text.len())));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! What protocols to scripts have in common: requests are lists of parameters, and answers begin with the head that a
 //! CGI script writes (RFC 3875).
 
+mod body;
 mod head;
 mod params;
+mod plain;
 
-pub use head::{ScriptHead, answer_to};
+pub use body::Announced;
+pub use head::ScriptHead;
 pub(crate) use params::param_directive;
 pub use params::{Param, Params};
+pub use plain::{Dialect, Plain};
 
 use std::sync::Arc;
 

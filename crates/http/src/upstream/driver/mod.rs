@@ -310,7 +310,8 @@ impl Run {
         }
         if passing.intercept_errors
             && answer.status >= 300
-            && crate::modules::core::has_error_page(r, answer.status)
+            && (protocol.is_missing(answer.status)
+                || crate::modules::core::has_error_page(r, answer.status))
         {
             self.authenticate(r, answer.status);
             if let Some(place) = self.place.take() {

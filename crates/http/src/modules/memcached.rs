@@ -1,0 +1,247 @@
+//! Answers with what memcached has. nginx: ngx_http_memcached_module.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_proto::memcached::{self, LineError};
+use weir_proto::uri::{self, Escape};
+
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope};
+use crate::config::table::{selected, table, together};
+use crate::modules::{Module, Named, Settings};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+use crate::upstream::driver;
+use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::passing::passing_directives;
+use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Taken};
+use weir_values::Template;
+
+/// Settings of a location.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// `memcached_pass`
+    pass: Slot<Pass>,
+    /// What all protocols have.
+    passing: Passing,
+    /// `$memcached_key`
+    key: Template,
+    /// `memcached_gzip_flag`
+    gzip_flag: u64,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        let passing = Passing {
+            buffering: false,
+            intercept_errors: true,
+            pass_request_headers: false,
+            pass_request_body: false,
+            force_ranges: true,
+            ..Passing::default()
+        };
+        Conf { pass: Slot::default(), passing, key: Template::EMPTY, gzip_flag: 0 }
+    }
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.pass.is_unused() {
+            Arc::make_mut(conf).pass.enter();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        if s.location.memcached.pass.is_unused() {
+            return Ok(());
+        }
+        if Scope::change(&mut s.location.memcached).pass.takes_over(&s.place.kind) {
+            let named = Named { module: NAME, run: Handler::Later(handler) };
+            Scope::change(&mut s.location.core).handler.get_or_insert(named);
+        }
+        Ok(())
+    }
+}
+
+const NAME: &str = "memcached";
+
+const SHARED: [Directive; 9] = selected(
+    passing_directives!(memcached, "memcached_"),
+    [
+        "memcached_bind",
+        "memcached_socket_keepalive",
+        "memcached_connect_timeout",
+        "memcached_send_timeout",
+        "memcached_buffer_size",
+        "memcached_read_timeout",
+        "memcached_next_upstream",
+        "memcached_next_upstream_tries",
+        "memcached_next_upstream_timeout",
+    ],
+);
+
+const OWN: &[Directive] = table! { "memcached_", settings:
+    "pass": once(|s, d| {
+        let to = Pass::read(s, d, None)?;
+        let key = key(s.setup).map_err(|error| d.error(error))?;
+        pass::handle(s, NAME, Handler::Later(handler));
+        let conf = settings(s);
+        conf.pass.set(to);
+        conf.key = key;
+        Ok(())
+    }), "The memcached server, or group of servers, that has what $memcached_key names.";
+    "gzip_flag": value(gzip_flag, Line::number),
+        "A bit of a value's flags that says that it is compressed.";
+};
+
+const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+
+fn key(setup: &mut Setup<'_>) -> Result<Template, String> {
+    Template::new(&mut setup.variables, b"$memcached_key")
+}
+
+fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
+    Scope::change(&mut s.location.memcached)
+}
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_memcached", directives: &DIRECTIVES, init: |_| {} };
+
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        if !matches!(r.method, Method::Get | Method::Head) {
+            return Step::Status(405);
+        }
+        if let Err(status) = r.discard_received() {
+            return Step::Status(status);
+        }
+        let conf = &*r.conf().memcached;
+        let Some(to) = conf.pass.get() else { return Step::Next };
+        r.set_content_type();
+        let target = match to.target(r, By::Configuration) {
+            Ok(target) => target,
+            Err(step) => return step,
+        };
+        let mut protocol = Memcached { conf, key: Vec::new(), rest: Rest::default() };
+        driver::serve(r, &conf.passing, target, &mut protocol).await
+    })
+}
+
+struct Memcached {
+    conf: &'static Conf,
+    key: Vec<u8>,
+    rest: Rest,
+}
+
+/// What of an answer has not come.
+#[derive(Default)]
+struct Rest {
+    /// Bytes of the value.
+    value: u64,
+    /// Bytes of the end that have come; none if there is no value.
+    end: Option<usize>,
+}
+
+impl Rest {
+    fn is_over(&self) -> bool {
+        self.value == 0 && self.end.is_none_or(|seen| seen == memcached::END.len())
+    }
+}
+
+impl Protocol for Memcached {
+    fn scheme(&self) -> &'static str {
+        "memcached://"
+    }
+
+    fn sends_body(&self) -> bool {
+        false
+    }
+
+    fn names_itself(&self) -> bool {
+        false
+    }
+
+    fn is_missing(&self, status: u16) -> bool {
+        status == 404
+    }
+
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+        let key = self.conf.key.eval(r).into_owned();
+        if key.is_empty() {
+            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
+            return Err(500);
+        }
+        self.key.clear();
+        uri::escape(Escape::Memcached, &key, &mut self.key);
+        let bytes = Bytes::from([b"get ", self.key.as_slice(), b"\r\n"].concat());
+        Ok(Outgoing { bytes, ..Outgoing::default() })
+    }
+
+    fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+
+    fn restart(&mut self) {
+        self.rest = Rest::default();
+    }
+
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+        let Some(end) = memchr::memchr(b'\n', buf) else { return Ok(Found::More) };
+        let text = |what: &str| {
+            let line = String::from_utf8_lossy(buf[..end].trim_ascii_end());
+            let key = String::from_utf8_lossy(&self.key);
+            format!("memcached sent invalid {what} in response \"{line}\" for key \"{key}\"")
+        };
+        let mut answer = Answer { end: end + 1, keepalive: true, ..Answer::default() };
+        match memcached::line(&buf[..end], &self.key) {
+            Ok(memcached::Line::Missing) => {
+                let key = String::from_utf8_lossy(&self.key);
+                r.log(Level::Info, format_args!("key: \"{key}\" was not found by memcached"));
+                (answer.status, answer.length) = (404, Some(0));
+            }
+            Ok(memcached::Line::Value(flags, length)) => {
+                if self.conf.gzip_flag > 0 {
+                    let flags = weir_conf::values::number(flags).ok_or_else(|| text("flags"))?;
+                    if flags & self.conf.gzip_flag != 0 {
+                        r.response.content_encoding = Some(b"gzip".to_vec());
+                    }
+                }
+                (answer.status, answer.length) = (200, Some(length));
+                self.rest = Rest { value: length, end: Some(0) };
+            }
+            Err(LineError::Key) => return Err(text("key")),
+            Err(LineError::Length) => return Err(text("length")),
+            Err(LineError::Invalid) => {
+                let line = String::from_utf8_lossy(buf[..end].trim_ascii_end());
+                return Err(format!("memcached sent invalid response: \"{line}\""));
+            }
+        }
+        Ok(Found::Head(answer))
+    }
+
+    fn has_body(&mut self, _: &Request, _: &Answer) -> bool {
+        !self.rest.is_over()
+    }
+
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+        let value = usize::try_from(self.rest.value).map_or(buf.len(), |n| n.min(buf.len()));
+        self.rest.value -= value as u64;
+        let behind = buf.get(value..).unwrap_or_default();
+        let seen = self.rest.end.unwrap_or(memcached::END.len());
+        let found = memcached::end(behind, seen);
+        let more = found.is_none_or(|length| length < behind.len());
+        self.rest.end = Some(seen + found.unwrap_or(0));
+        buf.truncate(value);
+        if more {
+            // The value is whole all the same.
+            return Ok(Taken { done: true, extra: Some("memcached sent invalid trailer") });
+        }
+        Ok(Taken { done: self.rest.is_over(), extra: None })
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        false
+    }
+}

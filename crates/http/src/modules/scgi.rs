@@ -1,0 +1,109 @@
+//! Passes requests to SCGI servers. nginx: ngx_http_scgi_module.
+
+use std::sync::Arc;
+
+use weir_conf::Error;
+use weir_proto::scgi::{netstring, pair};
+
+use crate::config::scope::{Directive, Scope};
+use crate::config::table::{table, together, without};
+use crate::modules::{Module, Named, Settings};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+use crate::upstream::Passing;
+use crate::upstream::cache::cache_directives;
+use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
+use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::passing::passing_directives;
+use crate::upstream::store::store_directives;
+
+/// Settings of a location.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// `scgi_pass`
+    pass: Slot<Pass>,
+    /// What all protocols have.
+    passing: Passing,
+    /// `scgi_param`
+    params: Params,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.pass.is_unused() {
+            Arc::make_mut(conf).pass.enter();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = Arc::make_mut(&mut s.location.scgi);
+        if conf.pass.takes_over(&s.place.kind) {
+            let named = Named { module: NAME, run: Handler::Later(handler) };
+            Scope::change(&mut s.location.core).handler.get_or_insert(named);
+        }
+        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params)
+    }
+}
+
+const NAME: &str = "scgi";
+
+const PASSING: &[Directive] = passing_directives!(scgi, "scgi_");
+const STORE: &[Directive] = store_directives!(scgi, "scgi_");
+const CACHE: &[Directive] = cache_directives!(scgi, "scgi_");
+const PARAM: &[Directive] = param_directive!(scgi, "scgi_");
+const PASSED: [Directive; PASSING.len() - 1] = without(PASSING, "scgi_send_lowat");
+const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "scgi_cache_convert_head");
+const PASSING_STORE: [Directive; PASSED.len() + STORE.len()] = together(&PASSED, STORE);
+const PASSING_CACHE: [Directive; PASSING_STORE.len() + KEPT.len()] =
+    together(&PASSING_STORE, &KEPT);
+const SHARED: [Directive; PASSING_CACHE.len() + PARAM.len()] = together(&PASSING_CACHE, PARAM);
+const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+
+const OWN: &[Directive] = table! { "scgi_", settings:
+    "pass": once(|s, d| {
+        let to = Pass::read(s, d, None)?;
+        pass::handle(s, NAME, Handler::Later(handler));
+        settings(s).pass.set(to);
+        Ok(())
+    }), "The SCGI server, or group of servers, that requests are passed to.";
+};
+
+fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
+    Scope::change(&mut s.location.scgi)
+}
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_scgi", directives: &DIRECTIVES, init: |_| {} };
+
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        let conf = &*r.conf().scgi;
+        let Some(to) = conf.pass.get() else { return Step::Next };
+        let target = match to.target(r, By::Configuration) {
+            Ok(target) => target,
+            Err(step) => return step,
+        };
+        let mut protocol = Plain::new(&conf.passing, Scgi(conf));
+        pass::serve(r, &conf.passing, target, &mut protocol).await
+    })
+}
+
+struct Scgi(&'static Conf);
+
+impl Dialect for Scgi {
+    fn scheme(&self) -> &'static str {
+        "scgi://"
+    }
+
+    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
+        let mut pairs = Vec::with_capacity(ROOM);
+        let length = if self.0.passing.pass_request_body { r.body.length } else { None };
+        pair(b"CONTENT_LENGTH", length.unwrap_or(0).to_string().as_bytes(), &mut pairs);
+        let headers = self.0.passing.pass_request_headers;
+        self.0.params.write(r, headers, |name, value| pair(name, value, &mut pairs));
+        Ok(netstring(&pairs))
+    }
+}
+
+/// Most requests fit.
+const ROOM: usize = 2048;

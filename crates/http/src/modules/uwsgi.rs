@@ -1,0 +1,205 @@
+//! Passes requests to servers of the uwsgi protocol, plainly or over TLS. nginx: ngx_http_uwsgi_module.
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error};
+use weir_log::Level;
+use weir_proto::uwsgi::{self, pair};
+use weir_values::Template;
+
+use crate::config::scope::{Directive, Scope};
+use crate::config::table::{table, together, without};
+use crate::modules::{Module, Named, Settings};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+use crate::upstream::Passing;
+use crate::upstream::cache::cache_directives;
+use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
+use crate::upstream::driver::Target;
+use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::passing::passing_directives;
+use crate::upstream::store::store_directives;
+use crate::upstream::tls::{Secure, tls_directives};
+
+/// Settings of a location.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// `uwsgi_pass`
+    pass: Slot<To>,
+    /// What all protocols have.
+    passing: Passing,
+    /// `uwsgi_param`
+    params: Params,
+    /// `uwsgi_modifier1`
+    modifier1: u8,
+    /// `uwsgi_modifier2`
+    modifier2: u8,
+    /// `uwsgi_string`
+    string: Vec<u8>,
+}
+
+/// Where requests are passed to.
+#[derive(Debug, Clone)]
+enum To {
+    /// A server that is known from the start, how it is spoken to, and what it is called.
+    Known(Pass, Scheme, Vec<u8>),
+    /// An address with variables in it, perhaps with a scheme.
+    Computed(Template),
+}
+
+/// How a server is spoken to: what an address begins with.
+type Scheme = &'static str;
+
+const PLAIN: Scheme = "uwsgi://";
+const SECURE: Scheme = "suwsgi://";
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.pass.is_unused() {
+            Arc::make_mut(conf).pass.enter();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = Arc::make_mut(&mut s.location.uwsgi);
+        if conf.pass.takes_over(&s.place.kind) {
+            let named = Named { module: NAME, run: Handler::Later(handler) };
+            Scope::change(&mut s.location.core).handler.get_or_insert(named);
+        }
+        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params)?;
+        let secure = |to: &To| !matches!(to, To::Known(_, PLAIN, _));
+        if conf.pass.get().is_some_and(secure) {
+            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, NAME, false)?;
+        }
+        Ok(())
+    }
+}
+
+const NAME: &str = "uwsgi";
+
+const PASSING: &[Directive] = passing_directives!(uwsgi, "uwsgi_");
+const STORE: &[Directive] = store_directives!(uwsgi, "uwsgi_");
+const CACHE: &[Directive] = cache_directives!(uwsgi, "uwsgi_");
+const PARAM: &[Directive] = param_directive!(uwsgi, "uwsgi_");
+const TLS: &[Directive] = tls_directives!(uwsgi, "uwsgi_");
+const PASSED: [Directive; PASSING.len() - 1] = without(PASSING, "uwsgi_send_lowat");
+const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "uwsgi_cache_convert_head");
+const PASSING_STORE: [Directive; PASSED.len() + STORE.len()] = together(&PASSED, STORE);
+const PASSING_CACHE: [Directive; PASSING_STORE.len() + KEPT.len()] =
+    together(&PASSING_STORE, &KEPT);
+const PASSING_TLS: [Directive; PASSING_CACHE.len() + TLS.len()] = together(&PASSING_CACHE, TLS);
+const SHARED: [Directive; PASSING_TLS.len() + PARAM.len()] = together(&PASSING_TLS, PARAM);
+const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+
+const OWN: &[Directive] = table! { "uwsgi_", settings:
+    "pass": once(|s, d| {
+        let to = to(s, d)?;
+        pass::handle(s, NAME, Handler::Later(handler));
+        settings(s).pass.set(to);
+        Ok(())
+    }), "The uwsgi server, or group of servers, that requests are passed to; suwsgi:// for TLS.";
+    "modifier1": value(modifier1, |d| d.number().map(modifier)),
+        "The first modifier of packets.";
+    "modifier2": value(modifier2, |d| d.number().map(modifier)),
+        "The second modifier of packets.";
+    "string": value(string, |d| Ok(d.args.first().map(|w| w.bytes.clone()).unwrap_or_default())),
+        "Bytes behind the parameters of packets.";
+};
+
+/// Its bounds were judged by the tables of conf.
+fn modifier(number: u64) -> u8 {
+    number as u8
+}
+
+fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
+    Scope::change(&mut s.location.uwsgi)
+}
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_uwsgi", directives: &DIRECTIVES, init: |_| {} };
+
+/// Takes the scheme off an address.
+fn scheme(address: &[u8]) -> (Scheme, &[u8]) {
+    for scheme in [PLAIN, SECURE] {
+        if let Some((start, rest)) = address.split_at_checked(scheme.len())
+            && start.eq_ignore_ascii_case(scheme.as_bytes())
+        {
+            return (scheme, rest);
+        }
+    }
+    (PLAIN, address)
+}
+
+/// `uwsgi_pass ADDRESS`
+fn to(s: &mut Scope<'_, '_>, d: &Line) -> Result<To, Error> {
+    let word = d.args.first().unwrap_or(&d.name);
+    let value = s.setup.template(d, word)?;
+    if value.constant().is_none() {
+        return Ok(To::Computed(value));
+    }
+    let (scheme, address) = scheme(&word.bytes);
+    Ok(To::Known(Pass::read(s, d, Some(address))?, scheme, address.to_vec()))
+}
+
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        let conf = &*r.conf().uwsgi;
+        let found = match conf.pass.get() {
+            None => return Step::Next,
+            Some(To::Known(pass, scheme, name)) => {
+                pass.target(r, By::Configuration).map(|target| (target, *scheme, name.clone()))
+            }
+            Some(To::Computed(address)) => compute(r, address),
+        };
+        let (target, scheme, name) = match found {
+            Ok(found) => found,
+            Err(step) => return step,
+        };
+        let mut protocol = Plain::new(&conf.passing, Uwsgi { conf, scheme, name });
+        pass::serve(r, &conf.passing, target, &mut protocol).await
+    })
+}
+
+/// A server that is known only now.
+fn compute(r: &mut Request, address: &Template) -> Result<(Target, Scheme, Vec<u8>), Step> {
+    let text = address.eval(r).into_owned();
+    let (scheme, address) = scheme(&text);
+    let target = pass::parsed(r, address, By::Configuration)?;
+    Ok((target, scheme, address.to_vec()))
+}
+
+struct Uwsgi {
+    conf: &'static Conf,
+    scheme: Scheme,
+    /// What certificates are checked for.
+    name: Vec<u8>,
+}
+
+impl Dialect for Uwsgi {
+    fn scheme(&self) -> &'static str {
+        self.scheme
+    }
+
+    fn secure(&self, r: &mut Request) -> Option<Secure> {
+        if self.scheme == PLAIN {
+            return None;
+        }
+        self.conf.passing.tls.secure(r, &self.name)
+    }
+
+    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
+        let mut out = Vec::with_capacity(ROOM);
+        out.resize(uwsgi::HEAD, 0);
+        let headers = self.conf.passing.pass_request_headers;
+        self.conf.params.write(r, headers, |name, value| pair(name, value, &mut out));
+        out.extend_from_slice(&self.conf.string);
+        uwsgi::end(self.conf.modifier1, self.conf.modifier2, &mut out).map_err(|length| {
+            r.log(Level::Alert, format_args!("uwsgi request is too big: {length}"));
+            500u16
+        })?;
+        Ok(out)
+    }
+}
+
+/// Most requests fit.
+const ROOM: usize = 2048;

@@ -1,0 +1,93 @@
+//! Protocols whose requests begin with a packet of parameters, and that have no framing else: the body follows as it is, and
+//! the answer is what a script writes.
+
+use bytes::Bytes;
+
+use super::{Announced, ScriptHead};
+use crate::request::Request;
+use crate::upstream::passing::Passing;
+use crate::upstream::protocol::{Answer, Found, Outgoing, Protocol, Taken};
+use crate::upstream::tls::Secure;
+
+/// How such a protocol writes a request.
+pub trait Dialect {
+    /// What log lines write before the server's name.
+    fn scheme(&self) -> &'static str;
+
+    /// How to open TLS to the server, where it is spoken to in that.
+    fn secure(&self, _r: &mut Request) -> Option<Secure> {
+        None
+    }
+
+    /// The packet. The error is the status to answer with.
+    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16>;
+}
+
+/// A request on its way in such a protocol.
+pub struct Plain<D> {
+    dialect: D,
+    passing: &'static Passing,
+    head: ScriptHead,
+    announced: Announced,
+}
+
+impl<D> Plain<D> {
+    /// Nothing was asked yet.
+    pub fn new(passing: &'static Passing, dialect: D) -> Plain<D> {
+        Plain { dialect, passing, head: ScriptHead::any(), announced: Announced::default() }
+    }
+}
+
+impl<D: Dialect> Protocol for Plain<D> {
+    fn scheme(&self) -> &'static str {
+        self.dialect.scheme()
+    }
+
+    fn secure(&self, r: &mut Request) -> Option<Secure> {
+        self.dialect.secure(r)
+    }
+
+    /// A body whose length is not known must be read, so that it is.
+    fn streams(&self, r: &Request) -> bool {
+        !self.passing.request_buffering && self.sends_body() && !r.body.chunked
+    }
+
+    fn sends_body(&self) -> bool {
+        self.passing.pass_request_body
+    }
+
+    fn names_itself(&self) -> bool {
+        false
+    }
+
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+        let bytes = Bytes::from(self.dialect.packet(r)?);
+        Ok(Outgoing { bytes, ..Outgoing::default() })
+    }
+
+    /// Without `..._cache_key` all answers have the same, as with nginx.
+    fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+
+    fn restart(&mut self) {
+        (self.head, self.announced) = (ScriptHead::any(), Announced::default());
+    }
+
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+        let Some(answer) = self.head.read(buf)? else { return Ok(Found::More) };
+        self.announced = Announced::by(r, &answer);
+        Ok(Found::Head(answer))
+    }
+
+    fn has_body(&mut self, r: &Request, _: &Answer) -> bool {
+        !self.announced.is_whole() && !self.announced.is_left(r, self.passing)
+    }
+
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+        let extra = self.announced.take(buf);
+        Ok(Taken { done: self.announced.is_whole(), extra })
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        !self.announced.is_short()
+    }
+}

@@ -1,0 +1,96 @@
+//! What memcached has.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_testkit::{Client, Process, ask_until, free_port, listen};
+
+use crate::start;
+
+#[test]
+fn values_are_answers() {
+    if Command::new("memcached").arg("-V").output().is_err() {
+        return eprintln!("skipped: memcached is not installed");
+    }
+    let port = free_port();
+    let mut command = Command::new("memcached");
+    command.args(["-l", "127.0.0.1", "-u", "nobody", "-p", &port.to_string()]);
+    let _server = Process::start(&mut command);
+    assert!(ask_until(|| Client::try_connect(port).is_ok()), "memcached does not start");
+    let page = include_str!("../../docs/memcached.md");
+    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next());
+    let example =
+        example.expect("its example").replace("127.0.0.1:11211", &format!("127.0.0.1:{port}"));
+    let server = start("", &format!("{example} location @fallback {{ return 200 'made anew'; }}"));
+    let mut client = Client::connect(port);
+    let long = "x".repeat(300_000);
+    for (key, flags, value) in [
+        ("/a.txt", 0, "a value"),
+        ("/with%20space.txt", 0, "spaced"),
+        ("/long.txt", 0, &long),
+        ("/empty.txt", 0, ""),
+        ("/z.txt", 2, "compressed"),
+    ] {
+        client.send(format!("set {key} {flags} 0 {}\r\n{value}\r\n", value.len()));
+        assert_eq!(client.try_line().expect("an answer"), "STORED");
+    }
+    let mut kept = server.connect();
+    let said = kept.get("/a.txt");
+    assert_eq!((said.body(), said.header("Content-Type")), ("a value".into(), Some("text/plain")));
+    assert_eq!(kept.get("/with%20space.txt").body(), "spaced");
+    assert_eq!(kept.get("/long.txt").body(), long);
+    assert_eq!(kept.get("/empty.txt").body(), "");
+    assert_eq!(kept.get("/missing.txt").body(), "made anew");
+    assert_eq!(kept.get("/z.txt").header("Content-Encoding"), Some("gzip"));
+    let part = kept.ask("GET /a.txt", "Range: bytes=2-4\r\n", "");
+    assert_eq!((part.status, part.body()), (206, "val".into()));
+    assert_eq!(kept.ask("POST /a.txt", "Content-Length: 0\r\n", "").status, 405);
+}
+
+#[test]
+fn a_connection_is_kept_and_lies_are_told() {
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    let port = listen(|stream| {
+        CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|n| n > 0) {
+            let key = line.trim_end().strip_prefix("get ").expect("a get").to_owned();
+            let said = match key.as_str() {
+                "/missing" => "END\r\n".to_owned(),
+                "/key" => "VALUE /other 0 1\r\nx\r\nEND\r\n".to_owned(),
+                "/length" => "VALUE /length 0 many\r\n".to_owned(),
+                "/error" => "SERVER_ERROR out of memory\r\n".to_owned(),
+                "/line" => "x".repeat(100_000),
+                "/trailer" => "VALUE /trailer 0 3\r\nyes no end at all".to_owned(),
+                _ => format!("VALUE {key} 0 2\r\nok\r\nEND\r\n"),
+            };
+            let _ = stream.get_mut().write_all(said.as_bytes());
+            if key == "/line" {
+                let _ = stream.read(&mut [0]);
+            }
+            line.clear();
+        }
+    });
+    let server = start(
+        &format!("upstream m {{ server 127.0.0.1:{port}; keepalive 1; }}"),
+        "set $memcached_key $uri; location / { memcached_pass m; }",
+    );
+    for path in ["/a", "/missing", "/b"] {
+        assert_eq!(server.get(path).status, if path == "/missing" { 404 } else { 200 });
+    }
+    assert_eq!(CONNECTIONS.load(Ordering::Relaxed), 1);
+    let cases = [
+        ("/key", "memcached sent invalid key in response"),
+        ("/length", "memcached sent invalid length in response"),
+        ("/error", "memcached sent invalid response: \"SERVER_ERROR out of memory\""),
+        ("/line", "upstream sent too big header"),
+    ];
+    for (path, line) in cases {
+        assert_eq!(server.get(path).status, 502, "{path}");
+        server.wait_log(line, 1);
+    }
+    assert_eq!(server.get("/trailer").body(), "yes");
+    server.wait_log("memcached sent invalid trailer", 1);
+}
