@@ -51,7 +51,7 @@ impl Protocol for Call {
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
         let (mut method, mut path) = (r.method_name().to_vec(), Vec::new());
         within_word(&mut method, 0);
-        self.answers.to_head(method == b"HEAD");
+        self.answers.set_head_only(method == b"HEAD");
         uri::write(&uri::Parts::own(r), &mut path);
         within_word(&mut path, 0);
         let line = fields::Line { method: &method, path: &path, length: r.body.length };

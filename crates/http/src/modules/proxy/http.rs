@@ -49,7 +49,7 @@ impl Http {
             None => method.extend_from_slice(r.method_name()),
         }
         within_word(&mut method, 0);
-        self.answers.to_head(method.eq_ignore_ascii_case(b"HEAD"));
+        self.answers.set_head_only(method.eq_ignore_ascii_case(b"HEAD"));
         outgoing::write_target(r, self.pass, &mut path)?;
         let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
         let line = fields::Line { method: &method, path: &path, length };
@@ -102,7 +102,7 @@ impl Protocol for Http {
         }
         let outgoing = outgoing::write(r, self.conf, self.pass, length)?;
         let method = outgoing.bytes.get(..5);
-        self.answers.to_head(method.is_some_and(|m| m.eq_ignore_ascii_case(b"HEAD ")));
+        self.answers.set_head_only(method.is_some_and(|m| m.eq_ignore_ascii_case(b"HEAD ")));
         Ok(outgoing)
     }
 

@@ -53,7 +53,7 @@ impl Answers {
     }
 
     /// Whether HEAD was asked for.
-    pub fn to_head(&mut self, yes: bool) {
+    pub fn set_head_only(&mut self, yes: bool) {
         self.to_head = yes;
     }
 
@@ -64,7 +64,7 @@ impl Answers {
     }
 
     /// Reads the head of an answer.
-    pub fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+    pub fn head(&mut self, r: &Request, buf: &[u8]) -> Result<Found, String> {
         match self.parser.parse(buf) {
             Ok(Progress::Done) => {}
             Ok(_) => return Ok(Found::More),

@@ -1,0 +1,120 @@
+//! Frames that wait to be sent on a connection, and whom to wake for them. Both ends of HTTP/2 have one: the
+//! connections of clients and those to servers.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use weir_engine::Handle;
+
+/// While more than this waits to be sent, streams wait.
+pub const FULL: usize = 64 * 1024;
+/// Room for frames at first.
+const ROOM: usize = 4096;
+
+/// What the streams of a connection hand to its task.
+#[derive(Default)]
+pub struct Outbox {
+    frames: RefCell<Vec<u8>>,
+    /// Bytes of frames that were taken from here and not by the socket yet.
+    backlog: Cell<usize>,
+    driver: RefCell<Option<Waker>>,
+    signalled: Cell<bool>,
+}
+
+impl Outbox {
+    /// Writes frames, which leave before the loop waits again.
+    pub fn write(&self, handle: &Handle, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut frames = self.frames.borrow_mut();
+        if frames.capacity() == 0 {
+            *frames = handle.take_buf(ROOM);
+        }
+        write(&mut frames);
+        drop(frames);
+        self.signal();
+    }
+
+    /// Takes the frames that wait.
+    pub fn take(&self) -> Vec<u8> {
+        self.frames.take()
+    }
+
+    /// True if no frames wait.
+    pub fn is_empty(&self) -> bool {
+        self.frames.borrow().is_empty()
+    }
+
+    /// Bytes that may be written before streams have to wait.
+    pub fn room(&self) -> usize {
+        FULL.saturating_sub(self.backlog.get() + self.frames.borrow().len())
+    }
+
+    /// More is waiting than the socket takes.
+    pub fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// So much of what was taken is still on its way.
+    pub fn set_backlog(&self, bytes: u64) {
+        self.backlog.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
+    /// Wakes the connection's task.
+    pub fn signal(&self) {
+        if !self.signalled.replace(true) {
+            wake(&self.driver);
+        }
+    }
+
+    /// Whether the connection's task was signalled; if not, it will be woken.
+    pub fn take_signal(&self, cx: &Context<'_>) -> bool {
+        let signalled = self.signalled.replace(false);
+        if !signalled {
+            wait(&self.driver, cx);
+        }
+        signalled
+    }
+
+    /// Waits for something to read (true), or to do. `sending`: the socket has not taken all yet.
+    pub async fn wait(
+        &self,
+        sending: bool,
+        readable: impl Future<Output = io::Result<()>>,
+        writable: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<bool> {
+        // Who does not read what it is sent is not read from.
+        let may_read = !sending || !self.is_full();
+        let mut readable = pin!(readable);
+        let mut writable = pin!(writable);
+        poll_fn(|cx| {
+            if self.take_signal(cx) {
+                return Poll::Ready(Ok(false));
+            }
+            if sending && let Poll::Ready(result) = writable.as_mut().poll(cx) {
+                return Poll::Ready(result.map(|()| false));
+            }
+            if may_read {
+                return readable.as_mut().poll(cx).map_ok(|()| true);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Wakes who waits at a place.
+pub fn wake(place: &RefCell<Option<Waker>>) {
+    if let Some(waker) = place.take() {
+        waker.wake();
+    }
+}
+
+/// Waits there.
+pub fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
+    let mut place = place.borrow_mut();
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *place = Some(cx.waker().clone());
+    }
+}
