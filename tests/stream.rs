@@ -218,3 +218,50 @@ fn what_is_wrong_is_said() {
         assert!(!tested.status.success() && said.contains(text), "{lines}: {said}");
     }
 }
+
+/// The example of the page, with a client that begins TLS and asks for a name.
+#[test]
+fn the_example_of_the_page_works() {
+    let says = |text: &'static [u8]| {
+        listen(move |mut socket| {
+            let mut hello = [0; 1024];
+            if socket.read(&mut hello).is_ok() {
+                let _ = socket.write_all(text);
+            }
+        })
+    };
+    let (inside, outside) = (says(b"inside"), says(b"outside"));
+    let page = include_str!("../docs/stream.md");
+    let example = page.split("```").find_map(|part| part.strip_prefix("nginx\n")).unwrap();
+    let example = example
+        .replace(":8080", ":%%PORT%%")
+        .replace(":8081", &format!(":{inside}"))
+        .replace(":8082", &format!(":{outside}"));
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), &example);
+    assert_eq!(heard(s.port(), &hello(b"db.internal")), b"inside");
+    assert_eq!(heard(s.port(), &hello(b"example.org")), b"outside");
+    s.wait_file("sessions.log", "TCP 200", 2);
+}
+
+#[test]
+fn a_name_chooses_among_the_servers_of_an_address() {
+    let s = stream(
+        "server { listen 127.0.0.1:%%PORT1%%; ssl_preread on; return first; }
+         server { listen 127.0.0.1:%%PORT1%%; server_name *.b.example; return second; }",
+    );
+    assert_eq!(heard(s.port_at(1), &hello(b"x.b.example")), b"second");
+    assert_eq!(heard(s.port_at(1), &hello(b"a.example")), b"first");
+    assert_eq!(heard(s.port_at(1), b"no TLS at all"), b"first");
+}
+
+/// A client's first message of TLS that asks for this name.
+fn hello(name: &[u8]) -> Vec<u8> {
+    let counted = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
+    let names = counted(&[&[0][..], &counted(name)].concat());
+    let extensions = counted(&[&[0, 0][..], &counted(&names)].concat());
+    let fixed = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
+    let body = [fixed, extensions].concat();
+    let length = (body.len() as u32).to_be_bytes();
+    let message = [&[1][..], &length[1..], &body].concat();
+    [&[22, 3, 1][..], &counted(&message)].concat()
+}

@@ -54,7 +54,7 @@ fn show(options: &Options, paths: &Paths) {
         text += &version::help(paths);
     }
     if options.configure {
-        let modules: Vec<_> = weir_http::modules::names().collect();
+        let modules: Vec<_> = crate::modules::names().collect();
         text += &version::configure(&modules);
     }
     let _ = std::io::stderr().write_all(text.as_bytes());

@@ -8,11 +8,16 @@ const IN_OTHERS: &[&str] = &["ndk_http_module", "ngx_http_geoip_module"];
 /// How many directives of a module that is not there are named.
 const NAMED: usize = 4;
 
+/// nginx's names of the modules that weir has.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    weir_http::modules::names().chain(weir_stream::MODULES.iter().copied())
+}
+
 /// Whether what is in `ngx_http_x_module.so`, named without its ending, is part of weir.
 pub fn is_there(name: &str) -> bool {
     let bare = name.strip_prefix("ngx_").unwrap_or(name);
     let bare = bare.strip_suffix("_module").unwrap_or(bare);
-    IN_OTHERS.contains(&name) || weir_http::modules::names().any(|there| there == bare)
+    IN_OTHERS.contains(&name) || names().any(|there| there == bare)
 }
 
 /// Directives of a module that weir knows but lacks, for a message; empty for a module that nobody knows.

@@ -67,6 +67,9 @@ const OPTIONAL: &[&str] = &[
     "http_stub_status_module",
     "stream",
     "stream_ssl_module",
+    "stream_realip_module",
+    "stream_geoip_module",
+    "stream_ssl_preread_module",
     "mail",
     "mail_ssl_module",
 ];

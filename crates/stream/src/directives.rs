@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error, values};
 use weir_log::Level;
 use weir_upstream::config::Url;
-use weir_values::{Template, access, geo, listen, log, map, split_clients};
+use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
 use crate::config::{self, Content, Scope, only_content};
 
@@ -136,6 +136,17 @@ static TABLE: &[Directive] = &[
     }),
     line("split_clients", "A variable whose value depends on the hash of another.", |s, d| {
         split_clients::read(&mut s.setup.reading(), d)
+    }),
+    line(
+        "geoip_country",
+        "Variables of a country, out of a database of MaxMind's form (`.mmdb`).",
+        |s, d| country(s, d, geoip::COUNTRY),
+    ),
+    line("geoip_city", "Variables of a city, its region and country.", |s, d| {
+        country(s, d, geoip::CITY)
+    }),
+    line("geoip_org", "`$geoip_org`: whose network it is.", |s, d| {
+        country(s, d, geoip::ORGANIZATION)
     }),
     line("set", "Sets a variable.", set),
     line("allow", "Lets clients with this address in.", allow),
@@ -278,6 +289,12 @@ static TABLE: &[Directive] = &[
         "SO_SNDBUF of connections to servers."
     ),
 ];
+
+/// Nobody names clients in a header here: only who connects counts.
+fn country(s: &mut Scope<'_, '_>, d: &Line, variables: geoip::Known) -> Result<(), Error> {
+    let prefix = s.setup.inputs.prefix;
+    geoip::known(&mut s.setup.reading(), d, prefix, variables, |_| None)
+}
 
 fn bytes(d: &Line) -> Result<usize, Error> {
     d.size().map(|n| usize::try_from(n).unwrap_or(usize::MAX))

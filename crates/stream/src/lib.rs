@@ -18,3 +18,25 @@ pub use config::configure;
 pub use directives::{Directive, directive};
 pub use site::Site;
 pub use worker::{Hand, Worker};
+
+/// nginx's names of the modules that weir has for sessions.
+pub const MODULES: &[&str] = &[
+    "stream",
+    "stream_access",
+    "stream_geo",
+    "stream_geoip",
+    "stream_limit_conn",
+    "stream_log",
+    "stream_map",
+    "stream_pass",
+    "stream_proxy",
+    "stream_realip",
+    "stream_return",
+    "stream_set",
+    "stream_split_clients",
+    "stream_ssl_preread",
+    "stream_upstream_hash",
+    "stream_upstream_least_conn",
+    "stream_upstream_random",
+    "stream_upstream_zone",
+];

@@ -1,5 +1,6 @@
 //! Binary formats: answers of name servers and FastCGI responders, PROXY headers, MP4 tables.
 
+use crate::client_hello;
 use crate::dns::{self, Data, Kind};
 use crate::fastcgi::{Part, RecordError, Records};
 use crate::mp4::{self, Place, Wanted};
@@ -117,6 +118,23 @@ fn fastcgi_records() {
         assert!(whole.0.len() + whole.1.len() <= input.len());
         for piece in [1, 7] {
             assert_eq!(whole, records(input, piece));
+        }
+    });
+}
+
+#[test]
+fn client_hello() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let whole = client_hello::parse(input);
+        for end in 0..input.len() {
+            match client_hello::parse(&input[..end]) {
+                client_hello::Progress::More => {}
+                // What is decided stays so, whatever follows.
+                decided => assert_eq!(whole, decided),
+            }
+        }
+        if let client_hello::Progress::Hello(hello) = whole {
+            assert!(hello.server_name.len() + hello.alpn.len() <= input.len());
         }
     });
 }
