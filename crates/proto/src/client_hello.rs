@@ -125,7 +125,8 @@ fn hello(body: &[u8]) -> Option<Hello> {
     let mut extensions = Cursor(at.take(length)?);
     while !extensions.0.is_empty() {
         let (kind, length) = (extensions.length()?, extensions.length()?);
-        let data = Cursor(extensions.take(length)?);
+        // A last one that claims more than there is is read as far as it goes, as nginx does.
+        let data = Cursor(extensions.take(length.min(extensions.0.len()))?);
         match kind {
             0 => hello.server_name = name(data)?,
             16 => hello.alpn = protocols(data)?,
@@ -171,7 +172,12 @@ fn protocols(mut data: Cursor<'_>) -> Option<Vec<u8>> {
 fn highest(mut data: Cursor<'_>) -> Option<[u8; 2]> {
     let length = data.byte()?;
     let list = data.take(usize::from(length))?;
-    let known = list.chunks_exact(2).map(|v| [v[0], v[1]]).filter(|v| v[0] == 3 && v[1] <= 4);
+    let known = list.chunks_exact(2).filter_map(|v| match v {
+        [3, minor @ 0..=4] => Some([3, *minor]),
+        // A draft of 1.3.
+        [0x7f, _] => Some([3, 4]),
+        _ => None,
+    });
     Some(known.max().unwrap_or([3, 3]))
 }
 

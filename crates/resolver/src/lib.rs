@@ -173,7 +173,7 @@ impl Drop for Waiter<'_> {
 
 impl Resolver {
     fn new(conf: Arc<Conf>) -> Resolver {
-        Resolver { conf, names: RefCell::default(), next: Cell::new(0), rotation: Cell::new(0) }
+        Resolver { conf, names: RefCell::default(), next: Cell::new(0), rotation: Cell::new(1) }
     }
 
     /// The addresses of a name.
@@ -200,7 +200,8 @@ impl Resolver {
             Poll::Pending
         });
         match either(answered, up(handle, timeout)).await {
-            Either::Left(outcome) => outcome.map(|found| self.rotated(found)),
+            // What was just told has the order of the answer, as in nginx.
+            Either::Left(outcome) => outcome,
             Either::Right(()) => Err(Unresolved::TimedOut),
         }
     }

@@ -51,9 +51,9 @@ impl Named {
         Named { host, port, service: None, server, options, late: true }
     }
 
-    /// What tells it from the other names of its group, in whatever configuration.
+    /// What tells it from the other names of its group, in whatever configuration; its port may be another one there.
     fn key(&self) -> String {
-        format!("{} {} {}", self.host, self.port, self.service.as_deref().unwrap_or_default())
+        format!("{} {}", self.host, self.service.as_deref().unwrap_or_default())
     }
 
     /// Its name is asked for again and again.
