@@ -1,5 +1,6 @@
 //! Modules that nginx does not bring along.
 
+mod echo;
 mod geoip;
 mod headers_more;
 mod mmdb;

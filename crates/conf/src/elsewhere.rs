@@ -26,7 +26,6 @@ const MODULES: &[(&str, &str)] = &[
     ("pagespeed", "PageSpeed"),
     ("passenger_", "Passenger"),
     ("fancyindex", "fancyindex"),
-    ("echo", "echo"),
     ("rtmp", "rtmp"),
     ("otel_", "otel"),
     ("opentracing", "opentracing"),
@@ -68,7 +67,7 @@ mod tests {
     #[test]
     fn names_and_prefixes() {
         assert!(advice("ssl").unwrap().contains("\"listen\""));
-        assert!(advice("more_set_headers").unwrap().contains("headers-more"));
+        assert!(advice("js_import").unwrap().contains("njs"));
         assert_eq!(advice("frobnicate"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Well-known modules that nginx does not bring along: Lua, geoip2, headers-more, Brotli, Zstandard.
+//! Well-known modules that nginx does not bring along: Lua, echo, geoip2, headers-more, Brotli, Zstandard.
 
 use super::*;
 
@@ -92,6 +92,26 @@ modules! {
         "geoip2",                 HTTP, lines(1, 1), MANY, Emerg;
         "geoip2_proxy",           HTTP, ONE,         MANY, Emerg;
         "geoip2_proxy_recursive", HTTP, FLAG,        ONCE, UNLESS_OFF;
+    }
+    "ngx_http_echo_module" {
+        "echo",                   LOCATION_IF, args(0, MORE), MANY, Emerg;
+        "echo_duplicate",         LOCATION_IF, TWO,           MANY, Emerg;
+        "echo_flush",             LOCATION_IF, NO_ARGS,       MANY, Emerg;
+        "echo_sleep",             LOCATION_IF, ONE,           MANY, Emerg;
+        "echo_blocking_sleep",    LOCATION_IF, ONE,           MANY, Emerg;
+        "echo_reset_timer",       LOCATION_IF, NO_ARGS,       MANY, Emerg;
+        "echo_read_request_body", LOCATION_IF, NO_ARGS,       MANY, Emerg;
+        "echo_request_body",      LOCATION_IF, NO_ARGS,       MANY, Emerg;
+        "echo_location",          LOCATION_IF, args(1, 2),    MANY, Emerg;
+        "echo_location_async",    LOCATION_IF, args(1, 2),    MANY, Emerg;
+        "echo_subrequest",        LOCATION_IF, args(2, 6),    MANY, Emerg;
+        "echo_subrequest_async",  LOCATION_IF, args(2, 6),    MANY, Emerg;
+        "echo_foreach_split",     LOCATION_IF, TWO,           MANY, Emerg;
+        "echo_end",               LOCATION_IF, NO_ARGS,       MANY, Emerg;
+        "echo_exec",              LOCATION_IF, args(1, 2),    MANY, Emerg;
+        "echo_status",            LOCATION_IF, ONE,           ONCE, Emerg;
+        "echo_before_body",       HSL_IF,      args(0, MORE), MANY, Emerg;
+        "echo_after_body",        HSL_IF,      args(0, MORE), MANY, Emerg;
     }
     "ngx_http_headers_more_filter_module" {
         "more_set_headers",         HSL_IF, args(1, MORE), MANY, Emerg;

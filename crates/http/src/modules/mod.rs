@@ -18,6 +18,7 @@ pub mod browser;
 pub mod charset_filter;
 pub mod core;
 pub mod dav;
+pub mod echo;
 pub mod empty_gif;
 pub mod event_loop;
 pub mod fastcgi;
@@ -126,6 +127,7 @@ modules! {
     charset_filter,
     core,
     dav,
+    echo,
     empty_gif,
     flv,
     event_loop,
@@ -191,6 +193,8 @@ pub struct Contexts {
     pub upstream: crate::upstream::Context,
     /// `$secure_link_expires`
     pub secure_link: Option<Box<[u8]>>,
+    /// What `echo` remembers of the request.
+    pub echo: Option<Box<echo::Context>>,
     /// What scripts remember of the request.
     pub lua: Option<Box<lua::Context>>,
     /// What `userid` knows of the client.
@@ -349,6 +353,7 @@ pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("userid_filter", userid_filter::wanted, userid_filter::header_filter),
     plain("gunzip_filter", gunzip_filter::wanted, gunzip_filter::header_filter),
     plain("addition_filter", addition_filter::wanted, addition_filter::header_filter),
+    plain("echo", echo::wanted, echo::header_filter),
     plain("sub_filter", sub_filter::wanted, sub_filter::header_filter),
     plain(QUICK, always, charset_filter::header_filter),
     plain("ssi_filter", ssi_filter::wanted, ssi_filter::header_filter),

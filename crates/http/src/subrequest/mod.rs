@@ -14,6 +14,7 @@ use weir_engine::{Chain, Either, Segment, either};
 use weir_log::Level;
 use weir_proto::http1::{Method, RequestParser};
 
+use crate::answer::change::set_request;
 use crate::answer::filters::into_bytes;
 use crate::connection::Begun;
 use crate::modules::ssi_filter;
@@ -99,6 +100,24 @@ impl Request {
         let mut sr = self.subrequest(path, args, Sink::Parent(pipe.clone()))?;
         if let Some(sub) = &mut sr.sub {
             sub.stub = stub;
+        }
+        Some(start(sr, pipe))
+    }
+
+    /// The same by another method, and with this body where one is given.
+    pub fn include_by(
+        &mut self,
+        method: Method,
+        path: &[u8],
+        args: &[u8],
+        body: Option<Vec<u8>>,
+    ) -> Option<Subrequest> {
+        let pipe = Rc::new(Pipe::default());
+        let mut sr = self.subrequest(path, args, Sink::Parent(pipe.clone()))?;
+        sr.method = method;
+        if let Some(body) = body {
+            set_request(&mut sr, b"Content-Length", &[body.len().to_string().into_bytes()]);
+            sr.body.replace(body.into());
         }
         Some(start(sr, pipe))
     }

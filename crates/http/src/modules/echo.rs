@@ -1,0 +1,479 @@
+//! Says what its lines say, in their order: for trying things out. nginx: the echo module.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error};
+use weir_engine::Chain;
+use weir_proto::http1::Method;
+use weir_values::{Subject, Template};
+
+use crate::answer::filters::{BodyFilter, Filtered};
+use crate::config::scope::{Directive, Scope, Set};
+use crate::modules::{LocationConf, Module, Named, Settings};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// What is done to answer.
+    acts: Vec<Act>,
+    /// `echo_status`
+    status: Option<u16>,
+    /// `echo_before_body`
+    before: Vec<Text>,
+    /// `echo_after_body`
+    after: Vec<Text>,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut Arc<Self>) {
+        if !conf.acts.is_empty() {
+            Arc::make_mut(conf).acts.clear();
+        }
+    }
+}
+
+/// Words with a space between two.
+#[derive(Debug, Clone)]
+struct Text {
+    words: Vec<Template>,
+    newline: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Say(Text),
+    /// `echo_duplicate`: how often, and what.
+    Repeat(Template, Template),
+    /// `echo_flush`
+    Flush,
+    /// `echo_sleep`: seconds.
+    Sleep(Template),
+    /// `echo_reset_timer`
+    ResetTimer,
+    /// `echo_read_request_body`
+    ReadBody,
+    /// `echo_request_body`
+    Body,
+    /// `echo_location`, `echo_subrequest`
+    Include {
+        method: Method,
+        path: Template,
+        args: Option<Template>,
+        body: Option<Template>,
+    },
+    /// `echo_foreach_split`: what stands between two, and the whole.
+    Each(Template, Template),
+    /// `echo_end`
+    End,
+    /// `echo_exec`
+    Exec(Template, Option<Template>),
+}
+
+/// What a request remembers.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// `$echo_it`
+    it: Option<Vec<u8>>,
+    /// When time began anew.
+    timer: Option<Instant>,
+}
+
+/// A row of the table.
+macro_rules! act {
+    ($name:literal, $read:expr, $help:literal) => {
+        Directive {
+            name: $name,
+            help: $help,
+            set: Set::Simple(|s, d| {
+                let read: fn(&mut Scope<'_, '_>, &Line) -> Result<Act, Error> = $read;
+                let act = read(s, d)?;
+                Scope::change(&mut s.location.echo).acts.push(act);
+                Scope::change(&mut s.location.core).handler =
+                    Some(Named { module: "echo", run: Handler::Later(handler) });
+                Ok(())
+            }),
+        }
+    };
+}
+
+const DIRECTIVES: &[Directive] = &[
+    act!(
+        "echo",
+        |s, d| Ok(Act::Say(text(s, d)?)),
+        "Says its words and ends the line; `-n` does not."
+    ),
+    act!(
+        "echo_duplicate",
+        |s, d| Ok(Act::Repeat(word(s, d, 0)?, word(s, d, 1)?)),
+        "Says something many times."
+    ),
+    act!("echo_flush", |_, _| Ok(Act::Flush), "Sends what was said so far."),
+    act!("echo_sleep", |s, d| Ok(Act::Sleep(word(s, d, 0)?)), "Waits, in seconds."),
+    act!(
+        "echo_blocking_sleep",
+        |s, d| Ok(Act::Sleep(word(s, d, 0)?)),
+        "As `echo_sleep`: weir's loops do not wait. See `work` for one that does."
+    ),
+    act!("echo_reset_timer", |_, _| Ok(Act::ResetTimer), "$echo_timer_elapsed begins anew."),
+    act!("echo_read_request_body", |_, _| Ok(Act::ReadBody), "Reads the request's body."),
+    act!("echo_request_body", |_, _| Ok(Act::Body), "Says the request's body, if it was read."),
+    act!("echo_location", location, "Says what another path answers."),
+    act!("echo_location_async", location, "As `echo_location`."),
+    act!("echo_subrequest", subrequest, "The same by another method, with a body of its own."),
+    act!("echo_subrequest_async", subrequest, "As `echo_subrequest`."),
+    act!(
+        "echo_foreach_split",
+        |s, d| Ok(Act::Each(word(s, d, 0)?, word(s, d, 1)?)),
+        "Does what follows for each part of a text: $echo_it."
+    ),
+    act!("echo_end", |_, _| Ok(Act::End), "Ends `echo_foreach_split`."),
+    act!(
+        "echo_exec",
+        |s, d| Ok(Act::Exec(word(s, d, 0)?, optional(s, d, 1)?)),
+        "Goes on as if another path had been asked for."
+    ),
+    Directive {
+        name: "echo_status",
+        help: "The status of what is said.",
+        set: Set::Simple(|s, d| {
+            let Some(word) = d.arg(0) else { return Ok(()) };
+            let status = weir_conf::values::number(&word.bytes);
+            let status = status.and_then(|n| u16::try_from(n).ok()).filter(|n| *n >= 200);
+            let status = status.ok_or_else(|| d.invalid("status", word))?;
+            Scope::change(&mut s.location.echo).status = Some(status);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "echo_before_body",
+        help: "Says something before an answer, whoever gives it.",
+        set: Set::Simple(|s, d| {
+            let text = text(s, d)?;
+            let first = s.first(d);
+            list(&mut Scope::change(&mut s.location.echo).before, text, first);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "echo_after_body",
+        help: "Says something behind an answer.",
+        set: Set::Simple(|s, d| {
+            let text = text(s, d)?;
+            let first = s.first(d);
+            list(&mut Scope::change(&mut s.location.echo).after, text, first);
+            Ok(())
+        }),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_echo", directives: DIRECTIVES, init };
+
+fn list(texts: &mut Vec<Text>, text: Text, first: bool) {
+    if first {
+        texts.clear();
+    }
+    texts.push(text);
+}
+
+fn init(setup: &mut crate::config::Setup<'_>) {
+    let variables = &mut setup.variables;
+    variables.define("echo_it", |r, out| {
+        let it = r.contexts.echo.as_ref().and_then(|context| context.it.as_deref());
+        out.extend_from_slice(it.unwrap_or_default());
+        it.is_some()
+    });
+    variables.define("echo_timer_elapsed", |r, out| {
+        let begun = r.contexts.echo.as_ref().and_then(|context| context.timer);
+        let elapsed = r.worker.handle.now().saturating_duration_since(begun.unwrap_or(r.started));
+        let millis = elapsed.as_millis();
+        out.extend_from_slice(format!("{}.{:03}", millis / 1000, millis % 1000).as_bytes());
+        true
+    });
+    variables.define("echo_request_method", |r, out| r.variable_named(b"request_method", out));
+    variables.define("echo_request_body", |r, out| r.variable_named(b"request_body", out));
+    variables.define("echo_client_request_method", |r, out| {
+        let line = r.head().line.of(&r.buf);
+        out.extend(line.iter().take_while(|b| **b != b' '));
+        true
+    });
+    variables.define("echo_request_uri", |r, out| {
+        out.extend_from_slice(&r.path);
+        if !r.args.is_empty() {
+            out.push(b'?');
+            out.extend_from_slice(&r.args);
+        }
+        true
+    });
+    variables.define("echo_client_request_headers", |r, out| {
+        out.extend_from_slice(r.head().line.of(&r.buf));
+        out.extend_from_slice(b"\r\n");
+        for (name, value) in r.headers() {
+            out.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+        }
+        out.extend_from_slice(b"\r\n");
+        true
+    });
+}
+
+/// `[-n] [--] word...`
+fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<Text, Error> {
+    let (mut words, mut newline) = (d.args.as_slice(), true);
+    while let [first, rest @ ..] = words {
+        match first.bytes.as_slice() {
+            b"-n" => newline = false,
+            b"--" => {
+                words = rest;
+                break;
+            }
+            _ => break,
+        }
+        words = rest;
+    }
+    let words: Result<_, Error> = words.iter().map(|word| s.setup.template(d, word)).collect();
+    Ok(Text { words: words?, newline })
+}
+
+fn word(s: &mut Scope<'_, '_>, d: &Line, n: usize) -> Result<Template, Error> {
+    optional(s, d, n).map(Option::unwrap_or_default)
+}
+
+fn optional(s: &mut Scope<'_, '_>, d: &Line, n: usize) -> Result<Option<Template>, Error> {
+    d.arg(n).map(|word| s.setup.template(d, word)).transpose()
+}
+
+fn location(s: &mut Scope<'_, '_>, d: &Line) -> Result<Act, Error> {
+    let (path, args) = (word(s, d, 0)?, optional(s, d, 1)?);
+    Ok(Act::Include { method: Method::Get, path, args, body: None })
+}
+
+/// `METHOD path [-q args] [-b body]`
+fn subrequest(s: &mut Scope<'_, '_>, d: &Line) -> Result<Act, Error> {
+    let method = d.arg(0).map_or(Method::Get, |word| Method::from_name(&word.bytes));
+    if let (Method::Other, Some(word)) = (method, d.arg(0)) {
+        return Err(d.invalid("method", word));
+    }
+    let path = word(s, d, 1)?;
+    let (mut args, mut body) = (None, None);
+    for (option, n) in d.args.iter().skip(2).step_by(2).zip((3..).step_by(2)) {
+        if d.arg(n).is_none() {
+            return Err(d.error_at(option, format!("{} takes an argument", option.lossy())));
+        }
+        match option.bytes.as_slice() {
+            b"-q" => args = optional(s, d, n)?,
+            b"-b" => body = optional(s, d, n)?,
+            _ => return Err(d.invalid("option", option)),
+        }
+    }
+    Ok(Act::Include { method, path, args, body })
+}
+
+impl Text {
+    fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for (i, word) in self.words.iter().enumerate() {
+            if i > 0 {
+                out.push(b' ');
+            }
+            word.eval_into(r, out);
+        }
+        if self.newline {
+            out.push(b'\n');
+        }
+    }
+}
+
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        let acts = &r.conf().echo.acts;
+        let mut said = Said { pending: Vec::new() };
+        let end = match perform(r, acts, &mut said).await {
+            Ok(()) => said.send(r, true).await,
+            Err(end) => Err(end),
+        };
+        end.err().unwrap_or(Step::Sent)
+    })
+}
+
+/// What was said and not sent.
+struct Said {
+    pending: Vec<u8>,
+}
+
+/// As much is said without a send.
+const ROOM: usize = 16 * 1024;
+
+/// Repeats make so much, at the most.
+const REPEATED: usize = 16 << 20;
+
+impl Said {
+    async fn send(&mut self, r: &mut Request, last: bool) -> Result<(), Step> {
+        if !r.response.sent {
+            if !r.body.is_whole() {
+                r.discard_received().map_err(Step::Status)?;
+            }
+            r.response.status = r.conf().echo.status.unwrap_or(200);
+            r.set_content_type();
+            r.send_head()?;
+        }
+        let mut chain = Chain::new();
+        if !self.pending.is_empty() {
+            chain.push(Bytes::from(std::mem::take(&mut self.pending)));
+        }
+        if !last && chain.is_empty() {
+            return Ok(());
+        }
+        r.send_body(chain, last).await.map_err(|_| Step::Abort)
+    }
+}
+
+/// Does what the lines say. The error is the request's end.
+async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Result<(), Step> {
+    let mut rest = acts;
+    while let [act, after @ ..] = rest {
+        rest = after;
+        match act {
+            Act::Say(text) => text.write(r, &mut said.pending),
+            Act::Repeat(times, text) => repeat(r, times, text, said),
+            Act::Flush => {
+                said.send(r, false).await?;
+                r.flush_body().await.map_err(|_| Step::Abort)?;
+            }
+            Act::Sleep(seconds) => {
+                said.send(r, false).await?;
+                let seconds = number(r, seconds);
+                let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                r.worker.handle.sleep(time).await;
+            }
+            Act::ResetTimer => {
+                let now = r.worker.handle.now();
+                context(r).timer = Some(now);
+            }
+            Act::ReadBody => r.read_body().await.map_err(Step::Status)?,
+            Act::Body => {
+                said.send(r, false).await?;
+                let mut chain = Chain::new();
+                r.body.append_to(&mut chain);
+                r.send_body(chain, false).await.map_err(|_| Step::Abort)?;
+            }
+            Act::Include { method, path, args, body } => {
+                said.send(r, false).await?;
+                let (path, args) = (value(r, path), args.as_ref().map(|args| value(r, args)));
+                let body = body.as_ref().map(|body| value(r, body));
+                let sub = r.include_by(*method, &path, &args.unwrap_or_default(), body);
+                r.send_subrequest(sub.ok_or(Step::Status(500))?);
+                r.send_queued().await.map_err(|_| Step::Abort)?;
+            }
+            Act::Each(separator, whole) => {
+                let end = after.iter().position(|act| matches!(act, Act::End));
+                let (each, behind) = after.split_at(end.unwrap_or(after.len()));
+                rest = behind;
+                let (separator, whole) = (value(r, separator), value(r, whole));
+                for part in parts(&whole, &separator) {
+                    context(r).it = Some(part.to_vec());
+                    Box::pin(perform(r, each, said)).await?;
+                }
+                context(r).it = None;
+            }
+            Act::End => {}
+            Act::Exec(path, args) => {
+                let (path, args) = (value(r, path), args.as_ref().map(|args| value(r, args)));
+                return Err(match path.strip_prefix(b"@") {
+                    Some(_) => r.redirect_to_named(&path),
+                    None => r.redirect_to_parts(&path, args.unwrap_or_default()),
+                });
+            }
+        }
+        if said.pending.len() >= ROOM {
+            said.send(r, false).await?;
+        }
+    }
+    Ok(())
+}
+
+fn context(r: &mut Request) -> &mut Context {
+    r.contexts.echo.get_or_insert_default()
+}
+
+fn value(r: &mut Request, template: &Template) -> Vec<u8> {
+    template.eval(r).into_owned()
+}
+
+fn number(r: &mut Request, template: &Template) -> f64 {
+    let text = value(r, template);
+    std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0.0)
+}
+
+fn repeat(r: &mut Request, times: &Template, text: &Template, said: &mut Said) {
+    let (times, text) = (number(r, times), value(r, text));
+    let most = REPEATED / text.len().max(1);
+    // Negative numbers and none at all are none.
+    let times = (times as usize).min(most);
+    said.pending.reserve(times * text.len());
+    (0..times).for_each(|_| said.pending.extend_from_slice(&text));
+}
+
+/// Parts that are not empty.
+fn parts<'a>(whole: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    if !separator.is_empty() {
+        for at in memchr::memmem::find_iter(whole, separator) {
+            parts.push(&whole[start..at]);
+            start = at + separator.len();
+        }
+    }
+    parts.push(whole.get(start..).unwrap_or_default());
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Whether answers of a location get something before or behind them.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !(conf.echo.before.is_empty() && conf.echo.after.is_empty())
+}
+
+/// Header filter.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    if r.is_main() && (200..300).contains(&r.response.status) {
+        r.response.expect_changes();
+        r.response.weaken_etag();
+        r.add_body_filter(Box::new(Around { conf: &r.conf().echo, begun: false }));
+    }
+    Ok(())
+}
+
+struct Around {
+    conf: &'static Conf,
+    begun: bool,
+}
+
+impl BodyFilter for Around {
+    fn module(&self) -> &'static str {
+        "echo"
+    }
+
+    fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
+        let said = |r: &mut Request, texts: &[Text]| {
+            let mut out = Vec::new();
+            texts.iter().for_each(|text| text.write(r, &mut out));
+            Bytes::from(out)
+        };
+        let mut all = Chain::new();
+        if !std::mem::replace(&mut self.begun, true) && !self.conf.before.is_empty() {
+            all.push(said(r, &self.conf.before));
+        }
+        all.append(&mut input);
+        if last && !self.conf.after.is_empty() {
+            all.push(said(r, &self.conf.after));
+        }
+        Filtered::Now(Ok(all))
+    }
+
+    fn needs_memory(&self) -> bool {
+        false
+    }
+}
