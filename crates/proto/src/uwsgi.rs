@@ -35,7 +35,7 @@ mod tests {
         let length = usize::from(u16::from_le_bytes([packet[1], packet[2]]));
         assert_eq!(packet.len(), HEAD + length);
         let (mut rest, mut pairs) = (&packet[HEAD..], Vec::new());
-        let mut text = |rest: &mut &[u8]| {
+        let text = |rest: &mut &[u8]| {
             let length = usize::from(u16::from_le_bytes([rest[0], rest[1]]));
             let text = rest[2..2 + length].to_vec();
             *rest = &rest[2 + length..];

@@ -95,8 +95,7 @@ fn request_head() {
 #[test]
 fn response_head() {
     bolero::check!().for_each(|input: &[u8]| {
-        let run = |whole| {
-            let mut parser = ResponseParser::new();
+        let run = |whole, mut parser: ResponseParser| {
             feed(input, whole, |seen| match parser.parse(seen) {
                 Ok(Progress::More | Progress::Server) => None,
                 Ok(Progress::Done) => {
@@ -106,6 +105,7 @@ fn response_head() {
                 Err(e) => Some(format!("{e:?} {}", e.reason(seen))),
             })
         };
-        assert_eq!(run(true), run(false));
+        assert_eq!(run(true, ResponseParser::new()), run(false, ResponseParser::new()));
+        assert_eq!(run(true, ResponseParser::of_script()), run(false, ResponseParser::of_script()));
     });
 }

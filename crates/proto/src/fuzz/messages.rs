@@ -1,8 +1,9 @@
-//! Binary formats: answers of name servers and FastCGI responders, PROXY headers, MP4 tables.
+//! Messages of peers: answers of name servers, FastCGI responders and memcached, PROXY headers, MP4 tables.
 
 use crate::client_hello;
 use crate::dns::{self, Data, Kind};
 use crate::fastcgi::{Part, RecordError, Records};
+use crate::memcached;
 use crate::mp4::{self, Place, Wanted};
 use crate::proxy_protocol::{self, Progress};
 
@@ -135,6 +136,21 @@ fn client_hello() {
         }
         if let client_hello::Progress::Hello(hello) = whole {
             assert!(hello.server_name.len() + hello.alpn.len() <= input.len());
+        }
+    });
+}
+
+#[test]
+fn memcached_answers() {
+    bolero::check!().for_each(|input: &[u8]| {
+        if let Ok(memcached::Line::Value(flags, _)) = memcached::line(input, b"k") {
+            assert!(input.starts_with(b"VALUE k ") && input.ends_with(b"\r"));
+            assert!(!flags.contains(&b' '));
+        }
+        for seen in 0..=memcached::END.len() {
+            let Some(taken) = memcached::end(input, seen) else { continue };
+            assert!(taken <= input.len() && seen + taken <= memcached::END.len());
+            assert_eq!(memcached::END[seen..seen + taken], input[..taken]);
         }
     });
 }
