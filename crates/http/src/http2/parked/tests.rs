@@ -64,7 +64,7 @@ fn make() -> (Loop, Rc<Worker>) {
     let words = (0..Registry::words_for(1)).map(|_| AtomicU64::new(0));
     let registry = Registry::new(Vec::leak(words.collect()));
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
-    let row = registry.row(0).unwrap();
+    let row = Rc::new(registry.row(0).unwrap());
     let worker = Worker::new(own.handle(), site, identity, row, registry);
     (own, worker)
 }
