@@ -30,8 +30,10 @@ mod tests {
 
     use super::*;
 
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
     /// Takes a packet apart, as a server does.
-    fn read(packet: &[u8]) -> (u8, u8, Vec<(Vec<u8>, Vec<u8>)>) {
+    fn read(packet: &[u8]) -> (u8, u8, Pairs) {
         let length = usize::from(u16::from_le_bytes([packet[1], packet[2]]));
         assert_eq!(packet.len(), HEAD + length);
         let (mut rest, mut pairs) = (&packet[HEAD..], Vec::new());
