@@ -208,6 +208,8 @@ fn what_is_wrong_is_said() {
         ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\""),
         ("server { listen 127.0.0.1:1; proxy_pass x.invalid; }", "no port in upstream"),
         ("upstream u { server 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
+        ("server { listen 1 udp; return x; }", "the \"udp\" parameter of \"listen\" is known but"),
+        ("server { listen 1 ssl; return x; }", "the \"ssl\" parameter of \"listen\" is known but"),
         ("server { listen 1; return $nothing; }", "unknown \"nothing\" variable"),
         ("server { listen 1; proxy_pass a:1; return x; }", "directive is duplicate"),
     ] {
