@@ -1,7 +1,7 @@
 //! Passes requests to gRPC servers. nginx: ngx_http_grpc_module.
 //!
 //! gRPC is HTTP/2 in which a body is a row of messages, both ways at once, and trailers tell what became of a call. So
-//! all of it is [`crate::upstream`]'s; what is of this module is that nothing is held back in either direction.
+//! all of it is `upstream`'s; what is of this module is that nothing is held back in either direction.
 
 use std::borrow::Cow;
 
