@@ -368,3 +368,30 @@ fn extremes_are_answered_as_with_nginx() {
     );
     assert!(wrong.is_empty(), "{} differ", wrong.len());
 }
+
+#[test]
+fn nobody_writes_a_line_that_is_not_in_the_configuration() {
+    let back = Back::start();
+    // What was decoded of the path, wherever a variable may stand.
+    let conf = conf(&back.address, false).replace("$arg_v", "$uri");
+    let server = Server::start_in(files(), WEIR, &conf);
+    let mut wrong = Vec::new();
+    for (n, taker) in TAKERS.iter().enumerate() {
+        for wire in [Wire::Plain, Wire::Tls, Wire::Http2, Wire::Http2Tls] {
+            let target = format!("/t{n}/%0d%0aInjected:%20yes%20HTTP/1.1%0d%0aInjected:%20too");
+            let came = crate::wire::ask(&get(wire, &target, &[]), crate::look::ports(&server));
+            let mut fields = came.head.iter().chain(&came.trailers);
+            let ends = |text: &str| text.contains(['\r', '\n', '\0']);
+            if fields.any(|(name, value)| name.eq_ignore_ascii_case("injected") || ends(value)) {
+                wrong.push(format!("{taker}: an answer over {wire:?} has a line of its client's"));
+            }
+            for asked in back.take() {
+                let head = asked.split("\r\n\r\n").next().unwrap_or_default();
+                if head.lines().any(|line| line.starts_with("Injected:")) {
+                    wrong.push(format!("{taker}: the server behind got a line of the client's"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
