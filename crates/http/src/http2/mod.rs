@@ -8,7 +8,6 @@
 
 mod answer;
 mod link;
-mod outbox;
 mod parked;
 mod reader;
 mod request;
@@ -16,7 +15,6 @@ mod serve;
 mod stream;
 
 pub use link::Link;
-pub use outbox::{Outbox, wait, wake};
 pub use parked::is_parked;
 pub use serve::{Greeting, greeting, serve};
 pub use stream::Stream;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_engine::{Handle, Idle, Stream, Wake};
+use weir_http2::Peer;
 
 use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
@@ -17,6 +18,7 @@ use crate::worker::Worker;
 struct Parked {
     conn: Resting,
     presence: Presence,
+    peer: Peer,
     ledger: Ledger,
     history: History,
 }
@@ -33,17 +35,17 @@ pub fn park(link: Rc<Link>, presence: Presence, reader: Reader, left: Duration) 
 
 fn part(link: Rc<Link>, presence: Presence, reader: Reader) -> Option<(Stream, Parked)> {
     let history = reader.part();
-    let (conn, ledger) = link.part()?;
+    let (conn, peer, ledger) = link.part()?;
     let (stream, conn) = conn.part();
-    Some((stream, Parked { conn, presence, ledger, history }))
+    Some((stream, Parked { conn, presence, peer, ledger, history }))
 }
 
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(worker) = Worker::current() else { return };
-        let Parked { conn, presence, ledger, history } = *self;
+        let Parked { conn, presence, peer, ledger, history } = *self;
         presence.wake(&worker);
-        let link = Link::new(Rc::new(conn.on(stream)), worker, ledger);
+        let link = Link::new(Rc::new(conn.on(stream)), worker, peer, ledger);
         handle.spawn(serve::resume(link, presence, history, why));
     }
 }

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, Either, Wake, breathe, either};
+use weir_http2::Peer;
 use weir_log::Level;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
 
@@ -73,7 +74,7 @@ impl From<io::Error> for End {
 
 /// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
 pub async fn serve(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, read: Vec<u8>) {
-    let link = Link::new(conn, worker, Ledger::default());
+    let link = Link::new(conn, worker, Peer::default(), Ledger::default());
     link.conn.set_nodelay(&link.conf().core);
     greet(&link);
     // From now on only streams count as work.

@@ -7,17 +7,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, Handle, Segment, either};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_engine::{Chain, Either, either};
+use weir_http2::{Way, wait, wake};
+use weir_proto::http2::frame::{self, ErrorCode};
 use weir_proto::http2::hpack;
 
 use super::link::Link;
-use super::outbox::{wait, wake};
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
-/// Read of a file at once, if a frame is not longer.
-const READ_AHEAD: usize = 16 * 1024;
 
 /// One stream of a connection.
 pub struct Stream {
@@ -25,8 +23,8 @@ pub struct Stream {
     pub link: Rc<Link>,
     /// Its number.
     pub id: u32,
-    /// What may be sent of its body.
-    window: Cell<i64>,
+    /// What goes.
+    way: Way,
     /// What the client may send of its body.
     credit: Cell<i64>,
     /// What it has announced, and not sent.
@@ -37,22 +35,15 @@ pub struct Stream {
     incoming: RefCell<Vec<u8>>,
     /// The client has sent all.
     ended: Cell<bool>,
-    /// All was sent to the client.
-    closed: Cell<bool>,
-    /// Bytes sent that are neither of the head nor of the body.
-    framing: Cell<u64>,
+    /// Bytes of trailers that were sent.
+    trailers: Cell<u64>,
     /// It was reset by either side, or its connection is gone.
     gone: Cell<bool>,
     /// The client took too long, or is not to be answered.
     timed_out: Cell<bool>,
     /// This side has reset it.
     reset: Cell<bool>,
-    /// It waits for the connection.
-    queued: Cell<bool>,
-    /// The connection has room for it now.
-    admitted: Cell<bool>,
     reader: RefCell<Option<Waker>>,
-    writer: RefCell<Option<Waker>>,
     watchers: RefCell<Vec<Waker>>,
 }
 
@@ -67,21 +58,17 @@ impl Stream {
     ) -> Rc<Stream> {
         Rc::new(Stream {
             id,
-            window: Cell::new(link.initial_window()),
+            way: Way::new(link.initial_window(), false),
             credit: Cell::new(credit),
             announced: Cell::new(announced),
             malformed: Cell::new(false),
             incoming: RefCell::default(),
             ended: Cell::new(ended),
-            closed: Cell::new(false),
-            framing: Cell::new(0),
+            trailers: Cell::new(0),
             gone: Cell::new(false),
             timed_out: Cell::new(false),
             reset: Cell::new(false),
-            queued: Cell::new(false),
-            admitted: Cell::new(false),
             reader: RefCell::default(),
-            writer: RefCell::default(),
             watchers: RefCell::default(),
             link,
         })
@@ -94,12 +81,12 @@ impl Stream {
 
     /// All was sent to the client.
     pub fn is_closed(&self) -> bool {
-        self.closed.get()
+        self.way.is_closed()
     }
 
     /// Bytes sent that are neither of the answer's head nor of its body: heads of frames, and trailers.
     pub fn framing(&self) -> u64 {
-        self.framing.get()
+        self.way.framing() + self.trailers.get()
     }
 
     /// The client took too long to send, or to take; or it was shut out.
@@ -142,7 +129,7 @@ impl Stream {
         self.gone.set(true);
         self.ended.set(true);
         wake(&self.reader);
-        wake(&self.writer);
+        self.way.wake();
         for waker in self.watchers.take() {
             waker.wake();
         }
@@ -155,6 +142,24 @@ impl Stream {
             self.link.write(|out| frame::write_reset(self.id, code, out));
         }
         self.fail();
+    }
+}
+
+impl weir_http2::Stream for Stream {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn link(&self) -> &weir_http2::Link<Stream> {
+        &self.link
+    }
+
+    fn way(&self) -> &Way {
+        &self.way
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.gone.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
@@ -258,30 +263,13 @@ impl Stream {
 
 /// What goes.
 impl Stream {
-    /// The client takes so much more, or less. False if that is more than a window may be.
-    pub fn extend(&self, by: i64) -> bool {
-        let window = self.window.get() + by;
-        self.window.set(window);
-        if window > 0 && !self.queued.get() {
-            wake(&self.writer);
-        }
-        window <= i64::from(frame::MAX_WINDOW)
-    }
-
-    /// The connection has room for it.
-    pub fn admit(&self) {
-        self.queued.set(false);
-        self.admitted.set(true);
-        wake(&self.writer);
-    }
-
     /// Sends a head: whole frames.
     pub fn send_head(&self, frames: &[u8], last: bool) -> io::Result<()> {
         if self.gone.get() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if last {
-            self.closed.set(true);
+            self.way.close();
         }
         self.link.write(|out| out.extend_from_slice(frames));
         Ok(())
@@ -296,32 +284,17 @@ impl Stream {
         chunk: usize,
         timeout: Duration,
     ) -> io::Result<u64> {
-        let mut sent = 0;
-        loop {
-            if self.gone.get() {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            if chain.is_empty() && (!last || self.closed.get()) {
-                self.admitted.set(false);
-                return Ok(sent);
-            }
-            if !chain.is_empty() && !self.may_send() {
-                let sleep = self.link.worker.handle.sleep(timeout);
-                let room = poll_fn(|cx| self.poll_room(cx));
-                if let Either::Right(()) = either(room, sleep).await {
-                    self.timed_out.set(true);
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                continue;
-            }
-            self.fill(chain, chunk).await?;
-            sent += self.send_frame(chain, last, chunk);
+        let before = self.way.sent();
+        let sent = weir_http2::send(self, chain, last, chunk, timeout).await;
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            self.timed_out.set(true);
         }
+        sent.map(|()| self.way.sent() - before)
     }
 
     /// What follows the body, as frames of their own.
     pub fn send_trailers(&self, frames: &[u8]) -> io::Result<()> {
-        self.framing.set(self.framing.get() + frames.len() as u64);
+        self.trailers.set(self.trailers.get() + frames.len() as u64);
         self.send_head(frames, true)
     }
 
@@ -337,78 +310,6 @@ impl Stream {
         frame::finish_headers(&mut frames, begin, self.id, 0, self.link.frame_size());
         self.send_head(&frames, false)?;
         Ok(frames.len() as u64)
-    }
-
-    /// Reads files at the head of the chain, if there is not memory enough for a frame before them.
-    async fn fill(&self, chain: &mut Chain, chunk: usize) -> io::Result<()> {
-        let (mut ahead, mut before) = (0, 0);
-        for segment in chain.segments() {
-            let Some(memory) = segment.memory() else { break };
-            (ahead, before) = (ahead + memory.len(), before + 1);
-            if ahead >= chunk {
-                return Ok(());
-            }
-        }
-        if before == chain.segments().count() {
-            return Ok(());
-        }
-        let handle = &self.link.worker.handle;
-        let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
-        if let Some(Segment::File { file, offset, len }) = chain.pop() {
-            let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD.max(chunk));
-            let (read, mut buf) =
-                handle.files().read_at(&file, handle.take_buf(room), offset).await;
-            buf.truncate(read?.min(room));
-            let read = buf.len() as u64;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            chain.push_front(Segment::File { file, offset: offset + read, len: len - read });
-            chain.push_front(buf);
-        }
-        memory.into_iter().rev().for_each(|segment| chain.push_front(segment));
-        Ok(())
-    }
-
-    fn may_send(&self) -> bool {
-        let link = &self.link;
-        let turn = self.admitted.get() || !link.is_contested();
-        turn && self.window.get() > 0 && link.window() > 0 && !link.out.is_full()
-    }
-
-    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
-        if self.gone.get() || self.may_send() {
-            return Poll::Ready(());
-        }
-        wait(&self.writer, cx);
-        // Who waits for its own window does not hold a place among those who wait for the connection.
-        if self.window.get() > 0 && !self.queued.replace(true) {
-            self.admitted.set(false);
-            self.link.enqueue(self.clone());
-        }
-        Poll::Pending
-    }
-
-    fn send_frame(&self, chain: &mut Chain, last: bool, chunk: usize) -> u64 {
-        let link = &self.link;
-        let window = self.window.get().min(link.window()).max(0);
-        let most = chunk.min(link.frame_size()).min(usize::try_from(window).unwrap_or(0));
-        let mut len = 0;
-        link.write(|out| {
-            let at = frame::leave_head(out);
-            let start = out.len();
-            gather(&link.worker.handle, chain, most, out);
-            len = out.len() - start;
-            let end = last && chain.is_empty();
-            let flags = if end { frame::END_STREAM } else { 0 };
-            self.closed.set(end);
-            let head = FrameHead { len, kind: Kind::Data, flags, stream: self.id };
-            frame::put_head(out, at, head);
-        });
-        self.window.set(self.window.get() - len as i64);
-        link.spend(len as i64);
-        self.framing.set(self.framing.get() + frame::HEAD as u64);
-        (len + frame::HEAD) as u64
     }
 }
 
@@ -429,16 +330,3 @@ pub fn still_announced(
 /// A body is longer or shorter than it was said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongLength;
-
-/// Moves at most so much memory from the head of a chain.
-fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
-    let mut left = most;
-    while left > 0 {
-        let Some(memory) = chain.front().and_then(Segment::memory) else { return };
-        let now = memory.get(..left).unwrap_or(memory);
-        let len = now.len();
-        out.extend_from_slice(now);
-        left -= len;
-        chain.consume(len as u64, |buf| handle.give_buf(buf));
-    }
-}

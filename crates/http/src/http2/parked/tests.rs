@@ -107,7 +107,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
     let presence = Presence::begin(&worker);
     presence.quiet(&worker);
     h.clone().spawn(async move {
-        let link = Link::new(Rc::new(conn), worker, Ledger::default());
+        let link = Link::new(Rc::new(conn), worker, weir_http2::Peer::default(), Ledger::default());
         let mut reader = Reader::new(link.clone(), History::default());
         reader.read(&request).unwrap();
         while link.streams() > 0 {

@@ -1,6 +1,7 @@
 //! Frames that are about streams and the connection themselves.
 
 use weir_engine::spend;
+use weir_http2::Stream as _;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Setting};
 
 use super::{CANCEL, Read, Reader, broken};
@@ -99,7 +100,9 @@ impl Reader {
         }
         self.link.write(frame::write_settings_ack);
         if let Some(size) = window {
-            self.link.set_initial_window(size);
+            for stream in self.link.set_initial_window(size) {
+                stream.reset(ErrorCode::FlowControl);
+            }
         }
         Ok(())
     }
@@ -135,7 +138,7 @@ impl Reader {
         }
         if head.stream > 0 {
             if let Some(stream) = self.link.stream(head.stream)
-                && !stream.extend(i64::from(by))
+                && !stream.way().extend(i64::from(by))
             {
                 self.log(format_args!(
                     "client violated flow control for stream {}: received WINDOW_UPDATE frame \

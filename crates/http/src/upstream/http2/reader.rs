@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use weir_engine::spend;
+use weir_http2::Stream as _;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting, SizeError};
 use weir_proto::http2::hpack::{Decoder, FieldLimits};
 use weir_upstream::Failure;
@@ -262,7 +263,7 @@ impl Reader {
             Setting::MaxConcurrentStreams(most) => link.set_most(most),
             Setting::HeaderTableSize(size) if size < USUAL_TABLE => link.change_table(),
             Setting::InitialWindowSize(size)
-                if size > frame::MAX_WINDOW || !link.set_initial_window(size) =>
+                if size > frame::MAX_WINDOW || !link.set_initial_window(size).is_empty() =>
             {
                 let text = "upstream sent settings frame with too large initial window size";
                 return Broken::new(ErrorCode::FlowControl, format!("{text}: {size}"));
@@ -316,7 +317,7 @@ impl Reader {
         let Some(stream) = self.stream(head)? else { return Ok(()) };
         if by == 0 {
             stream.fail(Ending::invalid("upstream sent zero window update"));
-        } else if !stream.extend(i64::from(by)) {
+        } else if !stream.way().extend(i64::from(by)) {
             stream.fail(Ending::invalid(TOO_LARGE));
         }
         Ok(())

@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Either, Segment, either};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_engine::{Chain, Either, either};
+use weir_http2::{Way, wait, wake};
+use weir_proto::http2::frame::{self, ErrorCode};
 use weir_upstream::Failure;
 
 use super::ending::Ending;
 use super::link::Link;
 use super::message::Message;
 use crate::answer::headers::Headers;
-use crate::http2::{wait, wake};
 use crate::upstream::pieces;
 
 /// What a request has room for.
@@ -41,10 +41,8 @@ pub struct State {
     pub id: u32,
     /// What its request has room for.
     pub room: Room,
-    /// What the server takes of the request's body.
-    window: Cell<i64>,
-    /// All of the request was sent.
-    sent_all: Cell<bool>,
+    /// What goes.
+    way: Way,
     /// What the server may send of the body.
     credit: Cell<i64>,
     /// What it may send again, and does not know of.
@@ -63,14 +61,12 @@ pub struct State {
     ending: RefCell<Option<Ending>>,
     /// The request has let go of it.
     dropped: Cell<bool>,
-    /// It waits for the connection.
-    queued: Cell<bool>,
     deadline: Cell<Option<Instant>>,
     reader: RefCell<Option<Waker>>,
-    writer: RefCell<Option<Waker>>,
-    /// Bytes received and sent, frames and all.
+    /// Bytes received, frames and all.
     received: Cell<u64>,
-    sent: Cell<u64>,
+    /// Bytes of the head that was sent.
+    head: usize,
 }
 
 impl State {
@@ -79,8 +75,7 @@ impl State {
         State {
             id,
             room,
-            window: Cell::new(link.initial_window()),
-            sent_all: Cell::new(ended),
+            way: Way::new(link.initial_window(), ended),
             credit: Cell::new(credit),
             owed: Cell::new(0),
             heads: RefCell::default(),
@@ -91,12 +86,10 @@ impl State {
             enough: Cell::new(false),
             ending: RefCell::default(),
             dropped: Cell::new(false),
-            queued: Cell::new(false),
             deadline: Cell::new(None),
             reader: RefCell::default(),
-            writer: RefCell::default(),
             received: Cell::new(0),
-            sent: Cell::new((head + frame::HEAD) as u64),
+            head: head + frame::HEAD,
             link,
         }
     }
@@ -109,7 +102,7 @@ impl State {
         }
         self.ending.borrow_mut().get_or_insert(why);
         wake(&self.reader);
-        wake(&self.writer);
+        self.way.wake();
     }
 }
 
@@ -178,8 +171,8 @@ impl State {
     pub fn take_reset(&self, code: u32) {
         if code == ErrorCode::NoError as u32 && self.ended.get() && !self.enough.get() {
             self.enough.set(true);
-            self.sent_all.set(true);
-            return wake(&self.writer);
+            self.way.close();
+            return self.way.wake();
         }
         let text = match code {
             // One such frame is the end already.
@@ -198,7 +191,7 @@ impl State {
         };
         // Nothing is to be reset any more.
         self.enough.set(true);
-        self.sent_all.set(true);
+        self.way.close();
         self.fail(text);
     }
 
@@ -222,29 +215,19 @@ impl State {
     }
 }
 
-/// What goes.
-impl State {
-    /// The server takes so much more, or less. False if that is more than a window may be.
-    pub fn extend(&self, by: i64) -> bool {
-        let window = self.window.get() + by;
-        self.window.set(window);
-        if window > 0 {
-            wake(&self.writer);
-        }
-        window <= i64::from(frame::MAX_WINDOW)
+impl weir_http2::Stream for State {
+    fn id(&self) -> u32 {
+        self.id
     }
 
-    /// The connection has room.
-    pub fn admit(&self) {
-        self.queued.set(false);
-        wake(&self.writer);
+    fn link(&self) -> &weir_http2::Link<State> {
+        &self.link
     }
 
-    fn may_send(&self) -> bool {
-        self.window.get() > 0 && self.link.window() > 0 && !self.link.out.is_full()
+    fn way(&self) -> &Way {
+        &self.way
     }
 
-    /// The end, as who sends hears of it.
     fn check(&self) -> io::Result<()> {
         match &*self.ending.borrow() {
             Some(ending) => Err(ending.error()),
@@ -253,78 +236,20 @@ impl State {
         }
     }
 
-    /// Sends what the server, and the connection, take now. True when that was all.
-    fn send_now(&self, chain: &mut Chain, last: bool) -> bool {
-        loop {
-            if self.enough.get() {
-                chain.clear();
-            }
-            if chain.is_empty() && (!last || self.sent_all.get()) {
-                return true;
-            }
-            if !chain.is_empty() && !self.may_send() {
-                return false;
-            }
-            self.send_frame(chain, last);
-        }
+    fn has_enough(&self) -> bool {
+        self.enough.get()
     }
+}
 
-    fn send_frame(&self, chain: &mut Chain, last: bool) {
-        let window = self.window.get().min(self.link.window()).max(0);
-        let most = frame::MAX_PAYLOAD.min(usize::try_from(window).unwrap_or(0));
-        let mut len = 0;
-        self.link.write(|out| {
-            let at = frame::leave_head(out);
-            while let Some(memory) = chain.front().and_then(Segment::memory) {
-                let now = memory.get(..most - len).unwrap_or(memory);
-                out.extend_from_slice(now);
-                let now = now.len();
-                len += now;
-                chain.consume(now as u64, |buf| self.link.handle().give_buf(buf));
-                if len == most {
-                    break;
-                }
-            }
-            let end = last && chain.is_empty();
-            let flags = if end { frame::END_STREAM } else { 0 };
-            self.sent_all.set(end);
-            let head = FrameHead { len, kind: Kind::Data, flags, stream: self.id };
-            frame::put_head(out, at, head);
-        });
-        self.window.set(self.window.get() - len as i64);
-        self.link.spend(len as i64);
-        self.sent.set(self.sent.get() + (len + frame::HEAD) as u64);
-    }
-
+/// What goes.
+impl State {
     async fn send(
         self: &Rc<Self>,
         chain: &mut Chain,
         last: bool,
         timeout: Duration,
     ) -> io::Result<()> {
-        loop {
-            self.check()?;
-            if self.send_now(chain, last) {
-                return Ok(());
-            }
-            let room = poll_fn(|cx| self.poll_room(cx));
-            let sleep = self.link.handle().sleep(timeout);
-            if let Either::Right(()) = either(room, sleep).await {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-    }
-
-    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
-        if self.may_send() || self.enough.get() || self.check().is_err() {
-            return Poll::Ready(());
-        }
-        wait(&self.writer, cx);
-        // Who waits for its own window does not wait for the connection.
-        if self.window.get() > 0 && !self.queued.replace(true) {
-            self.link.wait(self.clone());
-        }
-        Poll::Pending
+        weir_http2::send(self, chain, last, frame::MAX_PAYLOAD, timeout).await
     }
 
     /// Sends a whole body while others go on.
@@ -349,7 +274,7 @@ impl Stream {
     pub fn send_all(&self, mut body: Chain, timeout: Duration) {
         let state = &self.0;
         let in_memory = body.segments().all(|segment| segment.memory().is_some());
-        if !(in_memory && state.send_now(&mut body, true)) {
+        if !(in_memory && weir_http2::send_now(&**state, &mut body, true, frame::MAX_PAYLOAD)) {
             state.link.handle().spawn(state.clone().pour(body, timeout));
         }
     }
@@ -446,7 +371,7 @@ impl Stream {
 
     /// Bytes sent so far.
     pub fn sent(&self) -> u64 {
-        self.0.sent.get()
+        self.0.head as u64 + self.0.way.sent()
     }
 }
 
@@ -461,10 +386,10 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let state = &self.0;
         state.dropped.set(true);
-        wake(&state.writer);
-        let done = state.sent_all.get() && state.ended.get();
+        state.way.wake();
+        let done = state.way.is_closed() && state.ended.get();
         let reset = !done && !state.enough.get();
-        state.link.remove(state.id, reset.then_some(ErrorCode::Cancel));
+        state.link.let_go(state.id, reset.then_some(ErrorCode::Cancel));
         state.link.handle().give_buf(state.incoming.take());
     }
 }

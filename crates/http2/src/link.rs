@@ -1,0 +1,217 @@
+//! What the streams of a connection share: the frames that wait to be sent, the windows, and each other.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use weir_engine::Handle;
+use weir_proto::http2::frame;
+
+use super::outbox::Outbox;
+use super::way::Stream;
+
+/// What is known of the other end as long as the connection lives, whether or not there are streams.
+#[derive(Debug)]
+pub struct Peer {
+    /// How much of bodies it takes on the whole connection.
+    window: Cell<i64>,
+    /// The window that it gives to each new stream.
+    initial_window: Cell<u32>,
+    /// The largest payload that it takes.
+    frame_size: Cell<usize>,
+    /// It has changed the size of its table of fields, and must hear that none is used.
+    table_changed: Cell<bool>,
+}
+
+impl Default for Peer {
+    fn default() -> Peer {
+        Peer {
+            window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
+            initial_window: Cell::new(frame::DEFAULT_WINDOW),
+            frame_size: Cell::new(frame::MAX_PAYLOAD),
+            table_changed: Cell::new(false),
+        }
+    }
+}
+
+/// A connection, as its streams see it.
+pub struct Link<S> {
+    /// Frames to be sent.
+    pub out: Outbox,
+    handle: Handle,
+    /// What outlives the streams.
+    peer: Peer,
+    /// The largest frame of a body: a turn of a stream that waits.
+    chunk: usize,
+    /// Those that live, by their numbers.
+    streams: RefCell<Vec<Rc<S>>>,
+    /// Those that wait for the connection.
+    queue: RefCell<VecDeque<Rc<S>>>,
+    /// No new streams.
+    leaving: Cell<bool>,
+}
+
+impl<S: Stream> Link<S> {
+    /// A connection without streams, whose bodies go in frames of at most `chunk` bytes.
+    pub fn new(handle: Handle, peer: Peer, chunk: usize) -> Link<S> {
+        Link {
+            out: Outbox::default(),
+            handle,
+            peer,
+            chunk: chunk.max(1),
+            streams: RefCell::default(),
+            queue: RefCell::default(),
+            leaving: Cell::new(false),
+        }
+    }
+
+    /// What is left when there are no streams.
+    pub fn into_peer(self) -> Peer {
+        self.peer
+    }
+
+    /// The loop.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Writes frames, which leave before the loop waits again.
+    pub fn write(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.write(&self.handle, write);
+    }
+
+    /// So much of what was taken is still on its way.
+    pub fn set_backlog(&self, bytes: u64) {
+        self.out.set_backlog(bytes);
+        self.admit();
+    }
+
+    /// No new streams from now on.
+    pub fn leave(&self) {
+        self.leaving.set(true);
+        self.out.signal();
+    }
+
+    /// Whether there will be no new streams.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.get()
+    }
+}
+
+/// Windows.
+impl<S: Stream> Link<S> {
+    /// What may be sent of bodies on the connection.
+    pub fn window(&self) -> i64 {
+        self.peer.window.get()
+    }
+
+    /// So much of bodies was sent.
+    pub(crate) fn spend(&self, bytes: i64) {
+        self.peer.window.set(self.peer.window.get() - bytes);
+    }
+
+    /// The other end takes more. False if that is more than a window may be.
+    pub fn extend(&self, by: u32) -> bool {
+        let window = self.peer.window.get() + i64::from(by);
+        self.peer.window.set(window);
+        self.admit();
+        window <= i64::from(frame::MAX_WINDOW)
+    }
+
+    /// The window of a new stream.
+    pub fn initial_window(&self) -> i64 {
+        i64::from(self.peer.initial_window.get())
+    }
+
+    /// Windows of streams are of this size from now on, and change by the difference: those for which that is more than a
+    /// window may be.
+    pub fn set_initial_window(&self, size: u32) -> Vec<Rc<S>> {
+        let by = i64::from(size) - i64::from(self.peer.initial_window.replace(size));
+        let mut all = self.all();
+        all.retain(|stream| !stream.way().extend(by));
+        all
+    }
+
+    /// The largest payload that the other end takes.
+    pub fn frame_size(&self) -> usize {
+        self.peer.frame_size.get()
+    }
+
+    /// Changes it.
+    pub fn set_frame_size(&self, size: u32) {
+        self.peer.frame_size.set(size as usize);
+    }
+
+    /// The other end has changed the size of its table of fields.
+    pub fn change_table(&self) {
+        self.peer.table_changed.set(true);
+    }
+
+    /// Whether that has to be answered, once.
+    pub fn table_changed(&self) -> bool {
+        self.peer.table_changed.replace(false)
+    }
+}
+
+/// Streams.
+impl<S: Stream> Link<S> {
+    /// How many live.
+    pub fn streams(&self) -> usize {
+        self.streams.borrow().len()
+    }
+
+    /// A living stream.
+    pub fn stream(&self, id: u32) -> Option<Rc<S>> {
+        let streams = self.streams.borrow();
+        let at = streams.binary_search_by_key(&id, |stream| stream.id()).ok()?;
+        streams.get(at).cloned()
+    }
+
+    /// All that live.
+    pub fn all(&self) -> Vec<Rc<S>> {
+        self.streams.borrow().clone()
+    }
+
+    /// A new one, whose number is larger than any before.
+    pub fn add(&self, stream: Rc<S>) {
+        self.streams.borrow_mut().push(stream);
+    }
+
+    /// One has ended. True if it was the last.
+    pub fn remove(&self, id: u32) -> bool {
+        let mut streams = self.streams.borrow_mut();
+        if let Ok(at) = streams.binary_search_by_key(&id, |stream| stream.id()) {
+            streams.remove(at);
+        }
+        let last = streams.is_empty();
+        drop(streams);
+        self.queue.borrow_mut().retain(|stream| stream.id() != id);
+        // It may have been given a place that it did not use.
+        self.admit();
+        if last {
+            self.out.signal();
+        }
+        last
+    }
+
+    /// The stream waits until the connection has room, behind those that wait already.
+    pub(crate) fn enqueue(&self, stream: Rc<S>) {
+        self.queue.borrow_mut().push_back(stream);
+    }
+
+    /// True if others wait for the connection.
+    pub(crate) fn is_contested(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
+    /// Lets those go on that wait, as far as there is room for them.
+    fn admit(&self) {
+        if self.queue.borrow().is_empty() || self.out.is_full() || self.window() <= 0 {
+            return;
+        }
+        for _ in 0..self.out.room().div_ceil(self.chunk) {
+            let Some(stream) = self.queue.borrow_mut().pop_front() else { return };
+            stream.way().admit();
+        }
+    }
+}

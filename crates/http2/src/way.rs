@@ -1,0 +1,243 @@
+//! A stream's way to the other end: what of a body may be sent, and who waits to.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_engine::{Chain, Either, Handle, Segment, either};
+use weir_proto::http2::frame::{self, FrameHead, Kind};
+
+use super::link::Link;
+use super::outbox::{wait, wake};
+
+/// Read of a file at once, if a frame is not longer.
+const READ_AHEAD: usize = 16 * 1024;
+
+/// What both ends have of a stream.
+pub trait Stream: Sized {
+    /// Its number.
+    fn id(&self) -> u32;
+    /// Its connection.
+    fn link(&self) -> &Link<Self>;
+    /// Its way out.
+    fn way(&self) -> &Way;
+    /// Why nothing can be sent any more, if nothing can.
+    fn check(&self) -> io::Result<()>;
+    /// The other end wants no more of the body: what is left counts as sent.
+    fn has_enough(&self) -> bool {
+        false
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Way {
+    /// What may be sent.
+    window: Cell<i64>,
+    /// All was sent.
+    closed: Cell<bool>,
+    /// Bytes sent, heads of frames and all.
+    sent: Cell<u64>,
+    /// Bytes of heads of frames alone.
+    framing: Cell<u64>,
+    /// It waits for the connection.
+    queued: Cell<bool>,
+    /// The connection has room for it now.
+    admitted: Cell<bool>,
+    writer: RefCell<Option<Waker>>,
+}
+
+impl Way {
+    /// Of a stream that may send so much; `closed`: it has nothing to send.
+    pub fn new(window: i64, closed: bool) -> Way {
+        Way {
+            window: Cell::new(window),
+            closed: Cell::new(closed),
+            sent: Cell::new(0),
+            framing: Cell::new(0),
+            queued: Cell::new(false),
+            admitted: Cell::new(false),
+            writer: RefCell::default(),
+        }
+    }
+
+    /// All was sent.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Nothing more is to be sent.
+    pub fn close(&self) {
+        self.closed.set(true);
+    }
+
+    /// Bytes of bodies sent, heads of frames and all.
+    pub fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// Bytes of heads of frames among them.
+    pub fn framing(&self) -> u64 {
+        self.framing.get()
+    }
+
+    /// The other end takes so much more, or less. False if that is more than a window may be.
+    pub fn extend(&self, by: i64) -> bool {
+        let window = self.window.get() + by;
+        self.window.set(window);
+        if window > 0 && !self.queued.get() {
+            self.wake();
+        }
+        window <= i64::from(frame::MAX_WINDOW)
+    }
+
+    /// Wakes who sends: what it waits for has come, or will not.
+    pub fn wake(&self) {
+        wake(&self.writer);
+    }
+
+    /// The connection has room for it.
+    pub(crate) fn admit(&self) {
+        self.queued.set(false);
+        self.admitted.set(true);
+        self.wake();
+    }
+
+    /// Nothing is left to be said of this.
+    fn is_done(&self, chain: &Chain, last: bool) -> bool {
+        chain.is_empty() && (!last || self.closed.get())
+    }
+}
+
+/// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the other end, or the connection, takes
+/// no more, for `timeout` at most.
+pub async fn send<S: Stream>(
+    stream: &Rc<S>,
+    chain: &mut Chain,
+    last: bool,
+    chunk: usize,
+    timeout: Duration,
+) -> io::Result<()> {
+    let (way, handle) = (stream.way(), stream.link().handle());
+    loop {
+        stream.check()?;
+        if stream.has_enough() {
+            chain.clear();
+        }
+        if way.is_done(chain, last) {
+            way.admitted.set(false);
+            return Ok(());
+        }
+        if !chain.is_empty() && !may_send(&**stream) {
+            let room = poll_fn(|cx| poll_room(stream, cx));
+            if let Either::Right(()) = either(room, handle.sleep(timeout)).await {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            continue;
+        }
+        fill(handle, chain, chunk).await?;
+        send_frame(&**stream, chain, last, chunk);
+    }
+}
+
+/// Sends what the other end, and the connection, take now of a body in memory. True when that was all.
+pub fn send_now<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize) -> bool {
+    loop {
+        if stream.has_enough() {
+            chain.clear();
+        }
+        if stream.way().is_done(chain, last) {
+            return true;
+        }
+        if !chain.is_empty() && !may_send(stream) {
+            return false;
+        }
+        send_frame(stream, chain, last, chunk);
+    }
+}
+
+fn may_send<S: Stream>(stream: &S) -> bool {
+    let (link, way) = (stream.link(), stream.way());
+    let turn = way.admitted.get() || !link.is_contested();
+    turn && way.window.get() > 0 && link.window() > 0 && !link.out.is_full()
+}
+
+fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
+    if stream.check().is_err() || stream.has_enough() || may_send(&**stream) {
+        return Poll::Ready(());
+    }
+    let way = stream.way();
+    wait(&way.writer, cx);
+    // Who waits for its own window does not hold a place among those who wait for the connection.
+    if way.window.get() > 0 && !way.queued.replace(true) {
+        way.admitted.set(false);
+        stream.link().enqueue(stream.clone());
+    }
+    Poll::Pending
+}
+
+fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize) {
+    let (link, way) = (stream.link(), stream.way());
+    let window = way.window.get().min(link.window()).max(0);
+    let most = chunk.min(link.frame_size()).min(usize::try_from(window).unwrap_or(0));
+    let mut len = 0;
+    link.write(|out| {
+        let at = frame::leave_head(out);
+        let start = out.len();
+        gather(link.handle(), chain, most, out);
+        len = out.len() - start;
+        let end = last && chain.is_empty();
+        let flags = if end { frame::END_STREAM } else { 0 };
+        way.closed.set(end);
+        frame::put_head(out, at, FrameHead { len, kind: Kind::Data, flags, stream: stream.id() });
+    });
+    way.window.set(way.window.get() - len as i64);
+    link.spend(len as i64);
+    way.framing.set(way.framing.get() + frame::HEAD as u64);
+    way.sent.set(way.sent.get() + (len + frame::HEAD) as u64);
+}
+
+/// Moves at most so much memory from the head of a chain.
+fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
+    let mut left = most;
+    while left > 0 {
+        let Some(memory) = chain.front().and_then(Segment::memory) else { return };
+        let now = memory.get(..left).unwrap_or(memory);
+        let len = now.len();
+        out.extend_from_slice(now);
+        left -= len;
+        chain.consume(len as u64, |buf| handle.give_buf(buf));
+    }
+}
+
+/// Reads files at the head of the chain, if there is not memory enough for a frame before them.
+async fn fill(handle: &Handle, chain: &mut Chain, chunk: usize) -> io::Result<()> {
+    let (mut ahead, mut before) = (0, 0);
+    for segment in chain.segments() {
+        let Some(memory) = segment.memory() else { break };
+        (ahead, before) = (ahead + memory.len(), before + 1);
+        if ahead >= chunk {
+            return Ok(());
+        }
+    }
+    if before == chain.segments().count() {
+        return Ok(());
+    }
+    let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
+    if let Some(Segment::File { file, offset, len }) = chain.pop() {
+        let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD.max(chunk));
+        let (read, mut buf) = handle.files().read_at(&file, handle.take_buf(room), offset).await;
+        buf.truncate(read?.min(room));
+        let read = buf.len() as u64;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        chain.push_front(Segment::File { file, offset: offset + read, len: len - read });
+        chain.push_front(buf);
+    }
+    memory.into_iter().rev().for_each(|segment| chain.push_front(segment));
+    Ok(())
+}
