@@ -41,6 +41,8 @@ fn requests_and_other_paths_are_said() {
          location /sub { echo_subrequest POST /seen -q 'a=b' -b 'body'; echo_subrequest GET /seen; }
          location /seen { echo_read_request_body; echo \"$request_method $uri $args $request_body $content_length\"; }
          location /head { echo $echo_client_request_headers; echo $echo_client_request_method $echo_request_uri; }
+         location /async { echo_location_async /part b; echo_subrequest_async PUT /seen; }
+         location /timer { echo_blocking_sleep 0.02; echo_reset_timer; echo $echo_timer_elapsed; }
          location /cycle { echo_location /cycle; }",
     );
     let post = |path: &str, body: &str| {
@@ -53,6 +55,9 @@ fn requests_and_other_paths_are_said() {
     let head = s.ask("GET /head?q", "X-A: b\r\n", "").body();
     assert!(head.starts_with("GET /head?q HTTP/1.1\r\n"), "{head}");
     assert!(head.contains("X-A: b\r\n") && head.ends_with("GET /head?q\n"), "{head}");
+    assert_eq!(s.get("/async").body(), "/part:b\nPUT /seen   \n");
+    let timer = s.get("/timer").body();
+    assert!(timer.trim().parse::<f64>().is_ok_and(|seconds| seconds < 0.02), "{timer}");
     // A cycle has an end.
     let mut cycle = s.connect();
     cycle.send("GET /cycle HTTP/1.0\r\n\r\n");
