@@ -549,7 +549,7 @@ fn the_last_request_of_a_connection_may_come_in_pieces() {
 
 #[test]
 fn a_head_that_does_not_come_at_all_ends_the_connection() {
-    let server = start("client_header_timeout 1s; return 200 once;");
+    let server = start("client_header_timeout 1s; keepalive_timeout 1s; return 200 once;");
     // In the middle of a frame, and between two.
     for (len, flags) in
         [(12, frame::END_STREAM | frame::END_HEADERS), (usize::MAX, frame::END_STREAM)]

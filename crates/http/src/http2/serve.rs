@@ -167,7 +167,7 @@ impl Task {
         if self.reader.is_incomplete(&self.buf) {
             since.incomplete.get_or_insert(self.link.worker.handle.now());
         } else {
-            since.incomplete = None;
+            (since.incomplete, since.late) = (None, false);
         }
         if alone && since.incomplete.is_none() {
             return self.rest().await;
@@ -187,6 +187,7 @@ impl Task {
                 }
                 since.incomplete = None;
                 if self.reader.time_out(&self.buf) {
+                    since.late = true;
                     return Ok(true);
                 }
                 if self.buf.is_empty() && !self.reader.is_within_head() {
@@ -380,6 +381,8 @@ impl Task {
 struct Since {
     /// The greeting, or the rest of a frame or head.
     incomplete: Option<Instant>,
+    /// It is the rest of a head whose stream was reset for that: no request waits for it.
+    late: bool,
     /// That it reads.
     blocked: Option<Instant>,
 }
@@ -395,7 +398,8 @@ impl Since {
         let core = &link.conf().core;
         let head = link.server.conf.client_header_timeout;
         let sending = self.blocked.map(|at| at + core.send_timeout);
-        let reading = self.incomplete.map(|at| at + head);
+        let patience = if self.late { head.max(core.keepalive_timeout) } else { head };
+        let reading = self.incomplete.map(|at| at + patience);
         match (sending, reading) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -7,6 +7,12 @@ use super::{Read, number, put, put_some};
 use crate::request::Request;
 use crate::variables::prefixed;
 
+/// Empty where what was asked for cannot be; a request that was refused before it named anything has none.
+fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let named = !r.path.is_empty() || !r.text(r.head().target).is_empty();
+    named && put(out, &r.path)
+}
+
 pub const TABLE: &[(&str, Read)] = &[
     ("request", |r, out| put(out, r.request_line())),
     ("request_method", |r, out| {
@@ -17,9 +23,8 @@ pub const TABLE: &[(&str, Read)] = &[
     ("server_protocol", |r, out| put(out, r.text(r.head().protocol))),
     ("scheme", |r, out| put(out, if r.conn.stream.is_tls() { b"https" } else { b"http" })),
     ("https", |r, out| put(out, if r.conn.stream.is_tls() { b"on" } else { b"" })),
-    // A request that was refused before it was read has none.
-    ("uri", |r, out| !r.path.is_empty() && put(out, &r.path)),
-    ("document_uri", |r, out| !r.path.is_empty() && put(out, &r.path)),
+    ("uri", uri),
+    ("document_uri", uri),
     ("args", args),
     ("query_string", args),
     ("is_args", |r, out| put(out, if r.args.is_empty() { b"" } else { b"?" })),
