@@ -78,9 +78,14 @@ impl Walk<'_> {
         }
         let message = format!("\"{}\" directive is known but not built into weir yet", known.name);
         match known.effect {
-            Effect::Emerg => self.refused.push(d.error(message)),
             Effect::EmergUnless(harmless) if asks_for(d, harmless) => {}
-            Effect::EmergUnless(_) => self.refused.push(d.error(message)),
+            Effect::Emerg | Effect::EmergUnless(_) => {
+                let error = d.error(message);
+                self.refused.push(match elsewhere::instead(known.module) {
+                    Some(advice) => error.hint(advice),
+                    None => error,
+                });
+            }
             Effect::Warn if !self.warned.insert(known.name) => {}
             Effect::Warn => self.warnings.push(d.warning(format!("{message}, ignored"))),
         }
@@ -157,7 +162,7 @@ fn wrong_count(directive: &Directive, found: &Known) -> Error {
 /// The first refusal, with the names of the others as advice.
 fn summary(refused: Vec<Error>) -> Option<Error> {
     let mut list = refused.into_iter();
-    let first = list.next()?;
+    let mut first = list.next()?;
     let quoted = |e: &Error| e.message.split('"').nth(1).map(str::to_owned);
     let mut names: Vec<String> = Vec::new();
     for name in list.filter_map(|e| quoted(&e)) {
@@ -171,7 +176,11 @@ fn summary(refused: Vec<Error>) -> Option<Error> {
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Some(first.hint(format!("not built yet either: {}{tail}", names.join(", "))))
+    let also = format!("not built yet either: {}{tail}", names.join(", "));
+    Some(match first.hint.take() {
+        Some(advice) => first.hint(format!("{advice}; {also}")),
+        None => first.hint(also),
+    })
 }
 
 #[cfg(test)]

@@ -43,13 +43,28 @@ const MODULES: &[(&str, &str)] = &[
     ("acme_", "acme"),
 ];
 
+/// What may be done instead, by the beginning of a module's name: of modules that nginx has and weir lacks.
+const INSTEAD: &[(&str, &str)] = &[
+    ("ngx_mail_", "weir has no proxy for mail: keep nginx for the \"mail\" block, beside weir"),
+    ("ngx_http_perl_", "weir's scripts are in Lua: see docs/lua.md"),
+];
+
+/// What may be done instead of using a module that weir lacks.
+pub(crate) fn instead(module: &str) -> Option<&'static str> {
+    let found = INSTEAD.iter().find(|(of, _)| module.starts_with(of));
+    found.map(|(_, advice)| *advice)
+}
+
 /// Advice about a name that is not in the tables.
 pub(crate) fn advice(name: &str) -> Option<String> {
     if let Some((_, advice)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
         return Some((*advice).to_owned());
     }
     let (_, module) = MODULES.iter().find(|(prefix, _)| name.starts_with(prefix))?;
-    Some(format!("it belongs to {module}, which is not part of nginx; weir does not have it"))
+    let scripts = if *module == "njs" { "; its scripts are in Lua: see docs/lua.md" } else { "" };
+    Some(format!(
+        "it belongs to {module}, which is not part of nginx; weir does not have it{scripts}"
+    ))
 }
 
 #[cfg(test)]
@@ -68,6 +83,7 @@ mod tests {
     fn names_and_prefixes() {
         assert!(advice("ssl").unwrap().contains("\"listen\""));
         assert!(advice("js_import").unwrap().contains("njs"));
+        assert!(advice("js_import").unwrap().ends_with("see docs/lua.md"));
         assert_eq!(advice("frobnicate"), None);
     }
 }

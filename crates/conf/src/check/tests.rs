@@ -110,6 +110,18 @@ fn what_is_not_built() {
 }
 
 #[test]
+fn there_is_advice_on_what_will_not_be_built_soon() {
+    let built = |k: &Known, _: Context| !matches!(k.name, "mail" | "perl" | "gzip");
+    let hint = |text: &str| {
+        let error = check(&tree(&format!("events {{ }} {text}")), &built).unwrap_err();
+        error.hint.unwrap_or_default()
+    };
+    assert!(hint("mail { }").starts_with("weir has no proxy for mail"));
+    let both = hint("http { server { location / { perl a; gzip on; } } }");
+    assert_eq!(both, "weir's scripts are in Lua: see docs/lua.md; not built yet either: gzip");
+}
+
+#[test]
 fn errors_of_nginx_come_before_what_is_not_built() {
     let text = "events { } http { deny all; } usr;";
     let error = check(&tree(text), &|_, _| false).unwrap_err();
