@@ -49,6 +49,9 @@ const FIELDS: &[(&str, &str)] = &[
     ("te", "trailers"),
 ];
 
+/// Where answers are stored.
+const STORED: &str = "/cached";
+
 impl Ask {
     pub fn any(dice: &mut Dice) -> Ask {
         let flaws = [Flaw::Byte, Flaw::Twice, Flaw::Large, Flaw::LargeBody];
@@ -65,13 +68,18 @@ impl Ask {
         let body = if with_body { dice.pick(&["b", "body=1&c=2"]) } else { "" };
         let (http2, path) = (dice.one_in(2), dice.pick(PATHS));
         // What is being stored is sent whole to who asks for several parts; what is stored already, in parts.
-        if path.starts_with("/cached") {
+        if path.starts_with(STORED) {
             fields
                 .iter_mut()
                 .filter(|field| field.1.contains(",100-"))
                 .for_each(|f| *f = FIELDS[0]);
         }
         Ask { http2, method, path, fields, body, flaw }
+    }
+
+    /// The answer may be one that was given to another.
+    pub fn is_stored(&self) -> bool {
+        self.path.starts_with(STORED)
     }
 
     fn length(&self) -> usize {
