@@ -38,5 +38,3 @@ pub use worker::Worker;
 
 /// weir's own version, as `Server:` and the error pages show it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The nginx release whose behaviour weir follows; scripts read it from `$nginx_version`.
-pub const NGINX_VERSION: &str = "1.31.5";

@@ -5,9 +5,8 @@ use crate::paths::Paths;
 /// The release of weir.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The nginx release whose configuration language and messages weir follows. Tools that read
-/// `nginx -v` find it in the form that they expect.
-pub const NGINX: &str = "1.31.5";
+/// Tools that read `nginx -v` find it in the form that they expect.
+pub use weir_values::NGINX_VERSION as NGINX;
 
 /// Modules that nginx builds unless told not to, by their `--without` word.
 const DEFAULT: &[&str] = &[

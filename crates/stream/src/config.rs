@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, Word};
 use weir_log::{Level, Log};
-use weir_upstream::config::{Around, Block, Drafts, GroupId, Upstreams, methods, server};
+use weir_upstream::config::{Around, Bind, Block, Drafts, GroupId, Upstreams, methods, server};
 use weir_values::access::Rules;
 use weir_values::limit_conn::{How, Limits};
 use weir_values::listen::ListenLine;
@@ -98,8 +97,8 @@ pub struct Proxy {
     pub proxy_protocol: Option<u8>,
     /// `proxy_half_close`
     pub half_close: bool,
-    /// `proxy_bind`, and whether it is transparent.
-    pub bind: Option<(Template, bool)>,
+    /// `proxy_bind`
+    pub bind: Option<Bind>,
     /// `proxy_socket_keepalive`
     pub keepalive: bool,
     /// `proxy_socket_rcvbuf`
@@ -343,14 +342,4 @@ pub fn only_content(s: &Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         Content::None => Ok(()),
         _ => Err(d.problem("is duplicate")),
     }
-}
-
-/// A local address, with or without a port.
-pub fn local(text: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address);
-    }
-    let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    plain.parse().ok().map(|ip| SocketAddr::new(ip, 0))
 }

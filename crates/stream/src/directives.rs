@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, values};
 use weir_log::Level;
-use weir_upstream::config::Url;
+use weir_upstream::config::{Bind, Url};
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
 use crate::config::{self, Content, Scope, only_content};
@@ -274,7 +274,11 @@ static TABLE: &[Directive] = &[
         Line::flag,
         "One side may be done before the other."
     ),
-    line("proxy_bind", "The local address of connections to servers.", proxy_bind),
+    line("proxy_bind", "The local address of connections to servers.", |s, d| {
+        s.once(d)?;
+        s.conf.proxy.bind = Bind::read(&mut s.setup.reading(), d)?;
+        Ok(())
+    }),
     once!("proxy_socket_keepalive", proxy.keepalive, Line::flag, "Keep-alive probes to servers."),
     once!(
         "proxy_socket_rcvbuf",
@@ -339,26 +343,5 @@ fn proxy_pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             Content::Group(s.setup.upstreams.refer(d, word, url, 0)?)
         }
     };
-    Ok(())
-}
-
-/// `proxy_bind ADDRESS|off [transparent]`
-fn proxy_bind(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    s.once(d)?;
-    let Some(word) = d.arg(0) else { return Ok(()) };
-    if word.is("off") && d.args.len() == 1 {
-        s.conf.proxy.bind = None;
-        return Ok(());
-    }
-    let address = s.setup.reading().template(d, word)?;
-    if address.constant().is_some_and(|text| config::local(text).is_none()) {
-        return Err(d.error_at(word, format!("invalid address \"{}\"", word.lossy())));
-    }
-    let transparent = match d.arg(1) {
-        None => false,
-        Some(word) if word.is("transparent") => true,
-        Some(word) => return Err(d.invalid("parameter", word)),
-    };
-    s.conf.proxy.bind = Some((address, transparent));
     Ok(())
 }

@@ -10,13 +10,12 @@ use weir_engine::{Chain, ConnectOptions, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
 use weir_tls::Wire;
-use weir_upstream::balance::RoundRobin;
 use weir_upstream::config::{GroupId, Host, Key, Url};
 use weir_upstream::tunnel::{self, End, Ways};
-use weir_upstream::{Choice, Ended, Group, Options, Peer, Picked};
+use weir_upstream::{Choice, Ended, Group, Peer, Picked, fault};
 use weir_values::{Address, Subject, Template};
 
-use crate::config::{Proxy, local};
+use crate::config::Proxy;
 use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
 use crate::session::{Attempt, Session};
 use crate::worker::Presence;
@@ -50,9 +49,7 @@ pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16>
         Some(address) => vec![address.endpoint(port)],
         None => resolve(s, &host, port).await?,
     };
-    let each = |e| Arc::new(Peer::new(e, host.clone(), Options::default()));
-    let peers = endpoints.into_iter().map(each).collect();
-    Ok(Target::Found(Arc::new(Group::new(host.clone(), peers, Box::new(RoundRobin), 1))))
+    Ok(Target::Found(Group::found(&host, endpoints)))
 }
 
 async fn resolve(
@@ -90,7 +87,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
         },
     };
     let proxy = &s.conf().proxy;
-    let from = bound(s, proxy);
+    let from = proxy.bind.as_ref().and_then(|bind| bind.address(s));
     let began = s.worker.handle.now();
     let mut choice = Choice::new(key);
     let mut left = match proxy.tries {
@@ -163,18 +160,6 @@ fn key(s: &mut Session, key: &Key) -> Vec<u8> {
     }
 }
 
-/// `proxy_bind`, as this session has it.
-fn bound(s: &mut Session, proxy: &Proxy) -> Option<SocketAddr> {
-    let (address, _) = proxy.bind.as_ref()?;
-    let text = address.eval(s).into_owned();
-    let found = local(&text);
-    if found.is_none() && !text.is_empty() {
-        let text = String::from_utf8_lossy(&text);
-        s.log(Level::Error, format_args!("invalid local address \"{text}\""));
-    }
-    found
-}
-
 /// Another try.
 fn begin(s: &mut Session, name: &str, started: Instant) {
     let (connect, first, whole) = (None, None, None);
@@ -210,7 +195,7 @@ async fn reach(s: &mut Session, proxy: &Proxy, peer: &Peer, from: Option<SocketA
     let options = ConnectOptions {
         deadline: Some(handle.now() + proxy.connect_timeout),
         bind: from.map(Into::into),
-        freebind: proxy.bind.as_ref().is_some_and(|(_, transparent)| *transparent),
+        freebind: proxy.bind.as_ref().is_some_and(|bind| bind.transparent),
         keepalive: proxy.keepalive,
         rcvbuf: proxy.rcvbuf,
         sndbuf: proxy.sndbuf,
@@ -228,13 +213,11 @@ async fn reach(s: &mut Session, proxy: &Proxy, peer: &Peer, from: Option<SocketA
 
 fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
     let doing = "while connecting to upstream";
-    if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
-        let cause = io::Error::from_raw_os_error(110);
-        s.log(Level::Error, format_args!("upstream timed out {} {doing}", Cause(&cause)));
+    if fault::is_late(error) {
+        s.log(Level::Error, format_args!("upstream timed out {} {doing}", Cause(&fault::late())));
         return Reached::Nobody;
     }
-    // EMFILE, ENFILE, ENOMEM, ENOBUFS: asking another server takes the same.
-    if matches!(error.raw_os_error(), Some(24 | 23 | 12 | 105)) {
+    if fault::is_ours(error) {
         s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
         return Reached::Lacking;
     }
@@ -306,9 +289,8 @@ async fn converse(s: &mut Session, proxy: &Proxy, server: Stream) -> u16 {
 fn say_end(s: &Session, result: io::Result<End>) {
     let Some(attempt) = s.attempts.last() else { return };
     match result {
-        Err(error) if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() => {
-            let cause = io::Error::from_raw_os_error(110);
-            let text = "while proxying connection";
+        Err(error) if fault::is_late(&error) => {
+            let (text, cause) = ("while proxying connection", fault::late());
             s.log(Level::Info, format_args!("connection timed out {} {text}", Cause(&cause)));
         }
         Err(error) => {

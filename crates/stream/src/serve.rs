@@ -9,6 +9,7 @@ use weir_engine::{Chain, Either, Stream, either};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
 use weir_tls::Wire;
+use weir_upstream::fault;
 use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::config::Content;
@@ -119,8 +120,8 @@ async fn balancer(s: &mut Session) -> Option<u16> {
 
 /// Logs that a client took too long, or what failed.
 pub fn complain(s: &Session, error: &io::Error, doing: &str) {
-    if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
-        let cause = io::Error::from_raw_os_error(110);
+    if fault::is_late(error) {
+        let cause = fault::late();
         s.log(Level::Info, format_args!("client timed out {} while {doing}", Cause(&cause)));
     } else {
         s.log(Level::Info, format_args!("recv() failed {} while {doing}", Cause(error)));

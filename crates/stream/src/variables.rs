@@ -9,9 +9,6 @@ use crate::session::{Attempt, Session};
 
 type Read = fn(&mut Session, &mut Vec<u8>) -> bool;
 
-/// The nginx release whose behaviour weir follows.
-const NGINX_VERSION: &str = "1.31.5";
-
 const TABLE: &[(&str, Read)] = &[
     ("bytes_received", |s, out| number(out, s.bytes_received())),
     ("bytes_sent", |s, out| number(out, s.bytes_sent())),
@@ -24,7 +21,6 @@ const TABLE: &[(&str, Read)] = &[
         true
     }),
     ("protocol", |_, out| text(out, b"TCP")),
-    ("nginx_version", |_, out| text(out, NGINX_VERSION.as_bytes())),
     ("server_name", |s, out| {
         let name = s.server.names.first().map(|name| name.text());
         text(out, &name.unwrap_or_default())

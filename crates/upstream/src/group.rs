@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use weir_zone::ZoneRef;
 
-use crate::Peer;
-use crate::balance::Balance;
+use crate::balance::{Balance, RoundRobin};
 use crate::board::{Board, Place, Places};
 use crate::health::{Health, Thresholds};
+use crate::peer::{Endpoint, Options, Peer};
 use crate::queue::Queue;
 use crate::seat::Seat;
 use crate::seats::{Seats, Tried};
@@ -113,6 +113,13 @@ impl Group {
             hears_heads: balance.hears_heads(),
             tables: Mutex::new(Tables { usual: tier(usual), backup: tier(backup), balance }),
         }
+    }
+
+    /// Servers that were found for one request or session: nobody else knows of them.
+    pub fn found(host: &str, endpoints: impl IntoIterator<Item = Endpoint>) -> Arc<Group> {
+        let peer = |endpoint| Arc::new(Peer::new(endpoint, host.to_owned(), Options::default()));
+        let peers = endpoints.into_iter().map(peer).collect();
+        Arc::new(Group::new(host, peers, Box::new(RoundRobin), 1))
     }
 
     /// Its peers' state stands in a zone, once that is open.

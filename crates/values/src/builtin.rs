@@ -72,7 +72,7 @@ fn proxy<S: Subject>(r: &S, read: impl FnOnce(&Header) -> bool) -> bool {
     r.proxy().is_some_and(read)
 }
 
-fn table<S: Subject>() -> [(&'static str, Read<S>); 15] {
+fn table<S: Subject>() -> [(&'static str, Read<S>); 16] {
     [
         ("remote_addr", |r, out| {
             r.peer().write_host(out);
@@ -91,6 +91,7 @@ fn table<S: Subject>() -> [(&'static str, Read<S>); 15] {
         ("connection", |r, out| number(out, r.number())),
         ("pid", |r, out| number(out, u64::from(r.identity().pid))),
         ("loop", |r, out| number(out, u64::from(r.identity().index))),
+        ("nginx_version", |_, out| text(out, crate::NGINX_VERSION.as_bytes())),
         ("proxy_protocol_addr", |r, out| proxy(r, |header| text(out, &header.source))),
         ("proxy_protocol_port", |r, out| proxy(r, |h| port(out, Some(h.source_port)))),
         ("proxy_protocol_server_addr", |r, out| proxy(r, |h| text(out, &h.destination))),

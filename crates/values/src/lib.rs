@@ -35,3 +35,6 @@ pub use regex::Regex;
 pub use subject::{Identity, Offset, Retire, Subject, next_connection};
 pub use template::Template;
 pub use variables::{Get, NotStored, Put, Values, VariableId, Variables};
+
+/// The nginx release whose configuration language, messages and behaviour weir follows: `$nginx_version`.
+pub const NGINX_VERSION: &str = "1.31.5";

@@ -1,7 +1,7 @@
 //! Opens a connection to a server.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,6 @@ use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::passing::Passing;
 use super::tls::{self, Secure};
 use crate::request::Request;
-use weir_values::Template;
 
 /// The kernel's codes that say that nobody answers, and no more: ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED,
 /// ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, and EAGAIN of a Unix socket whose queue is full.
@@ -31,19 +30,8 @@ pub fn tag(
 ) -> Tag {
     let secured = secure.map_or(0, |secure| secure.tag);
     let place = if local { std::ptr::from_ref(passing).addr() } else { 0 };
-    let from = passing.bind.as_ref().and_then(|(address, _)| bound(r, address));
+    let from = passing.bind.as_ref().and_then(|bind| bind.address(r));
     Tag { secured, place, from }
-}
-
-/// `..._bind`, as this request has it.
-fn bound(r: &mut Request, address: &Template) -> Option<SocketAddr> {
-    let text = address.eval(r).into_owned();
-    let address = local(&text);
-    if address.is_none() && !text.is_empty() {
-        let text = String::from_utf8_lossy(&text);
-        r.log(Level::Error, format_args!("invalid local address \"{text}\""));
-    }
-    address
 }
 
 /// Connects to a peer; `shared`: the connection may serve another loop of the process afterwards.
@@ -86,19 +74,9 @@ fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> Connect
         rcvbuf: passing.socket_rcvbuf.and_then(|n| usize::try_from(n).ok()),
         sndbuf: passing.socket_sndbuf.and_then(|n| usize::try_from(n).ok()),
         bind: from.map(Into::into),
-        freebind: passing.bind.as_ref().is_some_and(|(_, transparent)| *transparent),
+        freebind: passing.bind.as_ref().is_some_and(|bind| bind.transparent),
         ..ConnectOptions::default()
     }
-}
-
-/// A local address, with or without a port.
-pub fn local(text: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address);
-    }
-    let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    plain.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, 0))
 }
 
 fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Fault {

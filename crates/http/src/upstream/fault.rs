@@ -6,6 +6,7 @@ use std::io;
 use rustix::io::Errno;
 use weir_log::{Cause, Level};
 use weir_upstream::Failure;
+use weir_upstream::fault::{is_late, is_ours, late};
 
 use crate::request::Request;
 
@@ -95,8 +96,8 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
         complain(r, &said.text, doing);
         return Fault::Peer(said.failure);
     }
-    if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
-        let cause = io::Error::from_raw_os_error(TIMED_OUT);
+    if is_late(error) {
+        let cause = late();
         let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
         r.log(Level::Error, text);
         return Fault::Peer(Failure::Timeout);
@@ -110,18 +111,12 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
 /// Whose fault an error of the system is. What this process or its system lacks says nothing of whom it speaks to.
 pub fn blame(error: &io::Error) -> Fault {
     match Errno::from_io_error(error) {
-        // Descriptors, memory, watches: asking another server takes the same.
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC) => {
-            Fault::Us(500)
-        }
+        _ if is_ours(error) => Fault::Us(500),
         // Ports, or an address of our own: there may be one for another server.
         Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => Fault::Peer(Failure::Unreachable),
         _ => Fault::Peer(Failure::Error),
     }
 }
-
-/// ETIMEDOUT: nginx shows it with time-outs of its own.
-const TIMED_OUT: i32 = 110;
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,9 @@
 //! Servers that only a request tells: a group of the configuration, an address, or a name to be resolved.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use weir_log::Level;
-use weir_upstream::balance::RoundRobin;
-use weir_upstream::{Endpoint, Group, Options, Peer};
+use weir_upstream::{Endpoint, Group};
 
 use super::client::{Waited, wait};
 use super::driver::Target;
@@ -30,10 +28,7 @@ pub async fn target(
         Some(address) => vec![address.endpoint(port)],
         None => resolve(r, passing, &host, port).await?,
     };
-    let each = |e| Arc::new(Peer::new(e, host.clone(), Options::default()));
-    let peers = endpoints.into_iter().map(each).collect();
-    let group = Group::new(host.clone(), peers, Box::new(RoundRobin), 1);
-    Ok(Target::Found(Arc::new(group)))
+    Ok(Target::Found(Group::found(&host, endpoints)))
 }
 
 async fn resolve(

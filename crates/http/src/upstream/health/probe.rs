@@ -9,6 +9,7 @@ use weir_engine::{Chain, ConnectOptions, Handle};
 use weir_log::Cause;
 use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
 use weir_tls::{HandshakeError, Secured, Wire};
+use weir_upstream::fault::late;
 use weir_upstream::{Connection, Endpoint, Limits, Peer, Tag};
 
 use super::Check;
@@ -83,7 +84,7 @@ impl Failed {
             return Failed::wrong(doing, said.text.as_str());
         }
         let cause = match error.kind() {
-            io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&TIMED_OUT.into())),
+            io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&late())),
             _ => format!("{call} failed {}", Cause(error)),
         };
         let ours = match fault::blame(error) {
@@ -93,8 +94,6 @@ impl Failed {
         Failed { doing, cause: Some(cause), ours }
     }
 }
-
-const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;
 
 /// Asks a server once. A connection that may serve again comes back.
 pub async fn probe(

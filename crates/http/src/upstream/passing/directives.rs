@@ -55,7 +55,7 @@ macro_rules! passing_directives {
                 "How many servers are asked at most.";
             "next_upstream_timeout": value(retry.timeout, Line::duration),
                 "How long servers are asked one after another.";
-            "bind": scoped(bind, passing::bind),
+            "bind": scoped(bind, |s, d| weir_upstream::config::Bind::read(&mut s.setup.reading(), d)),
                 "The local address of connections to servers.";
             "socket_keepalive": value(socket_keepalive, Line::flag),
                 "Whether the kernel probes idle connections to servers.";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, values};
+use weir_upstream::config::Bind;
 use weir_upstream::{Failures, Retry};
 
 use super::names::Names;
@@ -55,7 +56,7 @@ pub struct Passing {
     /// `..._next_upstream` and kin.
     pub retry: Retry,
     /// `..._bind`: the local address, and whether it may be another host's.
-    pub bind: Option<(Template, bool)>,
+    pub bind: Option<Bind>,
     /// `..._socket_keepalive`
     pub socket_keepalive: bool,
     /// `..._socket_rcvbuf`
@@ -211,22 +212,4 @@ pub fn limit_rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, E
         return Err(d.problem("invalid value"));
     }
     Ok(Some(rate))
-}
-
-/// `..._bind ADDRESS [transparent] | off`
-pub fn bind(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<(Template, bool)>, Error> {
-    let Some(word) = d.args.first() else { return Ok(None) };
-    if d.args.len() == 1 && word.is("off") {
-        return Ok(None);
-    }
-    let transparent = match d.args.get(1) {
-        None => false,
-        Some(w) if w.is("transparent") => true,
-        Some(w) => return Err(d.invalid("parameter", w)),
-    };
-    let value = s.setup.template(d, word)?;
-    if value.constant().is_some_and(|t| super::connect::local(t).is_none()) {
-        return Err(d.invalid("address", word));
-    }
-    Ok(Some((value, transparent)))
 }

@@ -62,7 +62,6 @@ pub const TABLE: &[(&str, Read)] = &[
         }
         !r.body.memory.is_empty()
     }),
-    ("nginx_version", |_, out| put(out, crate::NGINX_VERSION.as_bytes())),
 ];
 
 /// All values of a well-known header, as one list.

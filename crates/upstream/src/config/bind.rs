@@ -1,0 +1,56 @@
+//! `..._bind`: the local address of connections to servers.
+
+use std::net::SocketAddr;
+
+use weir_conf::{Directive, Error};
+use weir_log::Level;
+use weir_values::{Reading, Subject, Template};
+
+/// Where connections come from.
+#[derive(Debug, Clone)]
+pub struct Bind {
+    address: Template,
+    /// It need not be an address of this machine.
+    pub transparent: bool,
+}
+
+impl Bind {
+    /// Reads `ADDRESS [transparent]`; `None` for `off`.
+    pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Directive) -> Result<Option<Bind>, Error> {
+        let Some(word) = d.args.first() else { return Ok(None) };
+        if d.args.len() == 1 && word.is("off") {
+            return Ok(None);
+        }
+        let transparent = match d.args.get(1) {
+            None => false,
+            Some(w) if w.is("transparent") => true,
+            Some(w) => return Err(d.invalid("parameter", w)),
+        };
+        let address = s.template(d, word)?;
+        if address.constant().is_some_and(|text| parse(text).is_none()) {
+            return Err(d.invalid("address", word));
+        }
+        Ok(Some(Bind { address, transparent }))
+    }
+
+    /// The address for a subject; none where its value is none, which the log is told unless it is empty.
+    pub fn address<S: Subject>(&self, subject: &mut S) -> Option<SocketAddr> {
+        let text = self.address.eval(subject).into_owned();
+        let found = parse(&text);
+        if found.is_none() && !text.is_empty() {
+            let text = String::from_utf8_lossy(&text);
+            subject.log(Level::Error, format_args!("invalid local address \"{text}\""));
+        }
+        found
+    }
+}
+
+/// An address with or without a port.
+fn parse(text: &[u8]) -> Option<SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address);
+    }
+    let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    plain.parse().ok().map(|ip| SocketAddr::new(ip, 0))
+}

@@ -1,0 +1,39 @@
+//! What an error says of the server that was spoken to.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// This process or its system lacks something, descriptors, memory or watches: asking another server takes the same.
+pub fn is_ours(error: &io::Error) -> bool {
+    let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
+    Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
+}
+
+/// A deadline of weir's own passed, not one of the kernel's.
+pub fn is_late(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
+}
+
+/// ETIMEDOUT: nginx shows it with time-outs of its own.
+pub fn late() -> io::Error {
+    Errno::TIMEDOUT.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_not_the_kernels() {
+        assert!(is_late(&io::ErrorKind::TimedOut.into()));
+        assert!(!is_late(&late()) && !is_late(&io::ErrorKind::InvalidData.into()));
+    }
+
+    #[test]
+    fn what_is_lacking_here_is_ours() {
+        assert!(is_ours(&Errno::MFILE.into()) && is_ours(&Errno::NOSPC.into()));
+        assert!(!is_ours(&Errno::CONNREFUSED.into()));
+        assert!(!is_ours(&io::ErrorKind::TimedOut.into()));
+    }
+}
