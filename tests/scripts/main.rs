@@ -12,13 +12,5 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// A server with `http` in its `http` block and `locations` in its one server.
 fn start(http: &str, locations: &str) -> Server {
-    start_in(Dir::new(), http, locations)
-}
-
-fn start_in(dir: Dir, http: &str, locations: &str) -> Server {
-    let conf = format!(
-        "events {{ }}
-         http {{ {http} server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
-    );
-    Server::start_in(dir, WEIR, &conf)
+    Server::with_locations(Dir::new(), WEIR, http, locations)
 }

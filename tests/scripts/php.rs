@@ -6,7 +6,7 @@ use std::process::Command;
 
 use weir_testkit::{Dir, Process, Server, until};
 
-use crate::start_in;
+use crate::WEIR;
 
 /// PHP-FPM, if it is here.
 fn fpm() -> Option<PathBuf> {
@@ -48,7 +48,7 @@ fn site(files: &[(&str, &str)]) -> Option<(Server, Process)> {
     let example = example.expect("its example").replace("/var/www/site", "%%DIR%%/root");
     let example = example.replace("/run/php/php-fpm.sock", "%%DIR%%/php.sock");
     dir.write("fastcgi_params", PARAMS);
-    let server = start_in(dir, "client_max_body_size 100m;", &example);
+    let server = Server::with_locations(dir, WEIR, "client_max_body_size 100m;", &example);
     Some((server, php))
 }
 

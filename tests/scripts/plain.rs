@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use weir_testkit::{Client, Dir, Process, ask_until, free_port, listen};
+use weir_testkit::{Client, Dir, Process, Server, ask_until, free_port, listen};
 
-use crate::{start, start_in};
+use crate::{WEIR, start};
 
 /// Tells what came: the packet with its separators made visible, and the body.
 fn echo(read: fn(&mut BufReader<TcpStream>) -> Vec<u8>) -> u16 {
@@ -148,7 +148,7 @@ fn a_python_application_answers() {
     let example =
         example.expect("its example").replace("127.0.0.1:3031", &format!("127.0.0.1:{port}"));
     dir.write("uwsgi_params", PARAMS);
-    let server = start_in(dir, "client_max_body_size 100m;", &example);
+    let server = Server::with_locations(dir, WEIR, "client_max_body_size 100m;", &example);
     let said = server.get("/some/path?a=1");
     assert_eq!((said.status, said.header("X-Path")), (202, Some("/some/path")));
     assert_eq!(said.body(), "GET a=1 0");

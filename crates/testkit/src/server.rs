@@ -55,6 +55,15 @@ impl Server {
         server
     }
 
+    /// As [`Server::start_in`], with `http` in its `http` block and `locations` in its one server.
+    pub fn with_locations(dir: Dir, program: &str, http: &str, locations: &str) -> Server {
+        let conf = format!(
+            "events {{ }}
+             http {{ {http} server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
+        );
+        Server::start_in(dir, program, &conf)
+    }
+
     /// Waits until its workers are there, or have been: the master starts them after its pid file is written.
     fn wait_workers(&mut self, conf: &str) {
         let said = conf.split("worker_processes ").nth(1).and_then(|rest| rest.split(';').next());

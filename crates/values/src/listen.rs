@@ -141,10 +141,7 @@ pub fn parse(
             (line.listen.multipath, "multipath"),
             (d.args.iter().any(|word| word.bytes.starts_with(b"backlog=")), "backlog"),
         ];
-        if let Some((_, name)) = of_tcp.iter().find(|(said, _)| *said) {
-            let text = format!("\"{name}\" parameter is incompatible with \"udp\"");
-            return Err(d.error(text));
-        }
+        apart(d, &of_tcp, "udp")?;
     }
     if of_http && let Some(word) = d.args.iter().find(|word| word.is("quic")) {
         let said = [
@@ -152,9 +149,7 @@ pub fn parse(
             (line.protocols.http2, "http2"),
             (line.protocols.proxy_protocol, "proxy_protocol"),
         ];
-        if let Some((_, name)) = said.iter().find(|(said, _)| *said) {
-            return Err(d.error(format!("\"{name}\" parameter is incompatible with \"quic\"")));
-        }
+        apart(d, &said, "quic")?;
         let known =
             "parameter of \"listen\" is known but not built into weir yet, the line is ignored";
         warnings.push(d.warning(format!("the \"quic\" {known}")).mark(word.pos));
@@ -262,4 +257,14 @@ fn keepalive(value: &str) -> Option<Keepalive> {
     };
     let said = idle.is_some() || interval.is_some() || count.is_some();
     said.then_some(Keepalive { on: true, idle, interval, count })
+}
+
+/// None of these parameters was said, since none goes with `other`.
+fn apart(d: &Directive, said: &[(bool, &str)], other: &str) -> Result<(), Error> {
+    match said.iter().find(|(said, _)| *said) {
+        Some((_, name)) => {
+            Err(d.error(format!("\"{name}\" parameter is incompatible with \"{other}\"")))
+        }
+        None => Ok(()),
+    }
 }

@@ -151,33 +151,32 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "echo_before_body",
         help: "Says something before an answer, whoever gives it.",
-        set: Set::Simple(|s, d| {
-            let text = text(s, d)?;
-            let first = s.first(d);
-            list(&mut Scope::change(&mut s.location.echo).before, text, first);
-            Ok(())
-        }),
+        set: Set::Simple(|s, d| around(s, d, |conf| &mut conf.before)),
     },
     Directive {
         name: "echo_after_body",
         help: "Says something behind an answer.",
-        set: Set::Simple(|s, d| {
-            let text = text(s, d)?;
-            let first = s.first(d);
-            list(&mut Scope::change(&mut s.location.echo).after, text, first);
-            Ok(())
-        }),
+        set: Set::Simple(|s, d| around(s, d, |conf| &mut conf.after)),
     },
 ];
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_echo", directives: DIRECTIVES, init };
 
-fn list(texts: &mut Vec<Text>, text: Text, first: bool) {
+/// One more text of a list; the first of a block replaces those of the block around it.
+fn around(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    list: fn(&mut Conf) -> &mut Vec<Text>,
+) -> Result<(), Error> {
+    let text = text(s, d)?;
+    let first = s.first(d);
+    let texts = list(Scope::change(&mut s.location.echo));
     if first {
         texts.clear();
     }
     texts.push(text);
+    Ok(())
 }
 
 fn init(setup: &mut crate::config::Setup<'_>) {
@@ -194,8 +193,12 @@ fn init(setup: &mut crate::config::Setup<'_>) {
         out.extend_from_slice(format!("{}.{:03}", millis / 1000, millis % 1000).as_bytes());
         true
     });
-    variables.define("echo_request_method", |r, out| r.variable_named(b"request_method", out));
-    variables.define("echo_request_body", |r, out| r.variable_named(b"request_body", out));
+    for (name, other) in
+        [("echo_request_method", "request_method"), ("echo_request_body", "request_body")]
+    {
+        let other = variables.refer(other.as_bytes());
+        variables.define(name, move |r, out| r.variable(other, out));
+    }
     variables.define("echo_client_request_method", |r, out| {
         let line = r.head().line.of(&r.buf);
         out.extend(line.iter().take_while(|b| **b != b' '));

@@ -67,11 +67,11 @@ const DIRECTIVES: &[Directive] = &[
 pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, init: |_| {} };
 
 fn known(s: &mut Scope<'_, '_>, d: &Line, variables: Known) -> Result<(), Error> {
-    let prefix = s.setup.path(b"");
-    geoip::known(&mut s.setup.reading(), d, &prefix, variables, |r| Some(&r.conf().geoip.proxies))
+    let prefix = s.setup.inputs.prefix;
+    geoip::known(&mut s.setup.reading(), d, prefix, variables, |r| Some(&r.conf().geoip.proxies))
 }
 
 fn chosen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let prefix = s.setup.path(b"");
-    geoip::chosen(&mut s.setup.reading(), d, &prefix, |r| Some(&r.conf().geoip.proxies2))
+    let prefix = s.setup.inputs.prefix;
+    geoip::chosen(&mut s.setup.reading(), d, prefix, |r| Some(&r.conf().geoip.proxies2))
 }

@@ -2,7 +2,7 @@
 //! a client fails in the middle.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,81 +10,15 @@ use std::thread;
 
 use weir_testkit::{Dir, Server, free_port};
 
+mod talk;
+
+use talk::{echo, name_server, upstream};
+
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// A server with `http` in its `http` block and `locations` in its one server.
 fn start(http: &str, locations: &str) -> Server {
-    start_in(Dir::new(), http, locations)
-}
-
-fn start_in(dir: Dir, http: &str, locations: &str) -> Server {
-    let conf = format!(
-        "events {{ }}
-         http {{ {http} server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
-    );
-    Server::start_in(dir, WEIR, &conf)
-}
-
-/// One connection of a server in this test.
-struct Talk {
-    reader: BufReader<TcpStream>,
-    /// Which connection it is, from 0.
-    number: usize,
-}
-
-impl Talk {
-    /// The next request's head; empty at the end.
-    fn head(&mut self) -> String {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if self.reader.read_line(&mut head).unwrap_or(0) == 0 {
-                break;
-            }
-        }
-        head
-    }
-
-    fn body(&mut self, len: usize) -> String {
-        let mut body = vec![0; len];
-        self.reader.read_exact(&mut body).unwrap();
-        String::from_utf8(body).unwrap()
-    }
-
-    fn say(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = self.reader.get_mut().write_all(bytes.as_ref());
-    }
-
-    fn ok(&mut self, body: &str) {
-        self.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
-    }
-}
-
-/// A server that treats each connection by `serve`; its port.
-fn upstream(serve: impl Fn(&mut Talk) + Send + Sync + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let serve = std::sync::Arc::new(serve);
-    thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let (serve, stream) = (serve.clone(), stream.unwrap());
-            thread::spawn(move || serve(&mut Talk { reader: BufReader::new(stream), number }));
-        }
-    });
-    port
-}
-
-/// A server that answers each request with its head and the number of the connection.
-fn echo() -> u16 {
-    upstream(|talk| {
-        loop {
-            let head = talk.head();
-            if head.is_empty() {
-                return;
-            }
-            let text = format!("connection {}\r\n{head}", talk.number);
-            talk.ok(&text);
-        }
-    })
+    Server::with_locations(Dir::new(), WEIR, http, locations)
 }
 
 #[test]
@@ -588,29 +522,8 @@ fn servers_behind_unix_sockets() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&path, mode).unwrap();
     let location = format!("location / {{ proxy_pass http://unix:{}:/; }}", path.display());
-    let server = start_in(dir, "", &location);
+    let server = Server::with_locations(dir, WEIR, "", &location);
     assert_eq!(server.get("/").body(), "true ");
-}
-
-/// A name server that knows `up.test` as 127.0.0.1 and no other name; its port.
-fn name_server() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    thread::spawn(move || {
-        let mut buf = [0; 512];
-        while let Ok((n, from)) = socket.recv_from(&mut buf) {
-            let mut answer = buf[..n].to_vec();
-            let known = answer[12..].starts_with(b"\x02up\x04test\0");
-            let is_a = answer[n - 4..n - 2] == [0, 1];
-            answer[2..4].copy_from_slice(&[0x81, if known { 0x80 } else { 0x83 }]);
-            if known && is_a {
-                answer[7] = 1;
-                answer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\x7f\0\0\x01");
-            }
-            let _ = socket.send_to(&answer, from);
-        }
-    });
-    port
 }
 
 #[test]
