@@ -15,6 +15,7 @@ mod key;
 pub mod loader;
 pub mod manager;
 mod memory;
+mod overdue;
 pub mod purge;
 mod store;
 pub mod writer;
@@ -25,6 +26,7 @@ pub use fill::{End, Fill, Piece, Reader};
 pub use index::{Found, Index, Ticket};
 pub use key::{Key, Variant};
 pub use memory::{Look, Memory, Object};
+pub use overdue::{Late, Overdue};
 pub use store::{Opened, Place};
 
 use std::collections::HashMap;
@@ -85,6 +87,8 @@ pub struct Cache {
     turns: [Mutex<()>; TURNS],
     /// Answers that wait for the disk.
     backlog: backlog::Backlog,
+    /// Files that nobody waits for any more.
+    pub overdue: Overdue,
 }
 
 const TURNS: usize = 16;
@@ -118,8 +122,8 @@ impl Cache {
     pub fn new(settings: Settings, zone: weir_zone::ZoneRef) -> Cache {
         let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
         let (index, open) = (Index::new(zone), Memory::of_open_files());
-        let backlog = backlog::Backlog::default();
-        Cache { settings, index, memory, open, fills, turns, backlog }
+        let (backlog, overdue) = (backlog::Backlog::default(), Overdue::default());
+        Cache { settings, index, memory, open, fills, turns, backlog, overdue }
     }
 
     /// Its zone's name.

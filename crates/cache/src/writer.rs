@@ -25,7 +25,7 @@ use crate::{Cache, Stored};
 const CHUNK: u64 = 256 * 1024;
 
 /// A client that the disk has held up for so long does not wait for it any more.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the log hears: the operation that failed, and why.
 pub type Complain = Box<dyn Fn(&str, &io::Error)>;

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "names are those of keys")]
 
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
 use super::hit::{Kept, Part};
-use super::{State, Status};
+use super::{State, Status, unlisted};
 use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::passing::Passing;
@@ -87,7 +88,7 @@ async fn once(
     let kept = match known {
         Known::Error(status) => return Looked::End(Found::Error(status)),
         Known::Scarce if state.cache.index.is_warm() => return scarce(state),
-        Known::Scarce => match open(r, state, None, now).await {
+        Known::Scarce => match unlisted(r, state, now).await.flatten() {
             None => return scarce(state),
             kept => kept,
         },
@@ -101,7 +102,11 @@ async fn once(
             return Looked::End(Found::Nothing);
         }
         Known::Absent if state.cache.index.is_warm() => None,
-        Known::Absent => open(r, state, None, now).await,
+        Known::Absent => match unlisted(r, state, now).await {
+            // What is fetched now would only wait for the same disk.
+            None => return scarce(state),
+            Some(kept) => kept,
+        },
         Known::Stored(generation) => stored(r, state, generation, now).await,
     };
     match kept {
@@ -119,7 +124,7 @@ fn scarce(state: &mut State) -> Looked {
 async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
     let at_hand = state.cache.at_hand(state.memory);
     let Some(object) = at_hand.get(&state.key, &state.shown.text, generation) else {
-        return open(r, state, Some(generation), now).await;
+        return open(r, state, generation, now).await;
     };
     let looked = object.look(now, CHECK);
     if looked == Look::Soon {
@@ -131,7 +136,7 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
         return Some(kept);
     }
     at_hand.remove_this(&state.key, &object);
-    open(r, state, Some(generation), now).await
+    open(r, state, generation, now).await
 }
 
 async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool {
@@ -161,10 +166,30 @@ fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
     });
 }
 
-async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> Option<Kept> {
+async fn open(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
     let path = state.cache.settings.place.path(&state.key);
     let waiter = crate::files::waiter(r);
-    let opened = match Opened::open(r.worker.handle.files(), waiter, &path).await {
+    let outcome = Opened::open(r.worker.handle.files(), waiter, &path).await;
+    opened(r, state, &path, outcome, Some(generation), now)
+}
+
+/// What there is that the loader has not come to yet. `None`: nobody knows, and the disk takes too long to say.
+async fn unlisted(r: &mut Request, state: &State, now: u64) -> Option<Option<Kept>> {
+    let path = state.cache.settings.place.path(&state.key);
+    let outcome = unlisted::open(r, state, &path).await?;
+    Some(opened(r, state, &path, outcome, None, now))
+}
+
+/// What there is in a file that was opened, or not.
+fn opened(
+    r: &mut Request,
+    state: &State,
+    path: &Path,
+    outcome: io::Result<Result<Opened, Unusable>>,
+    known: Option<u32>,
+    now: u64,
+) -> Option<Kept> {
+    let opened = match outcome {
         Ok(Ok(opened)) if opened.stored.entry.key == state.shown.text => opened,
         Ok(Ok(_)) => {
             let path = path.display();
@@ -172,7 +197,7 @@ async fn open(r: &mut Request, state: &State, known: Option<u32>, now: u64) -> O
             return None;
         }
         Ok(Err(why)) => {
-            complain(r, &path, why);
+            complain(r, path, why);
             state.cache.index.lost(&state.key);
             return None;
         }
@@ -207,7 +232,7 @@ fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u
     at_hand.put(state.key, Object::new(entry, body, generation, opened.info.inode, now));
 }
 
-fn complain(r: &Request, path: &std::path::Path, why: Unusable) {
+fn complain(r: &Request, path: &Path, why: Unusable) {
     r.worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
     let (level, text) = match why {
         Unusable::TooSmall => (Level::Crit, "is too small"),

@@ -13,6 +13,7 @@ mod purge;
 mod relay;
 mod stale;
 mod tasks;
+mod unlisted;
 mod variables;
 
 pub(crate) use conf::cache_directives;

@@ -1,0 +1,43 @@
+//! A file that the loader has not come to yet. It may be there or not, and no client waits long to know.
+
+use std::path::Path;
+
+use weir_cache::{Opened, Unusable, writer};
+use weir_engine::{Either, either};
+use weir_log::Level;
+use weir_metrics::Metric;
+
+use super::State;
+use crate::request::Request;
+
+type Outcome = std::io::Result<Result<Opened, Unusable>>;
+
+/// Opens the file, if there is one. `None`: the disk does not say, and the answer is not for it.
+pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome> {
+    let cache = &state.cache;
+    if cache.overdue.any() {
+        r.worker.metrics.add(Metric::CacheUnstored, 1);
+        return None;
+    }
+    let waiter = crate::files::waiter(r);
+    let path = path.to_path_buf();
+    let handle = r.worker.handle.clone();
+    // Whoever waits for a thread may have to go on without it.
+    let mut opening = Box::pin({
+        let handle = handle.clone();
+        async move { Opened::open(handle.files(), waiter, &path).await }
+    });
+    let waited = either(opening.as_mut(), handle.sleep(writer::PATIENCE)).await;
+    if let Either::Left(outcome) = waited {
+        return Some(outcome);
+    }
+    let late = cache.overdue.one();
+    r.worker.metrics.add(Metric::CacheUnstored, 1);
+    let name = cache.name();
+    r.log(Level::Info, format_args!("the disk of cache \"{name}\" does not say what it has"));
+    handle.spawn(async move {
+        let _ = opening.await;
+        drop(late);
+    });
+    None
+}
