@@ -19,10 +19,10 @@ use crate::files::{Caches, TurnFiles};
 use crate::http2::{self, Link};
 use crate::modules::log::Writers;
 use crate::modules::lua;
-use crate::modules::ssl::Loaded;
 use crate::request::Scratch;
 use crate::upstream::Pools;
 use weir_resolver::Resolvers;
+use weir_ssl::Loaded;
 use weir_upstream::config::dynamic::{self, Looker};
 
 /// Rooms of ended requests that are kept for new ones.
@@ -148,7 +148,9 @@ impl Worker {
                 retiring: Box::new(move || told.upgrade().is_none_or(|worker| worker.retiring())),
             };
             dynamic::start(&site.upstreams, &Rc::new(looker));
-            crate::modules::ssl::ocsp::staple::start(&worker);
+            let told = Rc::downgrade(&worker);
+            let retiring = move || told.upgrade().is_none_or(|worker| worker.retiring());
+            weir_ssl::ocsp::staple::start(&worker.handle, &site.staplings, retiring);
             if identity.worker == 0 {
                 crate::upstream::cache::start(&worker);
                 crate::upstream::start_checks(&worker);

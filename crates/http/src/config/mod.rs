@@ -49,9 +49,9 @@ pub struct Setup<'a> {
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     /// Certificates and keys, each read once.
-    pub pem_files: crate::modules::ssl::Files,
+    pub pem_files: weir_ssl::Files,
     /// Responses that are fetched to be sent along with certificates.
-    pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
+    pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
@@ -76,7 +76,7 @@ impl<'a> Setup<'a> {
             checks: Vec::new(),
             upstream: None,
             matches: Vec::new(),
-            pem_files: Default::default(),
+            pem_files: weir_ssl::Files::at(inputs.conf_prefix),
             staplings: Vec::new(),
             caches: Vec::new(),
             lua: Default::default(),
@@ -105,6 +105,17 @@ impl<'a> Setup<'a> {
     /// What whoever reads a value adds to.
     pub fn reading(&mut self) -> Reading<'_, Request> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
+    }
+
+    /// The same for what is said of TLS.
+    pub fn tls(&mut self) -> weir_ssl::Reader<'_, 'a, Request> {
+        weir_ssl::Reader {
+            inputs: self.inputs,
+            variables: &mut self.variables,
+            warnings: &mut self.warnings,
+            files: &mut self.pem_files,
+            staplings: &mut self.staplings,
+        }
     }
 
     /// A value with variables; errors point at the word.

@@ -58,7 +58,7 @@ pub struct Site {
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
-    pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
+    pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
@@ -85,7 +85,7 @@ pub struct Parts {
     /// Settings of the `http` block.
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
-    pub staplings: Vec<crate::modules::ssl::ocsp::Stapling>,
+    pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
@@ -234,18 +234,9 @@ impl Site {
 /// Who wants TLS must have something to show: the default server, or each where that one refuses.
 fn check_certificates(group: &Group<'_>, servers: &[Server]) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
-    let ssl = |server: &Server| {
-        let context = server.conf.ssl.as_deref();
-        context.map_or((false, false), |c| (c.has_certificates(), c.reject))
-    };
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
-    let missing = match default.map(ssl) {
-        None | Some((true, _)) => None,
-        Some((false, false)) => default,
-        Some((false, true)) => {
-            group.servers.iter().filter_map(of).find(|server| ssl(server) == (false, false))
-        }
-    };
+    let all = group.servers.iter().filter_map(of);
+    let missing = weir_ssl::server::check(default, all, |server| server.conf.ssl.as_deref());
     let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
     missing.map_or(Ok(()), |server| Err(server.at.error(text)))
 }

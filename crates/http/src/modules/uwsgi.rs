@@ -19,7 +19,7 @@ use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass, Slot};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
-use crate::upstream::tls::{Secure, tls_directives};
+use crate::upstream::tls::{Secure, tls_directive, tls_directives};
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ impl Settings for Conf {
         cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params)?;
         let secure = |to: &To| !matches!(to, To::Known(_, PLAIN, _));
         if conf.pass.get().is_some_and(secure) {
-            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, NAME, false)?;
+            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;
         }
         Ok(())
     }

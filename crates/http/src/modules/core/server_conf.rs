@@ -26,7 +26,7 @@ pub struct ServerConf {
     /// The first name as written.
     pub first_name: Option<String>,
     /// The server's TLS.
-    pub ssl: Option<std::sync::Arc<crate::modules::ssl::Context>>,
+    pub ssl: Option<std::sync::Arc<weir_ssl::server::Context>>,
     connection_pool: u64,
 }
 

@@ -81,7 +81,7 @@ impl Settings for Conf {
             Some(To::Computed(_)) => true,
         };
         if may_be_secure {
-            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "grpc", true)?;
+            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", true)?;
         }
         Ok(())
     }

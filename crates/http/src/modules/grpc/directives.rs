@@ -6,7 +6,7 @@ use super::conf;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{selected, together};
 use crate::upstream::passing::passing_directives;
-use crate::upstream::tls::tls_directives;
+use crate::upstream::tls::{tls_directive, tls_directives};
 
 /// Of what all modules have which pass requests on, that which is not about holding back.
 const PASSING: [Directive; 15] = selected(

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
+use weir_ssl::load;
 use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
 
 use crate::config::scope::Scope;
-use crate::modules::ssl::{load, read};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl Tls {
 /// `lua_ssl_trusted_certificate`
 pub fn trusted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    let Some(file) = read::file(d)? else { return Ok(()) };
-    let list = load::certificates(s.setup, &file)?;
+    let Some(file) = weir_ssl::file(d)? else { return Ok(()) };
+    let list = load::certificates(&mut s.setup.pem_files, &file)?;
     Scope::change(&mut s.location.lua).tls.trusted = Some(Arc::new(list));
     Ok(())
 }

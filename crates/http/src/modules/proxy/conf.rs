@@ -131,7 +131,7 @@ impl Settings for Conf {
         }
         if conf.pass.as_ref().is_some_and(Pass::may_be_secure) {
             let http2 = conf.version == Version::Http20;
-            Arc::make_mut(&mut conf.passing.tls).finish(s.setup, "proxy", http2)?;
+            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", http2)?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::upstream::cache::cache_directives;
 use crate::upstream::http::To;
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
-use crate::upstream::tls::tls_directives;
+use crate::upstream::tls::{tls_directive, tls_directives};
 use weir_values::Template;
 
 const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");

@@ -2,7 +2,8 @@
 
 use weir_log::Level;
 
-use super::{Context, Verify};
+use weir_ssl::server::{Context, Refusal, Verify};
+
 use crate::request::Request;
 
 /// The status that a request is refused with, before anything else is looked at.
@@ -13,7 +14,6 @@ pub fn check(r: &mut Request) -> Option<u16> {
         return Some(497);
     }
     let context = r.server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off)?;
-    let verify = context.verify;
     let shown = r.conn.stream.tls(|connection| !connection.peer_certificates().is_empty());
     let shown = shown == Some(true);
     if is_misdirected(r, context, shown) {
@@ -26,17 +26,12 @@ pub fn check(r: &mut Request) -> Option<u16> {
         );
         return Some(421);
     }
-    if let Some(fault) = tls.fault
-        && !(verify == Verify::OptionalNoCa && fault.only_unknown_root())
-    {
-        r.log(Level::Info, format_args!("client SSL certificate verify error: {fault}"));
-        return Some(495);
-    }
-    if verify == Verify::On && !shown {
-        r.log(Level::Info, format_args!("client sent no required SSL certificate"));
-        return Some(496);
-    }
-    None
+    let refusal = context.refusal(tls.shown.fault, shown)?;
+    r.log(Level::Info, format_args!("{refusal}"));
+    Some(match refusal {
+        Refusal::Bad(_) => 495,
+        Refusal::Missing => 496,
+    })
 }
 
 /// The client named another host in the handshake, and was asked for its certificate there. Who named none, or none
@@ -45,6 +40,6 @@ fn is_misdirected(r: &Request, context: &Context, shown: bool) -> bool {
     let Some(tls) = r.conn.tls.as_deref() else { return false };
     let named_another = tls.chosen
         && !r.host.is_empty()
-        && tls.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host);
-    named_another || shown && tls.context.is_some_and(|judge| !judge.judges_like(context))
+        && tls.shown.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host);
+    named_another || shown && tls.shown.context.is_some_and(|judge| !judge.judges_like(context))
 }

@@ -1,146 +1,95 @@
 //! TLS for clients. nginx: ngx_http_ssl_module.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use weir_conf::{Context as Place, Error};
-use weir_tls::{Ciphers, Curves, SessionCache, Versions};
-use weir_zone::ZoneRef;
+use weir_conf::{Context as Place, Directive as Line, Error};
+use weir_ssl::ocsp::LookUp;
+use weir_ssl::server::{self, Context, Shown, TlsSubject};
+use weir_ssl::{Row, Said};
+use weir_tls::Wire;
 
-use crate::config::Setup;
-use crate::config::scope::{Scope, Spot};
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::config::table::together;
 use crate::modules::{Module, Settings};
-use weir_values::Template;
+use crate::request::Request;
 
 mod check;
-pub mod commands;
-mod computed;
-mod context;
-mod directives;
-mod files;
 mod handshake;
-pub mod kept;
-pub mod load;
-pub mod ocsp;
-pub mod read;
-mod sessions;
-mod variables;
 
 pub use check::check;
-pub use context::Context;
-pub use files::Files;
 pub use handshake::{Secure, handshake};
-pub use kept::Loaded;
+pub use weir_ssl::server::Conf;
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_ssl", directives: directives::DIRECTIVES, init: variables::define };
+pub const MODULE: Module = Module {
+    name: "http_ssl",
+    directives: &DIRECTIVES,
+    init: |setup| server::define(&mut setup.variables),
+};
 
-/// A file that a directive names.
-#[derive(Debug, Clone)]
-pub struct Named {
-    /// As written.
-    pub name: Vec<u8>,
-    /// For error messages.
-    pub at: Spot,
-}
+const DIRECTIVES: [Directive; COMMON.len() + OWN.len()] = together(&COMMON, OWN);
 
-impl Named {
-    /// The name, which may hold variables.
-    pub fn template(&self, setup: &mut Setup<'_>) -> Result<Template, Error> {
-        Template::new(&mut setup.variables, &self.name).map_err(|text| self.at.error(text))
+/// Those that sessions have as well.
+const COMMON: [Directive; ROWS.len()] = {
+    let mut all = [OWN[0]; ROWS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = Directive { name: ROWS[i].name, help: ROWS[i].help, set: Set::Simple(common) };
+        i += 1;
     }
-}
+    all
+};
 
-/// `ssl_verify_client`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verify {
-    /// Clients are not asked.
-    #[default]
-    Off,
-    /// A client must show a good certificate.
-    On,
-    /// It may show none, but no bad one.
-    Optional,
-    /// It may show one that no known authority vouches for.
-    OptionalNoCa,
-}
+const ROWS: &[Row<Request, Conf>] = server::rows();
 
-/// Settings.
-#[derive(Debug, Clone)]
-pub struct Conf {
-    certificates: Vec<Named>,
-    keys: Vec<Named>,
-    passwords: Arc<Vec<Vec<u8>>>,
-    versions: Versions,
-    ciphers: Ciphers,
-    curves: Curves,
-    prefer_server_ciphers: bool,
-    buffer_size: u64,
-    verify: Verify,
-    verify_depth: u64,
-    client_certificate: Option<Named>,
-    trusted_certificate: Option<Named>,
-    crl: Option<Named>,
-    cache: Option<Arc<SessionCache>>,
-    tickets: bool,
-    ticket_keys: Vec<Named>,
-    session_timeout: Duration,
-    early_data: bool,
-    compress: bool,
-    reject_handshake: bool,
-    stapling: bool,
-    stapling_file: Option<Named>,
-    stapling_responder: Option<Named>,
-    stapling_verify: bool,
-    ocsp: ocsp::Which,
-    ocsp_responder: Option<Named>,
-    ocsp_cache: Option<ZoneRef>,
-    certificate_cache: Option<kept::Keep>,
-    commands: Vec<commands::Command>,
-}
+const OWN: &[Directive] = &[
+    setting!("ssl_buffer_size", ssl.buffer_size, Line::size, "The largest record that is sent."),
+    setting!(
+        "ssl_early_data",
+        ssl.early_data,
+        Line::flag,
+        "Whether a resumed session may bring a request with its first flight (TLS 1.3). The request is served before \
+         the handshake is complete: see `$ssl_early_data`. Tickets hold no sessions then."
+    ),
+];
 
-impl Default for Conf {
-    fn default() -> Self {
-        Conf {
-            certificates: Vec::new(),
-            keys: Vec::new(),
-            passwords: Arc::default(),
-            versions: Versions::default(),
-            ciphers: Ciphers::default(),
-            curves: Curves::default(),
-            prefer_server_ciphers: false,
-            buffer_size: 16 * 1024,
-            verify: Verify::Off,
-            verify_depth: 1,
-            client_certificate: None,
-            trusted_certificate: None,
-            crl: None,
-            cache: None,
-            tickets: true,
-            ticket_keys: Vec::new(),
-            session_timeout: Duration::from_secs(300),
-            early_data: false,
-            compress: false,
-            reject_handshake: false,
-            stapling: false,
-            stapling_file: None,
-            stapling_responder: None,
-            stapling_verify: false,
-            ocsp: ocsp::Which::Off,
-            ocsp_responder: None,
-            ocsp_cache: None,
-            certificate_cache: None,
-            commands: Vec::new(),
-        }
-    }
+fn common(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let said = Said { line: d, first: s.first(d) };
+    let conf = Scope::change(&mut s.location.ssl);
+    Row::read(ROWS, conf, said, &mut s.setup.tls())
 }
 
 impl Settings for Conf {
     fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
         if scope.context == Place::SERVER {
-            scope.server.ssl = context::build(scope)?;
+            scope.server.ssl = build(scope)?;
         }
         Ok(())
+    }
+}
+
+/// The server's TLS, if its settings ask for any.
+fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
+    let core = &s.location.core;
+    let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
+    let alpn = protocols(s);
+    server::build(&s.location.ssl, &mut s.setup.tls(), look_up, alpn, b"")
+}
+
+/// What may be spoken above TLS.
+fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
+    let http2 = s.location.v2.enabled || s.server.listens.iter().any(|l| l.protocols.http2);
+    let names: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
+    names.iter().filter(|name| http2 || **name != b"h2").map(|name| name.to_vec()).collect()
+}
+
+impl TlsSubject for Request {
+    fn wire(&self) -> &Wire {
+        &self.conn.stream
+    }
+
+    fn shown(&self) -> Option<&Shown> {
+        let secure = self.conn.tls.as_deref().filter(|secure| !secure.plain);
+        secure.map(|secure| &secure.shown)
     }
 }

@@ -3,8 +3,8 @@
 use weir_conf::{Directive, Error};
 use weir_tls::{Chosen, Ciphers, Curves, Versions};
 
-use super::read::named;
-use super::{Conf, Named};
+use crate::read::named;
+use crate::reader::Named;
 
 /// A command by its name, and its value.
 pub type Command = (Named, Vec<u8>);
@@ -95,33 +95,6 @@ impl Changed {
         }
         true
     }
-}
-
-/// Changes a server's settings as its commands say.
-pub fn apply(conf: &mut Conf) -> Result<(), Error> {
-    if conf.commands.is_empty() {
-        return Ok(());
-    }
-    let mut changed = Changed {
-        versions: conf.versions,
-        ciphers: conf.ciphers.clone(),
-        curves: conf.curves.clone(),
-        certificate: None,
-        key: None,
-        tickets: conf.tickets,
-        prefer_server_ciphers: conf.prefer_server_ciphers,
-    };
-    changed.apply(std::mem::take(&mut conf.commands))?;
-    let Changed { versions, ciphers, curves, tickets, prefer_server_ciphers, .. } = changed;
-    (conf.versions, conf.ciphers, conf.curves) = (versions, ciphers, curves);
-    (conf.tickets, conf.prefer_server_ciphers) = (tickets, prefer_server_ciphers);
-    if let Some(certificate) = changed.certificate {
-        conf.certificates = vec![certificate];
-    }
-    if let Some(key) = changed.key {
-        conf.keys = vec![key];
-    }
-    Ok(())
 }
 
 /// `Protocol -TLSv1.3,+TLSv1.2`

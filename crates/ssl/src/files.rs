@@ -1,7 +1,5 @@
 //! Files of certificates and keys, each read once while a configuration is read.
 
-#![expect(clippy::disallowed_methods, reason = "certificates are the configuration's")]
-
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -12,22 +10,32 @@ use std::sync::Arc;
 use weir_log::Cause;
 
 /// What was read so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Files {
+    prefix: PathBuf,
     known: HashMap<PathBuf, Arc<Vec<u8>>>,
 }
 
 impl Files {
-    /// The contents of a file; a relative name begins at `prefix`. `data:` is followed by the contents
-    /// themselves.
-    pub fn read(&mut self, prefix: &Path, name: &[u8]) -> Result<Arc<Vec<u8>>, String> {
+    /// Nothing yet; relative names begin at `prefix`.
+    pub fn at(prefix: &Path) -> Files {
+        Files { prefix: prefix.to_owned(), known: HashMap::new() }
+    }
+
+    /// Where relative names begin.
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// The contents of a file. `data:` is followed by the contents themselves.
+    pub fn read(&mut self, name: &[u8]) -> Result<Arc<Vec<u8>>, String> {
         if let Some(data) = name.strip_prefix(b"data:") {
             return Ok(Arc::new(data.to_vec()));
         }
         if is_foreign(name) {
             return Err("(engines and stores are OpenSSL's, which weir does not use)".to_owned());
         }
-        let path = prefix.join(OsStr::from_bytes(name));
+        let path = self.prefix.join(OsStr::from_bytes(name));
         if let Some(known) = self.known.get(&path) {
             return Ok(known.clone());
         }
@@ -35,10 +43,19 @@ impl Files {
         self.known.insert(path, bytes.clone());
         Ok(bytes)
     }
+
+    /// A file's name; of contents given in its place, only that they are.
+    pub fn shown(&self, name: &[u8]) -> String {
+        match name.starts_with(b"data:") {
+            true => "data:".to_owned(),
+            false if is_foreign(name) => String::from_utf8_lossy(name).into_owned(),
+            false => self.prefix.join(OsStr::from_bytes(name)).to_string_lossy().into_owned(),
+        }
+    }
 }
 
 /// Names a key that only OpenSSL could fetch.
-pub fn is_foreign(name: &[u8]) -> bool {
+fn is_foreign(name: &[u8]) -> bool {
     name.starts_with(b"engine:") || name.starts_with(b"store:")
 }
 

@@ -1,11 +1,11 @@
 //! Fetches the responses that are stapled to the server's certificates, before they are needed: one loop of each
 //! worker asks, from the start on, and again before an answer's time is over.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_conf::Error;
+use weir_engine::Handle;
 use weir_log::{Level, Log};
 use weir_tls::x509::ocsp::Status;
 use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
@@ -13,9 +13,7 @@ use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
 use super::LookUp;
 use super::fetch::Errand;
 use super::responder::Responder;
-use crate::config::Setup;
-use crate::modules::ssl::{Conf, Named, load};
-use crate::worker::Worker;
+use crate::reader::{Named, Reader};
 
 /// How long a responder may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,29 +39,39 @@ pub struct Stapling {
     staples: Vec<Arc<Staple>>,
 }
 
-/// Adds what a server's certificate needs to the site's list. What is wrong is no reason to stop: the error is a
-/// warning.
-pub fn add(
-    conf: &Conf,
-    setup: &mut Setup<'_>,
-    certificate: &Named,
+/// How responses are asked for.
+pub struct Wanted<'w> {
+    /// `ssl_stapling_responder`
+    pub responder: Option<&'w Named>,
+    /// `ssl_stapling_verify`
+    pub verify: bool,
+    /// Among whom the certificate's issuer is found.
+    pub authorities: &'w Arc<Authorities>,
+    /// How the responder's name becomes addresses.
+    pub look_up: &'w LookUp,
+}
+
+/// Adds what a server's certificate, which is called so, needs to the site's list. What is wrong is no reason to stop:
+/// the error is a warning.
+pub fn add<S>(
+    wanted: &Wanted<'_>,
+    reader: &mut Reader<'_, '_, S>,
+    name: String,
     identity: &mut Identity,
-    authorities: &Arc<Authorities>,
-    look_up: &LookUp,
 ) -> Result<(), Error> {
+    let Wanted { responder, verify, authorities, look_up } = *wanted;
     let ignored = |why: String| Error::warn(format!("\"ssl_stapling\" ignored, {why}"));
-    let name = load::shown(setup.inputs.conf_prefix, &certificate.name);
     let among = identity.others().chain(authorities.anchors.iter().map(Vec::as_slice));
     let issuer = weir_tls::issuer(identity.leaf(), among).ok_or_else(|| {
         ignored(format!("issuer certificate not found for certificate \"{name}\""))
     })?;
-    let url = conf.stapling_responder.as_ref().map(|named| named.name.as_slice());
+    let url = responder.map(|named| named.name.as_slice());
     let url = url.or_else(|| weir_tls::responder(identity.leaf()));
     let url =
         url.ok_or_else(|| ignored(format!("no OCSP responder URL in the certificate \"{name}\"")))?;
     let responder = Responder::new(url, look_up.resolver.is_none())
         .map_err(|why| ignored(format!("{why} in the certificate \"{name}\"")))?;
-    let believe = match conf.stapling_verify {
+    let believe = match verify {
         false => Believe::Anyone,
         true => Believe::Trusted { authorities: authorities.clone(), known: true },
     };
@@ -72,16 +80,16 @@ pub fn add(
         return Ok(());
     };
     let staple = identity.staple_later();
-    let same = setup.staplings.iter_mut().find(|known| {
+    let same = reader.staplings.iter_mut().find(|known| {
         (&known.responder, &known.inquiry, &known.look_up) == (&responder, &inquiry, look_up)
     });
     match same {
         Some(same) => same.staples.push(staple),
-        None => setup.staplings.push(Stapling {
+        None => reader.staplings.push(Stapling {
             responder,
             inquiry,
             look_up: look_up.clone(),
-            log: setup.inputs.error_log.clone(),
+            log: reader.inputs.error_log.clone(),
             name,
             staples: vec![staple],
         }),
@@ -89,12 +97,15 @@ pub fn add(
     Ok(())
 }
 
-/// Starts to fetch, on one loop of the worker.
-pub fn start(worker: &Rc<Worker>) {
-    let all = &worker.site.staplings;
+/// Starts to fetch, on one loop of a worker, until it retires.
+pub fn start(
+    handle: &Handle,
+    all: &'static [Stapling],
+    retiring: impl Fn() -> bool + Clone + 'static,
+) {
     for lane in 0..LANES.min(all.len()) {
         let own = all.iter().skip(lane).step_by(LANES).collect();
-        worker.handle.spawn(fetch(worker.clone(), own));
+        handle.spawn(fetch(handle.clone(), own, retiring.clone()));
     }
 }
 
@@ -106,16 +117,16 @@ struct Due {
 }
 
 /// Fetches whichever is due, one after another, until the worker retires.
-async fn fetch(worker: Rc<Worker>, own: Vec<&'static Stapling>) {
-    let at = worker.handle.now();
+async fn fetch(handle: Handle, own: Vec<&'static Stapling>, retiring: impl Fn() -> bool) {
+    let at = handle.now();
     let mut list: Vec<_> =
         own.into_iter().map(|stapling| Due { stapling, at, failures: 0 }).collect();
     while let Some(due) = list.iter_mut().min_by_key(|due| due.at) {
-        worker.handle.sleep_until(due.at).await;
-        if worker.retiring() {
+        handle.sleep_until(due.at).await;
+        if retiring() {
             return;
         }
-        let pause = match due.stapling.renew(&worker).await {
+        let pause = match due.stapling.renew(&handle).await {
             Some(pause) => {
                 due.failures = 0;
                 pause
@@ -125,7 +136,7 @@ async fn fetch(worker: Rc<Worker>, own: Vec<&'static Stapling>) {
                 retry(due.failures)
             }
         };
-        due.at = worker.handle.now() + pause;
+        due.at = handle.now() + pause;
     }
 }
 
@@ -144,21 +155,21 @@ fn renewal(now: i64, until: i64) -> Duration {
 
 impl Stapling {
     /// Fetches the response; how long until the next time. None if the responder has not answered.
-    async fn renew(&self, worker: &Worker) -> Option<Duration> {
+    async fn renew(&self, handle: &Handle) -> Option<Duration> {
         let errand = Errand {
             responder: &self.responder,
             look_up: &self.look_up,
-            until: worker.handle.now() + TIMEOUT,
+            until: handle.now() + TIMEOUT,
             log: &self.log,
             connection: None,
             certificate: Some(&self.name),
         };
-        let response = errand.run(worker, &self.inquiry.request()).await?;
+        let response = errand.run(handle, &self.inquiry.request()).await?;
         let said = self.inquiry.answer(&response).and_then(|answer| match answer.status {
             Status::Good => Ok(answer.until.unwrap_or(i64::MAX)),
             other => Err(format!("certificate status \"{}\" in the OCSP response", other.name())),
         });
-        let now = worker.handle.wall().secs;
+        let now = handle.wall().secs;
         match said {
             Ok(until) => {
                 for staple in &self.staples {

@@ -2,19 +2,18 @@
 //! kept by each loop as `ssl_certificate_cache` says.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_conf::Error;
+use weir_engine::Handle;
 use weir_tls::{ServerConfig, ServerSettings};
 
-use super::kept::Keep;
-use super::{Conf, load};
-use crate::config::Setup;
-use crate::connection::Conn;
-use crate::request::{Request, Scratch};
-use crate::worker::Worker;
-use weir_values::Template;
+use weir_values::{Subject, Template};
+
+use super::Conf;
+use crate::kept::{Keep, Loaded};
+use crate::load;
+use crate::reader::Reader;
 
 /// The certificates of one server.
 #[derive(Debug)]
@@ -34,62 +33,47 @@ pub fn is_computed(conf: &Conf) -> bool {
 
 impl Computed {
     /// Compiles the names.
-    pub fn new(
+    pub fn new<S: Subject>(
         conf: &Conf,
-        setup: &mut Setup<'_>,
+        reader: &mut Reader<'_, '_, S>,
         settings: ServerSettings,
     ) -> Result<Self, Error> {
-        let pairs = conf.certificates.iter().zip(&conf.keys);
-        let files: Result<Vec<_>, Error> =
-            pairs.map(|(chain, key)| Ok((chain.template(setup)?, key.template(setup)?))).collect();
-        let files = files?;
-        let prefix = setup.inputs.conf_prefix.to_owned();
-        let passwords = conf.passwords.clone();
+        let variables = &mut *reader.variables;
+        let mut files = Vec::new();
+        for (chain, key) in conf.certificates.iter().zip(&conf.keys) {
+            files.push((chain.template(variables)?, key.template(variables)?));
+        }
+        let (prefix, passwords) = (reader.files.prefix().to_owned(), conf.passwords.clone());
         Ok(Computed { files, prefix, passwords, settings, keep: conf.certificate_cache })
     }
 
-    /// The configuration for a client; the connection comes back with it. The error is for the log.
-    pub async fn config(
-        &self,
-        conn: Conn,
-        worker: &Rc<Worker>,
-    ) -> Result<(Conn, Arc<ServerConfig>), (Option<Conn>, String)> {
-        let conn = Rc::new(conn);
-        let names = self.names(&conn, worker);
-        let Ok(conn) = Rc::try_unwrap(conn) else { return Err((None, "held".to_owned())) };
-        match self.load(names, worker).await {
-            Ok(config) => Ok((conn, config)),
-            Err(text) => Err((Some(conn), text)),
-        }
-    }
-
     /// What the files are called for this client.
-    fn names(&self, conn: &Rc<Conn>, worker: &Rc<Worker>) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut r = Request::new(conn.clone(), worker.clone(), Scratch::default());
+    pub fn names(&self, client: &mut impl Subject) -> Vec<(Vec<u8>, Vec<u8>)> {
         let each = self.files.iter();
-        each.map(|(chain, key)| (chain.eval(&mut r).into_owned(), key.eval(&mut r).into_owned()))
+        each.map(|(chain, key)| (chain.eval(client).into_owned(), key.eval(client).into_owned()))
             .collect()
     }
 
-    async fn load(
+    /// The configuration for a client for whom the files have these names. The error is for the log.
+    pub async fn config(
         &self,
         names: Vec<(Vec<u8>, Vec<u8>)>,
-        worker: &Worker,
+        handle: &Handle,
+        loaded: &Loaded<Arc<ServerConfig>>,
     ) -> Result<Arc<ServerConfig>, String> {
         let key = (std::ptr::from_ref(self).addr(), names);
-        let now = worker.handle.now();
+        let now = handle.now();
         if let Some(keep) = &self.keep
-            && let Some(config) = worker.certificates.find(&key, keep, now)
+            && let Some(config) = loaded.find(&key, keep, now)
         {
             return Ok(config);
         }
         let (names, prefix) = (key.1.clone(), self.prefix.clone());
         let (passwords, settings) = (self.passwords.clone(), self.settings.clone());
         let loading = move || read(&names, &prefix, &passwords, settings);
-        let loaded = worker.handle.files().run(loading).await;
-        let config = loaded.map_err(|error| error.to_string())??;
+        let config = handle.files().run(loading).await.map_err(|error| error.to_string())??;
         if let Some(keep) = &self.keep {
-            worker.certificates.keep(key, config.clone(), keep, now);
+            loaded.keep(key, config.clone(), keep, now);
         }
         Ok(config)
     }

@@ -1,33 +1,22 @@
-//! TLS to servers: what a location says of it, and the handshake.
+//! TLS to servers: what a location or a server block says of it.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use weir_conf::{Error, values};
-use weir_engine::Stream;
-use weir_log::Level;
-use weir_tls::{
-    Authorities, Ciphers, Client, ClientSettings, Curves, HandshakeError, Identity, Secured,
-    Versions,
-};
-use weir_upstream::Failure;
+use weir_engine::Handle;
+use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Identity, Versions};
+use weir_values::{Subject, Template};
 
 mod computed;
 mod directives;
 
-pub(crate) use directives::tls_directives;
-
 use computed::Computed;
 
-use super::client::{Waited, wait};
-use super::fault::{CLIENT_GONE, Doing, Fault, operation};
-use super::passing::Passing;
-use crate::config::Setup;
-use crate::modules::ssl::commands::{Changed, Command};
-use crate::modules::ssl::kept::Keep;
-use crate::modules::ssl::{Named, load};
-use crate::request::Request;
-use weir_values::Template;
+use crate::commands::{Changed, Command};
+use crate::files::Files;
+use crate::kept::{Keep, Loaded};
+use crate::reader::{Named, Reader, Said};
+use crate::{load, read};
 
 /// Settings of TLS to servers: `..._ssl_...`
 #[derive(Debug, Clone)]
@@ -60,6 +49,8 @@ pub struct Settings {
     pub cache: Option<Keep>,
     /// `..._ssl_conf_command`
     pub commands: Vec<Command>,
+    /// `..._ssl_alpn`, of sessions.
+    pub alpn: Vec<Template>,
     /// What all this amounts to, where a location needs it.
     built: Option<Client>,
     /// The same where HTTP/2 is to be spoken.
@@ -85,6 +76,7 @@ impl Default for Settings {
             passwords: Arc::default(),
             cache: None,
             commands: Vec::new(),
+            alpn: Vec::new(),
             built: None,
             http2: None,
             computed: None,
@@ -94,15 +86,15 @@ impl Default for Settings {
 
 impl Settings {
     /// Reads the files and puts all together, for a location that speaks TLS to servers, and perhaps HTTP/2 in it.
-    pub fn finish(
+    pub fn finish<S: Subject>(
         &mut self,
-        setup: &mut Setup<'_>,
+        reader: &mut Reader<'_, '_, S>,
         prefix: &str,
         http2: bool,
     ) -> Result<(), Error> {
         let curves = self.apply_commands()?;
-        let identity = self.identity(setup, prefix)?;
-        let authorities = self.authorities(setup, prefix)?;
+        let identity = self.identity(reader.files, prefix)?;
+        let authorities = self.authorities(reader.files, prefix)?;
         let settings = ClientSettings {
             versions: self.versions,
             ciphers: self.ciphers.clone(),
@@ -119,11 +111,18 @@ impl Settings {
         self.computed = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) if is_computed(certificate, key) => {
                 let passwords = self.passwords.clone();
-                let computed = Computed::new(setup, certificate, key, passwords, settings)?;
+                let computed = Computed::new(reader, certificate, key, passwords, settings)?;
                 Some(Arc::new(computed))
             }
             _ => None,
         };
+        Ok(())
+    }
+
+    /// `..._ssl_protocols`
+    pub fn add_versions(&mut self, said: Said<'_>, warnings: &mut Vec<Error>) -> Result<(), Error> {
+        let before = (!said.first).then_some(self.versions);
+        self.versions = read::versions(warnings, said.line, before)?;
         Ok(())
     }
 
@@ -145,7 +144,7 @@ impl Settings {
         Ok(changed.curves)
     }
 
-    fn identity(&self, setup: &mut Setup<'_>, prefix: &str) -> Result<Option<Identity>, Error> {
+    fn identity(&self, files: &mut Files, prefix: &str) -> Result<Option<Identity>, Error> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let name = String::from_utf8_lossy(&certificate.name);
         let Some(key) = &self.key else {
@@ -155,14 +154,10 @@ impl Settings {
         if is_computed(certificate, key) {
             return Ok(None);
         }
-        load::identity(setup, certificate, key, &self.passwords).map(Some)
+        load::identity(files, certificate, key, &self.passwords).map(Some)
     }
 
-    fn authorities(
-        &self,
-        setup: &mut Setup<'_>,
-        prefix: &str,
-    ) -> Result<Option<Authorities>, Error> {
+    fn authorities(&self, files: &mut Files, prefix: &str) -> Result<Option<Authorities>, Error> {
         if !self.verify {
             return Ok(None);
         }
@@ -170,9 +165,9 @@ impl Settings {
             let text = format!("no {prefix}_ssl_trusted_certificate for {prefix}_ssl_verify");
             return Err(Error::emerg(text));
         };
-        let anchors = load::certificates(setup, trusted)?;
+        let anchors = load::certificates(files, trusted)?;
         let lists = match &self.crl {
-            Some(file) => load::revocation_lists(setup, file)?,
+            Some(file) => load::revocation_lists(files, file)?,
             None => Vec::new(),
         };
         let depth = u32::try_from(self.depth).unwrap_or(u32::MAX - 2);
@@ -185,45 +180,56 @@ impl Settings {
         self.http2.as_ref().or(self.built.as_ref()).map(|built| built.named(without_port(name)))
     }
 
-    /// How a request to a server is secured that the URL calls `host`.
-    pub fn secure(&'static self, r: &mut Request, host: &[u8]) -> Option<Secure> {
+    /// How connections to a server are secured that the URL calls `host`.
+    pub fn secure(&'static self, r: &mut impl Subject, host: &[u8]) -> Option<Secure> {
         let built = self.http2.as_ref().or(self.built.as_ref())?;
         let name = match &self.name {
             None => without_port(host).to_vec(),
             Some(name) => without_port(&name.eval(r)).to_vec(),
         };
         let files = self.computed.as_ref().and_then(|computed| computed.names(r));
-        let client = built.named(&name);
+        let mut client = built.named(&name);
+        let alpn: Vec<_> = self.alpn.iter().map(|name| name.eval(r).into_owned()).collect();
+        if !alpn.is_empty() {
+            client = client.offering(&alpn.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
         let tag = match &files {
             None => client.tag(),
             Some(files) => client.tag() ^ computed::tag(files),
         };
-        Some(Secure { settings: self, client, name, files, tag })
+        Some(Secure { settings: self, client, name, files, alpn, tag })
     }
 }
 
 /// HTTP/2's name in ALPN.
 const HTTP2: &[u8] = b"h2";
 
-/// How one request's connections are secured.
+/// How the connections of one request or session are secured.
 pub struct Secure {
     settings: &'static Settings,
     client: Client,
     name: Vec<u8>,
     /// Certificate and key to be loaded first.
     files: Option<(Vec<u8>, Vec<u8>)>,
+    alpn: Vec<Vec<u8>>,
     /// Tells connections apart that are secured in different ways.
     pub tag: u64,
 }
 
 impl Secure {
     /// What a new connection needs.
-    async fn client(&self, r: &Request) -> Result<Client, String> {
+    pub async fn client(&self, handle: &Handle, known: &Loaded<Client>) -> Result<Client, String> {
         let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
             return Ok(self.client.clone());
         };
-        let loaded = computed.load(r, files, self.settings.cache.as_ref()).await?.named(&self.name);
-        Ok(if self.settings.http2.is_some() { loaded.offering(&[HTTP2]) } else { loaded })
+        let keep = self.settings.cache.as_ref();
+        let loaded = computed.load(handle, files, known, keep).await?.named(&self.name);
+        let alpn: Vec<_> = self.alpn.iter().map(Vec::as_slice).collect();
+        Ok(match self.settings.http2 {
+            Some(_) => loaded.offering(&[HTTP2]),
+            None if alpn.is_empty() => loaded,
+            None => loaded.offering(&alpn),
+        })
     }
 }
 
@@ -242,41 +248,6 @@ fn without_port(host: &[u8]) -> &[u8] {
             host.get(..at).unwrap_or(host)
         }
         _ => host,
-    }
-}
-
-/// Goes through the handshake on a new connection.
-pub async fn handshake(
-    r: &Request,
-    passing: &Passing,
-    stream: &Stream,
-    secure: &Secure,
-) -> Result<Secured, Fault> {
-    let client = secure.client(r).await.map_err(|text| {
-        r.log(Level::Error, format_args!("{text} {}", Doing::Securing.text()));
-        Fault::Us(500)
-    })?;
-    stream.set_deadline(Some(r.worker.handle.now() + passing.connect_timeout));
-    let connecting = pin!(Secured::connect(stream, &client));
-    let done = match wait(r, passing, connecting, true).await {
-        Waited::Gone => return Err(CLIENT_GONE),
-        Waited::For(done) => done,
-    };
-    stream.set_deadline(None);
-    done.map_err(|error| failed(r, &error))
-}
-
-fn failed(r: &Request, error: &HandshakeError) -> Fault {
-    let doing = Doing::Securing;
-    match error {
-        HandshakeError::TimedOut => {
-            operation(r, "SSL_do_handshake()", &std::io::ErrorKind::TimedOut.into(), doing)
-        }
-        HandshakeError::Io(error) => operation(r, "SSL_do_handshake()", error, doing),
-        error => {
-            r.log(Level::Error, format_args!("{error} {}", doing.text()));
-            Fault::Peer(Failure::Error)
-        }
     }
 }
 

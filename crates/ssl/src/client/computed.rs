@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_conf::Error;
+use weir_engine::Handle;
 use weir_tls::{Client, ClientSettings};
+use weir_values::{Subject, Template};
 
-use crate::config::Setup;
-use crate::modules::ssl::kept::Keep;
-use crate::modules::ssl::{Named, load};
-use crate::request::Request;
-use weir_values::Template;
+use crate::kept::{Keep, Loaded};
+use crate::load;
+use crate::reader::{Named, Reader};
 
 /// A certificate and its key, known when a request is passed on.
 #[derive(Debug)]
@@ -33,20 +33,21 @@ pub fn tag(files: &(Vec<u8>, Vec<u8>)) -> u64 {
 
 impl Computed {
     /// Compiles the names.
-    pub fn new(
-        setup: &mut Setup<'_>,
+    pub fn new<S: Subject>(
+        reader: &mut Reader<'_, '_, S>,
         certificate: &Named,
         key: &Named,
         passwords: Arc<Vec<Vec<u8>>>,
         settings: ClientSettings,
     ) -> Result<Self, Error> {
-        let (certificate, key) = (certificate.template(setup)?, key.template(setup)?);
-        let prefix = setup.inputs.conf_prefix.to_owned();
+        let variables = &mut *reader.variables;
+        let (certificate, key) = (certificate.template(variables)?, key.template(variables)?);
+        let prefix = reader.files.prefix().to_owned();
         Ok(Computed { certificate, key, prefix, passwords, settings })
     }
 
-    /// What the files are called for this request; none where it has none.
-    pub fn names(&self, r: &mut Request) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// What the files are called for this request or session; none where it has none.
+    pub fn names(&self, r: &mut impl Subject) -> Option<(Vec<u8>, Vec<u8>)> {
         let certificate = self.certificate.eval(r).into_owned();
         let key = self.key.eval(r).into_owned();
         (!certificate.is_empty()).then_some((certificate, key))
@@ -55,13 +56,14 @@ impl Computed {
     /// Loads them, unless the loop has kept them. The error is for the log.
     pub async fn load(
         &self,
-        r: &Request,
+        handle: &Handle,
         files: &(Vec<u8>, Vec<u8>),
+        loaded: &Loaded<Client>,
         keep: Option<&Keep>,
     ) -> Result<Client, String> {
-        let (worker, now) = (r.worker.clone(), r.worker.handle.now());
+        let now = handle.now();
         let key = (std::ptr::from_ref(self).addr(), vec![files.clone()]);
-        let known = keep.and_then(|keep| worker.upstream_certificates.find(&key, keep, now));
+        let known = keep.and_then(|keep| loaded.find(&key, keep, now));
         if let Some(client) = known {
             return Ok(client);
         }
@@ -72,10 +74,10 @@ impl Computed {
             settings.identity = Some(identity);
             settings.build()
         };
-        let loaded = worker.handle.files().run(loading).await;
-        let client = loaded.map_err(|error| error.to_string())??;
+        let client = handle.files().run(loading).await;
+        let client = client.map_err(|error| error.to_string())??;
         if let Some(keep) = keep {
-            worker.upstream_certificates.keep(key, client.clone(), keep, now);
+            loaded.keep(key, client.clone(), keep, now);
         }
         Ok(client)
     }

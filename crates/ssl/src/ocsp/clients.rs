@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_engine::Handle;
 use weir_log::{Level, Log};
 use weir_tls::x509::Fault;
 use weir_tls::x509::ocsp::Status;
@@ -12,7 +13,6 @@ use weir_zone::ZoneRef;
 use super::fetch::Errand;
 use super::responder::Responder;
 use super::{LookUp, Which, cache};
-use crate::worker::Worker;
 
 /// How it is asked about clients' certificates.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Clients {
 /// The connection that waits.
 pub struct Waiting<'a> {
     /// Its loop.
-    pub worker: &'a Worker,
+    pub handle: &'a Handle,
     /// Who hears of failures.
     pub log: &'a Log,
     /// Its number.
@@ -84,7 +84,7 @@ impl Clients {
             None => Some(named(certificate, waiting)?),
         };
         let responder = self.responder.as_ref().or(named.as_ref())?;
-        let (worker, now) = (waiting.worker, waiting.worker.handle.wall().secs);
+        let (handle, now) = (waiting.handle, waiting.handle.wall().secs);
         let zone = self.cache.as_ref().and_then(ZoneRef::get);
         let name = inquiry.name();
         if let Some(known) = zone.and_then(|zone| cache::find(zone, &name, now)) {
@@ -98,7 +98,7 @@ impl Clients {
             connection: Some(waiting.number),
             certificate: None,
         };
-        let response = errand.run(worker, &inquiry.request()).await?;
+        let response = errand.run(handle, &inquiry.request()).await?;
         match inquiry.answer(&response) {
             Ok(answer) => {
                 if let Some(zone) = zone {

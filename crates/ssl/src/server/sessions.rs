@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Word};
 use weir_tls::{SessionCache, TicketSecret};
+use weir_zone::Declarations;
 
 use super::Conf;
-use crate::config::Setup;
-use crate::config::scope::Scope;
+use crate::files::Files;
 
 /// OpenSSL's own cache holds so many sessions unless told otherwise.
 const BUILTIN: u64 = 20 * 1024;
@@ -15,13 +15,13 @@ const BUILTIN: u64 = 20 * 1024;
 const SMALLEST: u64 = 8 * 4096;
 
 /// `ssl_session_cache off | none | [builtin[:size]] [shared:name:size]`
-pub fn cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+pub fn cache(d: &Line, zones: &Declarations) -> Result<Option<Arc<SessionCache>>, Error> {
     let mut cache = None;
     for word in &d.args {
         let text = word.lossy();
         let invalid = || d.error_at(word, format!("invalid session cache \"{text}\""));
         if let Some(rest) = text.strip_prefix("shared:") {
-            cache = Some(shared(s, d, word, rest)?.ok_or_else(invalid)?);
+            cache = Some(shared(d, word, rest, zones)?.ok_or_else(invalid)?);
             continue;
         }
         let builtin = match text.split_once(':') {
@@ -34,16 +34,15 @@ pub fn cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             cache = Some(SessionCache::own(builtin));
         }
     }
-    Scope::change(&mut s.location.ssl).cache = cache;
-    Ok(())
+    Ok(cache)
 }
 
 /// A cache in a zone: the same for all servers that name it.
 fn shared(
-    s: &mut Scope<'_, '_>,
     d: &Line,
     word: &Word,
     rest: &str,
+    zones: &Declarations,
 ) -> Result<Option<Arc<SessionCache>>, Error> {
     let Some((name, size)) = rest.split_once(':').filter(|(name, _)| !name.is_empty()) else {
         return Ok(None);
@@ -52,7 +51,7 @@ fn shared(
     if size < SMALLEST {
         return Err(d.error(format!("session cache \"{}\" is too small", word.lossy())));
     }
-    let zone = s.setup.inputs.zones.declare(name, size, SessionCache::ZONE);
+    let zone = zones.declare(name, size, SessionCache::ZONE);
     zone.map(|zone| Some(SessionCache::shared(zone))).map_err(|text| d.error(text))
 }
 
@@ -64,7 +63,7 @@ pub fn kept(conf: &Conf) -> Option<Arc<SessionCache>> {
 }
 
 /// What tickets are sealed with, if they hold sessions.
-pub fn tickets(conf: &Conf, setup: &mut Setup<'_>) -> Result<Option<TicketSecret>, Error> {
+pub fn tickets(conf: &Conf, files: &mut Files) -> Result<Option<TicketSecret>, Error> {
     if !conf.tickets || conf.early_data {
         return Ok(None);
     }
@@ -75,8 +74,8 @@ pub fn tickets(conf: &Conf, setup: &mut Setup<'_>) -> Result<Option<TicketSecret
     }
     let mut keys = Vec::new();
     for file in &conf.ticket_keys {
-        let name = super::load::shown(setup.inputs.conf_prefix, &file.name);
-        let key = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
+        let key = files.read(&file.name);
+        let name = files.shown(&file.name);
         let key =
             key.map_err(|error| file.at.error(format!("open() \"{name}\" failed {error}")))?;
         if !matches!(key.len(), 48 | 80) {

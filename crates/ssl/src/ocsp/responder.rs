@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use weir_upstream::Endpoint;
-
-use crate::upstream::url::{Host, Url};
+use weir_upstream::config::{Host, Url};
 
 /// The port of HTTP.
 const PORT: u16 = 80;

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
-use weir_zone::{Use, ZoneRef};
-
-use crate::config::scope::Scope;
 use weir_resolver::Conf as Resolver;
+use weir_zone::{Declarations, Use, ZoneRef};
 
 mod cache;
 mod clients;
@@ -50,14 +48,7 @@ pub fn which(d: &Line) -> Result<Which, Error> {
 }
 
 /// `ssl_ocsp_cache off | shared:NAME:SIZE`
-pub fn cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    s.once(d)?;
-    let zone = zone(s, d)?;
-    Scope::change(&mut s.location.ssl).ocsp_cache = zone;
-    Ok(())
-}
-
-fn zone(s: &Scope<'_, '_>, d: &Line) -> Result<Option<ZoneRef>, Error> {
+pub fn zone(d: &Line, zones: &Declarations) -> Result<Option<ZoneRef>, Error> {
     let Some(word) = d.args.first().filter(|word| word.bytes != b"off") else { return Ok(None) };
     let text = word.lossy();
     let named = text.strip_prefix("shared:").and_then(|rest| rest.split_once(':'));
@@ -70,6 +61,6 @@ fn zone(s: &Scope<'_, '_>, d: &Line) -> Result<Option<ZoneRef>, Error> {
         return Err(d.error(format!("OCSP cache \"{text}\" is too small")));
     }
     let purpose = Use { tag: "ssl_ocsp_cache", values: cache::VALUES, key: String::new() };
-    let zone = s.setup.inputs.zones.declare(name, size, purpose);
+    let zone = zones.declare(name, size, purpose);
     zone.map(Some).map_err(|text| d.error(text))
 }

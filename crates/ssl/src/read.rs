@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_conf::{Directive as Line, Error};
+use weir_conf::{Directive as Line, Error, Spot};
 use weir_tls::{Chosen, Ciphers, Versions};
 
-use super::Named;
-use crate::config::Setup;
-use crate::config::scope::{Scope, Spot};
+use crate::files::Files;
+use crate::reader::Named;
 
 /// The file that a directive names.
 pub fn named(d: &Line) -> Option<Named> {
@@ -21,11 +20,11 @@ pub fn file(d: &Line) -> Result<Option<Named>, Error> {
 }
 
 /// `..._password_file`
-pub fn passwords(setup: &mut Setup<'_>, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Error> {
+pub fn passwords(files: &mut Files, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Error> {
     let Some(file) = named(d) else { return Ok(Arc::default()) };
-    let text = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
+    let text = files.read(&file.name);
     let text = text.map_err(|error| {
-        let name = super::load::shown(setup.inputs.conf_prefix, &file.name);
+        let name = files.shown(&file.name);
         d.error(format!("open() \"{name}\" failed {error}"))
     })?;
     Ok(Arc::new(weir_tls::passwords(&text)))
@@ -33,7 +32,7 @@ pub fn passwords(setup: &mut Setup<'_>, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, E
 
 /// `..._protocols`, beside those that were named `before`.
 pub fn versions(
-    s: &mut Scope<'_, '_>,
+    warnings: &mut Vec<Error>,
     d: &Line,
     before: Option<Versions>,
 ) -> Result<Versions, Error> {
@@ -47,13 +46,13 @@ pub fn versions(
     }
     if let Some(word) = old.first() {
         let text = format!("protocols older than TLSv1.2 are not spoken: \"{names}\"");
-        s.setup.warnings.push(d.warning(text).mark(word.pos));
+        warnings.push(d.warning(text).mark(word.pos));
     }
     Ok(versions)
 }
 
 /// `..._ciphers`
-pub fn ciphers(setup: &mut Setup<'_>, d: &Line) -> Result<Ciphers, Error> {
+pub fn ciphers(warnings: &mut Vec<Error>, d: &Line) -> Result<Ciphers, Error> {
     const HAS: &str = "weir has ECDHE with AES-GCM or ChaCha20-Poly1305 only";
     let mut ciphers = Ciphers::default();
     let Some(word) = d.args.first() else { return Ok(ciphers) };
@@ -63,7 +62,7 @@ pub fn ciphers(setup: &mut Setup<'_>, d: &Line) -> Result<Ciphers, Error> {
         Chosen::Foreign => {
             let text =
                 format!("no cipher of TLSv1.2 is left of \"{list}\", only TLSv1.3 is: {HAS}");
-            setup.warnings.push(d.warning(text).mark(word.pos));
+            warnings.push(d.warning(text).mark(word.pos));
         }
         Chosen::Nothing => {
             let text =

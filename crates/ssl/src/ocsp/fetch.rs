@@ -3,16 +3,16 @@
 use std::io;
 use std::time::Instant;
 
-use weir_engine::{Chain, ConnectOptions, Stream};
+use weir_engine::{Chain, ConnectOptions, Handle, Stream};
 use weir_log::{Cause, Level, Log};
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Progress, ResponseHead, ResponseParser};
 use weir_proto::uri::{Escape, escape};
+use weir_resolver::Resolvers;
 use weir_upstream::Endpoint;
 
 use super::LookUp;
 use super::responder::Responder;
-use crate::worker::Worker;
 
 /// Longer answers are no answers.
 const LONGEST: usize = 16 * 1024;
@@ -38,10 +38,10 @@ enum Failure {
 
 impl Errand<'_> {
     /// The responder's answer to a request; what goes wrong is logged.
-    pub async fn run(&self, worker: &Worker, request: &[u8]) -> Option<Vec<u8>> {
+    pub async fn run(&self, handle: &Handle, request: &[u8]) -> Option<Vec<u8>> {
         let head = self.head(request);
-        for address in self.addresses(worker).await? {
-            match self.ask(worker, &address, &head).await {
+        for address in self.addresses(handle).await? {
+            match self.ask(handle, &address, &head).await {
                 Ok(answer) => return Some(answer),
                 Err(failure) => self.failed(&failure, &address),
             }
@@ -61,7 +61,7 @@ impl Errand<'_> {
         head
     }
 
-    async fn addresses(&self, worker: &Worker) -> Option<Vec<Endpoint>> {
+    async fn addresses(&self, handle: &Handle) -> Option<Vec<Endpoint>> {
         let Responder { host, addresses, .. } = self.responder;
         if self.responder.is_address() {
             return Some(addresses.clone());
@@ -71,8 +71,8 @@ impl Errand<'_> {
             self.say(level, format_args!("no resolver defined to resolve {host}"), None);
             return (!addresses.is_empty()).then(|| addresses.clone());
         };
-        let resolver = worker.resolvers.of(resolver);
-        match resolver.resolve(&worker.handle, host, self.look_up.timeout).await {
+        let resolver = Resolvers::of_loop().of(resolver);
+        match resolver.resolve(handle, host, self.look_up.timeout).await {
             Ok(found) => Some(found.addresses.iter().map(|ip| self.responder.at(*ip)).collect()),
             Err(why) => {
                 let text = format_args!("{host} could not be resolved ({why})");
@@ -84,13 +84,13 @@ impl Errand<'_> {
 
     async fn ask(
         &self,
-        worker: &Worker,
+        handle: &Handle,
         address: &Endpoint,
         head: &[u8],
     ) -> Result<Vec<u8>, Failure> {
         let options = ConnectOptions { deadline: Some(self.until), ..ConnectOptions::default() };
         let to = address.to_any().map_err(|error| Failure::Io("connect()", error))?;
-        let stream = worker.handle.connect(&to, &options).await;
+        let stream = handle.connect(&to, &options).await;
         let stream = stream.map_err(|error| Failure::Io("connect()", error))?;
         let mut chain = Chain::new();
         chain.push(head.to_vec());

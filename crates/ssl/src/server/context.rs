@@ -5,11 +5,14 @@ use std::sync::Arc;
 use weir_conf::Error;
 use weir_tls::{Authorities, Identity, ServerConfig, ServerSettings};
 
+use weir_values::Subject;
+
 use super::computed::{self, Computed};
-use super::ocsp::{self, LookUp, Responder, Which, staple};
-use super::{Conf, Named, Verify, commands, load, sessions};
-use crate::config::Setup;
-use crate::config::scope::Scope;
+use super::{Conf, Verify, apply_commands, sessions};
+use crate::files::Files;
+use crate::load;
+use crate::ocsp::{self, LookUp, Responder, Which, staple};
+use crate::reader::{Named, Reader};
 
 /// What a client may send with its first flight.
 const EARLY_DATA: u32 = 16 * 1024;
@@ -56,22 +59,19 @@ impl Context {
     }
 }
 
-/// Builds the server's TLS, if its settings ask for any.
-pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
-    let conf = &s.location.ssl;
+/// Builds a server's TLS, if its settings ask for any. `alpn`: what may be spoken above, the preferred first;
+/// `sessions` tells sessions apart that are not to be resumed by each other's servers.
+pub fn build<S: Subject>(
+    conf: &Conf,
+    reader: &mut Reader<'_, '_, S>,
+    look_up: LookUp,
+    alpn: Vec<Vec<u8>>,
+    sessions: &[u8],
+) -> Result<Option<Arc<Context>>, Error> {
     if conf.certificates.is_empty() && !conf.reject_handshake {
-        let (verify, reject, ocsp) = (conf.verify, false, None);
-        let conf = Conf::clone(conf);
-        let known = conf.client_certificate.is_some() || conf.trusted_certificate.is_some();
-        let authorities = match known && verify != Verify::Off {
-            true => Arc::new(clients(&conf, s.setup)?.authorities),
-            false => Arc::default(),
-        };
-        let certificates = Certificates::None;
-        let bare = Context { certificates, verify, authorities, ocsp, reject, slow: false };
-        return Ok((verify != Verify::Off).then(|| Arc::new(bare)));
+        return bare(conf, reader.files);
     }
-    let mut conf = Conf::clone(conf);
+    let mut conf = conf.clone();
     if let Some(last) =
         conf.certificates.last().filter(|_| conf.keys.len() < conf.certificates.len())
     {
@@ -79,16 +79,13 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         let text = format!("no \"ssl_certificate_key\" is defined for certificate \"{name}\"");
         return Err(Error::emerg(text));
     }
-    commands::apply(&mut conf)?;
-    let alpn = protocols(s);
+    apply_commands(&mut conf)?;
     let computed = computed::is_computed(&conf);
-    let clients = clients(&conf, s.setup)?;
+    let clients = clients(&conf, reader.files)?;
     let authorities = Arc::new(clients.authorities);
-    let core = &s.location.core;
-    let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
     let identities = match computed {
         true => Vec::new(),
-        false => identities(&conf, s.setup, &authorities, &look_up)?,
+        false => identities(&conf, reader, &authorities, &look_up)?,
     };
     let settings = ServerSettings {
         identities,
@@ -97,18 +94,18 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
         curves: conf.curves.clone(),
         prefer_server_ciphers: conf.prefer_server_ciphers,
         ask_client: (conf.verify != Verify::Off).then_some(clients.told),
-        tickets: sessions::tickets(&conf, s.setup)?,
+        tickets: sessions::tickets(&conf, reader.files)?,
         cache: sessions::kept(&conf),
         session_timeout: conf.session_timeout,
         buffer_size: conf.buffer_size,
         early_data: if conf.early_data { EARLY_DATA } else { 0 },
         alpn,
         compress: conf.compress,
-        context: Vec::new(),
+        context: sessions.to_vec(),
     };
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
     let certificates = if computed {
-        Certificates::Computed(Box::new(Computed::new(&conf, s.setup, settings)?))
+        Certificates::Computed(Box::new(Computed::new(&conf, reader, settings)?))
     } else if settings.identities.is_empty() {
         Certificates::None
     } else {
@@ -125,34 +122,43 @@ pub fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     })))
 }
 
-/// What may be spoken above TLS.
-fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
-    let http2 = s.location.v2.enabled || s.server.listens.iter().any(|l| l.protocols.http2);
-    let names: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
-    names.iter().filter(|name| http2 || **name != b"h2").map(|name| name.to_vec()).collect()
+/// Without anything to show it is another server's handshake, but clients may be judged.
+fn bare(conf: &Conf, files: &mut Files) -> Result<Option<Arc<Context>>, Error> {
+    let (certificates, verify) = (Certificates::None, conf.verify);
+    if verify == Verify::Off {
+        return Ok(None);
+    }
+    let known = conf.client_certificate.is_some() || conf.trusted_certificate.is_some();
+    let authorities = match known {
+        true => Arc::new(clients(conf, files)?.authorities),
+        false => Arc::default(),
+    };
+    let (ocsp, reject, slow) = (None, false, false);
+    Ok(Some(Arc::new(Context { certificates, verify, authorities, ocsp, reject, slow })))
 }
 
-fn identities(
+fn identities<S: Subject>(
     conf: &Conf,
-    setup: &mut Setup<'_>,
+    reader: &mut Reader<'_, '_, S>,
     authorities: &Arc<Authorities>,
     look_up: &LookUp,
 ) -> Result<Vec<Identity>, Error> {
     let mut identities = Vec::new();
     for (certificate, key) in conf.certificates.iter().zip(&conf.keys) {
-        let mut identity = load::identity(setup, certificate, key, &conf.passwords)?;
+        let mut identity = load::identity(reader.files, certificate, key, &conf.passwords)?;
+        let name = reader.files.shown(&certificate.name);
         if identity.is_expired() {
-            let name = load::shown(setup.inputs.conf_prefix, &certificate.name);
             let warning = format!("the certificate \"{name}\" has expired");
-            setup.warnings.push(certificate.at.warning(warning));
+            reader.warnings.push(certificate.at.warning(warning));
         }
         match &conf.stapling_file {
             _ if !conf.stapling => {}
-            Some(file) => staple(file, setup, &mut identity)?,
+            Some(file) => staple(file, reader.files, &mut identity)?,
             None => {
-                let added =
-                    staple::add(conf, setup, certificate, &mut identity, authorities, look_up);
-                setup.warnings.extend(added.err());
+                let (responder, verify) = (conf.stapling_responder.as_ref(), conf.stapling_verify);
+                let wanted = staple::Wanted { responder, verify, authorities, look_up };
+                let added = staple::add(&wanted, reader, name, &mut identity);
+                reader.warnings.extend(added.err());
             }
         }
         identities.push(identity);
@@ -160,9 +166,8 @@ fn identities(
     Ok(identities)
 }
 
-fn staple(file: &Named, setup: &mut Setup<'_>, identity: &mut Identity) -> Result<(), Error> {
-    let name = load::shown(setup.inputs.conf_prefix, &file.name);
-    let response = setup.pem_files.read(setup.inputs.conf_prefix, &file.name);
+fn staple(file: &Named, files: &mut Files, identity: &mut Identity) -> Result<(), Error> {
+    let (response, name) = (files.read(&file.name), files.shown(&file.name));
     let response = response
         .map_err(|error| file.at.error(format!("BIO_new_file(\"{name}\") failed {error}")))?;
     if !weir_tls::is_response(&response) {
@@ -197,7 +202,7 @@ struct Clients {
     told: Vec<Vec<u8>>,
 }
 
-fn clients(conf: &Conf, setup: &mut Setup<'_>) -> Result<Clients, Error> {
+fn clients(conf: &Conf, files: &mut Files) -> Result<Clients, Error> {
     let depth = u32::try_from(conf.verify_depth).unwrap_or(u32::MAX - 2);
     let mut clients =
         Clients { authorities: Authorities { depth, ..Authorities::default() }, told: Vec::new() };
@@ -208,14 +213,30 @@ fn clients(conf: &Conf, setup: &mut Setup<'_>) -> Result<Clients, Error> {
         ));
     }
     if let Some(file) = conf.client_certificate.as_ref().filter(|_| conf.verify != Verify::Off) {
-        clients.told = load::certificates(setup, file)?;
+        clients.told = load::certificates(files, file)?;
         clients.authorities.anchors.extend_from_slice(&clients.told);
     }
     if let Some(file) = &conf.trusted_certificate {
-        clients.authorities.anchors.extend(load::certificates(setup, file)?);
+        clients.authorities.anchors.extend(load::certificates(files, file)?);
     }
     if let Some(file) = &conf.crl {
-        clients.authorities.lists = load::revocation_lists(setup, file)?;
+        clients.authorities.lists = load::revocation_lists(files, file)?;
     }
     Ok(clients)
+}
+
+/// Who wants TLS must have something to show: the default server, or each where that one refuses. The first that has
+/// not.
+pub fn check<T>(
+    default: Option<T>,
+    all: impl IntoIterator<Item = T>,
+    context: impl Fn(&T) -> Option<&'_ Context>,
+) -> Option<T> {
+    let state =
+        |server: &T| context(server).map_or((false, false), |c| (c.has_certificates(), c.reject));
+    match default.as_ref().map(&state) {
+        None | Some((true, _)) => None,
+        Some((false, false)) => default,
+        Some((false, true)) => all.into_iter().find(|server| state(server) == (false, false)),
+    }
 }

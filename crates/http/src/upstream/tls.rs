@@ -1,0 +1,77 @@
+//! TLS to servers: its directives for each module that passes requests on, and the handshake.
+
+use std::pin::pin;
+
+use weir_engine::Stream;
+use weir_log::Level;
+pub use weir_ssl::client::{Secure, Settings};
+use weir_tls::{HandshakeError, Secured};
+use weir_upstream::Failure;
+
+use super::client::{Waited, wait};
+use super::fault::{CLIENT_GONE, Doing, Fault, operation};
+use super::passing::Passing;
+use crate::request::Request;
+
+/// The directives that set a module's `passing.tls`, as `passing_directives!` does for the rest.
+macro_rules! tls_directives {
+    ($module:ident, $prefix:literal) => {
+        weir_ssl::client_directives!($prefix, tls_directive, $module)
+    };
+}
+pub(crate) use tls_directives;
+
+/// One of them.
+macro_rules! tls_directive {
+    ($module:ident, $name:expr, $help:literal, $set:expr) => {
+        $crate::config::scope::Directive {
+            name: $name,
+            help: $help,
+            set: $crate::config::scope::Set::Simple(|s, d| {
+                let set: weir_ssl::Set<$crate::request::Request, $crate::upstream::tls::Settings> =
+                    $set;
+                let said = weir_ssl::Said { line: d, first: s.first(d) };
+                let passing =
+                    &mut $crate::config::scope::Scope::change(&mut s.location.$module).passing;
+                set(std::sync::Arc::make_mut(&mut passing.tls), said, &mut s.setup.tls())
+            }),
+        }
+    };
+}
+pub(crate) use tls_directive;
+
+/// Goes through the handshake on a new connection.
+pub async fn handshake(
+    r: &Request,
+    passing: &Passing,
+    stream: &Stream,
+    secure: &Secure,
+) -> Result<Secured, Fault> {
+    let client = secure.client(&r.worker.handle, &r.worker.upstream_certificates).await;
+    let client = client.map_err(|text| {
+        r.log(Level::Error, format_args!("{text} {}", Doing::Securing.text()));
+        Fault::Us(500)
+    })?;
+    stream.set_deadline(Some(r.worker.handle.now() + passing.connect_timeout));
+    let connecting = pin!(Secured::connect(stream, &client));
+    let done = match wait(r, passing, connecting, true).await {
+        Waited::Gone => return Err(CLIENT_GONE),
+        Waited::For(done) => done,
+    };
+    stream.set_deadline(None);
+    done.map_err(|error| failed(r, &error))
+}
+
+fn failed(r: &Request, error: &HandshakeError) -> Fault {
+    let doing = Doing::Securing;
+    match error {
+        HandshakeError::TimedOut => {
+            operation(r, "SSL_do_handshake()", &std::io::ErrorKind::TimedOut.into(), doing)
+        }
+        HandshakeError::Io(error) => operation(r, "SSL_do_handshake()", error, doing),
+        error => {
+            r.log(Level::Error, format_args!("{error} {}", doing.text()));
+            Fault::Peer(Failure::Error)
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! TLS as configurations say it, once for `http` and `stream`: the `ssl_*` directives of servers and those of who passes
+//! on to servers (`proxy_ssl_*`), what they come to, and the `$ssl_*` variables.
+//!
+//! All of it is generic over a [`Subject`](weir_values::Subject). A room reads lines by the [`Row`]s of
+//! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
+//! [`server::begin`] and [`server::accept`] with each new connection; who passes on has [`client::Settings`].
+//! The protocol itself is `weir-tls`'.
+
+pub mod client;
+pub mod commands;
+mod files;
+pub mod kept;
+pub mod load;
+pub mod ocsp;
+mod read;
+mod reader;
+pub mod server;
+
+pub use files::Files;
+pub use kept::Loaded;
+pub use read::{ciphers, file, named, passwords};
+pub use reader::{Named, Reader, Row, Said, Set};

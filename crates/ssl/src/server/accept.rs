@@ -1,0 +1,220 @@
+//! From an accepted socket to a connection with TLS.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_engine::{Handle, Stream};
+use weir_log::Level;
+use weir_tls::x509::{Fault, Purpose};
+use weir_tls::{HandshakeError, Hello, Secured, ServerConfig, Wire};
+use weir_values::Subject;
+use weir_values::regex::GaveUp;
+
+use super::Verify;
+use super::context::{Certificates, Context};
+use crate::kept::Loaded;
+use crate::ocsp::Waiting;
+
+/// What the handshake has shown, for as long as the connection lives.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// The name that the client gave.
+    pub server_name: Option<Box<str>>,
+    /// By whose settings the handshake went, and the client's certificate was judged.
+    pub context: Option<&'static Context>,
+    /// What is wrong with the client's certificate.
+    pub fault: Option<Fault>,
+    /// What the client offered: ciphers, curves.
+    pub ciphers: Box<[u16]>,
+    /// See `ciphers`.
+    pub curves: Box<[u16]>,
+    /// See `ciphers`: signature schemes.
+    pub schemes: Box<[u16]>,
+}
+
+impl Shown {
+    /// What a client's first message shows.
+    pub fn take(hello: &mut Hello) -> Shown {
+        Shown {
+            server_name: hello.server_name.take().map(Into::into),
+            ciphers: std::mem::take(&mut hello.ciphers).into(),
+            curves: std::mem::take(&mut hello.curves).into(),
+            schemes: std::mem::take(&mut hello.schemes).into(),
+            ..Shown::default()
+        }
+    }
+
+    /// The name as servers have it.
+    pub fn host(&self) -> Option<&[u8]> {
+        let name = self.server_name.as_deref()?;
+        Some(name.strip_suffix('.').unwrap_or(name).as_bytes())
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum Failure {
+    /// The protocol, the socket or the time.
+    Handshake(HandshakeError),
+    /// The server has no certificate to show.
+    NoCertificate,
+    /// A certificate with variables in its name could not be loaded.
+    Certificate(String),
+    /// `ssl_reject_handshake`
+    Rejected,
+    /// A pattern among the servers' names could not be tried to its end.
+    NameUndecided(GaveUp),
+}
+
+impl Failure {
+    /// How grave it is.
+    pub fn level(&self) -> Level {
+        match self {
+            Failure::Certificate(_) => Level::Error,
+            Failure::NameUndecided(_) => Level::Alert,
+            _ => Level::Info,
+        }
+    }
+}
+
+impl From<HandshakeError> for Failure {
+    fn from(error: HandshakeError) -> Self {
+        Failure::Handshake(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
+            Failure::Certificate(text) => write!(f, "{text} while SSL handshaking"),
+            Failure::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
+            Failure::NoCertificate => f.write_str(
+                "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
+            ),
+            Failure::Rejected => f.write_str(
+                "SSL_do_handshake() failed (SSL: unrecognized name) while SSL handshaking",
+            ),
+        }
+    }
+}
+
+/// By whose settings a handshake goes on: those of the server that the client named, if that one has something to
+/// show, or else of the default one. A client that is refused is told.
+pub fn choose(
+    own: Option<&'static Context>,
+    default: Option<&'static Context>,
+    hello: Hello,
+    socket: &Stream,
+) -> Result<(&'static Context, Hello), Failure> {
+    if own.is_some_and(|context| context.reject) {
+        hello.reject(socket);
+        return Err(Failure::Rejected);
+    }
+    match own.filter(|context| context.has_certificates()).or(default) {
+        Some(context) => Ok((context, hello)),
+        None => Err(Failure::NoCertificate),
+    }
+}
+
+/// Names of a chain and its key, for each kind of key.
+pub type FileNames = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl Context {
+    /// Whether the certificates' names depend on the client.
+    pub fn is_computed(&self) -> bool {
+        matches!(self.certificates, Certificates::Computed(_))
+    }
+
+    /// What the certificates' files are called for this client, if that depends on it.
+    pub fn names(&self, client: &mut impl Subject) -> FileNames {
+        match &self.certificates {
+            Certificates::Computed(computed) => computed.names(client),
+            _ => FileNames::new(),
+        }
+    }
+
+    /// The configuration for a client for whom the files have these names.
+    async fn config(
+        &self,
+        names: FileNames,
+        handle: &Handle,
+        loaded: &Loaded<Arc<ServerConfig>>,
+    ) -> Result<Arc<ServerConfig>, Failure> {
+        match &self.certificates {
+            Certificates::None => Err(Failure::NoCertificate),
+            Certificates::Fixed(config) => Ok(config.clone()),
+            Certificates::Computed(computed) => {
+                computed.config(names, handle, loaded).await.map_err(Failure::Certificate)
+            }
+        }
+    }
+
+    /// Goes through the rest of the handshake. `names`: see [`Context::names`].
+    pub async fn accept(
+        &self,
+        hello: Hello,
+        socket: &Stream,
+        names: FileNames,
+        loaded: &Loaded<Arc<ServerConfig>>,
+    ) -> Result<Secured, Failure> {
+        let handle = socket.handle();
+        let config = self.config(names, handle, loaded).await?;
+        let others_wait = handle.tasks() + handle.parked() > 1;
+        Ok(hello.accept(socket, config, self.slow && others_wait).await?)
+    }
+
+    /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for
+    /// as long as is waited.
+    pub async fn judge(&self, wire: &Wire, waiting: Waiting<'_>) -> Option<Fault> {
+        if self.verify == Verify::Off {
+            return None;
+        }
+        let judged = wire.tls(|connection| {
+            let chain = connection.peer_certificates();
+            let judged =
+                (!chain.is_empty()).then(|| self.authorities.check(chain, Purpose::Client));
+            // Who goes on to ask needs the way to the root.
+            let kept = |path: Vec<&[u8]>| match &self.ocsp {
+                Some(_) => path.into_iter().map(<[u8]>::to_vec).collect(),
+                None => Vec::new(),
+            };
+            judged.map(|path| path.map(kept))
+        });
+        match (judged.flatten(), &self.ocsp) {
+            (None, _) | (Some(Ok(_)), None) => None,
+            (Some(Err(fault)), _) => Some(fault),
+            (Some(Ok(path)), Some(ocsp)) => {
+                Box::pin(ocsp.check(&path, &self.authorities, &waiting)).await.err()
+            }
+        }
+    }
+
+    /// Why a client is not served whose certificate has this fault, or that has shown none.
+    pub fn refusal(&self, fault: Option<Fault>, shown: bool) -> Option<Refusal> {
+        if let Some(fault) = fault
+            && !(self.verify == Verify::OptionalNoCa && fault.only_unknown_root())
+        {
+            return Some(Refusal::Bad(fault));
+        }
+        (self.verify == Verify::On && !shown).then_some(Refusal::Missing)
+    }
+}
+
+/// Why a client is not served after its handshake.
+#[derive(Debug, Clone, Copy)]
+pub enum Refusal {
+    /// Its certificate is not good.
+    Bad(Fault),
+    /// It has shown none.
+    Missing,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Bad(fault) => write!(f, "client SSL certificate verify error: {fault}"),
+            Refusal::Missing => f.write_str("client sent no required SSL certificate"),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A server's side: what its lines say, and what clients get to see of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::Error;
+use weir_tls::{Ciphers, Curves, SessionCache, Versions};
+use weir_zone::ZoneRef;
+
+use crate::commands::{Changed, Command};
+use crate::kept::Keep;
+use crate::ocsp;
+use crate::reader::Named;
+
+mod accept;
+mod computed;
+mod context;
+mod directives;
+mod sessions;
+mod variables;
+
+pub use accept::{Failure, FileNames, Refusal, Shown, choose};
+pub use context::{Context, build, check};
+pub use directives::rows;
+pub use variables::{TlsSubject, define};
+
+/// `ssl_verify_client`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verify {
+    /// Clients are not asked.
+    #[default]
+    Off,
+    /// A client must show a good certificate.
+    On,
+    /// It may show none, but no bad one.
+    Optional,
+    /// It may show one that no known authority vouches for.
+    OptionalNoCa,
+}
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    certificates: Vec<Named>,
+    keys: Vec<Named>,
+    passwords: Arc<Vec<Vec<u8>>>,
+    versions: Versions,
+    ciphers: Ciphers,
+    curves: Curves,
+    prefer_server_ciphers: bool,
+    /// `ssl_buffer_size`, of HTTP.
+    pub buffer_size: u64,
+    verify: Verify,
+    verify_depth: u64,
+    client_certificate: Option<Named>,
+    trusted_certificate: Option<Named>,
+    crl: Option<Named>,
+    cache: Option<Arc<SessionCache>>,
+    tickets: bool,
+    ticket_keys: Vec<Named>,
+    session_timeout: Duration,
+    /// `ssl_early_data`, of HTTP.
+    pub early_data: bool,
+    compress: bool,
+    reject_handshake: bool,
+    stapling: bool,
+    stapling_file: Option<Named>,
+    stapling_responder: Option<Named>,
+    stapling_verify: bool,
+    ocsp: ocsp::Which,
+    ocsp_responder: Option<Named>,
+    ocsp_cache: Option<ZoneRef>,
+    certificate_cache: Option<Keep>,
+    commands: Vec<Command>,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            certificates: Vec::new(),
+            keys: Vec::new(),
+            passwords: Arc::default(),
+            versions: Versions::default(),
+            ciphers: Ciphers::default(),
+            curves: Curves::default(),
+            prefer_server_ciphers: false,
+            buffer_size: 16 * 1024,
+            verify: Verify::Off,
+            verify_depth: 1,
+            client_certificate: None,
+            trusted_certificate: None,
+            crl: None,
+            cache: None,
+            tickets: true,
+            ticket_keys: Vec::new(),
+            session_timeout: Duration::from_secs(300),
+            early_data: false,
+            compress: false,
+            reject_handshake: false,
+            stapling: false,
+            stapling_file: None,
+            stapling_responder: None,
+            stapling_verify: false,
+            ocsp: ocsp::Which::Off,
+            ocsp_responder: None,
+            ocsp_cache: None,
+            certificate_cache: None,
+            commands: Vec::new(),
+        }
+    }
+}
+
+/// Changes the settings as its commands say.
+fn apply_commands(conf: &mut Conf) -> Result<(), Error> {
+    if conf.commands.is_empty() {
+        return Ok(());
+    }
+    let mut changed = Changed {
+        versions: conf.versions,
+        ciphers: conf.ciphers.clone(),
+        curves: conf.curves.clone(),
+        certificate: None,
+        key: None,
+        tickets: conf.tickets,
+        prefer_server_ciphers: conf.prefer_server_ciphers,
+    };
+    changed.apply(std::mem::take(&mut conf.commands))?;
+    let Changed { versions, ciphers, curves, tickets, prefer_server_ciphers, .. } = changed;
+    (conf.versions, conf.ciphers, conf.curves) = (versions, ciphers, curves);
+    (conf.tickets, conf.prefer_server_ciphers) = (tickets, prefer_server_ciphers);
+    if let Some(certificate) = changed.certificate {
+        conf.certificates = vec![certificate];
+    }
+    if let Some(key) = changed.key {
+        conf.keys = vec![key];
+    }
+    Ok(())
+}
