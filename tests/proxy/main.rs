@@ -122,6 +122,44 @@ fn what_a_server_sends_too_much_reaches_nobody() {
 }
 
 #[test]
+fn what_follows_a_broken_answer_reaches_nobody() {
+    let port = upstream(|talk| {
+        loop {
+            let head = talk.head();
+            if !head.contains("/broken/") {
+                talk.ok("fine");
+            } else {
+                // What follows is no chunk, and not the connection's end.
+                talk.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nzz\r\n");
+                if !talk.head().is_empty() {
+                    talk.ok("stolen");
+                }
+                return;
+            }
+            if head.is_empty() {
+                return;
+            }
+        }
+    });
+    let server = start(
+        &format!(
+            "upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}
+             proxy_cache_path cache keys_zone=c:1m;"
+        ),
+        "location / { proxy_pass http://u; }
+         location /broken/slow/ { proxy_pass http://u; proxy_buffering off; }
+         location /broken/cached/ { proxy_pass http://u; proxy_cache c; proxy_cache_valid 1m; }
+         location /broken/stored/ { proxy_pass http://u; proxy_store on; root stored; }",
+    );
+    for path in ["/broken/", "/broken/slow/", "/broken/cached/", "/broken/stored/"] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert!(client.try_response().is_err(), "{path}");
+        assert_eq!(server.get("/").body(), "fine", "{path}");
+    }
+}
+
+#[test]
 fn another_server_is_asked_when_one_fails() {
     let (dead, good) = (free_port(), echo());
     let server = start(

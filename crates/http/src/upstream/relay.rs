@@ -95,8 +95,8 @@ async fn turn<P: Protocol>(
     }
     let chain = source.take();
     if source.done {
-        if let Some(broken) = source.broken.take() {
-            return Some(broke(r, chain, &broken).await);
+        if let Some(broken) = source.broken() {
+            return Some(broke(r, chain, broken).await);
         }
         source.trailers(&mut r.contexts.upstream.trailers);
         if passing.pass_trailers {
@@ -186,11 +186,8 @@ pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Ste
         }
         attempt.length = source.length;
     }
-    if let Some(text) = source.extra {
+    if let Some(text) = source.extra() {
         r.log(Level::Warn, format_args!("{text} while reading upstream"));
     }
-    let whole = source.done && source.broken.is_none() && source.extra.is_none();
-    let whole = whole && !source.protocol().ends_with_connection();
-    let connection = source.line.into_own().filter(|_| whole);
-    Relayed { step, connection }
+    Relayed { step, connection: source.into_reusable() }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_engine::{Chain, Handle, OpenFile, Segment, spend};
+use weir_upstream::Connection;
 
 use super::line::Line;
 use super::passing::Passing;
@@ -67,10 +68,10 @@ pub struct Source<'p, P> {
     temp: Option<Temp>,
     /// Nothing more comes.
     pub done: bool,
-    /// It ended too early.
-    pub broken: Option<Broken>,
+    /// It ended too early. Nobody may take this away: what comes yet on such a connection is not another answer.
+    broken: Option<Broken>,
     /// What came behind its end.
-    pub extra: Option<&'static str>,
+    extra: Option<&'static str>,
     /// Bytes received.
     pub received: u64,
     /// Bytes of the body.
@@ -121,6 +122,23 @@ impl<'p, P: Protocol> Source<'p, P> {
             has_spilled: false,
             spilled: None,
         }
+    }
+
+    /// Why the rest does not come, if it ended too early.
+    pub fn broken(&self) -> Option<&Broken> {
+        self.broken.as_ref()
+    }
+
+    /// What came behind its end.
+    pub fn extra(&self) -> Option<&'static str> {
+        self.extra
+    }
+
+    /// The connection, if all of the body came and nothing else, and so another answer can follow on it.
+    pub fn into_reusable(self) -> Option<Connection> {
+        let whole = self.done && self.broken.is_none() && self.extra.is_none();
+        let whole = whole && !self.protocol.ends_with_connection();
+        self.line.into_own().filter(|_| whole)
     }
 
     /// The protocol, for what it knows at the end.

@@ -84,14 +84,13 @@ pub async fn relay<P: Protocol>(
 /// The body is over: its file is put in its place, then the client gets the rest.
 async fn last<P: Protocol>(
     r: &mut Request,
-    mut source: Source<'_, P>,
+    source: Source<'_, P>,
     target: Option<Target>,
     chain: Chain,
     step: Option<Step>,
 ) -> Relayed {
-    if let Some(broken) = source.broken.take() {
-        let broke = relay::broke(r, chain, &broken).await;
-        source.broken = Some(broken);
+    if let Some(broken) = source.broken() {
+        let broke = relay::broke(r, chain, broken).await;
         return relay::finish(r, source, step.unwrap_or(broke));
     }
     if let Some(target) = target {

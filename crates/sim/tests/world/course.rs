@@ -318,7 +318,7 @@ impl Course {
         let quick = self.fate.accepts.is_some();
         let way = |dice: &mut Dice, n| if quick { Way::quick(dice) } else { Way::draw(dice, n) };
         let there = way(&mut self.dice, to + HEADS);
-        let back = way(&mut self.dice, fro);
+        let back = way(&mut self.dice, fro + HEADS);
         let wire = Wire::new(fd, there, back);
         let (dice, book, breaks) = (&mut self.dice, &mut self.book, self.fate.broken_clients);
         let peer = if !quick && dice.one_in(4) {

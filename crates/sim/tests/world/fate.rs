@@ -220,7 +220,7 @@ fn config(d: &mut Dice, loops: usize, policy: &str, home: &str) -> String {
 master_process off;
 worker_threads {loops};
 pid {home}/pid;
-error_log {home}/error.log notice;
+error_log {home}/error.log info;
 events {{ worker_connections 400; accept_balance {policy}; {many}}}
 http {{
     default_type text/plain;

@@ -48,9 +48,8 @@ pub async fn relay<P: Protocol>(
     };
     let step = both(pin!(filling), pin!(send(r, reader))).await;
     drop(unfinished);
-    if let Some(broken) = source.broken.take() {
-        crate::upstream::relay::complain(r, &broken);
-        source.broken = Some(broken);
+    if let Some(broken) = source.broken() {
+        crate::upstream::relay::complain(r, broken);
     }
     finish(r, source, step)
 }
@@ -83,7 +82,7 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) {
             fill.push(into_bytes(segment));
         }
         if source.done {
-            let whole = source.broken.is_none();
+            let whole = source.broken().is_none();
             return fill.finish(if whole { End::Whole } else { End::Broken });
         }
         if !fill.room().await {
