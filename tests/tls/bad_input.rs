@@ -1,7 +1,6 @@
 //! Clients that mean no good, or know no better: what they get, what they cost, and what the log says.
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
 
 use super::{NAME, Tls, config, start};
 use weir_testkit::Server;
@@ -16,17 +15,7 @@ pub fn s_client(server: &Server, args: &[&str], text: &str) -> Option<String> {
 
 /// The same, but lines are its user's commands, and the end of them is the end.
 fn commanded(server: &Server, args: &[&str], text: &str) -> Option<String> {
-    let at = format!("127.0.0.1:{}", server.port());
-    let mut command = Command::new("timeout");
-    command.args(["20", "openssl", "s_client", "-connect", &at]).args(args);
-    command.current_dir(server.dir().path());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().ok()?;
-    // It may have gone away already.
-    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-    let said = child.wait_with_output().unwrap();
-    let all = [said.stdout, said.stderr].concat();
-    Some(String::from_utf8_lossy(&all).into_owned())
+    weir_testkit::s_client(server.dir().path(), server.port(), args, text)
 }
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n";

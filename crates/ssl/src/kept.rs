@@ -39,8 +39,10 @@ impl<T: Clone> Loaded<T> {
     pub fn find(&self, key: &Key, keep: &Keep, now: Instant) -> Option<T> {
         let mut entries = self.0.borrow_mut();
         let entry = entries.get_mut(key)?;
-        let old = now.saturating_duration_since(entry.loaded) > keep.valid
-            || now.saturating_duration_since(entry.used) > keep.inactive;
+        // nginx counts whole seconds.
+        let since = |at| now.saturating_duration_since(at).as_secs();
+        let old = since(entry.loaded) > keep.valid.as_secs()
+            || since(entry.used) > keep.inactive.as_secs();
         if old {
             entries.remove(key);
             return None;

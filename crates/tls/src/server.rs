@@ -19,11 +19,15 @@ use crate::session::{CacheView, SessionCache, TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
 use crate::x509::Certificate;
 
+/// What stands in the PEM text of a key that has a password.
+const SEALED: &[u8] = b"ENCRYPTED";
+
 /// A certificate with its chain and key.
 #[derive(Clone)]
 pub struct Identity {
     key: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
+    sealed: bool,
 }
 
 /// An OCSP response that is sent along with a certificate, and comes anew while the certificate is served.
@@ -73,6 +77,7 @@ impl Identity {
     ) -> Result<Identity, (What, String)> {
         let chain = certificates(chain).map_err(|text| (What::Certificate, text))?;
         let wrong = |text| (What::Key, text);
+        let sealed = key.windows(SEALED.len()).any(|part| part == SEALED);
         let der = crate::key::load(key, passwords).map_err(wrong)?;
         let key = provider().key_provider.load_private_key(der);
         let key = key.map_err(|error| wrong(error.to_string()))?;
@@ -85,7 +90,7 @@ impl Identity {
                 return Err(wrong("key values mismatch".to_owned()));
             }
         }
-        Ok(Identity { key: Arc::new(CertifiedKey::new(chain, key)), staple: None })
+        Ok(Identity { key: Arc::new(CertifiedKey::new(chain, key)), staple: None, sealed })
     }
 
     /// Adds an OCSP response, to be stapled.
@@ -104,6 +109,11 @@ impl Identity {
     /// The first certificate is of no use any more.
     pub fn is_expired(&self) -> bool {
         Certificate::parse(self.leaf()).is_some_and(|c| c.not_after < now())
+    }
+
+    /// The key was read with a password.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
     }
 
     /// The first certificate, in DER.

@@ -71,12 +71,13 @@ impl Computed {
         let (passwords, mut settings) = (self.passwords.clone(), self.settings.clone());
         let loading = move || {
             let identity = load::identity_now(&prefix, &files.0, &files.1, &passwords)?;
+            let sealed = identity.is_sealed();
             settings.identity = Some(identity);
-            settings.build()
+            Ok::<_, String>((settings.build()?, sealed))
         };
-        let client = handle.files().run(loading).await;
-        let client = client.map_err(|error| error.to_string())??;
-        if let Some(keep) = keep {
+        let read = handle.files().run(loading).await.map_err(|error| error.to_string())?;
+        let (client, sealed) = read?;
+        if let Some(keep) = keep.filter(|_| !sealed) {
             loaded.keep(key, client.clone(), keep, now);
         }
         Ok(client)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_conf::Error;
 use weir_engine::Handle;
-use weir_tls::{ServerConfig, ServerSettings};
+use weir_tls::{Identity, ServerConfig, ServerSettings};
 
 use weir_values::{Subject, Template};
 
@@ -71,23 +71,26 @@ impl Computed {
         let (names, prefix) = (key.1.clone(), self.prefix.clone());
         let (passwords, settings) = (self.passwords.clone(), self.settings.clone());
         let loading = move || read(&names, &prefix, &passwords, settings);
-        let config = handle.files().run(loading).await.map_err(|error| error.to_string())??;
-        if let Some(keep) = &self.keep {
+        let read = handle.files().run(loading).await.map_err(|error| error.to_string())?;
+        let (config, sealed) = read?;
+        if let Some(keep) = self.keep.as_ref().filter(|_| !sealed) {
             loaded.keep(key, config.clone(), keep, now);
         }
         Ok(config)
     }
 }
 
-/// Reads files and puts the configuration together; takes its time.
+/// Reads files and puts the configuration together; takes its time. Also whether a key has a password: what such a one
+/// opens is not kept.
 fn read(
     names: &[(Vec<u8>, Vec<u8>)],
     prefix: &std::path::Path,
     passwords: &[Vec<u8>],
     mut settings: ServerSettings,
-) -> Result<Arc<ServerConfig>, String> {
+) -> Result<(Arc<ServerConfig>, bool), String> {
     for (chain, key) in names {
         settings.identities.push(load::identity_now(prefix, chain, key, passwords)?);
     }
-    settings.build()
+    let sealed = settings.identities.iter().any(Identity::is_sealed);
+    Ok((settings.build()?, sealed))
 }
