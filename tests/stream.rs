@@ -7,6 +7,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_testkit::{Server, listen};
 
+#[path = "stream/tls.rs"]
+mod tls;
+
 /// A server with these lines in its `stream` block.
 fn stream(lines: &str) -> Server {
     let conf = format!(
@@ -203,13 +206,11 @@ fn sessions_outlive_a_reload() {
 fn what_is_wrong_is_said() {
     let s = stream("server { listen 127.0.0.1:%%PORT1%%; return x; }");
     for (lines, text) in [
-        ("server { listen 127.0.0.1:1; }", "no handler for server"),
         ("server { return x; }", "no \"listen\" is defined for server"),
         ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\""),
         ("server { listen 127.0.0.1:1; proxy_pass x.invalid; }", "no port in upstream"),
         ("upstream u { server 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
         ("server { listen 1 udp; return x; }", "the \"udp\" parameter of \"listen\" is known but"),
-        ("server { listen 1 ssl; return x; }", "the \"ssl\" parameter of \"listen\" is known but"),
         ("server { listen 1; return $nothing; }", "unknown \"nothing\" variable"),
         ("server { listen 1; proxy_pass a:1; return x; }", "directive is duplicate"),
     ] {

@@ -175,6 +175,11 @@ impl Worker {
         }
     }
 
+    /// Takes over a connection for the site's listening socket number `listen`.
+    pub fn take_over(self: &Rc<Self>, handed: weir_ssl::Handed, listen: usize) {
+        connection::taken_over(self, handed, listen);
+    }
+
     /// Begins the end: no new requests on connections that rest.
     pub fn retire(&self, how: Retire) {
         self.retiring.set(Some(how));

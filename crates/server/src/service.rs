@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use weir_engine::Handle;
 use weir_metrics::{Registry, Row};
+use weir_ssl::Handed;
 use weir_values::listen::Listen;
 use weir_values::{Address, Identity, Retire};
 
@@ -91,12 +92,9 @@ impl Service {
         let service = Rc::new(Service { handle, metrics: own, http, stream, of_http });
         if let Some(stream) = &service.stream {
             let (told, sites) = (Rc::downgrade(&service), served);
-            stream.hands_to(Rc::new(move |fd, peer, to| {
-                let (Some(service), Some(number)) = (told.upgrade(), sites.number_of(to)) else {
-                    return false;
-                };
-                service.accepted(fd, peer, number);
-                true
+            stream.hands_to(Rc::new(move |to| {
+                let (service, number) = (told.upgrade()?, sites.number_of(to)?);
+                Some(Box::new(move |handed| service.take_over(handed, number)))
             }));
         }
         Some(service)
@@ -107,6 +105,15 @@ impl Service {
         match (&self.http, &self.stream) {
             (Some(http), _) if number < self.of_http => http.accepted(fd, peer, number),
             (_, Some(stream)) => stream.accepted(fd, peer, number - self.of_http),
+            _ => {}
+        }
+    }
+
+    /// Takes over a connection for the listening socket of this number.
+    fn take_over(&self, handed: Handed, number: usize) {
+        match (&self.http, &self.stream) {
+            (Some(http), _) if number < self.of_http => http.take_over(handed, number),
+            (_, Some(stream)) => stream.take_over(handed, number - self.of_http),
             _ => {}
         }
     }
@@ -153,9 +160,11 @@ impl Served {
         let http = self.http.iter().flat_map(|site| site.listens());
         let all = http.chain(self.stream.iter().flat_map(|site| site.listens()));
         let listens: Vec<&Listen> = all.collect();
-        let exact = |listen: &&Listen| listen.address == *to;
-        let wild =
-            |listen: &&Listen| listen.address.is_wildcard() && listen.address.port() == to.port();
+        let exact = |listen: &&Listen| !listen.udp && listen.address == *to;
+        let wild = |listen: &&Listen| {
+            let here = &listen.address;
+            !listen.udp && here.is_wildcard() && here.port() == to.port()
+        };
         listens.iter().position(exact).or_else(|| listens.iter().position(wild))
     }
 }

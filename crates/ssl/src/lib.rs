@@ -9,6 +9,7 @@
 pub mod client;
 pub mod commands;
 mod files;
+mod handed;
 pub mod kept;
 pub mod load;
 pub mod ocsp;
@@ -17,6 +18,7 @@ mod reader;
 pub mod server;
 
 pub use files::Files;
+pub use handed::Handed;
 pub use kept::Loaded;
 pub use read::{ciphers, file, named, passwords};
 pub use reader::{Named, Reader, Row, Said, Set};

@@ -5,9 +5,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::{Directive as Line, Error, Word};
+use weir_conf::{Directive as Line, Error, Spot};
 use weir_log::{Level, Log};
-use weir_upstream::config::{Around, Bind, Block, Drafts, GroupId, Upstreams, methods, server};
+use weir_ssl::ocsp::Stapling;
+use weir_upstream::config::{
+    Around, Bind, Block, Drafts, GroupId, Host, Upstreams, Url, methods, server,
+};
 use weir_values::access::Rules;
 use weir_values::limit_conn::{How, Limits};
 use weir_values::listen::ListenLine;
@@ -18,6 +21,7 @@ use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
 use crate::directives::{self, Set};
 use crate::session::Session;
 use crate::site::{Parts, Server, Site};
+use crate::tls;
 
 /// Nothing binds a session to a server.
 pub type Groups = Upstreams<Infallible>;
@@ -53,6 +57,8 @@ pub struct Conf {
     pub log: log::Conf,
     /// `proxy_...`
     pub proxy: Proxy,
+    /// `ssl_...`, `proxy_ssl_...`
+    pub tls: tls::Conf,
     /// `set`, in order.
     pub sets: Vec<(VariableId, Template)>,
     /// What is done with sessions.
@@ -62,7 +68,7 @@ pub struct Conf {
 /// What is done with a session.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// Nothing was said.
+    /// Nothing was said: sessions end with status 500.
     None,
     /// `return`
     Return(Template),
@@ -72,6 +78,8 @@ pub enum Content {
     Computed(Template),
     /// `pass` to a listener of this server.
     Pass(Address),
+    /// `pass` with variables.
+    PassTo(Template),
 }
 
 /// `proxy_...`
@@ -145,6 +153,7 @@ impl Conf {
             refusal: How { log_level: Level::Error, dry_run: false },
             log: log::Conf::default(),
             proxy: Proxy::default(),
+            tls: tls::Conf::default(),
             sets: Vec::new(),
             content: Content::None,
         }
@@ -163,13 +172,28 @@ pub struct Setup<'a> {
     pub targets: Vec<Target>,
     /// Groups of upstream servers.
     pub upstreams: Drafts<Infallible>,
+    /// Certificates and keys, each read once.
+    pem_files: weir_ssl::Files,
+    /// Responses that are fetched to be sent along with certificates.
+    staplings: Vec<Stapling>,
     servers: Vec<(Server, Vec<ListenLine>)>,
 }
 
-impl Setup<'_> {
+impl<'a> Setup<'a> {
     /// What whoever reads a value adds to.
     pub fn reading(&mut self) -> Reading<'_, Session> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
+    }
+
+    /// The same for what is said of TLS.
+    pub fn tls(&mut self) -> weir_ssl::Reader<'_, 'a, Session> {
+        weir_ssl::Reader {
+            inputs: self.inputs,
+            variables: &mut self.variables,
+            warnings: &mut self.warnings,
+            files: &mut self.pem_files,
+            staplings: &mut self.staplings,
+        }
     }
 }
 
@@ -236,6 +260,8 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         warnings: Vec::new(),
         targets: Vec::new(),
         upstreams: Drafts::default(),
+        pem_files: weir_ssl::Files::at(inputs.conf_prefix),
+        staplings: Vec::new(),
         servers: Vec::new(),
     };
     let conf = Conf::new(inputs.error_log.clone());
@@ -253,10 +279,10 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
     setup.variables.check().map_err(Error::emerg)?;
     let around =
         Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
-    let Setup { variables, mut warnings, targets, upstreams, servers, .. } = setup;
+    let Setup { variables, mut warnings, targets, upstreams, staplings, servers, .. } = setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
     let main_log = conf.error_log;
-    let parts = Parts { servers, variables, upstreams, targets, main_log };
+    let parts = Parts { servers, variables, upstreams, targets, staplings, main_log };
     let site = Site::new(parts, &mut warnings)?;
     Ok((site, warnings))
 }
@@ -265,19 +291,17 @@ fn one_server(setup: &mut Setup<'_>, d: &Line, conf: Conf) -> Result<(), Error> 
     let (names, listens, seen) = (Vec::new(), Vec::new(), HashSet::new());
     let mut scope = Scope { setup, conf, names, listens, seen };
     scope.read(d.block())?;
+    tls::finish(&mut scope)?;
     let Scope { conf, mut names, listens, .. } = scope;
     if listens.is_empty() {
         let text = "no \"listen\" is defined for server";
         return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
     }
-    if matches!(conf.content, Content::None) {
-        let text = "no handler for server";
-        return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
-    }
     if names.is_empty() {
         names.push(ServerName::Exact(Vec::new()));
     }
-    setup.servers.push((Server { conf, names }, listens));
+    let at = Spot::new(d, &d.name);
+    setup.servers.push((Server { conf, names, at }, listens));
     Ok(())
 }
 
@@ -324,16 +348,34 @@ pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-/// The address of `pass`, which has a port.
-pub fn pass_address(d: &Line, word: &Word) -> Result<Address, Error> {
-    let text = word.lossy();
-    let wrong =
-        |why: &str| d.error_at(word, format!("{why} in \"{text}\" of the \"pass\" directive"));
-    if !weir_values::address::has_port(&text) {
-        return Err(wrong("no port"));
+/// The address of `pass`, which is looked up nowhere. The error is nginx's text.
+pub fn listener(text: &[u8]) -> Result<Address, &'static str> {
+    let url = Url::parse(text, false)?;
+    match (url.address, url.port) {
+        (None, _) => Err("no addresses"),
+        (Some(Host::Unix(path)), _) => Ok(Address::Unix(path)),
+        (Some(Host::Ip(_)), None) => Err("no port"),
+        (Some(Host::Ip(ip)), Some(port)) => Ok(Address::Inet((ip, port).into())),
     }
-    let found = weir_values::address::listening(&text).map_err(wrong)?;
-    found.into_iter().next().ok_or_else(|| wrong("no address"))
+}
+
+/// `pass ADDRESS`
+pub fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    only_content(s, d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let to = s.setup.reading().template(d, word)?;
+    s.conf.content = match to.constant() {
+        None => Content::PassTo(to),
+        Some(text) => match listener(text) {
+            Ok(address) => Content::Pass(address),
+            Err(why @ ("no addresses" | "no port")) => return Err(d.problem(&format!("has {why}"))),
+            Err(why) => {
+                let text = format!("{why} in \"{}\" of the \"pass\" directive", word.lossy());
+                return Err(d.error_at(word, text));
+            }
+        },
+    };
+    Ok(())
 }
 
 /// Where a handler was named a second time.

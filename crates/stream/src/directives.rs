@@ -9,6 +9,7 @@ use weir_upstream::config::{Bind, Url};
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
 use crate::config::{self, Content, Scope, only_content};
+use crate::tls;
 
 /// A directive of the `stream` family.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,8 @@ pub(crate) enum Set {
 
 /// The directive of this name, if weir has built it for sessions.
 pub fn directive(name: &str) -> Option<&'static Directive> {
-    TABLE.iter().find(|d| d.name == name)
+    let all = TABLE.iter().chain(tls::OWN).chain(&tls::FOR_CLIENTS).chain(tls::TO_SERVERS);
+    all.into_iter().find(|d| d.name == name)
 }
 
 const fn line(
@@ -74,12 +76,9 @@ static TABLE: &[Directive] = &[
     line("listen", "An address that sessions come to.", |s, d| {
         let lines = listen::parse(d, false, &mut s.setup.warnings)?;
         for line in &lines {
-            let missing = [(line.listen.udp, "udp"), (line.protocols.ssl, "ssl")];
-            if let Some((_, name)) = missing.iter().find(|(said, _)| *said) {
-                let text = format!(
-                    "the \"{name}\" parameter of \"listen\" is known but not built \
-                                    into weir's \"stream\" yet"
-                );
+            if line.listen.udp {
+                let text = "the \"udp\" parameter of \"listen\" is known but not built into weir's \
+                            \"stream\" yet";
                 return Err(d.error(text));
             }
         }
@@ -206,15 +205,7 @@ static TABLE: &[Directive] = &[
         s.conf.content = Content::Return(s.setup.reading().template(d, word)?);
         Ok(())
     }),
-    line("pass", "Hands the connection to another listener of this server.", |s, d| {
-        only_content(s, d)?;
-        let Some(word) = d.arg(0) else { return Ok(()) };
-        if word.bytes.contains(&b'$') {
-            return Err(d.error_at(word, "\"pass\" with variables is not built into weir yet"));
-        }
-        s.conf.content = Content::Pass(config::pass_address(d, word)?);
-        Ok(())
-    }),
+    line("pass", "Hands the connection to another listener of this server.", config::pass),
     line("proxy_pass", "The server or group that sessions are passed to.", proxy_pass),
     once!(
         "proxy_connect_timeout",

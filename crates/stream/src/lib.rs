@@ -11,6 +11,7 @@ mod proxy;
 mod serve;
 mod session;
 mod site;
+mod tls;
 mod variables;
 mod worker;
 
@@ -34,6 +35,7 @@ pub const MODULES: &[&str] = &[
     "stream_return",
     "stream_set",
     "stream_split_clients",
+    "stream_ssl",
     "stream_ssl_preread",
     "stream_upstream_hash",
     "stream_upstream_least_conn",

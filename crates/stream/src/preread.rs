@@ -3,14 +3,17 @@
 use weir_log::Level;
 use weir_proto::client_hello::{Progress, parse};
 use weir_values::Subject;
+use weir_values::regex::GaveUp;
 
-use crate::serve::{BAD_REQUEST, OK, complain};
+use crate::serve::{BAD_REQUEST, INTERNAL, OK, complain};
 use crate::session::Session;
 
 /// Reads until the client's first TLS message is whole, or it is clear that there is none.
 pub async fn look(s: &mut Session) -> Result<(), u16> {
     let conf = s.conf();
-    s.client.set_deadline(Some(s.worker.handle.now() + conf.preread_timeout));
+    // nginx looks into no datagrams.
+    let Some(client) = s.wire() else { return Ok(()) };
+    client.set_deadline(Some(s.worker.handle.now() + conf.preread_timeout));
     loop {
         if !s.unread.is_empty() {
             match parse(&s.unread) {
@@ -27,7 +30,6 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
             s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
             return Err(BAD_REQUEST);
         }
-        let client = s.client.clone();
         let (result, more) = client.recv(Vec::with_capacity(left)).await;
         match result {
             Ok(0) => return Err(OK),
@@ -41,29 +43,23 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
             }
         }
     }
-    s.client.set_deadline(None);
-    choose(s)
-}
-
-/// The server that the client names, among those of its address.
-fn choose(s: &mut Session) -> Result<(), u16> {
+    client.set_deadline(None);
     let Some(hello) = &s.hello else { return Ok(()) };
     let name = hello.server_name.to_ascii_lowercase();
     let name = name.strip_suffix(b".").unwrap_or(&name).to_vec();
+    choose(s, &name).map_err(|gave_up| {
+        s.log(Level::Alert, format_args!("{gave_up}"));
+        INTERNAL
+    })
+}
+
+/// The server that the client names, among those of its address.
+pub fn choose(s: &mut Session, name: &[u8]) -> Result<(), GaveUp> {
     let site = s.worker.site;
     let local = s.local().ip();
     let hosts = &site.bound(s.listen).at(|| local).hosts;
-    if hosts.single() || name.is_empty() {
-        return Ok(());
+    if !hosts.single() && !name.is_empty() {
+        s.server = site.server(hosts.find(name, s)?);
     }
-    match hosts.find(&name, s) {
-        Ok(id) => {
-            s.server = site.server(id);
-            Ok(())
-        }
-        Err(gave_up) => {
-            s.log(Level::Alert, format_args!("{gave_up}"));
-            Err(crate::serve::INTERNAL)
-        }
-    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use weir_conf::values;
 use weir_engine::{Chain, ConnectOptions, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
+use weir_ssl::client::Secure;
 use weir_tls::Wire;
 use weir_upstream::config::{GroupId, Host, Key, Url};
 use weir_upstream::tunnel::{self, End, Ways};
@@ -18,6 +19,7 @@ use weir_values::{Address, Subject, Template};
 use crate::config::Proxy;
 use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
 use crate::session::{Attempt, Session};
+use crate::tls;
 use crate::worker::Presence;
 
 /// Where a session leads.
@@ -88,6 +90,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
     };
     let proxy = &s.conf().proxy;
     let from = proxy.bind.as_ref().and_then(|bind| bind.address(s));
+    let secure = tls::to_servers(s, group.name.as_bytes());
     let began = s.worker.handle.now();
     let mut choice = Choice::new(key);
     let mut left = match proxy.tries {
@@ -105,7 +108,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
         let held = Held { group: &group, picked: Some(picked), since: now };
         begin(s, &peer.name, now);
         left = left.saturating_sub(1);
-        match reach(s, proxy, &peer, from).await {
+        match reach(s, proxy, &peer, from, secure.as_ref()).await {
             Reached::Server(server) => {
                 presence.quiet();
                 let status = converse(s, proxy, server).await;
@@ -183,14 +186,20 @@ fn end(s: &mut Session) {
 
 /// What became of a try.
 enum Reached {
-    Server(Stream),
+    Server(Wire),
     /// Another server may be tried.
     Nobody,
     /// Something is missing here that every other server would take as well.
     Lacking,
 }
 
-async fn reach(s: &mut Session, proxy: &Proxy, peer: &Peer, from: Option<SocketAddr>) -> Reached {
+async fn reach(
+    s: &mut Session,
+    proxy: &Proxy,
+    peer: &Peer,
+    from: Option<SocketAddr>,
+    secure: Option<&Secure>,
+) -> Reached {
     let handle = s.worker.handle.clone();
     let options = ConnectOptions {
         deadline: Some(handle.now() + proxy.connect_timeout),
@@ -205,9 +214,36 @@ async fn reach(s: &mut Session, proxy: &Proxy, peer: &Peer, from: Option<SocketA
         let to = peer.endpoint.to_any()?;
         handle.connect(&to, &options).await
     };
-    match connecting.await {
-        Ok(stream) => Reached::Server(stream),
-        Err(error) => refused(s, peer, &error),
+    let stream = match connecting.await {
+        Ok(stream) => stream,
+        Err(error) => return refused(s, peer, &error),
+    };
+    if s.conf().tcp_nodelay {
+        let _ = stream.nodelay(true);
+    }
+    match secure {
+        None => Reached::Server(Wire::join(stream, None)),
+        Some(secure) => open(s, proxy, stream, secure).await,
+    }
+}
+
+/// Goes through the handshake; who connects is said before it.
+async fn open(s: &Session, proxy: &Proxy, stream: Stream, secure: &Secure) -> Reached {
+    if let Some(version) = proxy.proxy_protocol {
+        let mut head = Vec::new();
+        introduce(s, version, &mut head);
+        let mut chain = Chain::new();
+        chain.push(head);
+        stream.set_deadline(Some(s.worker.handle.now() + proxy.timeout));
+        if let Err(error) = stream.send(&mut chain).await {
+            let doing = "while sending PROXY protocol to upstream";
+            s.log(Level::Error, format_args!("send() failed {} {doing}", Cause(&error)));
+            return Reached::Nobody;
+        }
+    }
+    match tls::connect(s, &stream, secure).await {
+        Some(secured) => Reached::Server(Wire::join(stream, Some(secured))),
+        None => Reached::Nobody,
     }
 }
 
@@ -228,21 +264,18 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
 }
 
 /// Bytes both ways, until one side is done.
-async fn converse(s: &mut Session, proxy: &Proxy, server: Stream) -> u16 {
+async fn converse(s: &mut Session, proxy: &Proxy, server: Wire) -> u16 {
+    let Some(client) = s.wire() else { return INTERNAL };
     let handle = s.worker.handle.clone();
-    if s.conf().tcp_nodelay {
-        let _ = server.nodelay(true);
-    }
     let now = handle.now();
     if let Some(attempt) = s.attempts.last_mut() {
         attempt.connect = Some(now.saturating_duration_since(attempt.started));
-        let local = Address::local_of(&server).unwrap_or(Address::Unknown);
+        let local = Address::local_of(server.socket()).unwrap_or(Address::Unknown);
         let name = attempt.name.clone();
         s.log_bare(Level::Info, format_args!("proxy {local} connected to {name}"));
     }
-    let server = Wire::join(server, None);
     let mut head = Vec::new();
-    if let Some(version) = proxy.proxy_protocol {
+    if let Some(version) = proxy.proxy_protocol.filter(|_| !server.is_tls()) {
         introduce(s, version, &mut head);
     }
     head.append(&mut s.unread);
@@ -273,7 +306,7 @@ async fn converse(s: &mut Session, proxy: &Proxy, server: Stream) -> u16 {
         down_rate: rate(s, &proxy.download_rate),
         half_close: proxy.half_close,
     };
-    let (client, passed) = (s.client.clone(), s.passed.clone());
+    let passed = s.passed.clone();
     let result = tunnel::run(&handle, &client, &server, ways, &passed).await;
     server.close_notify();
     let now = handle.now();

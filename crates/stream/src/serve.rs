@@ -8,14 +8,16 @@ use std::rc::Rc;
 use weir_engine::{Chain, Either, Stream, either};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
+use weir_ssl::Handed;
 use weir_tls::Wire;
 use weir_upstream::fault;
+use weir_values::listen::Protocols;
 use weir_values::{Address, Subject, Template, forwarded};
 
-use crate::config::Content;
-use crate::session::Session;
+use crate::config::{self, Content};
+use crate::session::{Client, Session};
 use crate::worker::{Presence, Worker};
-use crate::{preread, proxy};
+use crate::{preread, proxy, tls};
 
 /// How sessions end, as `$status` shows it.
 pub const OK: u16 = 200;
@@ -30,6 +32,9 @@ pub const BAD_GATEWAY: u16 = 502;
 /// A limit keeps it out.
 pub const UNAVAILABLE: u16 = 503;
 
+/// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
+const MOST_HANDED: u32 = 10;
+
 /// Serves a connection from its first byte to its log line.
 pub async fn serve(worker: Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
     let presence = Presence::begin(&worker);
@@ -40,21 +45,38 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, peer: Address, listen: us
         // Unix sockets have no such thing, and no delay.
         let _ = stream.nodelay(true);
     }
-    let mut begun =
-        Begun(Session::new(worker.clone(), server, Wire::join(stream, None), peer, listen));
+    let client = Client::Connected(Rc::new(Wire::join(stream, None)));
+    begin(Session::new(worker, server, client, peer, listen), presence, &endpoint.protocols).await;
+}
+
+/// Serves a connection that another listener has handed over.
+pub async fn serve_on(worker: Rc<Worker>, handed: Handed, listen: usize) {
+    let presence = Presence::begin(&worker);
+    let Handed { wire, shown, peer, local, proxy, bytes, times } = handed;
+    let endpoint = worker.site.bound(listen).at(|| local.ip());
+    let server = worker.site.server(endpoint.hosts.default);
+    let client = Client::Connected(Rc::new(wire));
+    let mut s = Session::new(worker, server, client, peer, listen).at(local);
+    (s.shown, s.proxy, s.handed) = (shown, proxy, times);
+    (s.received, s.unread) = (bytes.len() as u64, bytes);
+    begin(s, presence, &endpoint.protocols).await;
+}
+
+async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
+    let mut begun = Begun(s);
     let s = &mut begun.0;
-    let address = &worker.site.listens()[listen].address;
+    let address = &s.worker.site.listens()[s.listen].address;
     if s.conf().error_log.enabled(Level::Info) {
         let peer = s.connected.clone();
         s.log_bare(Level::Info, format_args!("client {peer} connected to {address}"));
     }
-    if endpoint.protocols.proxy_protocol
+    if protocols.proxy_protocol
         && let Some(status) = balancer(s).await
     {
         s.status = status;
         return;
     }
-    s.status = match phases(s, &presence).await {
+    s.status = match phases(s, &presence, protocols.ssl).await {
         Ok(status) | Err(status) => status,
     };
 }
@@ -64,10 +86,10 @@ struct Begun(Session);
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        let s = &mut self.0;
+        if std::thread::panicking() || matches!(s.client, Client::Gone) {
             return;
         }
-        let s = &mut self.0;
         if s.status == 0 {
             s.status = OK;
         }
@@ -78,15 +100,18 @@ impl Drop for Begun {
             let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
             Some(weir_values::log::Named { path, root: None, cache, line: line.to_vec() })
         });
-        s.client.close_notify();
+        if let Some(client) = s.wire() {
+            client.close_notify();
+        }
     }
 }
 
 /// Reads what a balancer puts before the client's own bytes. A status where that is the session's end.
 async fn balancer(s: &mut Session) -> Option<u16> {
     let timeout = s.conf().proxy_protocol_timeout;
-    s.client.set_deadline(Some(s.worker.handle.now() + timeout));
-    let mut bytes = Vec::new();
+    let client = s.wire()?;
+    client.set_deadline(Some(s.worker.handle.now() + timeout));
+    let mut bytes = std::mem::take(&mut s.unread);
     let status = loop {
         match proxy_protocol::parse(&bytes) {
             Ok(proxy_protocol::Progress::Done { header, len }) => {
@@ -101,7 +126,7 @@ async fn balancer(s: &mut Session) -> Option<u16> {
             }
         }
         bytes.reserve(1024);
-        let (result, back) = s.client.recv(bytes).await;
+        let (result, back) = client.recv(bytes).await;
         bytes = back;
         match result {
             Ok(0) => break Some(BAD_REQUEST),
@@ -112,9 +137,8 @@ async fn balancer(s: &mut Session) -> Option<u16> {
             }
         }
     };
-    s.client.set_deadline(None);
-    s.received += bytes.len() as u64;
-    s.unread = bytes;
+    client.set_deadline(None);
+    (s.received, s.unread) = (bytes.len() as u64, bytes);
     status
 }
 
@@ -129,7 +153,7 @@ pub fn complain(s: &Session, error: &io::Error, doing: &str) {
 }
 
 /// The phases; the session's status.
-async fn phases(s: &mut Session, presence: &Presence) -> Result<u16, u16> {
+async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, u16> {
     let conf = s.conf();
     real(s);
     if !conf.limits.is_empty() {
@@ -149,7 +173,10 @@ async fn phases(s: &mut Session, presence: &Presence) -> Result<u16, u16> {
         s.log(Level::Error, format_args!("access forbidden by rule"));
         return Err(FORBIDDEN);
     }
-    if conf.ssl_preread {
+    if ssl {
+        tls::accept(s).await?;
+    }
+    if s.conf().ssl_preread {
         preread::look(s).await?;
     }
     match &s.conf().content {
@@ -161,6 +188,15 @@ async fn phases(s: &mut Session, presence: &Presence) -> Result<u16, u16> {
             Ok(proxy::pass(s, presence, target).await)
         }
         Content::Pass(to) => hand(s, to),
+        Content::PassTo(to) => {
+            let text = to.eval(s).into_owned();
+            let to = config::listener(&text).map_err(|why| {
+                let text = String::from_utf8_lossy(&text);
+                s.log(Level::Error, format_args!("{why} in pass \"{text}\""));
+                INTERNAL
+            })?;
+            hand(s, &to)
+        }
     }
 }
 
@@ -187,46 +223,53 @@ async fn answer(s: &mut Session, text: &Template) -> u16 {
     let length = text.len() as u64;
     let mut chain = Chain::new();
     chain.push(text);
-    let client = s.client.clone();
+    let Some(client) = s.wire() else { return INTERNAL };
     if client.send(&mut chain).await.is_ok() {
         s.sent += length;
-        linger(s).await;
+        linger(&client);
     }
     OK
 }
 
 /// What the client still sends must not cost it the answer: a socket that is closed with unread bytes is reset.
-async fn linger(s: &Session) {
-    if s.client.shutdown_write().is_err() {
+fn linger(client: &Wire) {
+    if client.shutdown_write().is_err() {
         return;
     }
     let mut buf = Vec::with_capacity(4096);
     // Only what is there: whoever sends on and on hears of the end.
-    while matches!(s.client.try_recv(&mut buf), Ok(Some(n)) if n > 0) {
+    while matches!(client.try_recv(&mut buf), Ok(Some(n)) if n > 0) {
         buf.clear();
     }
 }
 
-/// `pass`: the connection is another listener's from now on.
+/// `pass`: the connection is another listener's from now on, and that one logs what becomes of it.
 fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
-    let hand = s.worker.hand.borrow().clone();
-    let fd = rustix::io::dup(s.client.socket());
-    let (Some(hand), Ok(fd), true) = (hand, fd, s.unread.is_empty()) else {
-        s.log(Level::Error, format_args!("the connection cannot be passed on"));
+    if s.handed >= MOST_HANDED {
+        s.log(Level::Error, format_args!("stream pass cycle"));
         return Err(INTERNAL);
-    };
-    // Descriptors of workers are not for programs that they start.
-    let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
-    if hand(fd, s.connected.clone(), to) {
-        return Ok(OK);
     }
-    s.log(Level::Error, format_args!("port not found for \"{to}\""));
-    Err(INTERNAL)
+    // nginx cannot give back what it has read through TLS.
+    if !s.unread.is_empty() && s.wire().is_some_and(|client| client.is_tls()) {
+        s.log(Level::Error, format_args!("cannot pass connection with preread data"));
+        return Err(INTERNAL);
+    }
+    let hand = s.worker.hand.borrow().clone();
+    let Some(take_over) = hand.and_then(|hand| hand(to)) else {
+        s.log(Level::Error, format_args!("port not found for \"{to}\""));
+        return Ok(OK);
+    };
+    let (peer, local) = (s.peer().clone(), to.clone());
+    let (proxy, times) = (s.proxy.take(), s.handed + 1);
+    let (shown, bytes) = (s.shown.take(), std::mem::take(&mut s.unread));
+    let wire = s.leave().ok_or(INTERNAL)?;
+    take_over(Handed { wire, shown, peer, local, proxy, bytes, times });
+    Ok(OK)
 }
 
 /// Waits for something, and for the client to leave.
 pub async fn unless_gone<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
-    let client = s.client.clone();
+    let client = s.wire()?;
     client.set_deadline(None);
     match either(Box::pin(what), client.socket().closed()).await {
         Either::Left(done) => Some(done),

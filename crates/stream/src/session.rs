@@ -10,7 +10,8 @@ use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::Header;
-use weir_tls::Wire;
+use weir_ssl::server::Shown;
+use weir_tls::{Secured, Wire};
 use weir_upstream::tunnel::Passed;
 use weir_values::limit_conn::Held;
 use weir_values::regex::Captures;
@@ -40,14 +41,23 @@ pub struct Attempt {
     pub received: u64,
 }
 
+/// What a session has of its client.
+#[derive(Clone)]
+pub enum Client {
+    /// A connection.
+    Connected(Rc<Wire>),
+    /// It is not this session's any more.
+    Gone,
+}
+
 /// One session.
 pub struct Session {
     /// The loop's state.
     pub worker: Rc<Worker>,
     /// Whose settings count.
     pub server: &'static Server,
-    /// The client's socket.
-    pub client: Rc<Wire>,
+    /// Its client.
+    pub client: Client,
     /// Which listening socket it came from.
     pub listen: usize,
     /// Who connected.
@@ -66,6 +76,8 @@ pub struct Session {
     pub unread: Vec<u8>,
     /// What the client's first message said.
     pub hello: Option<Hello>,
+    /// What the handshake with the client has shown.
+    pub shown: Option<Box<Shown>>,
     /// What `limit_conn` came to.
     pub held: Held,
     /// How it ended.
@@ -74,6 +86,8 @@ pub struct Session {
     pub received: u64,
     /// Bytes to the client besides those that were passed.
     pub sent: u64,
+    /// How often `pass` has handed it over.
+    pub handed: u32,
     /// What is passing.
     pub passed: Rc<Passed>,
     /// The tries to reach a server.
@@ -85,7 +99,7 @@ impl Session {
     pub fn new(
         worker: Rc<Worker>,
         server: &'static Server,
-        client: Wire,
+        client: Client,
         connected: Address,
         listen: usize,
     ) -> Session {
@@ -93,7 +107,7 @@ impl Session {
         Session {
             worker,
             server,
-            client: Rc::new(client),
+            client,
             listen,
             connected,
             real: None,
@@ -105,13 +119,46 @@ impl Session {
             proxy: None,
             unread: Vec::new(),
             hello: None,
+            shown: None,
             held: Held::default(),
             status: 0,
             received: 0,
             sent: 0,
+            handed: 0,
             passed: Rc::default(),
             attempts: Vec::new(),
         }
+    }
+
+    /// The same at this address.
+    pub fn at(self, local: Address) -> Session {
+        Session { local: local.into(), ..self }
+    }
+
+    /// Its client's connection, where there is one.
+    pub fn wire(&self) -> Option<Rc<Wire>> {
+        match &self.client {
+            Client::Connected(wire) => Some(wire.clone()),
+            Client::Gone => None,
+        }
+    }
+
+    /// Takes the connection away, if nobody else holds it.
+    pub fn leave(&mut self) -> Option<Wire> {
+        // It is known from now on.
+        self.local();
+        match std::mem::replace(&mut self.client, Client::Gone) {
+            Client::Connected(wire) => Rc::try_unwrap(wire).ok(),
+            Client::Gone => None,
+        }
+    }
+
+    /// From now on TLS is spoken with the client; false if there is no connection.
+    pub fn secure(&mut self, secured: Secured) -> bool {
+        let Some(wire) = self.leave() else { return false };
+        let (stream, _) = wire.part();
+        self.client = Client::Connected(Rc::new(Wire::join(stream, Some(secured))));
+        true
     }
 
     /// Settings of its server.
@@ -186,8 +233,8 @@ impl Subject for Session {
     }
 
     fn local(&self) -> &Address {
-        let find = || Address::local_of(self.client.socket()).unwrap_or(Address::Unknown);
-        self.local.get_or_init(find)
+        let find = || Address::local_of(self.wire()?.socket());
+        self.local.get_or_init(|| find().unwrap_or(Address::Unknown))
     }
 
     fn proxy(&self) -> Option<&Header> {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_conf::Error;
+use weir_conf::{Error, Spot};
 use weir_log::Log;
+use weir_ssl::ocsp::Stapling;
 use weir_values::Variables;
-use weir_values::endpoints::{Bound, bind, gather};
+use weir_values::endpoints::{Bound, Group, bind, gather};
 use weir_values::listen::{Listen, ListenLine, Protocols};
 use weir_values::log::Target;
 use weir_values::names::{Hosts, ServerId, ServerName};
@@ -20,6 +21,8 @@ pub struct Server {
     pub conf: Conf,
     /// `server_name`
     pub names: Vec<ServerName>,
+    /// For complaints.
+    pub at: Spot,
 }
 
 /// What a site is made of.
@@ -32,6 +35,8 @@ pub struct Parts {
     pub upstreams: Groups,
     /// Files that sessions are logged to.
     pub targets: Vec<Target>,
+    /// Responses that are fetched to be sent along with certificates.
+    pub staplings: Vec<Stapling>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
 }
@@ -49,6 +54,8 @@ pub struct Site {
     pub upstreams: Groups,
     /// Files that sessions are logged to.
     pub targets: Vec<Target>,
+    /// Responses that are fetched to be sent along with certificates.
+    pub staplings: Vec<Stapling>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
 }
@@ -73,12 +80,15 @@ impl Site {
         let mut endpoints = Vec::new();
         for group in gather(&lines, warnings)? {
             let (listen, protocols) = (group.listen.clone(), group.protocols());
+            if protocols.ssl {
+                check_certificates(&group, &servers)?;
+            }
             let hosts = group.hosts(|id| &servers[id.0 as usize].names, None, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
-        let Parts { variables, upstreams, targets, main_log, .. } = parts;
-        Ok(Site { sockets, bound, servers, variables, upstreams, targets, main_log })
+        let Parts { variables, upstreams, targets, staplings, main_log, .. } = parts;
+        Ok(Site { sockets, bound, servers, variables, upstreams, targets, staplings, main_log })
     }
 
     /// The sockets to open; connections are handed over with an index into this list.
@@ -101,4 +111,14 @@ impl Site {
     pub fn bound(&self, listen: usize) -> &Bound<Endpoint> {
         &self.bound[listen]
     }
+}
+
+/// Who wants TLS must have something to show.
+fn check_certificates(group: &Group<'_>, servers: &[Server]) -> Result<(), Error> {
+    let of = |id: &ServerId| servers.get(id.0 as usize);
+    let default = group.default.as_ref().or(group.servers.first()).and_then(of);
+    let all = group.servers.iter().filter_map(of);
+    let missing =
+        weir_ssl::server::check(default, all, |server| server.conf.tls.context.as_deref());
+    missing.map_or(Ok(()), |server| Err(server.at.error(weir_ssl::server::NO_CERTIFICATE)))
 }

@@ -52,6 +52,7 @@ const TABLE: &[(&str, Read)] = &[
 /// Defines them all.
 pub fn define(variables: &mut Variables<Session>) {
     builtin::define(variables);
+    weir_ssl::server::define(variables);
     for (name, read) in TABLE {
         variables.define(name, *read);
     }

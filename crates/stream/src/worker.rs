@@ -3,10 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_engine::Handle;
 use weir_metrics::{Metric, Row};
 use weir_resolver::Resolvers;
+use weir_ssl::{Handed, Loaded};
 use weir_upstream::config::dynamic::{self, Looker};
 use weir_values::log::Writers;
 use weir_values::{Address, Identity, Offset, Retire};
@@ -14,8 +16,8 @@ use weir_values::{Address, Identity, Offset, Retire};
 use crate::serve;
 use crate::site::Site;
 
-/// Hands a connection to the listener with this address; false if there is none.
-pub type Hand = Rc<dyn Fn(OwnedFd, Address, &Address) -> bool>;
+/// Finds the listener with this address: what takes connections over there.
+pub type Hand = Rc<dyn Fn(&Address) -> Option<Box<dyn FnOnce(Handed)>>>;
 
 /// What the sessions of one loop share.
 pub struct Worker {
@@ -32,6 +34,10 @@ pub struct Worker {
     pub(crate) logs: Writers,
     pub(crate) offset: Offset,
     pub(crate) hand: RefCell<Option<Hand>>,
+    /// Certificates with variables in their names.
+    pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
+    /// The same of certificates that servers are shown.
+    pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
     sessions: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -54,19 +60,22 @@ impl Worker {
             logs: Writers::new(&site.targets, &site.main_log),
             offset: Offset::default(),
             hand: RefCell::new(None),
+            certificates: Loaded::default(),
+            upstream_certificates: Loaded::default(),
             sessions: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),
         });
         if identity.index == 0 {
             let told = Rc::downgrade(&worker);
+            let retiring =
+                move || told.upgrade().is_none_or(|worker| worker.retiring.get().is_some());
+            weir_ssl::ocsp::staple::start(&worker.handle, &site.staplings, retiring.clone());
             let looker = Looker {
                 handle: worker.handle.clone(),
                 resolvers: worker.resolvers.clone(),
                 log: site.main_log.clone(),
-                retiring: Box::new(move || {
-                    told.upgrade().is_none_or(|worker| worker.retiring.get().is_some())
-                }),
+                retiring: Box::new(retiring),
             };
             dynamic::start(&site.upstreams, &Rc::new(looker));
         }
@@ -80,6 +89,11 @@ impl Worker {
             self.metrics.add(Metric::Handled, 1);
             self.handle.spawn(serve::serve(self.clone(), stream, peer, listen));
         }
+    }
+
+    /// Takes over a connection for the site's listening socket number `listen`.
+    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
+        self.handle.spawn(serve::serve_on(self.clone(), handed, listen));
     }
 
     /// Where `pass` hands connections over.

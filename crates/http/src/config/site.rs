@@ -237,6 +237,5 @@ fn check_certificates(group: &Group<'_>, servers: &[Server]) -> Result<(), Error
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
     let all = group.servers.iter().filter_map(of);
     let missing = weir_ssl::server::check(default, all, |server| server.conf.ssl.as_deref());
-    let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
-    missing.map_or(Ok(()), |server| Err(server.at.error(text)))
+    missing.map_or(Ok(()), |server| Err(server.at.error(weir_ssl::server::NO_CERTIFICATE)))
 }

@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
 use weir_proto::proxy_protocol;
+use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
 
 use crate::address::Address;
 use crate::modules::core::Conf;
 use crate::modules::ssl::Secure;
+use weir_ssl::Handed;
 
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
@@ -20,6 +22,8 @@ pub struct Conn {
     pub stream: Wire,
     /// What is known of its TLS; there too where a client speaks none on a port that wants it.
     pub tls: Option<Box<Secure>>,
+    /// It was another listener's, which handed it over.
+    pub before: Option<Box<Before>>,
     /// Who is at the other end.
     pub peer: Address,
     /// Which listening socket it came from.
@@ -37,10 +41,19 @@ pub struct Conn {
     local: OnceCell<Address>,
 }
 
+/// What is known of a connection from the listener that handed it over.
+pub struct Before {
+    /// What a handshake there has shown.
+    pub shown: Option<Box<Shown>>,
+    /// The address that it was handed to.
+    local: Address,
+}
+
 /// A connection between two requests, apart from its socket: small, and free to move to another thread.
 pub struct Resting {
     secured: Option<Secured>,
     tls: Option<Box<Secure>>,
+    before: Option<Box<Before>>,
     peer: Address,
     listen: usize,
     number: u64,
@@ -56,6 +69,7 @@ impl Resting {
         Resting {
             secured: None,
             tls: None,
+            before: None,
             peer,
             listen,
             number,
@@ -66,26 +80,50 @@ impl Resting {
         }
     }
 
+    /// One that another listener has handed over: its socket, and what was read of it.
+    pub fn handed(
+        handed: Handed,
+        listen: usize,
+        number: u64,
+        now: Instant,
+    ) -> (Stream, Resting, Vec<u8>) {
+        let Handed { wire, shown, peer, local, proxy, bytes, .. } = handed;
+        let (stream, secured) = wire.part();
+        let proxy = proxy.map_or_else(OnceCell::new, OnceCell::from);
+        let new = Resting::new(peer, listen, number, now);
+        let before = Some(Box::new(Before { shown, local }));
+        (stream, Resting { secured, before, proxy, ..new }, bytes)
+    }
+
     /// Puts the connection on its socket, without a deadline.
     pub fn on(self, stream: Stream) -> Conn {
-        let Resting { secured, tls, peer, listen, number, requests, started, nodelay, proxy } =
-            self;
+        let Resting { secured, tls, before, peer, listen, number, started, proxy, .. } = self;
         let stream = Wire::join(stream, secured);
         stream.set_deadline(None);
-        let (requests, nodelay) = (Cell::new(requests), Cell::new(nodelay));
+        let (requests, nodelay) = (Cell::new(self.requests), Cell::new(self.nodelay));
         let local = OnceCell::new();
-        Conn { stream, tls, peer, listen, number, requests, started, nodelay, proxy, local }
+        Conn { stream, tls, before, peer, listen, number, requests, started, nodelay, proxy, local }
     }
 }
 
 impl Conn {
     /// Takes socket and connection apart, to be parked.
     pub fn part(self) -> (Stream, Resting) {
-        let Conn { stream, tls, peer, listen, number, started, proxy, .. } = self;
+        let Conn { stream, tls, before, peer, listen, number, started, proxy, .. } = self;
         let (requests, nodelay) = (self.requests.get(), self.nodelay.get());
         let (stream, secured) = stream.part();
-        let resting =
-            Resting { secured, tls, peer, listen, number, requests, started, nodelay, proxy };
+        let resting = Resting {
+            secured,
+            tls,
+            before,
+            peer,
+            listen,
+            number,
+            requests,
+            started,
+            nodelay,
+            proxy,
+        };
         (stream, resting)
     }
 
@@ -133,6 +171,9 @@ impl Conn {
 
     /// The address that the client connected to.
     pub fn local(&self) -> &Address {
+        if let Some(before) = &self.before {
+            return &before.local;
+        }
         self.local
             .get_or_init(|| Address::local_of(self.stream.socket()).unwrap_or(Address::Unknown))
     }

@@ -16,7 +16,9 @@ pub use conn::{Conn, Resting};
 pub use punctual::Punctual;
 pub use rush::{Rush, calm_down};
 use weir_engine::{Handle, Idle, Stream, Wake, breathe};
+use weir_log::Level;
 use weir_metrics::Metric;
+use weir_ssl::Handed;
 
 use head::{FIRST_READ, Head};
 
@@ -57,6 +59,24 @@ pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usiz
     let Some((stream, parked)) = serve_at_once(worker, new, stream) else { return };
     parked.presence.wait(worker);
     rest(worker, stream, parked, until);
+}
+
+/// Takes over a connection from another listener, which may have read of it and spoken TLS.
+pub fn taken_over(worker: &Rc<Worker>, handed: Handed, listen: usize) {
+    let (now, number) = (worker.handle.now(), worker.next_connection());
+    let (stream, conn, bytes) = Resting::handed(handed, listen, number, now);
+    let (conn, presence) = (conn.on(stream), Presence::begin(worker));
+    if !worker.site.protocols(&conn).ssl {
+        let mut scratch = worker.take_scratch();
+        scratch.fill(bytes);
+        worker.handle.spawn(run(Rc::new(conn), presence, worker.clone(), scratch));
+    } else if conn.stream.is_tls() {
+        let log = &worker.site.main.core.error_log;
+        let text = format_args!("a connection with TLS was passed to a port that wants TLS");
+        log.write(Level::Error, Some(number), text);
+    } else {
+        worker.handle.spawn(secure(conn, presence, worker.clone(), bytes));
+    }
 }
 
 /// Serves a new connection whose first bytes are there already; others come back.
@@ -117,7 +137,7 @@ impl Idle for Parked {
             return;
         }
         if first && worker.site.protocols(&conn).ssl {
-            handle.spawn(secure(conn, presence, worker));
+            handle.spawn(secure(conn, presence, worker, Vec::new()));
         } else {
             let scratch = worker.take_scratch();
             handle.spawn(run(Rc::new(conn), presence, worker, scratch));
@@ -136,8 +156,8 @@ enum After {
 }
 
 /// Goes through the handshake first.
-async fn secure(conn: Conn, presence: Presence, worker: Rc<Worker>) {
-    match ssl::handshake(conn, &worker).await {
+async fn secure(conn: Conn, presence: Presence, worker: Rc<Worker>, bytes: Vec<u8>) {
+    match ssl::handshake(conn, &worker, bytes).await {
         Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
             http2::serve(Rc::new(conn), presence, worker, bytes).await;
         }

@@ -189,7 +189,8 @@ impl Settings {
         };
         let files = self.computed.as_ref().and_then(|computed| computed.names(r));
         let mut client = built.named(&name);
-        let alpn: Vec<_> = self.alpn.iter().map(|name| name.eval(r).into_owned()).collect();
+        let alpn = self.alpn.iter().map(|name| name.eval(r).into_owned());
+        let alpn: Vec<_> = alpn.filter(|name| (1..=255).contains(&name.len())).collect();
         if !alpn.is_empty() {
             client = client.offering(&alpn.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }

@@ -56,6 +56,8 @@ impl Shown {
 pub enum Failure {
     /// The protocol, the socket or the time.
     Handshake(HandshakeError),
+    /// The client speaks something else.
+    Plain,
     /// The server has no certificate to show.
     NoCertificate,
     /// A certificate with variables in its name could not be loaded.
@@ -87,14 +89,15 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
+            Failure::Plain => f.write_str(
+                "SSL_do_handshake() failed (SSL: wrong version number) while SSL handshaking",
+            ),
             Failure::Certificate(text) => write!(f, "{text} while SSL handshaking"),
             Failure::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
             Failure::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
             ),
-            Failure::Rejected => f.write_str(
-                "SSL_do_handshake() failed (SSL: unrecognized name) while SSL handshaking",
-            ),
+            Failure::Rejected => f.write_str("handshake rejected while SSL handshaking"),
         }
     }
 }

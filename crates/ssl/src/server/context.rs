@@ -225,6 +225,10 @@ fn clients(conf: &Conf, files: &mut Files) -> Result<Clients, Error> {
     Ok(clients)
 }
 
+/// Who wants TLS has nothing to show.
+pub const NO_CERTIFICATE: &str =
+    "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+
 /// Who wants TLS must have something to show: the default server, or each where that one refuses. The first that has
 /// not.
 pub fn check<T>(

@@ -20,9 +20,9 @@ mod sessions;
 mod variables;
 
 pub use accept::{Failure, FileNames, Refusal, Shown, choose};
-pub use context::{Context, build, check};
+pub use context::{Context, NO_CERTIFICATE, build, check};
 pub use directives::rows;
-pub use variables::{TlsSubject, define};
+pub use variables::{TlsSubject, define, define_more};
 
 /// `ssl_verify_client`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

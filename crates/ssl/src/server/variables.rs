@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use weir_proto::uri::Escape;
 use weir_tls::x509::{Certificate, der, name};
-use weir_tls::{Connection, Wire, write_pem};
+use weir_tls::{Connection, write_pem};
 use weir_values::builtin::write_number;
 use weir_values::escape::hex_text;
 use weir_values::{Subject, Variables};
@@ -13,16 +13,23 @@ use super::Shown;
 
 /// A subject whose client may speak TLS.
 pub trait TlsSubject: Subject {
-    /// Its connection.
-    fn wire(&self) -> &Wire;
+    /// What was agreed on in the handshake.
+    fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T>;
 
     /// What the handshake has shown so far; none of a client that speaks no TLS.
     fn shown(&self) -> Option<&Shown>;
 }
 
-/// Defines them all.
+/// Defines those that requests and sessions have.
 pub fn define<S: TlsSubject>(variables: &mut Variables<S>) {
     for (name, read) in Table::<S>::ROWS {
+        variables.define(name, *read);
+    }
+}
+
+/// Defines the others, of requests.
+pub fn define_more<S: TlsSubject>(variables: &mut Variables<S>) {
+    for (name, read) in Table::<S>::OF_REQUESTS {
         variables.define(name, *read);
     }
 }
@@ -48,7 +55,6 @@ impl<S: TlsSubject> Table<S> {
         ("ssl_session_reused", |r, out| {
             agreed(r, out, |c| Some(if c.is_resumed() { "r" } else { "." }.to_owned()))
         }),
-        ("ssl_early_data", |r, out| agreed(r, out, |c| c.is_early().then(|| "1".to_owned()))),
         ("ssl_server_name", |r, out| {
             let name = r.shown().and_then(|shown| shown.server_name.as_deref());
             out.extend_from_slice(name.unwrap_or_default().as_bytes());
@@ -67,12 +73,6 @@ impl<S: TlsSubject> Table<S> {
         }),
         ("ssl_client_i_dn", |r, out| {
             shown(r, out, |c, out| out.extend(name::rfc2253(c.issuer).bytes()))
-        }),
-        ("ssl_client_s_dn_legacy", |r, out| {
-            shown(r, out, |c, out| out.extend(name::oneline(c.subject).bytes()))
-        }),
-        ("ssl_client_i_dn_legacy", |r, out| {
-            shown(r, out, |c, out| out.extend(name::oneline(c.issuer).bytes()))
         }),
         ("ssl_client_serial", |r, out| shown(r, out, |c, out| out.extend(c.serial_hex().bytes()))),
         ("ssl_client_fingerprint", |r, out| {
@@ -93,11 +93,21 @@ impl<S: TlsSubject> Table<S> {
             })
         }),
     ];
+
+    const OF_REQUESTS: &'static [(&'static str, Read<S>)] = &[
+        ("ssl_early_data", |r, out| agreed(r, out, |c| c.is_early().then(|| "1".to_owned()))),
+        ("ssl_client_s_dn_legacy", |r, out| {
+            shown(r, out, |c, out| out.extend(name::oneline(c.subject).bytes()))
+        }),
+        ("ssl_client_i_dn_legacy", |r, out| {
+            shown(r, out, |c, out| out.extend(name::oneline(c.issuer).bytes()))
+        }),
+    ];
 }
 
 /// What both ends agreed on.
 fn agreed(r: &impl TlsSubject, out: &mut Vec<u8>, look: fn(&Connection) -> Option<String>) -> bool {
-    match r.wire().tls(look).flatten() {
+    match r.tls(look).flatten() {
         Some(text) => {
             out.extend_from_slice(text.as_bytes());
             true
@@ -127,7 +137,7 @@ fn shown(
     out: &mut Vec<u8>,
     write: impl FnOnce(&Certificate<'_>, &mut Vec<u8>),
 ) -> bool {
-    let found = r.wire().tls(|connection| {
+    let found = r.tls(|connection| {
         let certificate = connection.peer_certificates().first()?;
         write(&Certificate::parse(certificate)?, out);
         Some(())
@@ -137,7 +147,7 @@ fn shown(
 
 /// `$ssl_client_verify`
 fn verified(r: &mut impl TlsSubject, out: &mut Vec<u8>) -> bool {
-    let asked = r.wire().tls(|connection| !connection.peer_certificates().is_empty());
+    let asked = r.tls(|connection| !connection.peer_certificates().is_empty());
     let fault = r.shown().and_then(|shown| shown.fault);
     match (asked, fault) {
         (None, _) => return false,

@@ -28,13 +28,13 @@ pub struct Secure {
     pub shown: Shown,
 }
 
-/// Goes through the handshake on a new connection. With it come first bytes of a client that speaks no TLS;
+/// Goes through the handshake on a new connection, of which these bytes were read. With it come first bytes of a client that speaks no TLS;
 /// nothing comes of one that goes away, or is refused.
-pub async fn handshake(conn: Conn, worker: &Rc<Worker>) -> Option<(Conn, Vec<u8>)> {
+pub async fn handshake(conn: Conn, worker: &Rc<Worker>, bytes: Vec<u8>) -> Option<(Conn, Vec<u8>)> {
     let default = worker.site.default_server(&conn);
     let until = worker.handle.now() + default.conf.client_header_timeout;
     conn.stream.set_deadline(Some(until));
-    let outcome = match proxy_header(&conn, worker).await {
+    let outcome = match proxy_header(&conn, worker, bytes).await {
         Ok(bytes) => begin(conn, worker, default, bytes).await,
         Err(error) => Err((Some(conn), error)),
     };
@@ -90,8 +90,11 @@ fn say(conn: &Conn, worker: &Worker, server: &'static Server, failure: &Failure)
 }
 
 /// Takes the header that a balancer puts before the handshake; what follows it was read, too.
-async fn proxy_header(conn: &Conn, worker: &Worker) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
+async fn proxy_header(
+    conn: &Conn,
+    worker: &Worker,
+    mut bytes: Vec<u8>,
+) -> Result<Vec<u8>, Failure> {
     if !worker.site.protocols(conn).proxy_protocol {
         return Ok(bytes);
     }

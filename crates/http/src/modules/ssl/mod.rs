@@ -6,7 +6,7 @@ use weir_conf::{Context as Place, Directive as Line, Error};
 use weir_ssl::ocsp::LookUp;
 use weir_ssl::server::{self, Context, Shown, TlsSubject};
 use weir_ssl::{Row, Said};
-use weir_tls::Wire;
+use weir_tls::Connection;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
@@ -24,7 +24,10 @@ pub use weir_ssl::server::Conf;
 pub const MODULE: Module = Module {
     name: "http_ssl",
     directives: &DIRECTIVES,
-    init: |setup| server::define(&mut setup.variables),
+    init: |setup| {
+        server::define(&mut setup.variables);
+        server::define_more(&mut setup.variables);
+    },
 };
 
 const DIRECTIVES: [Directive; COMMON.len() + OWN.len()] = together(&COMMON, OWN);
@@ -84,12 +87,13 @@ fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
 }
 
 impl TlsSubject for Request {
-    fn wire(&self) -> &Wire {
-        &self.conn.stream
+    fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+        self.conn.stream.tls(look)
     }
 
     fn shown(&self) -> Option<&Shown> {
         let secure = self.conn.tls.as_deref().filter(|secure| !secure.plain);
-        secure.map(|secure| &secure.shown)
+        let before = || self.conn.before.as_ref()?.shown.as_deref();
+        secure.map(|secure| &secure.shown).or_else(before)
     }
 }

@@ -1,0 +1,277 @@
+//! TLS of sessions: for their clients (nginx: ngx_stream_ssl_module) and to servers (`proxy_ssl`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_conf::{Directive as Line, Error};
+use weir_engine::Stream;
+use weir_log::{Cause, Level};
+use weir_ssl::client::{self, Secure};
+use weir_ssl::ocsp::{LookUp, Waiting};
+use weir_ssl::server::{self, Context, Failure, Shown, TlsSubject, choose};
+use weir_ssl::{Row, Said};
+use weir_tls::{Begin, Connection, HandshakeError, Hello, Secured};
+use weir_upstream::fault;
+use weir_values::Subject;
+
+use crate::config::Scope;
+use crate::directives::{Directive, Set};
+use crate::preread;
+use crate::serve::INTERNAL;
+use crate::session::Session;
+
+/// The longest name of a protocol (RFC 7301, section 3.1).
+const LONGEST: usize = 255;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    server: server::Conf,
+    /// What these come to.
+    pub context: Option<Arc<Context>>,
+    handshake_timeout: Duration,
+    alpn: Vec<Vec<u8>>,
+    /// `proxy_ssl`
+    pub to_servers: bool,
+    client: client::Settings,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            server: server::Conf::default(),
+            context: None,
+            handshake_timeout: Duration::from_secs(60),
+            alpn: Vec::new(),
+            to_servers: false,
+            client: client::Settings::default(),
+        }
+    }
+}
+
+const ROWS: &[Row<Session, server::Conf>] = server::rows();
+
+/// The directives of TLS for clients.
+pub static FOR_CLIENTS: [Directive; ROWS.len()] = {
+    let row = Directive { name: "", help: "", set: Set::Line(for_clients) };
+    let mut all = [row; ROWS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = Directive { name: ROWS[i].name, help: ROWS[i].help, set: Set::Line(for_clients) };
+        i += 1;
+    }
+    all
+};
+
+fn for_clients(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let said = Said { line: d, first: s.first(d) };
+    Row::read(ROWS, &mut s.conf.tls.server, said, &mut s.setup.tls())
+}
+
+/// One of those of TLS to servers.
+macro_rules! to_servers {
+    (settings, $name:expr, $help:literal, $set:expr) => {
+        Directive {
+            name: $name,
+            help: $help,
+            set: Set::Line(|s, d| {
+                let set: weir_ssl::Set<Session, client::Settings> = $set;
+                let said = Said { line: d, first: s.first(d) };
+                set(&mut s.conf.tls.client, said, &mut s.setup.tls())
+            }),
+        }
+    };
+}
+
+/// The directives of TLS to servers.
+pub static TO_SERVERS: &[Directive] = weir_ssl::client_directives!("proxy_", to_servers, settings);
+
+/// Those that requests have not.
+pub static OWN: &[Directive] = &[
+    Directive {
+        name: "ssl_handshake_timeout",
+        help: "How long a handshake with a client may take.",
+        set: Set::Line(|s, d| {
+            s.once(d)?;
+            s.conf.tls.handshake_timeout = d.duration()?;
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "ssl_alpn",
+        help: "Protocols to be spoken above TLS, the preferred first; a client that offers none of them is refused.",
+        set: Set::Line(|s, d| {
+            s.once(d)?;
+            if d.args.iter().any(|word| word.bytes.len() > LONGEST) {
+                return Err(d.problem("protocol too long"));
+            }
+            s.conf.tls.alpn = d.args.iter().map(|word| word.bytes.clone()).collect();
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "proxy_ssl",
+        help: "TLS is spoken to servers.",
+        set: Set::Line(|s, d| {
+            s.once(d)?;
+            s.conf.tls.to_servers = d.flag()?;
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "proxy_ssl_alpn",
+        help: "Protocols that servers are offered to speak above TLS.",
+        set: Set::Line(|s, d| {
+            s.once(d)?;
+            let mut reading = s.setup.reading();
+            let names = d.args.iter().map(|word| reading.template(d, word));
+            s.conf.tls.client.alpn = names.collect::<Result<_, _>>()?;
+            Ok(())
+        }),
+    },
+];
+
+/// What the lines of a server come to.
+pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let conf = &mut s.conf;
+    let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
+    let (tls, reader) = (&mut conf.tls, &mut s.setup.tls());
+    tls.context = server::build(&tls.server, reader, look_up, tls.alpn.clone(), b"STREAM")?;
+    if tls.to_servers {
+        tls.client.finish(reader, "proxy", false)?;
+    }
+    Ok(())
+}
+
+impl TlsSubject for Session {
+    fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+        self.wire()?.tls(look)
+    }
+
+    fn shown(&self) -> Option<&Shown> {
+        self.shown.as_deref()
+    }
+}
+
+/// Goes through the handshake with a client, whose first bytes may have come already. What stands in the way, and what
+/// the client's certificate is worth, is in the log.
+pub async fn accept(s: &mut Session) -> Result<(), u16> {
+    let Some(client) = s.wire() else { return Ok(()) };
+    if client.is_tls() {
+        // Another listener has gone through it.
+        return admit(s);
+    }
+    let until = s.worker.handle.now() + s.conf().tls.handshake_timeout;
+    client.set_deadline(Some(until));
+    let bytes = std::mem::take(&mut s.unread);
+    // Who looks at `$bytes_received` wants to know of the session's own bytes.
+    s.received = s.received.saturating_sub(bytes.len() as u64);
+    let done = handshake(s, client.socket(), bytes).await;
+    client.set_deadline(None);
+    drop(client);
+    let (context, secured) = done.map_err(|failure| {
+        s.log(failure.level(), format_args!("{failure}"));
+        INTERNAL
+    })?;
+    if !s.secure(secured) {
+        return Err(INTERNAL);
+    }
+    judge(s, context).await
+}
+
+async fn handshake(
+    s: &mut Session,
+    socket: &Stream,
+    bytes: Vec<u8>,
+) -> Result<(&'static Context, Secured), Failure> {
+    let mut hello = match weir_tls::begin(socket, bytes).await? {
+        Begin::Hello(hello) => hello,
+        Begin::Plain(_) => return Err(Failure::Plain),
+    };
+    let default = s.conf().tls.context.as_deref();
+    find(s, &mut hello)?;
+    let own = s.conf().tls.context.as_deref();
+    let (context, hello) = choose(own, default, hello, socket)?;
+    let (names, worker) = (context.names(s), s.worker.clone());
+    let secured = context.accept(hello, socket, names, &worker.certificates).await?;
+    Ok((context, secured))
+}
+
+/// The server that the client names.
+fn find(s: &mut Session, hello: &mut Hello) -> Result<(), Failure> {
+    let shown = Shown::take(hello);
+    let host = shown.host().map(<[u8]>::to_vec);
+    s.shown = Some(Box::new(shown));
+    match host {
+        Some(host) => preread::choose(s, &host).map_err(Failure::NameUndecided),
+        None => Ok(()),
+    }
+}
+
+/// What the client's certificate is worth.
+async fn judge(s: &mut Session, context: &'static Context) -> Result<(), u16> {
+    let Some(client) = s.wire() else { return Err(INTERNAL) };
+    let handle = s.worker.handle.clone();
+    let waiting = Waiting {
+        handle: &handle,
+        log: &s.conf().error_log,
+        number: s.number(),
+        until: handle.now() + s.conf().tls.handshake_timeout,
+    };
+    let fault = context.judge(&client, waiting).await;
+    if let Some(shown) = &mut s.shown {
+        (shown.context, shown.fault) = (Some(context), fault);
+    }
+    admit(s)
+}
+
+/// Who has to show a certificate, and has not shown a good one, is let in no further.
+fn admit(s: &Session) -> Result<(), u16> {
+    let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
+    let Some(own) = s.conf().tls.context.as_deref() else { return Ok(()) };
+    let judge = s.shown.as_ref().and_then(|shown| shown.context);
+    if certificate && judge.is_some_and(|judge| !judge.judges_like(own)) {
+        let text = "client SSL certificate was judged by another server";
+        s.log(Level::Info, format_args!("{text} while SSL handshaking"));
+        return Err(INTERNAL);
+    }
+    let fault = s.shown.as_ref().and_then(|shown| shown.fault);
+    match own.refusal(fault, certificate) {
+        None => Ok(()),
+        Some(refusal) => {
+            s.log(Level::Info, format_args!("{refusal} while SSL handshaking"));
+            Err(INTERNAL)
+        }
+    }
+}
+
+/// How connections to servers are secured that are called so.
+pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<Secure> {
+    let tls = &s.conf().tls;
+    if tls.to_servers { tls.client.secure(s, host) } else { None }
+}
+
+/// Goes through the handshake with a server; what stands in the way is in the log.
+pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Option<Secured> {
+    const DOING: &str = "while SSL handshaking to upstream";
+    let worker = &s.worker;
+    let client = match secure.client(&worker.handle, &worker.upstream_certificates).await {
+        Ok(client) => client,
+        Err(text) => {
+            s.log(Level::Error, format_args!("{text} {DOING}"));
+            return None;
+        }
+    };
+    stream.set_deadline(Some(worker.handle.now() + s.conf().proxy.connect_timeout));
+    let done = Secured::connect(stream, &client).await;
+    stream.set_deadline(None);
+    match done {
+        Ok(secured) => return Some(secured),
+        Err(HandshakeError::TimedOut) => {
+            let text = "upstream timed out";
+            s.log(Level::Error, format_args!("{text} {} {DOING}", Cause(&fault::late())));
+        }
+        Err(error) => s.log(Level::Error, format_args!("{error} {DOING}")),
+    }
+    None
+}

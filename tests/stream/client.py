@@ -1,0 +1,39 @@
+"""A client of Python's: MODE PORT ROOT NAME. `echo` sends a megabyte while it reads it again; `balanced` comes through a
+balancer and prints what it hears; `abrupt` goes away in the middle of a record."""
+import socket
+import ssl
+import struct
+import sys
+import threading
+
+mode, port, root, name = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+context = ssl.create_default_context(cafile=root)
+plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+if mode == "balanced":
+    plain.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n")
+client = context.wrap_socket(plain, server_hostname=name)
+
+if mode == "echo":
+    text = bytes(n * n % 251 for n in range(1 << 20))
+    sender = threading.Thread(target=client.sendall, args=(text,))
+    sender.start()
+    heard = bytearray()
+    while len(heard) < len(text):
+        piece = client.recv(65536)
+        if not piece:
+            break
+        heard += piece
+    sender.join()
+    print("same" if heard == text else f"heard {len(heard)} of {len(text)}", client.version())
+elif mode == "balanced":
+    heard = b""
+    while piece := client.recv(65536):
+        heard += piece
+    print(heard.decode())
+elif mode == "abrupt":
+    client.sendall(b"hello")
+    print(client.recv(5).decode())
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw = socket.socket(fileno=client.detach())
+    raw.sendall(b"\x17\x03\x03\x40\x00 half a record")
+    raw.close()

@@ -1,0 +1,592 @@
+//! TLS of sessions. The clients are OpenSSL's and Python's, the servers behind are `http` of the same weir, nginx where
+//! there is one, and those that know no TLS.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use weir_testkit::{Oracle, PATIENCE, Server, certified, listen, s_client};
+
+use super::{connect, echo, heard};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+const NAME: &str = "www.example.org";
+
+/// What each answer of these servers says of its client, between brackets.
+const SAYS: &str = "[[$ssl_protocol $ssl_server_name $ssl_session_reused $ssl_alpn_protocol \
+                    $ssl_client_verify $ssl_client_serial]]";
+
+fn conf(stream: &str) -> String {
+    conf_beside("server { listen 127.0.0.1:%%PORT%%; location / { return 200 http; } }", stream)
+}
+
+fn conf_beside(http: &str, stream: &str) -> String {
+    format!(
+        "error_log %%DIR%%/error.log info; events {{ }}
+         http {{ ssl_certificate chain.pem; ssl_certificate_key leaf.key; {http} }}
+         stream {{
+            log_format tls '$status $ssl_protocol $ssl_server_name $bytes_received/$bytes_sent;';
+            access_log %%DIR%%/tls.log tls;
+            ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+            {stream}
+         }}"
+    )
+}
+
+fn start(stream: &str) -> Server {
+    start_with(WEIR, stream)
+}
+
+fn start_with(program: &str, stream: &str) -> Server {
+    Server::start_in(certified(), program, &conf(stream))
+}
+
+/// What a port says to OpenSSL; none where that is missing. `text` is sent, and all is read until the end.
+fn openssl(s: &Server, port: usize, args: &[&str], text: &str) -> Option<String> {
+    let args: Vec<&str> = args.iter().copied().chain(["-ign_eof"]).collect();
+    let said = s_client(s.dir().path(), s.port_at(port), &args, text);
+    if said.is_none() {
+        println!("not run: no openssl");
+    }
+    said
+}
+
+/// What stands between the brackets, if anything was said.
+fn said(text: &str) -> &str {
+    text.split("[[").nth(1).and_then(|rest| rest.split("]]").next()).unwrap_or("nothing")
+}
+
+/// A server without TLS that hears a line, says what it was, and ends.
+fn repeats() -> u16 {
+    listen(|socket| {
+        let mut line = String::new();
+        let mut socket = BufReader::new(socket);
+        if socket.read_line(&mut line).is_ok() {
+            let _ = write!(socket.get_mut(), "[[heard {}]]", line.trim());
+        }
+    })
+}
+
+/// What a client of Python's prints; none where there is no Python.
+fn python(s: &Server, mode: &str, port: usize) -> Option<String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stream/client.py");
+    let port = s.port_at(port).to_string();
+    let ran = Command::new("timeout")
+        .args(["30", "python3", script, mode, &port, "root.pem", NAME])
+        .current_dir(s.dir().path())
+        .output();
+    match ran {
+        Ok(ran) if ran.status.success() => Some(String::from_utf8_lossy(&ran.stdout).into_owned()),
+        Ok(ran) if ran.status.code() != Some(127) => {
+            panic!("{mode}: {}\n{}", String::from_utf8_lossy(&ran.stderr), s.log())
+        }
+        _ => {
+            println!("not run: no python3");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_comes_with_tls_is_passed_on_without_it() {
+    let (to, echo) = (repeats(), echo());
+    let s = start(&format!(
+        "server {{ listen 127.0.0.1:%%PORT1%% ssl; proxy_pass 127.0.0.1:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT2%% ssl; proxy_pass 127.0.0.1:{echo}; }}"
+    ));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let args = [version, "-servername", NAME];
+        let Some(text) = openssl(&s, 1, &args, "a word\n") else { return };
+        assert_eq!(said(&text), "heard a word", "{text}");
+    }
+    // Bytes are counted as the session has them.
+    s.wait_file("tls.log", &format!("200 TLSv1.2 {NAME} 7/16;"), 1);
+    s.wait_file("tls.log", &format!("200 TLSv1.3 {NAME} 7/16;"), 1);
+    if let Some(printed) = python(&s, "echo", 2) {
+        assert_eq!(printed.trim(), "same TLSv1.3");
+        s.wait_file("tls.log", &format!("{NAME} 1048576/1048576;"), 1);
+    }
+    // A client that goes away costs its session and nothing else.
+    if let Some(printed) = python(&s, "abrupt", 2) {
+        assert_eq!(printed.trim(), "hello");
+        s.wait_file("tls.log", &format!("{NAME} 5/5;"), 1);
+        assert_eq!(said(&openssl(&s, 1, &[], "after\n").unwrap()), "heard after");
+    }
+}
+
+#[test]
+fn the_name_in_the_handshake_chooses_server_and_certificate() {
+    for program in programs() {
+        let s = start_with(
+            &program,
+            &format!(
+                "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate self.pem;
+                ssl_certificate_key self.key; return '[[default $ssl_server_name]]'; }}
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name {NAME}; return '{SAYS}'; }}
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name leaf client;
+                ssl_certificate $ssl_server_name.pem; ssl_certificate_key $ssl_server_name.key;
+                ssl_certificate_cache max=4; return '[[computed $server_name]]'; }}
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name gone;
+                ssl_certificate $ssl_server_name.pem; ssl_certificate_key leaf.key; return x; }}
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name ~^re.*fused$;
+                ssl_reject_handshake on; return x; }}"
+            ),
+        );
+        let say = |name: &str| openssl(&s, 1, &["-servername", name], "");
+        let Some(text) = say(NAME) else { return };
+        assert_eq!(said(&text), format!("TLSv1.3 {NAME} .  NONE "));
+        assert!(text.contains("CN = www.example.org"), "{text}");
+        let text = say("elsewhere").unwrap();
+        assert_eq!(said(&text), "default elsewhere");
+        assert!(text.contains("CN = self"), "{text}");
+        assert_eq!(said(&openssl(&s, 1, &["-noservername"], "").unwrap()), "default ");
+        for name in ["leaf", "client", "leaf"] {
+            assert_eq!(said(&say(name).unwrap()), "computed leaf", "{name}");
+        }
+        let text = say("refused").unwrap();
+        assert!(text.contains("unrecognized name"), "{text}");
+        s.wait_log("handshake rejected while SSL handshaking, client: 127.0.0.1, server: 127", 1);
+        assert_eq!(said(&say("gone").unwrap()), "nothing");
+        s.wait_log("cannot load certificate \"", 1);
+        s.wait_file("tls.log", "500 ", 2);
+    }
+}
+
+/// A certificate that a name stands for is kept for a while; not so what a password opens.
+#[test]
+fn what_a_password_opens_is_read_anew() {
+    let dir = certified();
+    dir.write("passwords", "weir\n");
+    let stream = "server { listen 127.0.0.1:%%PORT1%% ssl; ssl_password_file passwords; return x;
+        ssl_certificate $ssl_server_name.crt; ssl_certificate_key $ssl_server_name.key;
+        ssl_certificate_cache max=4 valid=1h inactive=1h; }";
+    let s = Server::start_in(dir, WEIR, &conf(stream));
+    let dir = s.dir();
+    let put = |certificate: &str, key: &str| {
+        dir.write("name.crt", dir.read(certificate));
+        dir.write("name.key", dir.read(key));
+    };
+    let shows = |text: &str| {
+        let said = openssl(&s, 1, &["-servername", "name"], "");
+        said.is_none_or(|said| said.contains(text))
+    };
+    put("self.pem", "self.sealed.key");
+    assert!(shows("CN = self"), "{}", s.log());
+    put("leaf.pem", "leaf.key");
+    assert!(shows("CN = www.example.org"));
+    put("self.pem", "self.sealed.key");
+    assert!(shows("CN = www.example.org"));
+}
+
+#[test]
+fn clients_show_certificates() {
+    let mut servers = String::new();
+    for (port, mode) in [(1, "on"), (2, "optional"), (3, "optional_no_ca")] {
+        servers += &format!(
+            "server {{ listen 127.0.0.1:%%PORT{port}%% ssl; ssl_verify_client {mode};
+                ssl_client_certificate root.pem; return '{SAYS}'; }}"
+        );
+    }
+    for program in programs() {
+        let s = start_with(&program, &servers);
+        let bad = "FAILED:self-signed certificate";
+        for version in ["-tls1_2", "-tls1_3"] {
+            for (shown, expected) in [
+                ("", [None, Some("NONE "), Some("NONE ")]),
+                ("client", [Some("SUCCESS 04"), Some("SUCCESS 04"), Some("SUCCESS 04")]),
+                ("self", [None, None, Some(bad)]),
+            ] {
+                let (file, key) = (format!("{shown}.pem"), format!("{shown}.key"));
+                let mut args = vec![version];
+                if !shown.is_empty() {
+                    args.extend(["-cert", &file, "-key", &key]);
+                }
+                for (i, expected) in expected.iter().enumerate() {
+                    let Some(text) = openssl(&s, i + 1, &args, "") else { return };
+                    match expected {
+                        None => assert_eq!(said(&text), "nothing", "{version} {shown} {i}"),
+                        Some(end) => {
+                            assert!(said(&text).contains(end), "{version} {shown} {i}: {text}")
+                        }
+                    }
+                }
+            }
+        }
+        s.wait_log("client sent no required SSL certificate while SSL handshaking, client:", 2);
+        s.wait_log("client SSL certificate verify error: (18:self-signed certificate)", 4);
+    }
+}
+
+/// A server without a certificate of its own shows the default server's, which judges clients, too.
+#[test]
+fn one_servers_judgement_is_not_anothers() {
+    let server = |name: &str, lines: &str| {
+        format!(
+            "server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name {name}; {lines}
+                ssl_verify_client on; return '[[{name} $ssl_client_verify]]'; }}"
+        )
+    };
+    let pair = "ssl_certificate chain.pem; ssl_certificate_key leaf.key;";
+    let s = Server::start_in(
+        certified(),
+        WEIR,
+        &format!(
+            "error_log %%DIR%%/error.log info; events {{ }} stream {{ {} {} {} }}",
+            server("first", &format!("{pair} ssl_client_certificate root.pem;")),
+            server("alike", "ssl_client_certificate root.pem;"),
+            server("other", "ssl_client_certificate self.pem;"),
+        ),
+    );
+    let say = |name: &str| {
+        let args = ["-servername", name, "-cert", "client.pem", "-key", "client.key"];
+        openssl(&s, 1, &args, "").map(|text| said(&text).to_owned())
+    };
+    let Some(first) = say("first") else { return };
+    assert_eq!(first, "first SUCCESS");
+    assert_eq!(say("alike").unwrap(), "alike SUCCESS");
+    assert_eq!(say("other").unwrap(), "nothing");
+    s.wait_log("client SSL certificate was judged by another server", 1);
+}
+
+#[test]
+fn both_ends_agree_on_a_protocol() {
+    for program in programs() {
+        let s = start_with(
+            &program,
+            &format!(
+                "ssl_alpn first second;
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; return '{SAYS}'; }}"
+            ),
+        );
+        let Some(text) = openssl(&s, 1, &["-alpn", "second,first"], "") else { return };
+        // The server's order counts.
+        assert!(said(&text).contains(" first "), "{text}");
+        assert!(
+            said(&openssl(&s, 1, &["-alpn", "third,second"], "").unwrap()).contains(" second ")
+        );
+        assert!(said(&openssl(&s, 1, &[], "").unwrap()).starts_with("TLSv1.3"));
+        let text = openssl(&s, 1, &["-alpn", "third"], "").unwrap();
+        assert!(text.contains("alert no application protocol"), "{text}");
+    }
+}
+
+#[test]
+fn sessions_are_resumed() {
+    for program in programs() {
+        let s = start_with(&program, &format!(
+            "ssl_session_cache shared:sessions:1m;
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_session_tickets off; return '{SAYS}'; }}
+             server {{ listen 127.0.0.1:%%PORT2%% ssl; return '{SAYS}'; }}
+             server {{ listen 127.0.0.1:%%PORT3%% ssl; ssl_session_cache off; ssl_session_tickets off;
+                return '{SAYS}'; }}"
+        ));
+        for version in ["-tls1_2", "-tls1_3"] {
+            for (port, reused) in [(1, "r"), (2, "r"), (3, ".")] {
+                let Some(text) = openssl(&s, port, &[version, "-sess_out", "session"], "") else {
+                    return;
+                };
+                assert_eq!(said(&text).split(' ').nth(2), Some("."), "{version} {port}: {text}");
+                let text = openssl(&s, port, &[version, "-sess_in", "session"], "").unwrap();
+                assert_eq!(said(&text).split(' ').nth(2), Some(reused), "{version} {port}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_speaks_no_tls_or_nothing_is_sent_away() {
+    let s = start(
+        "ssl_handshake_timeout 200ms;
+         server { listen 127.0.0.1:%%PORT1%% ssl; return x; }",
+    );
+    assert_eq!(heard(s.port_at(1), b"GET / HTTP/1.0\r\n\r\n"), b"");
+    s.wait_log("wrong version number) while SSL handshaking, client: 127.0.0.1", 1);
+    let ends = |text: &[u8]| {
+        let mut client = connect(s.port_at(1));
+        client.write_all(text).unwrap();
+        let mut rest = Vec::new();
+        // Alerts may come before the end.
+        let _ = client.read_to_end(&mut rest);
+        assert!(rest.len() < 16, "{rest:?}");
+    };
+    ends(b"");
+    ends(b"\x16\x03\x01");
+    s.wait_log("timed out (110: Connection timed out) while SSL handshaking, client:", 2);
+    ends(&[&b"\x16\x03\x01\x00\x10"[..], &[0xff; 16]].concat());
+    drop(connect(s.port_at(1)));
+    s.wait_log("peer closed connection in SSL handshake while SSL handshaking, client:", 1);
+    s.wait_file("tls.log", "500 - - 0/0;", 5);
+}
+
+#[test]
+fn a_balancer_speaks_before_the_handshake() {
+    let s = start(
+        "server { listen 127.0.0.1:%%PORT1%% ssl proxy_protocol; set_real_ip_from 127.0.0.1;
+            return '$remote_addr $remote_port $proxy_protocol_server_port $ssl_protocol'; }",
+    );
+    let Some(printed) = python(&s, "balanced", 1) else { return };
+    assert_eq!(printed.trim(), "192.0.2.7 4711 443 TLSv1.3");
+}
+
+/// `http` with TLS, as it sees its clients.
+const ORIGIN: &str = "server { listen 127.0.0.1:%%PORT%% ssl; server_name www.example.org;
+    ssl_verify_client optional; ssl_client_certificate root.pem; ssl_session_cache shared:o:1m;
+    location / { return 200 '[[$ssl_server_name $ssl_session_reused $ssl_alpn_protocol $ssl_client_verify]]'; } }";
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n";
+
+/// Asks a port that needs no TLS; who is not answered may find the connection reset.
+fn ask(s: &Server, port: usize) -> String {
+    let (mut client, mut all) = (connect(s.port_at(port)), Vec::new());
+    let _ = client.write_all(GET).and_then(|()| client.read_to_end(&mut all));
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// weir, and nginx where there is one that knows all this.
+fn programs() -> Vec<String> {
+    let fits = |nginx: &Oracle| {
+        nginx.minor() >= 31 && nginx.has("OpenSSL 3") && nginx.has("stream_ssl_module")
+    };
+    let nginx = Oracle::find().filter(fits);
+    if nginx.is_none() {
+        println!("not run: no nginx 1.31 with TLS of sessions to compare with");
+    }
+    [WEIR.to_owned()].into_iter().chain(nginx.map(|nginx| nginx.path)).collect()
+}
+
+#[test]
+fn servers_are_spoken_to_with_tls() {
+    let to = "proxy_pass 127.0.0.1:%%PORT%%; proxy_ssl on;";
+    let stream = format!(
+        "proxy_ssl_trusted_certificate root.pem;
+         map $server_port $name {{ default www.example.org; }}
+         map $server_port $client {{ default client; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; {to} proxy_ssl_session_reuse off;
+            proxy_ssl_alpn unknown http/1.1 $nothing; set $nothing ''; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; {to} proxy_ssl_server_name on; proxy_ssl_name $name;
+            proxy_ssl_verify on; proxy_ssl_verify_depth 2;
+            proxy_ssl_certificate client.pem; proxy_ssl_certificate_key client.key; }}
+         server {{ listen 127.0.0.1:%%PORT3%%; {to} proxy_ssl_session_reuse off; proxy_ssl_name {NAME};
+            proxy_ssl_certificate $client.pem; proxy_ssl_certificate_key $client.key; }}
+         server {{ listen 127.0.0.1:%%PORT4%%; {to} proxy_ssl_verify on; proxy_ssl_name other.example; }}
+         server {{ listen 127.0.0.1:%%PORT5%%; {to} proxy_ssl_protocols TLSv1.2;
+            proxy_ssl_conf_command Protocol TLSv1.3; }}"
+    );
+    for program in programs() {
+        let s = Server::start_in(certified(), &program, &conf_beside(ORIGIN, &stream));
+        let ask = |port| said(&ask(&s, port)).to_owned();
+        assert_eq!(ask(1), " . http/1.1 NONE", "{program}");
+        assert_eq!(ask(2), format!("{NAME} .  SUCCESS"), "{program}");
+        // Sessions are kept as they come: a later connection finds one.
+        assert!(
+            weir_testkit::ask_until(|| ask(2) == format!("{NAME} r  SUCCESS")),
+            "{program}: {}",
+            s.log()
+        );
+        for _ in 0..3 {
+            assert_eq!(ask(3), " .  SUCCESS", "{program}");
+        }
+        assert_eq!(ask(4), "nothing", "{program}");
+        s.wait_log("upstream SSL certificate does not match \"other.example\"", 1);
+        s.wait_file("tls.log", "502 ", 1);
+        assert!(ask(5).starts_with(" "), "{program}");
+    }
+}
+
+#[test]
+fn a_server_that_fails_in_the_handshake_is_passed_by() {
+    let closes = listen(drop::<TcpStream>);
+    let silent = listen(|mut socket| {
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    let conf = conf_beside(
+        ORIGIN,
+        &format!(
+            "upstream group {{ server 127.0.0.1:{closes} max_fails=0;
+                server 127.0.0.1:{silent} max_fails=0; server 127.0.0.1:%%PORT%%; }}
+             log_format tries '$upstream_addr;';
+             server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass group; proxy_ssl on;
+                proxy_connect_timeout 500ms; access_log %%DIR%%/tries.log tries; }}"
+        ),
+    );
+    let s = Server::start_in(certified(), WEIR, &conf);
+    assert_eq!(said(&ask(&s, 1)), " .  NONE");
+    let tries = format!("127.0.0.1:{closes}, 127.0.0.1:{silent}, 127.0.0.1:{};", s.port());
+    s.wait_file("tries.log", &tries, 1);
+    s.wait_log("peer closed connection in SSL handshake while SSL handshaking to upstream", 1);
+    s.wait_log("upstream timed out (110: Connection timed out) while SSL handshaking to", 1);
+}
+
+#[test]
+fn a_balancers_word_goes_before_the_handshake_with_a_server() {
+    let http = "server { listen 127.0.0.1:%%PORT%% ssl proxy_protocol;
+        location / { return 200 '[[$proxy_protocol_addr $https]]'; } }";
+    let stream = "server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT%%;
+        proxy_ssl on; proxy_protocol on; }";
+    for program in programs() {
+        let s = Server::start_in(certified(), &program, &conf_beside(http, stream));
+        assert_eq!(said(&ask(&s, 1)), "127.0.0.1 on", "{program}");
+    }
+}
+
+#[test]
+fn a_connection_with_tls_is_passed_to_another_listener() {
+    let http = format!(
+        "map $http_host $t {{ default '$https $server_addr:$server_port $ssl_server_name $ssl_client_verify'; }}
+         server {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 '[[plain $t]]'; }} }}
+         server {{ listen 127.0.0.1:%%PORT2%% ssl; server_name {NAME};
+            location / {{ return 200 '[[own $t]]'; }} }}"
+    );
+    let stream = format!(
+        "server {{ listen 127.0.0.1:%%PORT1%% ssl; pass 127.0.0.1:%%PORT%%;
+            ssl_verify_client optional_no_ca; }}
+         map $ssl_preread_server_name $to {{ {NAME} 127.0.0.1:%%PORT2%%; local 127.0.0.1:%%PORT4%%;
+            wrong nowhere; default 127.0.0.1:1; }}
+         server {{ listen 127.0.0.1:%%PORT3%%; ssl_preread on; pass $to; }}
+         server {{ listen 127.0.0.1:%%PORT4%% ssl; return '[[stream $ssl_server_name]]'; }}
+         server {{ listen 127.0.0.1:%%PORT5%%; pass 127.0.0.1:%%PORT5%%; }}
+         server {{ listen 127.0.0.1:%%PORT6%% ssl; ssl_preread on; pass 127.0.0.1:%%PORT%%; }}"
+    );
+    let get = String::from_utf8_lossy(GET);
+    for program in programs() {
+        let s = Server::start_in(certified(), &program, &conf_beside(&http, &stream));
+        let say = |port, args: &[&str]| Some(said(&openssl(&s, port, args, &get)?).to_owned());
+        let Some(text) = say(1, &["-servername", NAME]) else { return };
+        let (first, second) = (s.port(), s.port_at(2));
+        assert_eq!(text, format!("plain on 127.0.0.1:{first} {NAME} NONE"), "{program}");
+        // What was wrong with a certificate is not forgotten on the way.
+        let args = ["-servername", NAME, "-cert", "self.pem", "-key", "self.key"];
+        let failed = format!("plain on 127.0.0.1:{first} {NAME} FAILED:self-signed certificate");
+        assert_eq!(say(1, &args), Some(failed), "{program}");
+        assert_eq!(
+            say(3, &["-servername", NAME]),
+            Some(format!("own on 127.0.0.1:{second} {NAME} NONE")),
+            "{program}"
+        );
+        let local = say(3, &["-servername", "local"]);
+        assert_eq!(local.as_deref(), Some("stream local"), "{program}");
+        assert_eq!(say(3, &["-servername", "wrong"]).as_deref(), Some("nothing"), "{program}");
+        s.wait_log("no addresses in pass \"nowhere\"", 1);
+        assert_eq!(say(3, &["-servername", "none"]).as_deref(), Some("nothing"), "{program}");
+        s.wait_log("port not found for \"127.0.0.1:1\"", 1);
+        assert_eq!(say(6, &[]).as_deref(), Some("nothing"), "{program}");
+        s.wait_log("cannot pass connection with preread data", 1);
+        assert_eq!(heard(s.port_at(5), b""), b"", "{program}");
+        s.wait_log("stream pass cycle", 1);
+    }
+}
+
+#[test]
+fn responders_are_asked_about_clients_and_responses_stapled() {
+    let http =
+        "server { listen 127.0.0.1:%%PORT%%; root %%DIR%%; default_type application/ocsp-response;
+            location /good/ { try_files /client-good.ocsp =404; }
+            location /revoked/ { try_files /client-revoked.ocsp =404; }
+            location /own/ { try_files /good.ocsp =404; } }";
+    let server = |port: u32, path: &str| {
+        format!(
+            "server {{ listen 127.0.0.1:%%PORT{port}%% ssl; ssl_verify_client on; ssl_ocsp on;
+                ssl_client_certificate root.pem; ssl_ocsp_cache shared:ocsp{port}:1m;
+                ssl_ocsp_responder http://127.0.0.1:%%PORT%%/{path}/; return '{SAYS}'; }}"
+        )
+    };
+    let stapling = "server { listen 127.0.0.1:%%PORT3%% ssl; ssl_stapling on;
+            ssl_stapling_file good.ocsp; return x; }
+        server { listen 127.0.0.1:%%PORT4%% ssl; ssl_stapling on; ssl_stapling_verify on;
+            ssl_trusted_certificate root.pem; ssl_stapling_responder http://127.0.0.1:%%PORT%%/own/;
+            return x; }";
+    let stream = [server(1, "good"), server(2, "revoked"), stapling.to_owned()].concat();
+    let s = Server::start_in(certified(), WEIR, &conf_beside(http, &stream));
+    let args = ["-cert", "client.pem", "-key", "client.key"];
+    for _ in 0..2 {
+        let Some(text) = openssl(&s, 1, &args, "") else { return };
+        assert!(said(&text).ends_with("SUCCESS 04"), "{text}\n{}", s.log());
+        assert_eq!(said(&openssl(&s, 2, &args, "").unwrap()), "nothing");
+    }
+    s.wait_log("client SSL certificate verify error: certificate revoked", 2);
+    let stapled = |port| {
+        openssl(&s, port, &["-status"], "").unwrap().contains("OCSP Response Status: successful")
+    };
+    assert!(stapled(3));
+    assert!(weir_testkit::until(s.dir().path(), || stapled(4)), "{}", s.log());
+    assert!(!openssl(&s, 1, &["-status"], "").unwrap().contains("OCSP Response Status"));
+}
+
+#[test]
+fn sessions_with_tls_go_on_through_a_reload() {
+    let to = echo();
+    let s = start(&format!(
+        "server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT2%%; proxy_ssl on; }}
+         server {{ listen 127.0.0.1:%%PORT2%% ssl; proxy_pass 127.0.0.1:{to}; }}"
+    ));
+    let mut client = connect(s.port_at(1));
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    super::echoed(&mut client, b"before");
+    s.reload();
+    super::echoed(&mut client, b"after");
+    super::echoed(&mut connect(s.port_at(1)), b"another");
+}
+
+#[test]
+fn the_second_example_of_the_page_works() {
+    let behind =
+        start("server { listen 127.0.0.1:%%PORT1%% ssl; return '[[to $ssl_server_name]]'; }");
+    let page = include_str!("../../docs/stream.md");
+    let mut examples = page.split("```").filter_map(|part| part.strip_prefix("nginx\n"));
+    let example = examples.nth(1).unwrap();
+    let example = example
+        .replace(":8443", ":%%PORT%%")
+        .replace(":8081", &format!(":{}", behind.port_at(1)))
+        .replace("www.pem", "chain.pem")
+        .replace("www.key", "leaf.key")
+        .replace("clients.pem", "root.pem")
+        .replace("servers.pem", "root.pem");
+    let s = Server::start_in(certified(), WEIR, &example);
+    let args = ["-alpn", "mqtt", "-cert", "client.pem", "-key", "client.key"];
+    let Some(text) = openssl(&s, 0, &args, "") else { return };
+    assert_eq!(said(&text), format!("to {NAME}"), "{text}");
+    s.wait_file("tls.log", "127.0.0.1 TLSv1.3 - mqtt SUCCESS 200", 1);
+    assert_eq!(said(&openssl(&s, 0, &args[..2], "").unwrap()), "nothing");
+    let text = openssl(&s, 0, &["-servername", "text.example"], "").unwrap();
+    assert!(text.contains("hello over TLSv1.3"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let s = start("server { listen 127.0.0.1:%%PORT1%%; return x; }");
+    let own = "ssl_certificate chain.pem; ssl_certificate_key leaf.key;";
+    for (lines, text) in [
+        (
+            "server { listen 1 ssl; return x; }",
+            "no \"ssl_certificate\" is defined for the \"listen",
+        ),
+        ("ssl_certificate a; server { listen 1; }", "no \"ssl_certificate_key\" is defined for"),
+        (
+            &format!("{own} ssl_verify_client on; server {{ listen 1 ssl; }}"),
+            "no ssl_client_certif",
+        ),
+        (
+            "ssl_certificate nothing; ssl_certificate_key leaf.key; server { listen 1; }",
+            "cannot load",
+        ),
+        ("server { listen 1; ssl_alpn a; ssl_alpn b; }", "\"ssl_alpn\" directive is duplicate"),
+        ("server { listen 1; ssl_early_data on; }", "\"ssl_early_data\" directive is not allowed"),
+        ("server { listen 1; return $ssl_early_data; }", "unknown \"ssl_early_data\" variable"),
+        ("proxy_ssl on; proxy_ssl_verify on; server { listen 1; }", "no proxy_ssl_trusted_certif"),
+        (
+            "server { listen 1; proxy_ssl on; proxy_ssl_certificate leaf.pem; }",
+            "no \"proxy_ssl_certificate_key\" is defined for certificate \"leaf.pem\"",
+        ),
+        ("server { listen 1; pass nowhere:1; }", "\"pass\" directive has no addresses"),
+        ("server { listen 1; pass 127.0.0.1; }", "\"pass\" directive has no port"),
+        (
+            "server { listen 1; pass 127.0.0.1:0; }",
+            "invalid port in \"127.0.0.1:0\" of the \"pass\"",
+        ),
+    ] {
+        let path = s.configure(&format!("events {{ }} stream {{ {lines} }}"));
+        let tested = s.command(&["-t", "-c", path.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+        assert!(!tested.status.success() && said.contains(text), "{lines}: {said}");
+    }
+}
