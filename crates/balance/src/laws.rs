@@ -261,7 +261,7 @@ laws! {
     dispatch: Promise {
         kind: Kind::Dispatch, six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None,
     };
-    // Each disarmed loop in turn may leave the place to others for a millisecond.
+    // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
     fair: Promise {
         kind: Kind::Fair, six: two_each, wait: Some(Duration::from_millis(45)),
         calm_wait: Some(Duration::from_millis(6)), unarmed: Some(Duration::from_millis(6)),
@@ -478,4 +478,21 @@ fn fair_steps_back_after_standing_in() {
         world.client(MS * (450 + 5 * i), Client::once(Duration::ZERO));
     }
     assert_eq!(world.run(MS * 500).accepted, [3, 5]);
+}
+
+/// Loops with kept connections that have nothing to do sleep, those that carry more than the others as well.
+#[test]
+fn fair_wakes_nobody_while_nothing_happens() {
+    let mut world = World::new(Kind::Fair, 8, Instant::now());
+    for i in 0..11 {
+        let think = Duration::from_secs(60);
+        world.client(MS * i, Client { think, ..Client::keeping(Duration::ZERO) });
+    }
+    world.run(MS * 200);
+    let slept = world.sleeps();
+    world.run(MS * 20_000);
+    assert_eq!((world.sleeps(), world.open().iter().sum()), (slept, 11));
+    // And it looks again when something happens.
+    world.client(MS * 20_001, Client::once(Duration::ZERO));
+    assert_eq!(world.run(MS * 20_002).answered.iter().sum::<u64>(), 12);
 }

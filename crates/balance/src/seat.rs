@@ -89,7 +89,7 @@ impl Seat {
         }
         let full = row.state() == State::Full;
         row.set_state(State::Awake, self.woke);
-        loops.unmark_disarmed(self.setup.me);
+        loops.unmark_heavy(self.setup.me);
         let probe = self.policy.after_wait(now, loops);
         match baton {
             true => Probe::Try,
@@ -139,7 +139,7 @@ impl Seat {
         self.retired = true;
         loops.unlock(self.setup.me);
         loops.row(self.setup.me).set_state(State::Retired, loops.stamp(now));
-        loops.disarmed().filter(|&i| i != self.setup.me).collect()
+        loops.heavy().filter(|&i| i != self.setup.me).collect()
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         let mut seat = Seat::take(Kind::Fair, setup(1), now, &table);
-        table.mark_disarmed(0);
+        table.mark_heavy(0);
         assert_eq!(seat.retire(now, &table), [0]);
         assert_eq!(seat.before_wait(now, &table, Load::default(), true), Wait::DISARMED);
         let _ = seat.after_wait(now, &table);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Words per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
 /// the first line, others the second.
 const ROW: usize = 16;
-/// Bits for the loops that sleep disarmed, so that nobody scans rows when there are none. Loops
+/// Bits for the sleeping loops that carry more than the mean, so that nobody scans rows when there are none. Loops
 /// beyond them are never woken by another; they look again by themselves.
 const BITMAP_WORDS: usize = 8;
 
@@ -61,7 +61,7 @@ pub enum State {
 
 // Words of the head.
 const LOCK: usize = 0;
-const DISARMED: usize = 1;
+const HEAVY: usize = 1;
 // Words of a row's first line.
 const STATE: usize = 0;
 const INFLIGHT: usize = 1;
@@ -129,7 +129,7 @@ impl<'a> LoadTable<'a> {
         for word in &self.rows[i] {
             word.store(0, SeqCst);
         }
-        self.unmark_disarmed(i);
+        self.unmark_heavy(i);
         self.unlock(i);
     }
 
@@ -183,26 +183,31 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    /// Notes that loop `me` sleeps, or is about to, and is not armed.
-    pub(crate) fn mark_disarmed(&self, me: usize) {
-        if let Some((word, bit)) = self.disarmed_bit(me) {
+    /// Notes that loop `me` sleeps, or is about to, and carries more than the mean.
+    pub(crate) fn mark_heavy(&self, me: usize) {
+        if let Some((word, bit)) = self.heavy_bit(me) {
             word.fetch_or(bit, SeqCst);
         }
     }
 
     /// The opposite; costs no write when there is no mark.
-    pub(crate) fn unmark_disarmed(&self, me: usize) {
-        if let Some((word, bit)) = self.disarmed_bit(me)
+    pub(crate) fn unmark_heavy(&self, me: usize) {
+        if let Some((word, bit)) = self.heavy_bit(me)
             && word.load(SeqCst) & bit != 0
         {
             word.fetch_and(!bit, SeqCst);
         }
     }
 
-    /// The loops that sleep disarmed.
-    pub(crate) fn disarmed(&self) -> impl Iterator<Item = usize> + use<'a> {
+    /// Whether loop `i` has said so.
+    pub(crate) fn is_heavy(&self, i: usize) -> bool {
+        self.heavy_bit(i).is_some_and(|(word, bit)| word.load(SeqCst) & bit != 0)
+    }
+
+    /// The loops that sleep and carry more than the mean.
+    pub(crate) fn heavy(&self) -> impl Iterator<Item = usize> + use<'a> {
         let len = self.len();
-        let words = self.head.iter().skip(DISARMED).take(BITMAP_WORDS).enumerate();
+        let words = self.head.iter().skip(HEAVY).take(BITMAP_WORDS).enumerate();
         words
             .flat_map(|(w, word)| Bits(word.load(SeqCst)).map(move |bit| w * 64 + bit))
             .filter(move |&i| i < len)
@@ -225,8 +230,8 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    fn disarmed_bit(&self, i: usize) -> Option<(&'a AtomicU64, u64)> {
-        (i < BITMAP_WORDS * 64).then(|| (&self.head[DISARMED + i / 64], 1 << (i % 64)))
+    fn heavy_bit(&self, i: usize) -> Option<(&'a AtomicU64, u64)> {
+        (i < BITMAP_WORDS * 64).then(|| (&self.head[HEAVY + i / 64], 1 << (i % 64)))
     }
 }
 
@@ -359,12 +364,12 @@ mod tests {
         let table = LoadTable::over(&words, base);
         table.row(1).set_state(State::Awake, 5);
         table.row(1).set_load(Load { inflight: 2, open: 3 });
-        table.mark_disarmed(1);
+        table.mark_heavy(1);
         assert!(table.try_lock(1) && !table.try_lock(2));
         table.clear(1);
         assert_eq!(table.row(1).state(), State::Vacant);
         assert_eq!(table.row(1).load(), Load::default());
-        assert_eq!(table.disarmed().count(), 0);
+        assert_eq!(table.heavy().count(), 0);
         assert!(table.try_lock(2));
     }
 
@@ -413,9 +418,9 @@ mod tests {
         let (words, base) = (words(130), Instant::now());
         let table = LoadTable::over(&words, base);
         for i in [0, 63, 64, 129] {
-            table.mark_disarmed(i);
+            table.mark_heavy(i);
         }
-        table.unmark_disarmed(64);
-        assert_eq!(table.disarmed().collect::<Vec<_>>(), [0, 63, 129]);
+        table.unmark_heavy(64);
+        assert_eq!(table.heavy().collect::<Vec<_>>(), [0, 63, 129]);
     }
 }

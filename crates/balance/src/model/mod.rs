@@ -219,6 +219,12 @@ impl World {
         self.loops.iter().map(|l| l.connections.len()).collect()
     }
 
+    /// How often loops have fallen asleep.
+    #[must_use]
+    pub fn sleeps(&self) -> u64 {
+        self.loops.iter().map(|l| l.sleep).sum()
+    }
+
     /// What the loops tell each other.
     #[must_use]
     pub fn table(&self) -> LoadTable<'_> {

@@ -76,7 +76,7 @@ const LAWS: &[Law] = &[
         calm_wait: Some(501 * MS),
         unarmed: Some(501 * MS),
     },
-    // Each disarmed loop in turn may leave the place to others for a millisecond.
+    // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
     FAIR,
     FAIR,
     FAIR,
