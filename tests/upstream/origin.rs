@@ -1,5 +1,6 @@
 //! Origin servers of these tests.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,6 +58,18 @@ pub fn serve_counted(
     let port = listen(move |stream| {
         counted.fetch_add(1, Ordering::SeqCst);
         talk(stream, &headers);
+    });
+    (port, count)
+}
+
+/// An origin that says that it keeps its connections, and closes each before its second answer; how many were opened.
+pub fn forgetful() -> (u16, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let port = listen(move |stream| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let fresh = Cell::new(true);
+        talk(stream, &|_| fresh.replace(false).then(String::new));
     });
     (port, count)
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Server, ask_until};
 
-use super::origin::{Slow, serve_counted};
+use super::origin::{Slow, forgetful, serve_counted};
 use super::{conf, start};
 
 fn ask(server: &Server) -> Client {
@@ -151,12 +151,7 @@ fn loops_share_what_they_keep() {
 
 #[test]
 fn a_connection_that_closed_is_no_connection() {
-    let close = std::sync::atomic::AtomicUsize::new(0);
-    let (port, opened) = serve_counted(move |_| {
-        // Says that it keeps the connection, and closes it before the second request.
-        let n = close.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        n.is_multiple_of(2).then(String::new)
-    });
+    let (port, opened) = forgetful();
     let http = format!("upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}");
     let server = start("worker_processes 1; worker_threads 3;", &http);
     for _ in 0..20 {
