@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
+use crate::seam;
+
 /// Writes that one change may take.
 const NOTES: usize = 32;
 /// Words that the journal itself takes: how many notes there are, and two words for each.
@@ -30,7 +32,9 @@ impl<'z> Journal<'z> {
 
     /// Changes a word that nothing refers to yet.
     pub fn fill(&self, at: usize, value: u64) {
-        if let Some(word) = self.words.get(at) {
+        if let Some(word) = self.words.get(at)
+            && seam::step()
+        {
             #[cfg(test)]
             fault::point();
             word.store(value, Ordering::Relaxed);

@@ -10,7 +10,10 @@ mod declare;
 mod journal;
 mod lock;
 mod owner;
+#[cfg(test)]
+mod processes;
 mod rows;
+mod seam;
 mod table;
 
 pub use declare::{Declarations, Use, ZoneRef, Zones};

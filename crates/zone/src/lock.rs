@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::thread::nanosleep;
 use rustix::time::Timespec;
 
-use crate::owner;
+use crate::{owner, seam};
 
 /// Looks at the word before the processor is given to others.
 const SPINS: u32 = 128;
@@ -47,8 +47,10 @@ pub enum Taken {
 pub fn acquire(word: &AtomicU64) -> Taken {
     let me = owner::this();
     let (mut pauses, mut pause) = (0u32, FIRST_PAUSE);
+    // A model's processes take turns.
+    let yields = if seam::this().is_some() { 1 } else { YIELDS };
     loop {
-        for _ in 0..YIELDS {
+        for _ in 0..yields {
             for _ in 0..SPINS {
                 if take(word, 0, me) {
                     return Taken::Free;
@@ -73,6 +75,9 @@ pub fn acquire(word: &AtomicU64) -> Taken {
 }
 
 fn sleep(pause: Duration) {
+    if seam::rest() {
+        return;
+    }
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
     // A pause that a signal cuts short is a short one.
     let _ = nanosleep(&time);
@@ -80,11 +85,14 @@ fn sleep(pause: Duration) {
 
 /// Gives the lock back.
 pub fn release(word: &AtomicU64) {
-    word.store(0, Ordering::Release);
+    if seam::step() {
+        word.store(0, Ordering::Release);
+    }
 }
 
 fn take(word: &AtomicU64, from: u64, me: u64) -> bool {
     word.load(Ordering::Relaxed) == from
+        && seam::step()
         && word.compare_exchange(from, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, compiler_fence};
 
 use crate::lock::{self, Taken};
-use crate::owner;
+use crate::{owner, seam};
 
 /// Processes whose holdings are told apart; those beyond share the last count, which nobody takes back.
 const OWNERS: usize = 64;
@@ -211,7 +211,9 @@ impl<'z> Rows<'z> {
     }
 
     fn set(&mut self, at: usize, value: u64) {
-        if let Some(word) = self.words.get(at) {
+        if let Some(word) = self.words.get(at)
+            && seam::step()
+        {
             #[cfg(test)]
             crate::journal::fault::point();
             word.store(value, Relaxed);
@@ -219,6 +221,24 @@ impl<'z> Rows<'z> {
             compiler_fence(SeqCst);
         }
     }
+}
+
+/// What the model of several processes looks at.
+#[cfg(test)]
+impl Rows<'_> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = Row> {
+        (0..self.get(USED) as usize).map(|i| self.row(i))
+    }
+
+    pub(crate) fn shares(&self, row: Row) -> impl Iterator<Item = (u64, u64)> {
+        (0..OWNERS).map(move |at| (self.get(OWNER + at), self.get(row.0 + SHARE + at)))
+    }
+}
+
+/// The words of so many rows.
+#[cfg(test)]
+pub(crate) fn words_for(rows: usize, values: usize) -> usize {
+    FIRST + rows * (VALUES + values)
 }
 
 #[cfg(test)]

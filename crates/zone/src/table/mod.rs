@@ -409,5 +409,17 @@ fn both(word: u64) -> (u32, u32) {
     (high(word), low(word))
 }
 
+/// What the model of several processes looks at.
+#[cfg(test)]
+impl Locked<'_> {
+    pub(crate) fn cells_of(&self, key: usize) -> usize {
+        self.shape.cells_of(key)
+    }
+
+    pub(crate) fn cells(&self) -> u64 {
+        u64::from(self.shape.cells)
+    }
+}
+
 #[cfg(test)]
 mod tests;
