@@ -31,6 +31,11 @@ sim-many N:
 soak SEED:
     WEIR_SEED={{SEED}} WEIR_SOAK=1800 cargo test -p weir --test http2 nothing_is_kept -- --nocapture
 
+# Another client's patience while a line is full, beside nginx, for each place that reads or writes as long as it can.
+line-rate:
+    cargo build --release
+    WEIR_TABLE=1 WEIR_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/release/weir cargo test -p weir --test line_rate -- --nocapture
+
 # Licences, sources and known holes of what weir is built from (needs cargo-deny; --offline with a fetched database).
 deny *ARGS:
     cargo deny {{ARGS}} check

@@ -163,6 +163,7 @@ impl Wire {
 
     /// Nothing came that nobody asked for, neither bytes, be they part of a record, nor the end: the connection may
     /// serve another request. What came is gone then. Costs a system call only where something may be there.
+    #[expect(clippy::disallowed_methods, reason = "one look")]
     pub fn is_silent(&self) -> bool {
         if self.socket().peek_closed() {
             return false;

@@ -23,8 +23,10 @@ struct Has {
     /// This question's own, and those that wait for the next request to a server, at both of their ends.
     connections: usize,
     descriptors: usize,
-    /// Kilobytes.
+    /// Kilobytes of its own that were written.
     memory: u64,
+    /// Those of them that are in no zone or file: heap and stacks.
+    heap: u64,
 }
 
 impl Has {
@@ -32,6 +34,7 @@ impl Has {
         self.connections <= 1 + SLACK / 2
             && self.descriptors <= usual.descriptors + SLACK
             && self.memory <= usual.memory + LEFT
+            && self.heap <= usual.heap + LEFT
     }
 }
 
@@ -41,7 +44,7 @@ fn at_rest(used: &mut Used, usual: Option<&Has>) -> Has {
     used.http2.clear();
     used.held = None;
     let worker = used.server.workers()[0];
-    let mut has = Has { connections: usize::MAX, descriptors: 0, memory: 0 };
+    let mut has = Has { connections: usize::MAX, descriptors: 0, memory: 0, heap: 0 };
     // Connections end when their ends are seen, and memory goes back a while after a rush.
     ask_until(|| {
         has = look(&used.server, worker);
@@ -52,11 +55,15 @@ fn at_rest(used: &mut Used, usual: Option<&Has>) -> Has {
 
 fn look(server: &Server, worker: i32) -> Has {
     let rollup = fs::read_to_string(format!("/proc/{worker}/smaps_rollup")).unwrap();
-    let dirty = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    let kilobytes = |name: &str| -> u64 {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok()).unwrap()
+    };
     Has {
         connections: active(server),
         descriptors: fs::read_dir(format!("/proc/{worker}/fd")).unwrap().count(),
-        memory: dirty.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok()).unwrap(),
+        memory: kilobytes("Private_Dirty:"),
+        heap: kilobytes("Pss_Anon:"),
     }
 }
 
@@ -84,6 +91,9 @@ fn nothing_is_kept_of_those_who_were_served() {
         let usual = has.get(1).or(has.first());
         let now = at_rest(&mut used, usual);
         assert!(usual.is_none_or(|usual| now.is_like(usual)), "{now:?} behind {has:?}");
+        if soak.is_some() {
+            println!("{} s: {now:?}", begun.elapsed().as_secs());
+        }
         has.push(now);
     }
     println!("{} requests: {:?} and {:?}", has.len() * ROUND, has[0], has[has.len() - 1]);
