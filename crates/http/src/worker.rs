@@ -118,7 +118,7 @@ impl Worker {
             metrics,
             registry,
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
-            upstreams: Pools::new(&site.upstreams),
+            upstreams: Pools::new(&site.upstreams, identity.index),
             resolvers: Resolvers::of_loop(),
             lua: OnceCell::new(),
             connections: Cell::new(0),

@@ -20,11 +20,11 @@ struct Kept {
 }
 
 impl Pools {
-    /// A loop's pools. All loops make theirs before the first request, so that what one keeps the others see.
-    pub fn new(upstreams: &Upstreams) -> Pools {
+    /// The pools of loop `number`. All loops make theirs before the first request, so that what one keeps the others see.
+    pub fn new(upstreams: &Upstreams, number: u32) -> Pools {
         let each = upstreams.all().iter().map(|upstream| {
             upstream.keepalive.as_ref().map(|_| Kept {
-                pool: Rc::new(Pool::new(upstream.shelf.clone())),
+                pool: Rc::new(Pool::new(upstream.shelf.clone(), number)),
                 links: Rc::default(),
             })
         });

@@ -100,9 +100,9 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A loop's part of a shelf.
-    pub fn new(shelf: Arc<Shelf>) -> Pool {
-        let drawer = shelf.open();
+    /// The part of loop `number` of a shelf.
+    pub fn new(shelf: Arc<Shelf>, number: u32) -> Pool {
+        let drawer = shelf.open(number);
         let (idle, tended, last) = Default::default();
         Pool { idle, tended, last, shelf, drawer }
     }

@@ -25,6 +25,8 @@ pub struct Shelf {
 /// One loop's idle connections, as others see them.
 #[derive(Debug, Default)]
 pub struct Drawer {
+    /// The loop's number: drawers stand in that order, whichever thread was there first.
+    number: u32,
     state: Mutex<State>,
     count: AtomicUsize,
 }
@@ -57,11 +59,12 @@ pub struct Offer {
 }
 
 impl Shelf {
-    /// A drawer for one more loop.
-    pub fn open(&self) -> Arc<Drawer> {
-        let drawer = Arc::new(Drawer::default());
+    /// A drawer for loop `number`.
+    pub fn open(&self, number: u32) -> Arc<Drawer> {
+        let drawer = Arc::new(Drawer { number, ..Drawer::default() });
         let mut drawers = self.drawers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        drawers.push(drawer.clone());
+        let at = drawers.partition_point(|other| other.number <= number);
+        drawers.insert(at, drawer.clone());
         self.count.store(drawers.len(), Relaxed);
         drawer
     }
@@ -185,7 +188,7 @@ mod tests {
     #[test]
     fn what_one_takes_the_other_does_not_have() {
         let shelf = Shelf::default();
-        let (a, b) = (shelf.open(), shelf.open());
+        let (a, b) = (shelf.open(0), shelf.open(1));
         let (here, there) = (peer(1), peer(2));
         a.offer(offer(1, &here));
         a.offer(offer(2, &there));
@@ -200,12 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn the_next_loop_is_asked_first_whoever_began_first() {
+        let shelf = Shelf::default();
+        let peer = peer(1);
+        let [c, a, b] = [2, 0, 1].map(|number| shelf.open(number));
+        c.offer(offer(2, &peer));
+        b.offer(offer(1, &peer));
+        assert_eq!(shelf.take(&a, |_| true).map(|o| o.id), Some(1));
+    }
+
+    #[test]
     fn each_offer_has_one_taker() {
         let shelf = Shelf::default();
         let peer = peer(1);
-        let owner = shelf.open();
+        let owner = shelf.open(0);
         (0..300).for_each(|id| owner.offer(offer(id, &peer)));
-        let thieves = [shelf.open(), shelf.open()];
+        let thieves = [shelf.open(1), shelf.open(2)];
         let taken: Vec<u64> = std::thread::scope(|s| {
             let each = |thief: &Arc<Drawer>| -> Vec<u64> {
                 std::iter::from_fn(|| shelf.take(thief, |_| true)).map(|o| o.id).collect()
