@@ -10,7 +10,8 @@ mode, port, root, name = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 context = ssl.create_default_context(cafile=root)
 plain = socket.create_connection(("127.0.0.1", port), timeout=30)
 if mode == "balanced":
-    plain.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n")
+    # The handshake begins in the same packet.
+    plain.send(b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n", socket.MSG_MORE)
 client = context.wrap_socket(plain, server_hostname=name)
 
 if mode == "echo":

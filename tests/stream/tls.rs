@@ -13,8 +13,8 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const NAME: &str = "www.example.org";
 
 /// What each answer of these servers says of its client, between brackets.
-const SAYS: &str = "[[$ssl_protocol $ssl_server_name $ssl_session_reused $ssl_alpn_protocol \
-                    $ssl_client_verify $ssl_client_serial]]";
+const SAYS: &str = "[answer $ssl_protocol $ssl_server_name $ssl_session_reused $ssl_alpn_protocol \
+                    $ssl_client_verify $ssl_client_serial]";
 
 fn conf(stream: &str) -> String {
     conf_beside("server { listen 127.0.0.1:%%PORT%%; location / { return 200 http; } }", stream)
@@ -53,7 +53,7 @@ fn openssl(s: &Server, port: usize, args: &[&str], text: &str) -> Option<String>
 
 /// What stands between the brackets, if anything was said.
 fn said(text: &str) -> &str {
-    text.split("[[").nth(1).and_then(|rest| rest.split("]]").next()).unwrap_or("nothing")
+    text.split("[answer ").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("nothing")
 }
 
 /// A server without TLS that hears a line, says what it was, and ends.
@@ -62,7 +62,7 @@ fn repeats() -> u16 {
         let mut line = String::new();
         let mut socket = BufReader::new(socket);
         if socket.read_line(&mut line).is_ok() {
-            let _ = write!(socket.get_mut(), "[[heard {}]]", line.trim());
+            let _ = write!(socket.get_mut(), "[answer heard {}]", line.trim());
         }
     })
 }
@@ -100,8 +100,8 @@ fn what_comes_with_tls_is_passed_on_without_it() {
         assert_eq!(said(&text), "heard a word", "{text}");
     }
     // Bytes are counted as the session has them.
-    s.wait_file("tls.log", &format!("200 TLSv1.2 {NAME} 7/16;"), 1);
-    s.wait_file("tls.log", &format!("200 TLSv1.3 {NAME} 7/16;"), 1);
+    s.wait_file("tls.log", &format!("200 TLSv1.2 {NAME} 7/21;"), 1);
+    s.wait_file("tls.log", &format!("200 TLSv1.3 {NAME} 7/21;"), 1);
     if let Some(printed) = python(&s, "echo", 2) {
         assert_eq!(printed.trim(), "same TLSv1.3");
         s.wait_file("tls.log", &format!("{NAME} 1048576/1048576;"), 1);
@@ -121,11 +121,11 @@ fn the_name_in_the_handshake_chooses_server_and_certificate() {
             &program,
             &format!(
                 "server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate self.pem;
-                ssl_certificate_key self.key; return '[[default $ssl_server_name]]'; }}
+                ssl_certificate_key self.key; return '[answer default $ssl_server_name]'; }}
              server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name {NAME}; return '{SAYS}'; }}
              server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name leaf client;
                 ssl_certificate $ssl_server_name.pem; ssl_certificate_key $ssl_server_name.key;
-                ssl_certificate_cache max=4; return '[[computed $server_name]]'; }}
+                ssl_certificate_cache max=4; return '[answer computed $server_name]'; }}
              server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name gone;
                 ssl_certificate $ssl_server_name.pem; ssl_certificate_key leaf.key; return x; }}
              server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name ~^re.*fused$;
@@ -223,7 +223,7 @@ fn one_servers_judgement_is_not_anothers() {
     let server = |name: &str, lines: &str| {
         format!(
             "server {{ listen 127.0.0.1:%%PORT1%% ssl; server_name {name}; {lines}
-                ssl_verify_client on; return '[[{name} $ssl_client_verify]]'; }}"
+                ssl_verify_client on; return '[answer {name} $ssl_client_verify]'; }}"
         )
     };
     let pair = "ssl_certificate chain.pem; ssl_certificate_key leaf.key;";
@@ -326,12 +326,14 @@ fn a_balancer_speaks_before_the_handshake() {
     );
     let Some(printed) = python(&s, "balanced", 1) else { return };
     assert_eq!(printed.trim(), "192.0.2.7 4711 443 TLSv1.3");
+    // Neither the header nor the handshake, which came with it, is of the session.
+    s.wait_file("tls.log", &format!("200 TLSv1.3 {NAME} 0/26;"), 1);
 }
 
 /// `http` with TLS, as it sees its clients.
 const ORIGIN: &str = "server { listen 127.0.0.1:%%PORT%% ssl; server_name www.example.org;
     ssl_verify_client optional; ssl_client_certificate root.pem; ssl_session_cache shared:o:1m;
-    location / { return 200 '[[$ssl_server_name $ssl_session_reused $ssl_alpn_protocol $ssl_client_verify]]'; } }";
+    location / { return 200 '[answer $ssl_server_name $ssl_session_reused $ssl_alpn_protocol $ssl_client_verify]'; } }";
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n";
 
@@ -420,7 +422,7 @@ fn a_server_that_fails_in_the_handshake_is_passed_by() {
 #[test]
 fn a_balancers_word_goes_before_the_handshake_with_a_server() {
     let http = "server { listen 127.0.0.1:%%PORT%% ssl proxy_protocol;
-        location / { return 200 '[[$proxy_protocol_addr $https]]'; } }";
+        location / { return 200 '[answer $proxy_protocol_addr $https]'; } }";
     let stream = "server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT%%;
         proxy_ssl on; proxy_protocol on; }";
     for program in programs() {
@@ -433,9 +435,9 @@ fn a_balancers_word_goes_before_the_handshake_with_a_server() {
 fn a_connection_with_tls_is_passed_to_another_listener() {
     let http = format!(
         "map $http_host $t {{ default '$https $server_addr:$server_port $ssl_server_name $ssl_client_verify'; }}
-         server {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 '[[plain $t]]'; }} }}
+         server {{ listen 127.0.0.1:%%PORT%%; location / {{ return 200 '[answer plain $t]'; }} }}
          server {{ listen 127.0.0.1:%%PORT2%% ssl; server_name {NAME};
-            location / {{ return 200 '[[own $t]]'; }} }}"
+            location / {{ return 200 '[answer own $t]'; }} }}"
     );
     let stream = format!(
         "server {{ listen 127.0.0.1:%%PORT1%% ssl; pass 127.0.0.1:%%PORT%%;
@@ -443,7 +445,7 @@ fn a_connection_with_tls_is_passed_to_another_listener() {
          map $ssl_preread_server_name $to {{ {NAME} 127.0.0.1:%%PORT2%%; local 127.0.0.1:%%PORT4%%;
             wrong nowhere; default 127.0.0.1:1; }}
          server {{ listen 127.0.0.1:%%PORT3%%; ssl_preread on; pass $to; }}
-         server {{ listen 127.0.0.1:%%PORT4%% ssl; return '[[stream $ssl_server_name]]'; }}
+         server {{ listen 127.0.0.1:%%PORT4%% ssl; return '[answer stream $ssl_server_name]'; }}
          server {{ listen 127.0.0.1:%%PORT5%%; pass 127.0.0.1:%%PORT5%%; }}
          server {{ listen 127.0.0.1:%%PORT6%% ssl; ssl_preread on; pass 127.0.0.1:%%PORT%%; }}"
     );
@@ -530,7 +532,7 @@ fn sessions_with_tls_go_on_through_a_reload() {
 #[test]
 fn the_second_example_of_the_page_works() {
     let behind =
-        start("server { listen 127.0.0.1:%%PORT1%% ssl; return '[[to $ssl_server_name]]'; }");
+        start("server { listen 127.0.0.1:%%PORT1%% ssl; return '[answer to $ssl_server_name]'; }");
     let page = include_str!("../../docs/stream.md");
     let mut examples = page.split("```").filter_map(|part| part.strip_prefix("nginx\n"));
     let example = examples.nth(1).unwrap();
