@@ -490,7 +490,85 @@ fn a_frame_may_be_as_large_as_a_field() {
         out.extend_from_slice(&block);
     });
     assert_eq!(client.answer(id).text(), long);
-    assert!(client.settings.contains(&Setting::MaxFrameSize(64 * 1024)));
+    assert!(client.settings.contains(&Setting::MaxFrameSize(1 << 20)));
+}
+
+#[test]
+fn a_frame_of_a_body_is_taken_as_it_comes() {
+    let behind = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = start(&format!(
+        "http2_body_preread_size 1m; client_max_body_size 0; proxy_request_buffering off;
+         proxy_http_version 1.1; location / {{ proxy_pass http://{}; }}",
+        behind.local_addr().unwrap()
+    ));
+    let mut client = hostile::greeted(&server);
+    let body: Vec<u8> = (0..500_000u32).flat_map(|n| n.to_be_bytes()).take(500_000).collect();
+    let long = body.len().to_string();
+    let id = client.ask("POST", "/", &[("content-length", &long)], false);
+    let (first, rest) = body.split_at(100_000);
+    client.write(|out| {
+        let flags = frame::END_STREAM | frame::PADDED;
+        FrameHead { len: body.len() + 256, kind: Kind::Data, flags, stream: id }.write(out);
+        out.push(255);
+        out.extend_from_slice(first);
+    });
+    let (mut at_server, _) = behind.accept().unwrap();
+    at_server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut said = Vec::new();
+    let mut read_to = |said: &mut Vec<u8>, len: usize| loop {
+        let head = said.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4);
+        if head.is_some_and(|head| said.len() >= head + len) {
+            return said[head.unwrap()..].to_vec();
+        }
+        let mut piece = [0; 65536];
+        let n = at_server.read(&mut piece).unwrap();
+        assert!(n > 0, "closed after {} bytes", said.len());
+        said.extend_from_slice(&piece[..n]);
+    };
+    // So much of the frame has gone on before the rest of it is there.
+    read_to(&mut said, first.len());
+    client.write(|out| {
+        out.extend_from_slice(rest);
+        out.extend_from_slice(&[0; 255]);
+        // What follows the padding is a frame again.
+        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+        out.extend_from_slice(b"followed");
+    });
+    assert!(read_to(&mut said, body.len()) == body);
+    at_server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
+    let mut followed = false;
+    while !client.ended.get(&id).is_some_and(|answer| answer.ended) || !followed {
+        match client.event() {
+            Event::Pong(said) => followed = said == b"followed",
+            event => assert_ne!(event, Event::Closed),
+        }
+    }
+    assert_eq!(client.answer(id).text(), "done");
+}
+
+#[test]
+fn a_stream_may_end_within_a_frame_of_its_body() {
+    let server = start("http2_body_preread_size 1m; location / { return 200; }");
+    let mut client = hostile::greeted(&server);
+    let id = client.ask("POST", "/", &[("content-length", "300000")], false);
+    client.write(|out| {
+        FrameHead { len: 60_000, kind: Kind::Data, flags: 0, stream: id }.write(out);
+        out.extend_from_slice(&[b'b'; 1000]);
+    });
+    assert_eq!(client.answer(id).status(), "200");
+    while client.ended.get(&id).and_then(|answer| answer.reset).is_none() {
+        assert_ne!(client.event(), Event::Closed);
+    }
+    // The rest is passed over, and counts for the length that was announced.
+    client.write(|out| out.extend_from_slice(&[b'b'; 59_000]));
+    let next = client.get("/");
+    assert_eq!(client.answer(next).status(), "200");
+    client.data(id, &[b'b'; 10_000], false);
+    client.data(id, &[b'b'; 230_001], true);
+    let wrong = ErrorCode::Protocol as u32;
+    while client.ended[&id].reset != Some(wrong) {
+        assert_ne!(client.event(), Event::Closed);
+    }
 }
 
 #[test]

@@ -20,6 +20,9 @@ fn start() -> Server {
     Server::start_in(dir, WEIR, conf)
 }
 
+/// Sends a frame of 20,000 bytes, whatever was announced.
+const EXCUSED: &str = "Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE";
+
 fn passes(port: u16, with: &[&str]) {
     if std::process::Command::new("h2spec").arg("--version").output().is_err() {
         return eprintln!("skipped: h2spec is not installed");
@@ -28,7 +31,10 @@ fn passes(port: u16, with: &[&str]) {
     let args = ["60", "h2spec", "--host", "127.0.0.1", "--port", &port, "--timeout", "10"];
     let output = run("timeout", args.iter().chain(with));
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains(" 0 failed"), "{said}");
+    let failed = said.lines().filter(|line| line.contains('×')).count();
+    // In the list, and once more at the end.
+    let excused = said.lines().filter(|line| line.contains('×') && line.contains(EXCUSED)).count();
+    assert!(said.contains(" passed, ") && failed == excused, "{said}");
 }
 
 #[test]

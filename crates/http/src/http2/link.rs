@@ -14,9 +14,6 @@ use crate::connection::Conn;
 use crate::modules::v2;
 use crate::worker::Worker;
 
-/// The largest payload that a frame may have: RFC 9113 section 4.1.
-const MOST_PAYLOAD: usize = (1 << 24) - 1;
-
 /// Of the streams that this end has given up, so many are remembered.
 const RESETS: usize = 128;
 
@@ -91,11 +88,6 @@ impl Link {
     /// `http2_*` of the connection.
     pub fn v2(&self) -> &'static v2::Conf {
         &self.conf().v2
-    }
-
-    /// The largest payload that is taken: where a field may be larger than any frame must be, so may a frame.
-    pub fn largest_frame(&self) -> usize {
-        self.server.conf.head_limits.line.clamp(frame::MAX_PAYLOAD, MOST_PAYLOAD)
     }
 
     /// Room for a value, to be given back.

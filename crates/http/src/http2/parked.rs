@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_engine::{Handle, Idle, Stream, Wake};
-use weir_http2::Peer;
+use weir_http2::{Frames, Peer, Seen};
 
 use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
@@ -20,33 +20,35 @@ struct Parked {
     presence: Presence,
     peer: Peer,
     ledger: Ledger,
+    seen: Seen,
     history: History,
 }
 
 /// Parks a connection, which may be silent for `left`.
-pub fn park(link: Rc<Link>, presence: Presence, reader: Reader, left: Duration) {
+pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Duration) {
     let worker = link.worker.clone();
     // If somebody else holds the connection, it closes when that ends.
-    if let Some((stream, parked)) = part(link, presence, reader) {
+    if let Some((stream, parked)) = part(link, presence, frames) {
         parked.presence.wait(&worker);
         connection::rest(&worker, stream, parked, worker.handle.now() + left);
     }
 }
 
-fn part(link: Rc<Link>, presence: Presence, reader: Reader) -> Option<(Stream, Parked)> {
-    let history = reader.part();
+fn part(link: Rc<Link>, presence: Presence, frames: Frames<Reader>) -> Option<(Stream, Parked)> {
+    let (reader, seen) = frames.into_parts();
+    let history = reader.into_history();
     let (conn, peer, ledger) = link.part()?;
     let (stream, conn) = conn.part();
-    Some((stream, Parked { conn, presence, peer, ledger, history }))
+    Some((stream, Parked { conn, presence, peer, ledger, seen, history }))
 }
 
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(worker) = Worker::current() else { return };
-        let Parked { conn, presence, peer, ledger, history } = *self;
+        let Parked { conn, presence, peer, ledger, seen, history } = *self;
         presence.wake(&worker);
         let link = Link::new(Rc::new(conn.on(stream)), worker, peer, ledger);
-        handle.spawn(serve::resume(link, presence, history, why));
+        handle.spawn(serve::resume(link, presence, seen, history, why));
     }
 }
 

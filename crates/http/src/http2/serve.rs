@@ -7,21 +7,19 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Either, Wake, breathe, either};
-use weir_http2::Peer;
+use weir_engine::{Either, Wake, breathe, either};
+use weir_http2::{Broken, Frames, Peer, Pipe, Seen};
 use weir_log::Level;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
+use weir_proto::http2::hpack::Decoder;
 
 use super::link::{Ledger, Link};
 use super::parked;
-use super::reader::{Broken, History, Reader};
+use super::reader::{History, LARGEST, Reader};
 use crate::body::Linger;
 use crate::connection::presence::Presence;
 use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
 use crate::worker::Worker;
-
-/// Room for one read: a whole frame of the usual largest size, and a little.
-const READ: usize = 20 * 1024;
 
 /// What the first bytes of a connection say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,24 +77,27 @@ pub async fn serve(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, read:
     greet(&link);
     // From now on only streams count as work.
     presence.quiet(&link.worker);
-    Task::new(link, presence, History::default(), read).live(Wake::Ready).await;
+    let frames = Frames::new(
+        Reader::new(link.clone(), History::default()),
+        Seen::nothing(Decoder::default()),
+    );
+    Task { link, presence, frames, pipe: Pipe::new(read) }.live(Wake::Ready).await;
 }
 
 /// Goes on with a connection that was parked.
-pub async fn resume(link: Rc<Link>, presence: Presence, history: History, why: Wake) {
-    Task::new(link, presence, history, Vec::new()).live(why).await;
+pub async fn resume(link: Rc<Link>, presence: Presence, seen: Seen, history: History, why: Wake) {
+    let frames = Frames::new(Reader::new(link.clone(), history), seen);
+    Task { link, presence, frames, pipe: Pipe::default() }.live(why).await;
 }
 
 fn greet(link: &Link) {
     let v2 = link.v2();
     let word = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    let mut settings = vec![
+    let settings = [
         Setting::MaxConcurrentStreams(word(v2.max_concurrent_streams)),
         Setting::InitialWindowSize(word(v2.body_preread_size)),
+        Setting::MaxFrameSize(word(LARGEST as u64)),
     ];
-    if link.largest_frame() > frame::MAX_PAYLOAD {
-        settings.push(Setting::MaxFrameSize(word(link.largest_frame() as u64)));
-    }
     link.write(|out| {
         frame::write_settings(&settings, out);
         frame::write_window_update(0, frame::MAX_WINDOW - frame::DEFAULT_WINDOW, out);
@@ -106,19 +107,11 @@ fn greet(link: &Link) {
 struct Task {
     link: Rc<Link>,
     presence: Presence,
-    reader: Reader,
-    /// Read, and not understood yet.
-    buf: Vec<u8>,
-    /// On its way.
-    sending: Chain,
+    frames: Frames<Reader>,
+    pipe: Pipe,
 }
 
 impl Task {
-    fn new(link: Rc<Link>, presence: Presence, history: History, read: Vec<u8>) -> Task {
-        let reader = Reader::new(link.clone(), history);
-        Task { link, presence, reader, buf: read, sending: Chain::new() }
-    }
-
     /// Serves the connection until it ends, or is parked.
     async fn live(mut self, why: Wake) {
         let worker = self.link.worker.clone();
@@ -129,7 +122,7 @@ impl Task {
         };
         if let End::Parked(left) = end {
             worker.unregister_link(registered);
-            return parked::park(self.link, self.presence, self.reader, left);
+            return parked::park(self.link, self.presence, self.frames, left);
         }
         if matches!(end, End::Done) {
             worker.logs.written(&worker.handle).await;
@@ -155,16 +148,16 @@ impl Task {
         self.understand()?;
         self.retire();
         self.flush(since)?;
-        if self.reader.is_behind() {
+        if self.frames.is_behind() {
             breathe().await;
             return Ok(true);
         }
         let alone = self.is_alone();
         // A head that has begun is of a request that was promised an answer.
-        if alone && self.link.is_leaving() && !self.reader.is_within_head() {
+        if alone && self.link.is_leaving() && !self.frames.is_within_block() {
             return Ok(false);
         }
-        if self.reader.is_incomplete(&self.buf) {
+        if self.is_incomplete() {
             since.incomplete.get_or_insert(self.link.worker.handle.now());
         } else {
             (since.incomplete, since.late) = (None, false);
@@ -175,7 +168,7 @@ impl Task {
         let link = self.link.clone();
         let deadline = since.deadline(&link);
         link.conn.stream.set_deadline(deadline);
-        let readable = self.wait().await;
+        let readable = self.pipe.wait(&link, &link.conn.stream).await;
         match readable {
             Ok(true) => self.receive(),
             Ok(false) => Ok(true),
@@ -186,11 +179,11 @@ impl Task {
                     return Err(End::Lost);
                 }
                 since.incomplete = None;
-                if self.reader.time_out(&self.buf) {
+                if self.time_out() {
                     since.late = true;
                     return Ok(true);
                 }
-                if self.buf.is_empty() && !self.reader.is_within_head() {
+                if self.is_between() {
                     // Who has said nothing has broken nothing.
                     return Err(End::Idle);
                 }
@@ -201,71 +194,54 @@ impl Task {
     }
 
     fn understand(&mut self) -> Result<(), Broken> {
-        if self.buf.is_empty() {
-            return Ok(());
-        }
-        let read = self.reader.read(&self.buf)?;
-        if read == self.buf.len() {
-            self.buf.clear();
-        } else {
-            self.buf.drain(..read);
-        }
-        Ok(())
+        self.frames.end.begin();
+        let understood = self.pipe.understand(&mut self.frames)?;
+        self.frames.end.count(understood)
     }
 
     /// Hands to the socket what waits, as far as it takes it.
     fn flush(&mut self, since: &mut Since) -> Result<(), End> {
         let link = &self.link;
-        loop {
-            if self.sending.is_empty() {
-                let out = link.out.take();
-                if out.is_empty() {
-                    since.blocked = None;
-                    break;
-                }
-                self.sending.push(out);
-            }
-            let before = self.sending.len();
-            link.conn.stream.try_send(&mut self.sending)?;
-            if self.sending.len() < before {
-                since.blocked = None;
-            }
-            if !self.sending.is_empty() {
-                since.blocked.get_or_insert(link.worker.handle.now());
-                break;
-            }
+        let moved = self.pipe.flush(link, &link.conn.stream)?;
+        if moved || !self.pipe.is_sending() {
+            since.blocked = None;
         }
-        link.set_backlog(self.sending.len());
+        if self.pipe.is_sending() {
+            since.blocked.get_or_insert(link.worker.handle.now());
+        }
         Ok(())
     }
 
-    /// Waits for something to read (true), or to do.
-    async fn wait(&self) -> io::Result<bool> {
-        let (out, stream) = (&self.link.out, &self.link.conn.stream);
-        out.wait(!self.sending.is_empty(), stream.readable(), stream.writable()).await
+    fn receive(&mut self) -> Result<bool, End> {
+        let link = &self.link;
+        if self.pipe.receive(&link.worker.handle, &link.conn.stream)? {
+            return Ok(true);
+        }
+        if link.streams() > 0 || self.is_incomplete() {
+            link.log(format_args!("client prematurely closed connection"));
+        }
+        Err(End::Lost)
     }
 
-    fn receive(&mut self) -> Result<bool, End> {
-        let handle = &self.link.worker.handle;
-        if self.buf.capacity() == 0 {
-            self.buf = handle.take_buf(READ);
-        } else if self.buf.capacity() - self.buf.len() < READ / 2 {
-            self.buf.reserve(READ);
-        }
-        match self.link.conn.stream.try_recv(&mut self.buf)? {
-            Some(0) => {
-                if self.link.streams() > 0 || self.reader.is_incomplete(&self.buf) {
-                    self.link.log(format_args!("client prematurely closed connection"));
-                }
-                Err(End::Lost)
-            }
-            _ => Ok(true),
-        }
+    /// Something is expected that has not come in whole.
+    fn is_incomplete(&self) -> bool {
+        self.frames.is_incomplete(self.pipe.unread())
+    }
+
+    /// Nothing was read in part.
+    fn is_between(&self) -> bool {
+        self.pipe.unread().is_empty() && !self.frames.is_within()
+    }
+
+    /// As [`Reader::time_out`].
+    fn time_out(&mut self) -> bool {
+        let (reader, block) = self.frames.end_and_block();
+        reader.time_out(block, self.pipe.unread())
     }
 
     /// Nothing is asked, and nothing is to be sent.
     fn is_alone(&self) -> bool {
-        self.link.streams() == 0 && self.sending.is_empty() && self.link.out.is_empty()
+        self.link.streams() == 0 && !self.pipe.is_sending() && self.link.out.is_empty()
     }
 
     /// Nobody but this task has to do with the connection, and nothing was read in part: something of a request may
@@ -273,13 +249,13 @@ impl Task {
     fn is_free(&self) -> bool {
         // The reader has the other one.
         let link = &self.link;
-        self.buf.is_empty() && Rc::strong_count(link) == 2 && Rc::strong_count(&link.conn) == 1
+        self.is_between() && Rc::strong_count(link) == 2 && Rc::strong_count(&link.conn) == 1
     }
 
     /// How long the client may be silent: at first as long as one of HTTP/1 may, then as one that is kept.
     fn patience(&self) -> Duration {
         let link = &self.link;
-        if self.reader.has_seen_requests() {
+        if self.frames.end.has_seen_requests() {
             return link.conf().core.keepalive_timeout;
         }
         let end = link.conn.started + link.server.conf.client_header_timeout;
@@ -290,9 +266,7 @@ impl Task {
     /// HTTP/1 does between two requests.
     async fn rest(&mut self) -> Result<bool, End> {
         let Link { worker, conn, .. } = &*self.link;
-        if self.buf.is_empty() {
-            worker.handle.give_buf(std::mem::take(&mut self.buf));
-        }
+        self.pipe.give_room(&worker.handle);
         let timeout = self.patience();
         let place = self.is_free().then(|| worker.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
@@ -312,7 +286,7 @@ impl Task {
     /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
         if self.link.worker.retiring() && !self.link.is_leaving() {
-            self.reader.say_goodbye(ErrorCode::NoError);
+            self.frames.end.say_goodbye(ErrorCode::NoError);
         }
     }
 
@@ -331,7 +305,7 @@ impl Task {
         };
         if let Some(code) = code {
             if !link.is_leaving() || code != ErrorCode::NoError {
-                self.reader.say_goodbye(code);
+                self.frames.end.say_goodbye(code);
             }
             link.fail();
             let core = &link.conf().core;
@@ -360,7 +334,7 @@ impl Task {
         let (stream, mut since) = (&link.conn.stream, Since::default());
         loop {
             self.flush(&mut since)?;
-            if self.sending.is_empty() {
+            if !self.pipe.is_sending() {
                 return Ok(());
             }
             stream.set_deadline(since.deadline(&link));
@@ -368,7 +342,7 @@ impl Task {
                 Either::Left(writable) => writable?,
                 Either::Right(readable) => {
                     readable?;
-                    self.buf.clear();
+                    self.pipe.forget();
                     self.receive()?;
                 }
             }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 use weir_metrics::Registry;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_proto::http2::hpack::Decoder;
 
 use super::*;
 use crate::address::Address;
@@ -108,8 +109,9 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
     presence.quiet(&worker);
     h.clone().spawn(async move {
         let link = Link::new(Rc::new(conn), worker, weir_http2::Peer::default(), Ledger::default());
-        let mut reader = Reader::new(link.clone(), History::default());
-        reader.read(&request).unwrap();
+        let reader = Reader::new(link.clone(), History::default());
+        let mut frames = Frames::new(reader, Seen::nothing(Decoder::default()));
+        frames.read(&request).unwrap();
         while link.streams() > 0 {
             poll_fn(|cx| if link.out.take_signal(cx) { Poll::Ready(()) } else { Poll::Pending })
                 .await;
@@ -117,7 +119,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
         let mut out = weir_engine::Chain::new();
         out.push(link.out.take());
         link.conn.stream.send(&mut out).await.unwrap();
-        let (stream, parked) = part(link, presence, reader).unwrap();
+        let (stream, parked) = part(link, presence, frames).unwrap();
         send.send((stream.into_fd().unwrap(), parked)).unwrap();
         h.stop();
     });

@@ -1,18 +1,22 @@
 //! Frames from the client, and what each of them does.
 
 mod control;
+mod words;
 
 use std::rc::Rc;
 
-use weir_engine::{is_spent, spend};
+use weir_engine::spend;
+use weir_http2::{Block, Broken, End, Piece, Read, Wrong};
 use weir_proto::http1::{Composer, Draft};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, SizeError};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 
 use super::link::{Late, Link};
 use super::request::{self, Fields};
 use super::stream::Stream;
 
+/// The largest payload that a frame may have. Bodies are taken as they come, so it is no matter of memory.
+pub const LARGEST: usize = 1 << 20;
 /// What CONTINUATION frames may hold beside the fields themselves: padding of the Huffman code, and their heads.
 const BLOCK_SLACK: usize = 16 * 1024;
 /// Bytes that are no request's, beyond an eighth of what requests are, before a client is taken for a flood.
@@ -24,49 +28,26 @@ const FIELDS: usize = 4;
 /// What it costs to give up a request: most of the work was for nothing.
 const CANCEL: u32 = 96;
 
-/// Why a connection ends.
-#[derive(Debug)]
-pub struct Broken {
-    /// What the client is told.
-    pub code: ErrorCode,
-    /// What the log is told.
-    pub text: String,
-}
-
-type Read<T = ()> = Result<T, Broken>;
-
-fn broken<T>(code: ErrorCode, text: impl Into<String>) -> Read<T> {
-    Err(Broken { code, text: text.into() })
-}
-
-/// Where the reading of a connection stands.
+/// What a client's frames come to.
 pub struct Reader {
     link: Rc<Link>,
     history: History,
     composer: Composer,
-    /// A block of fields that is not complete.
-    block: Option<Block>,
     /// Streams since the last wait.
     opened: u64,
     /// Bytes of fields that were looked at before their frame was there.
     foreseen: usize,
-    /// Whole frames were left, since the task has done enough for this turn.
-    behind: bool,
 }
 
-/// What was read, as far as it matters for what comes.
+/// What the client has done, as far as it matters for what comes.
+#[derive(Default)]
 pub struct History {
-    decoder: Decoder,
-    /// The client's greeting was read.
-    greeted: bool,
     /// It has acknowledged our settings.
     acknowledged: bool,
     /// The stream that was opened last.
     last: u32,
     /// A stream that ended before its head was there.
     late: u32,
-    /// What the client may still send of bodies, before it is told that it may send more.
-    window: u32,
     /// Requests on this connection.
     requests: u64,
     refused: u64,
@@ -76,35 +57,9 @@ pub struct History {
     total: u64,
 }
 
-impl Default for History {
-    fn default() -> History {
-        History {
-            decoder: Decoder::default(),
-            greeted: false,
-            acknowledged: false,
-            last: 0,
-            late: 0,
-            window: frame::MAX_WINDOW,
-            requests: 0,
-            refused: 0,
-            priorities: 0,
-            cancelled: 0,
-            total: 0,
-        }
-    }
-}
-
-struct Block {
-    stream: u32,
-    ended: bool,
-    kind: BlockKind,
-    bytes: Vec<u8>,
-    /// Bytes of frames, heads and all.
-    framed: usize,
-}
-
+/// What a block of fields is.
 #[derive(Clone, Copy)]
-enum BlockKind {
+pub enum BlockKind {
     /// A request.
     Request,
     /// One that is not looked at.
@@ -116,15 +71,12 @@ enum BlockKind {
 impl Reader {
     /// Goes on where `history` ends.
     pub fn new(link: Rc<Link>, history: History) -> Reader {
-        let composer = Composer::default();
-        Reader { link, history, composer, block: None, opened: 0, foreseen: 0, behind: false }
+        Reader { link, history, composer: Composer::default(), opened: 0, foreseen: 0 }
     }
 
-    /// What is to be remembered while nothing comes; between two blocks only.
-    pub fn part(self) -> History {
-        let mut history = self.history;
-        history.decoder.release();
-        history
+    /// What is to be remembered while nothing comes.
+    pub fn into_history(self) -> History {
+        self.history
     }
 
     /// The client has asked for something, if only so slowly that it got no answer.
@@ -138,27 +90,10 @@ impl Reader {
         self.link.leave();
     }
 
-    /// Something is expected that has not come in whole, when `rest` was read behind the last whole frame: the
-    /// greeting, or the rest of a head.
-    pub fn is_incomplete(&self, rest: &[u8]) -> bool {
-        let head = FrameHead::read(rest).is_none_or(|head| head.kind != Kind::Data);
-        !self.history.greeted || self.block.is_some() || (!rest.is_empty() && head)
-    }
-
-    /// CONTINUATION is to come.
-    pub fn is_within_head(&self) -> bool {
-        self.block.is_some()
-    }
-
-    /// Whole frames wait for another turn.
-    pub fn is_behind(&self) -> bool {
-        self.behind
-    }
-
-    /// What is incomplete has been so for too long. A head's stream ends, and what comes of it is not looked at;
-    /// false if there is no such stream, or if it has ended so before.
-    pub fn time_out(&mut self, rest: &[u8]) -> bool {
-        let id = match (&mut self.block, FrameHead::read(rest)) {
+    /// What is incomplete has been so for too long: a block that has begun, or what was read of a frame. A head's stream
+    /// ends, and what comes of it is not looked at; false if there is no such stream, or if it has ended so before.
+    pub fn time_out(&mut self, block: Option<&mut Block<BlockKind>>, rest: &[u8]) -> bool {
+        let id = match (block, FrameHead::read(rest)) {
             (Some(block), _) if !matches!(block.kind, BlockKind::Refused) => {
                 block.kind = BlockKind::Refused;
                 block.stream
@@ -178,91 +113,18 @@ impl Reader {
         true
     }
 
-    /// Handles whole frames at the head of `buf`, as far as the task's budget goes: how many bytes that were.
-    pub fn read(&mut self, buf: &[u8]) -> Read<usize> {
-        let mut at = 0;
-        self.behind = false;
+    /// The task looks at what was read.
+    pub fn begin(&mut self) {
         self.opened = 0;
-        if !self.history.greeted {
-            let seen = buf.get(..frame::PREFACE.len()).unwrap_or(buf);
-            if !frame::PREFACE.starts_with(seen) {
-                return broken(ErrorCode::Protocol, "invalid connection preface");
-            }
-            if seen.len() < frame::PREFACE.len() {
-                return Ok(0);
-            }
-            self.history.greeted = true;
-            at = seen.len();
-        }
-        while let Some(head) = FrameHead::read(buf.get(at..).unwrap_or_default()) {
-            if head.len > self.link.largest_frame() {
-                let text = format!("client sent frame with too large length {}", head.len);
-                return broken(ErrorCode::FrameSize, text);
-            }
-            let payload = at + frame::HEAD;
-            if head.kind == Kind::PushPromise {
-                return broken(ErrorCode::Protocol, "client sent PUSH_PROMISE frame");
-            }
-            let Some(payload) = buf.get(payload..payload + head.len) else {
-                self.foresee(head, buf.get(payload..).unwrap_or_default())?;
-                break;
-            };
-            self.behind = is_spent();
-            if self.behind {
-                break;
-            }
-            spend(1);
-            self.foreseen = 0;
-            self.frame(head, payload)?;
-            at += frame::HEAD + head.len;
-        }
-        self.history.total += at as u64;
-        if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
-            return broken(ErrorCode::NoError, "http2 flood detected");
-        }
-        Ok(at)
     }
 
-    /// Looks at the part of a head that has come: who errs hears of it, and does not have to send the rest.
-    fn foresee(&mut self, head: FrameHead, part: &[u8]) -> Read {
-        if head.kind != Kind::Headers || self.block.is_some() {
-            return Ok(());
-        }
-        let padded = head.has(frame::PADDED);
-        let padding = part.first().copied().filter(|_| padded).unwrap_or(0);
-        let dependency = if head.has(frame::PRIORITY) { 5 } else { 0 };
-        let from = usize::from(padded) + dependency + self.foreseen;
-        let to = head.len.saturating_sub(usize::from(padding)).min(part.len());
-        match Decoder::foresee(part.get(from..to).unwrap_or_default()) {
-            Ok(whole) => self.foreseen += whole,
-            Err(error) => return broken(code_of(error), format!("client sent {error}")),
+    /// So much was understood: whether it was for something.
+    pub fn count(&mut self, bytes: usize) -> Read {
+        self.history.total += bytes as u64;
+        if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
+            return Broken::new(ErrorCode::NoError, "http2 flood detected");
         }
         Ok(())
-    }
-
-    fn frame(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        if let Some(block) = &self.block {
-            if head.kind != Kind::Continuation {
-                let text = "client sent inappropriate frame while CONTINUATION was expected";
-                return broken(ErrorCode::Protocol, text);
-            }
-            if head.stream != block.stream {
-                let text = "client sent CONTINUATION frame with incorrect identifier";
-                return broken(ErrorCode::Protocol, text);
-            }
-        }
-        match head.kind {
-            Kind::Data => self.data(head, payload),
-            Kind::Headers => self.headers(head, payload),
-            Kind::Continuation => self.continuation(head, payload),
-            Kind::Priority => self.priority(head, payload),
-            Kind::RstStream => self.rst_stream(head, payload),
-            Kind::Settings => self.settings(head, payload),
-            Kind::Ping => self.ping(head, payload),
-            Kind::Goaway => control::goaway(head),
-            Kind::WindowUpdate => self.window_update(head, payload),
-            Kind::PushPromise | Kind::Unknown(_) => Ok(()),
-        }
     }
 
     fn log(&self, text: std::fmt::Arguments<'_>) {
@@ -270,16 +132,115 @@ impl Reader {
     }
 }
 
+impl End for Reader {
+    type Stream = Stream;
+    type Block = BlockKind;
+    const PREFACE: &'static [u8] = frame::PREFACE;
+    const LARGEST: usize = LARGEST;
+
+    fn link(&self) -> &weir_http2::Link<Stream> {
+        &self.link
+    }
+
+    fn wrong(&self, head: FrameHead, wrong: Wrong) -> Broken {
+        words::wrong(head, wrong)
+    }
+
+    fn begins(&mut self, _head: FrameHead) {
+        self.foreseen = 0;
+    }
+
+    fn stream(&self, head: FrameHead) -> Read<Option<Rc<Stream>>> {
+        if head.stream > self.history.last {
+            let text = format!("client sent WINDOW_UPDATE frame for idle stream {}", head.stream);
+            return Broken::new(ErrorCode::Protocol, text);
+        }
+        Ok(self.link.stream(head.stream))
+    }
+
+    fn data(&mut self, head: FrameHead, len: usize) -> Read<bool> {
+        self.body(head, len)
+    }
+
+    fn piece(&mut self, piece: Piece<'_>) {
+        let Piece { stream, data, framed, last } = piece;
+        let payload = &self.link.ledger.payload;
+        payload.set(payload.get() + data.len() as u64);
+        match self.link.stream(stream).filter(|stream| !stream.is_gone()) {
+            Some(stream) => stream.take(data, framed, last),
+            // It has ended within its frame.
+            None => _ = self.link.late_data(stream, data.len(), last),
+        }
+    }
+
+    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> Read<BlockKind> {
+        let ended = head.has(frame::END_STREAM);
+        match self.link.stream(head.stream) {
+            Some(stream) => self.trailers(head, &stream, ended),
+            None => self.open(head, depends_on, ended),
+        }
+    }
+
+    fn most(&self, _stream: u32) -> usize {
+        self.link.server.conf.head_limits.total * 2 + BLOCK_SLACK
+    }
+
+    fn foresee(&mut self, head: FrameHead, part: &[u8]) -> Read {
+        let padded = head.has(frame::PADDED);
+        let padding = part.first().copied().filter(|_| padded).unwrap_or(0);
+        let dependency = if head.has(frame::PRIORITY) { 5 } else { 0 };
+        let from = usize::from(padded) + dependency + self.foreseen;
+        let to = head.len.saturating_sub(usize::from(padding)).min(part.len());
+        match Decoder::foresee(part.get(from..to).unwrap_or_default()) {
+            Ok(whole) => self.foreseen += whole,
+            Err(error) => return Err(self.wrong(head, Wrong::Fields(error))),
+        }
+        Ok(())
+    }
+
+    fn fields(
+        &mut self,
+        block: Block<BlockKind>,
+        bytes: &[u8],
+        decoder: &mut Decoder,
+    ) -> Result<(), BlockError> {
+        self.whole_block(block, bytes, decoder)
+    }
+
+    fn reset(&mut self, head: FrameHead, code: u32) -> Read {
+        self.cancel(head, code)
+    }
+
+    fn setting(&mut self, setting: Setting) -> Read {
+        self.take_setting(setting)
+    }
+
+    fn settled(&mut self, acknowledged: bool) {
+        self.history.acknowledged |= acknowledged;
+    }
+
+    fn misfits(&mut self, head: FrameHead, stream: Option<&Stream>, by: u32) -> Read {
+        self.refuse_window(head, stream, by)
+    }
+
+    fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+        self.count_priority(head, payload)
+    }
+}
+
 /// Bodies.
 impl Reader {
-    fn data(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        let data = unpadded(head, payload, "DATA")?;
+    /// A frame of a body begins.
+    fn body(&mut self, head: FrameHead, len: usize) -> Read<bool> {
         if head.stream == 0 {
-            return broken(ErrorCode::Protocol, "client sent DATA frame with incorrect identifier");
+            let text = "client sent DATA frame with incorrect identifier";
+            return Broken::new(ErrorCode::Protocol, text);
         }
-        self.count(head.len)?;
         let living = self.link.stream(head.stream).filter(|stream| !stream.is_gone());
-        let Some(stream) = living else { return self.late_data(head, data.len()) };
+        let Some(stream) = living else {
+            self.late_data(head, len)?;
+            return Ok(false);
+        };
         if head.len as i64 > stream.credit() {
             self.log(format_args!(
                 "client violated flow control for stream {}: received DATA frame length {}, \
@@ -289,39 +250,14 @@ impl Reader {
                 stream.credit()
             ));
             stream.reset(ErrorCode::FlowControl);
-            return Ok(());
+            return Ok(false);
         }
         if stream.is_ended() {
             self.log(format_args!("client sent DATA frame for half-closed stream {}", head.stream));
             stream.reset(ErrorCode::StreamClosed);
-            return Ok(());
+            return Ok(false);
         }
-        stream.take(data, head.len, head.has(frame::END_STREAM));
-        let payload = &self.link.ledger.payload;
-        payload.set(payload.get() + data.len() as u64);
-        Ok(())
-    }
-
-    /// Bodies count for the connection, whoever reads them.
-    fn count(&mut self, len: usize) -> Read {
-        let len = len as u32;
-        let Some(left) = self.history.window.checked_sub(len) else {
-            let window = self.history.window;
-            return broken(
-                ErrorCode::FlowControl,
-                format!(
-                    "client violated connection flow control: received DATA frame length {len}, \
-                     available window {window}"
-                ),
-            );
-        };
-        self.history.window = left;
-        if left < frame::MAX_WINDOW / 4 {
-            let by = frame::MAX_WINDOW - left;
-            self.link.write(|out| frame::write_window_update(0, by, out));
-            self.history.window = frame::MAX_WINDOW;
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// A piece of a body for a stream that does not live: it may have been on its way when this end gave up.
@@ -329,7 +265,7 @@ impl Reader {
         let id = head.stream;
         if id > self.history.last || id.is_multiple_of(2) {
             let text = format!("client sent DATA frame for idle stream {id}");
-            return broken(ErrorCode::Protocol, text);
+            return Broken::new(ErrorCode::Protocol, text);
         }
         let code = match self.link.late_data(id, len, head.has(frame::END_STREAM)) {
             Late::Expected => return Ok(()),
@@ -347,29 +283,6 @@ impl Reader {
 
 /// Heads.
 impl Reader {
-    fn headers(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        let mut block = unpadded(head, payload, "HEADERS")?;
-        let mut depends_on = None;
-        if head.has(frame::PRIORITY) {
-            let Ok((stream, rest)) = frame::dependency(block) else {
-                let text = format!("client sent HEADERS frame with incorrect length {}", head.len);
-                return broken(ErrorCode::FrameSize, text);
-            };
-            (block, depends_on) = (rest, Some(stream));
-        }
-        let ended = head.has(frame::END_STREAM);
-        let kind = match self.link.stream(head.stream) {
-            Some(stream) => self.trailers(head, &stream, ended)?,
-            None => self.open(head, depends_on, ended)?,
-        };
-        if head.has(frame::END_HEADERS) {
-            return self.whole_block(head.stream, kind, ended, block);
-        }
-        let bytes = block.to_vec();
-        self.block = Some(Block { stream: head.stream, ended, kind, bytes, framed: head.len });
-        Ok(())
-    }
-
     /// A second head of a stream.
     fn trailers(&mut self, head: FrameHead, stream: &Stream, ended: bool) -> Read<BlockKind> {
         if stream.was_reset() {
@@ -379,7 +292,7 @@ impl Reader {
             let over = stream.is_ended();
             let code = if over { ErrorCode::StreamClosed } else { ErrorCode::Protocol };
             let last = self.history.last;
-            return broken(
+            return Broken::new(
                 code,
                 format!(
                     "client sent HEADERS frame with incorrect identifier {}, the last was {last}",
@@ -398,12 +311,12 @@ impl Reader {
             let text = format!(
                 "client sent HEADERS frame with incorrect identifier {id}, the last was {last}"
             );
-            return broken(ErrorCode::Protocol, text);
+            return Broken::new(ErrorCode::Protocol, text);
         }
         if depends_on == Some(id) {
             let text =
                 format!("client sent HEADERS frame for stream {id} with incorrect dependency");
-            return broken(ErrorCode::Protocol, text);
+            return Broken::new(ErrorCode::Protocol, text);
         }
         if self.link.is_leaving() {
             // Behind GOAWAY, which told the client to ask elsewhere.
@@ -430,7 +343,7 @@ impl Reader {
         }
         self.history.refused += 1;
         if self.history.refused > most.max(100) {
-            return broken(ErrorCode::NoError, "client sent too many refused streams");
+            return Broken::new(ErrorCode::NoError, "client sent too many refused streams");
         }
         self.link.note_reset(id, None);
         self.link.write(|out| frame::write_reset(id, ErrorCode::RefusedStream, out));
@@ -451,26 +364,14 @@ impl Reader {
         }
     }
 
-    fn continuation(&mut self, head: FrameHead, payload: &[u8]) -> Read {
-        let most = self.link.server.conf.head_limits.total * 2 + BLOCK_SLACK;
-        let Some(block) = &mut self.block else {
-            return broken(ErrorCode::Protocol, "client sent unexpected CONTINUATION frame");
-        };
-        block.bytes.extend_from_slice(payload);
-        block.framed += frame::HEAD + payload.len();
-        if block.framed > most {
-            return broken(ErrorCode::EnhanceYourCalm, "client sent too large header");
-        }
-        if head.has(frame::END_HEADERS)
-            && let Some(block) = self.block.take()
-        {
-            return self.whole_block(block.stream, block.kind, block.ended, &block.bytes);
-        }
-        Ok(())
-    }
-
-    fn whole_block(&mut self, id: u32, kind: BlockKind, ended: bool, block: &[u8]) -> Read {
-        spend(REQUEST + (block.len() / FIELDS) as u32);
+    fn whole_block(
+        &mut self,
+        block: Block<BlockKind>,
+        bytes: &[u8],
+        decoder: &mut Decoder,
+    ) -> Result<(), BlockError> {
+        let Block { stream: id, last: ended, kind } = block;
+        spend(REQUEST + (bytes.len() / FIELDS) as u32);
         let link = &self.link;
         let limits = &link.server.conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };
@@ -478,14 +379,14 @@ impl Reader {
         let (parser, buf) = scratch.head();
         let mut draft = Draft { limits, parser, buf };
         let request = matches!(kind, BlockKind::Request);
-        let decoded = self.history.decoder.decode(block, sizes, |name, value| {
+        let decoded = decoder.decode(bytes, sizes, |name, value| {
             if request {
                 self.composer.field(name, value, &mut draft);
             }
         });
         if let Err(error) = decoded {
             link.worker.give_scratch(scratch);
-            return broken(code_of(error), format!("client sent {error}"));
+            return Err(error);
         }
         if !request {
             link.worker.give_scratch(scratch);
@@ -495,7 +396,7 @@ impl Reader {
             return Ok(());
         }
         let verdict = self.composer.finish(ended, &mut draft);
-        let len = block.len() as u64;
+        let len = bytes.len() as u64;
         link.ledger.payload.set(link.ledger.payload.get() + len);
         let credit = link.v2().body_preread_size.min(u64::from(frame::MAX_WINDOW)) as i64;
         // Until the client knows our settings, it goes by the protocol's.
@@ -509,25 +410,5 @@ impl Reader {
         link.add(stream.clone());
         request::start(stream, Fields { scratch, verdict, len });
         Ok(())
-    }
-}
-
-fn unpadded<'a>(head: FrameHead, payload: &'a [u8], name: &str) -> Read<&'a [u8]> {
-    let text = format_args!("client sent padded {name} frame with incorrect length");
-    match frame::unpadded(head.flags, payload) {
-        Ok(data) => Ok(data),
-        Err(SizeError::Short) => broken(ErrorCode::FrameSize, format!("{text}: {}", head.len)),
-        Err(SizeError::Padding(padding)) => {
-            broken(ErrorCode::Protocol, format!("{text}: {}, padding: {padding}", head.len))
-        }
-    }
-}
-
-fn code_of(error: BlockError) -> ErrorCode {
-    match error {
-        BlockError::LargeField | BlockError::LargeBlock => ErrorCode::EnhanceYourCalm,
-        BlockError::EmptyName => ErrorCode::Protocol,
-        BlockError::Truncated => ErrorCode::FrameSize,
-        _ => ErrorCode::Compression,
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 
 use weir_log::Cause;
-use weir_proto::http2::frame::ErrorCode;
 use weir_upstream::Failure;
 
 use crate::upstream::fault::Complaint;
@@ -44,21 +43,5 @@ impl From<io::Error> for Ending {
             None if error.kind() == io::ErrorKind::TimedOut => Ending::TimedOut,
             None => Ending::Said(format!("recv() failed {}", Cause(&error)), Failure::Error),
         }
-    }
-}
-
-/// The server broke the protocol: nothing that follows on the connection can be understood.
-#[derive(Debug)]
-pub struct Broken {
-    /// What the server is told.
-    pub code: ErrorCode,
-    /// The words for the log.
-    pub text: String,
-}
-
-impl Broken {
-    /// With the words for the log.
-    pub fn new<T>(code: ErrorCode, text: impl Into<String>) -> Result<T, Broken> {
-        Err(Broken { code, text: text.into() })
     }
 }

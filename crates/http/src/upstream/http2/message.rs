@@ -145,9 +145,9 @@ fn is_valid(name: &[u8], value: &[u8]) -> bool {
     !name.iter().any(wrong) && !value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n'))
 }
 
-/// What is wrong with a block that cannot be read, in nginx's words where it has some.
+/// What a server sends whose block cannot be read, in nginx's words where it has some.
 pub fn unreadable(error: BlockError) -> String {
-    let what = match error {
+    match error {
         BlockError::Truncated => "truncated http2 header".to_owned(),
         BlockError::BadIndex(index) => format!("invalid http2 table index: {index}"),
         BlockError::BadTableSize(size) => {
@@ -157,6 +157,5 @@ pub fn unreadable(error: BlockError) -> String {
         BlockError::BadCode => "invalid encoded header".to_owned(),
         BlockError::LargeField | BlockError::LargeBlock => "too large http2 header".to_owned(),
         BlockError::LongNumber | BlockError::LateTableSize => "invalid header".to_owned(),
-    };
-    format!("upstream sent {what}")
+    }
 }

@@ -3,28 +3,28 @@
 use std::io;
 use std::rc::{Rc, Weak};
 
-use weir_engine::Chain;
+use weir_engine::breathe;
+use weir_http2::{Broken, Frames, Pipe, Seen};
 use weir_proto::http2::frame::{self, ErrorCode};
+use weir_proto::http2::hpack::Decoder;
 use weir_upstream::{Failure, Limits};
 
-use super::ending::{Broken, Ending};
+use super::ending::Ending;
 use super::link::Link;
 use super::links::Links;
 use super::reader::Reader;
 
-/// Room for one read: a whole frame of the largest size, and a little.
-const READ: usize = 20 * 1024;
-
 /// Starts the task of a connection; `links` are those that it is one of.
 pub fn start(link: &Rc<Link>, links: Option<&Rc<Links>>, limits: Limits) {
     let _ = link.connection.stream.socket().nodelay(true);
+    // A table would save the server bytes, and cost memory for each connection.
+    let seen = Seen::nothing(Decoder::with_table(0));
     let task = Task {
         link: link.clone(),
         links: links.map(Rc::downgrade),
         limits,
-        reader: Reader::new(link.clone()),
-        buf: Vec::new(),
-        sending: Chain::new(),
+        frames: Frames::new(Reader::new(link.clone()), seen),
+        pipe: Pipe::default(),
     };
     link.handle().spawn(task.run());
 }
@@ -33,11 +33,8 @@ struct Task {
     link: Rc<Link>,
     links: Option<Weak<Links>>,
     limits: Limits,
-    reader: Reader,
-    /// Read, and not understood yet.
-    buf: Vec<u8>,
-    /// On its way.
-    sending: Chain,
+    frames: Frames<Reader>,
+    pipe: Pipe,
 }
 
 /// How a connection ends.
@@ -76,7 +73,7 @@ impl Task {
         };
         if let Some(code) = code {
             self.link.write(|out| frame::write_goaway(0, code, out));
-            let _ = self.flush();
+            let _ = self.pipe.flush(&self.link, &self.link.connection.stream);
         }
         if let Some(links) = self.links.as_ref().and_then(Weak::upgrade) {
             links.remove(&self.link);
@@ -91,84 +88,36 @@ impl Task {
 
     /// Understands what was read, sends what waits, and waits for more.
     async fn turn(&mut self) -> Result<(), End> {
-        self.understand()?;
-        self.flush()?;
-        let link = self.link.clone();
+        let link = &self.link;
+        let (handle, wire) = (link.handle(), &link.connection.stream);
+        self.pipe.understand(&mut self.frames)?;
+        self.pipe.flush(link, wire)?;
+        if self.frames.is_behind() {
+            breathe().await;
+            return Ok(());
+        }
         let idle = link.idle_since();
         if let Some(since) = idle {
-            if link.is_spent(&self.limits, link.handle().now()) {
+            if link.is_spent(&self.limits, handle.now()) {
                 return Err(End::Done);
             }
-            link.connection.stream.set_deadline(Some(since + self.limits.timeout));
+            wire.set_deadline(Some(since + self.limits.timeout));
             if let Some(links) = self.links.as_ref().and_then(Weak::upgrade) {
                 links.trim(self.limits.idle);
             }
-            if self.buf.is_empty() {
-                // Who waits needs no buffer.
-                link.handle().give_buf(std::mem::take(&mut self.buf));
-            }
+            self.pipe.give_room(handle);
         } else {
             // Each stream has its own.
-            link.connection.stream.set_deadline(None);
+            wire.set_deadline(None);
         }
-        match self.wait().await {
-            Ok(true) => self.receive(),
+        match self.pipe.wait(link, wire).await {
+            Ok(true) if self.pipe.receive(handle, wire)? => Ok(()),
+            Ok(true) => Err(End::Lost(closed())),
             Ok(false) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::TimedOut && idle.is_some() => {
                 Err(End::Done)
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn understand(&mut self) -> Result<(), Broken> {
-        if self.buf.is_empty() {
-            return Ok(());
-        }
-        let read = self.reader.read(&self.buf)?;
-        if read == self.buf.len() {
-            self.buf.clear();
-        } else {
-            self.buf.drain(..read);
-        }
-        Ok(())
-    }
-
-    /// Hands to the socket what waits, as far as it takes it.
-    fn flush(&mut self) -> io::Result<()> {
-        let link = &self.link;
-        loop {
-            if self.sending.is_empty() {
-                let out = link.out.take();
-                if out.is_empty() {
-                    break;
-                }
-                self.sending.push(out);
-            }
-            link.connection.stream.try_send(&mut self.sending)?;
-            if !self.sending.is_empty() {
-                break;
-            }
-        }
-        link.set_backlog(self.sending.len());
-        Ok(())
-    }
-
-    /// Waits for something to read (true), or to do.
-    async fn wait(&self) -> io::Result<bool> {
-        let (out, stream) = (&self.link.out, &self.link.connection.stream);
-        out.wait(!self.sending.is_empty(), stream.readable(), stream.writable()).await
-    }
-
-    fn receive(&mut self) -> Result<(), End> {
-        if self.buf.capacity() == 0 {
-            self.buf = self.link.handle().take_buf(READ);
-        } else if self.buf.capacity() - self.buf.len() < READ / 2 {
-            self.buf.reserve(READ);
-        }
-        match self.link.connection.stream.try_recv(&mut self.buf)? {
-            Some(0) => Err(End::Lost(closed())),
-            _ => Ok(()),
         }
     }
 }

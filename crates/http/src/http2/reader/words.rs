@@ -1,0 +1,77 @@
+//! What a client is told of a frame that breaks the protocol, and the log, in nginx's words.
+
+use weir_http2::{Broken, Wrong};
+use weir_proto::http2::frame::{ErrorCode, FrameHead, Kind};
+use weir_proto::http2::hpack::BlockError;
+
+/// What is told of a wrong frame.
+pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
+    let (name, len) = (name(head.kind), head.len);
+    let (code, text) = match wrong {
+        Wrong::Large => {
+            (ErrorCode::FrameSize, format!("client sent frame with too large length {len}"))
+        }
+        Wrong::Length if head.kind == Kind::Data || head.kind == Kind::Headers && len == 0 => {
+            let text = format!("client sent padded {name} frame with incorrect length: {len}");
+            (ErrorCode::FrameSize, text)
+        }
+        Wrong::Length => {
+            (ErrorCode::FrameSize, format!("client sent {name} frame with incorrect length {len}"))
+        }
+        Wrong::Acknowledgement => {
+            let text = format!("client sent {name} frame with the ACK flag and nonzero length");
+            (ErrorCode::FrameSize, text)
+        }
+        Wrong::Padding(padding) => {
+            let text = format!("client sent padded {name} frame with incorrect length");
+            (ErrorCode::Protocol, format!("{text}: {len}, padding: {padding}"))
+        }
+        Wrong::Stream => {
+            (ErrorCode::Protocol, format!("client sent {name} frame with incorrect identifier"))
+        }
+        Wrong::Unexpected(None) => {
+            (ErrorCode::Protocol, format!("client sent unexpected {name} frame"))
+        }
+        Wrong::Unexpected(Some(_)) if head.kind == Kind::Continuation => {
+            (ErrorCode::Protocol, format!("client sent {name} frame with incorrect identifier"))
+        }
+        Wrong::Unexpected(Some(_)) => {
+            let text = "client sent inappropriate frame while CONTINUATION was expected";
+            (ErrorCode::Protocol, text.to_owned())
+        }
+        Wrong::Push => (ErrorCode::Protocol, format!("client sent {name} frame")),
+        Wrong::Block => (ErrorCode::EnhanceYourCalm, "client sent too large header".to_owned()),
+        Wrong::Fields(error) => (code_of(error), format!("client sent {error}")),
+        Wrong::Window(window) => {
+            let text = "client violated connection flow control: received";
+            let text = format!("{text} {name} frame length {len}, available window {window}");
+            (ErrorCode::FlowControl, text)
+        }
+    };
+    Broken { code, text }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Data => "DATA",
+        Kind::Headers => "HEADERS",
+        Kind::Priority => "PRIORITY",
+        Kind::RstStream => "RST_STREAM",
+        Kind::Settings => "SETTINGS",
+        Kind::PushPromise => "PUSH_PROMISE",
+        Kind::Ping => "PING",
+        Kind::Goaway => "GOAWAY",
+        Kind::WindowUpdate => "WINDOW_UPDATE",
+        Kind::Continuation => "CONTINUATION",
+        Kind::Unknown(_) => "unknown",
+    }
+}
+
+fn code_of(error: BlockError) -> ErrorCode {
+    match error {
+        BlockError::LargeField | BlockError::LargeBlock => ErrorCode::EnhanceYourCalm,
+        BlockError::EmptyName => ErrorCode::Protocol,
+        BlockError::Truncated => ErrorCode::FrameSize,
+        _ => ErrorCode::Compression,
+    }
+}
