@@ -143,9 +143,13 @@ impl FrameHead {
     /// Appends it.
     #[inline]
     pub fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes());
+    }
+
+    fn bytes(self) -> [u8; HEAD] {
         let [_, a, b, c] = (self.len as u32).to_be_bytes();
         let [d, e, f, g] = self.stream.to_be_bytes();
-        out.extend_from_slice(&[a, b, c, self.kind.byte(), self.flags, d, e, f, g]);
+        [a, b, c, self.kind.byte(), self.flags, d, e, f, g]
     }
 
     /// Whether a flag is set.
@@ -297,10 +301,8 @@ pub fn leave_head(out: &mut Vec<u8>) -> usize {
 
 /// Writes a head into the room that was left for it.
 pub fn put_head(out: &mut [u8], at: usize, head: FrameHead) {
-    let mut bytes = Vec::with_capacity(HEAD);
-    head.write(&mut bytes);
     if let Some(room) = out.get_mut(at..at + HEAD) {
-        room.copy_from_slice(&bytes);
+        room.copy_from_slice(&head.bytes());
     }
 }
 
