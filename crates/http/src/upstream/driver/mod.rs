@@ -1,23 +1,22 @@
 //! One request's way through servers: who is asked, what is sent, what comes back, and whether another is
 //! asked instead.
 
+mod answer;
 mod ask;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_engine::Chain;
 use weir_log::Level;
-use weir_proto::http1::{HeaderId, Method};
-use weir_upstream::tunnel::{self, Passed, Ways};
+use weir_proto::http1::Method;
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Current};
 use crate::upstream::body::Rest;
-use crate::upstream::fault::{Doing, Fault, complain};
+use crate::upstream::fault::{Doing, Fault};
 use crate::upstream::groups::{GroupId, Key, Upstream};
 use crate::upstream::http2::Links;
 use crate::upstream::line::Line;
@@ -26,7 +25,7 @@ use crate::upstream::protocol::{Answer, Outgoing, Protocol};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::Secure;
 use crate::upstream::url::Url;
-use crate::upstream::{cache, lookup, relay, response, store};
+use crate::upstream::{cache, lookup};
 
 /// Where a request is passed to.
 pub enum Target {
@@ -291,187 +290,6 @@ impl Run {
         {
             pool.give(&r.worker.handle, connection, limits);
         }
-    }
-
-    /// Passes the answer to the client.
-    async fn answer<P: Protocol>(
-        &mut self,
-        r: &mut Request,
-        protocol: &mut P,
-        talk: Talk,
-        answer: Answer,
-    ) -> Step {
-        let passing = self.passing;
-        self.bind(r);
-        if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
-            self.leave(r, talk, &answer, protocol);
-            let step = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
-            return self.over(r, step);
-        }
-        if passing.intercept_errors
-            && answer.status >= 300
-            && (protocol.is_missing(answer.status)
-                || crate::modules::core::has_error_page(r, answer.status))
-        {
-            self.authenticate(r, answer.status);
-            if let Some(place) = self.place.take() {
-                cache::intercepted(r, *place, passing, answer.status);
-            }
-            self.leave(r, talk, &answer, protocol);
-            return self.over(r, Step::Status(answer.status));
-        }
-        if answer.status == 101 && r.h2.is_some() {
-            // RFC 9113, section 8.6: there is no such answer. The client may have asked for it, so the server is not
-            // to blame.
-            complain(r, "upstream sent 101, which HTTP/2 does not have", Doing::ReadingHead);
-            return self.over(r, Step::Status(502));
-        }
-        self.answered(r);
-        let wishes = response::wishes(r, passing);
-        if let Some(target) = wishes.redirect {
-            self.leave(r, talk, &answer, protocol);
-            self.over(r, Step::Done);
-            // Where it goes on, the answer has another place.
-            self.place = None;
-            return response::redirect(r, passing, protocol, &target);
-        }
-        let buffering = wishes.buffering.unwrap_or(passing.buffering);
-        let place = self.place.as_deref_mut();
-        let kept = place.and_then(|place| cache::keep(r, place, passing, &answer, buffering));
-        response::fill(r, passing, protocol, &answer);
-        if answer.status == 101 {
-            // Nothing but a tunnel can follow, and only if the client asked for one.
-            r.keepalive = false;
-            if r.is_main() && r.header(HeaderId::Upgrade).is_some() {
-                return Box::pin(self.tunnel(r, talk, &answer)).await;
-            }
-        }
-        if protocol.is_tunnel() {
-            return Box::pin(self.tunnel(r, talk, &answer)).await;
-        }
-        let store = passing
-            .store
-            .as_ref()
-            .filter(|_| answer.status == 200 && r.method != Method::Head && kept.is_none());
-        if !protocol.has_body(r, &answer) {
-            if let (Some(fill), Some(place)) = (kept, &self.place) {
-                fill.finish(weir_cache::End::Whole);
-                place.came(&fill);
-            }
-            if let Some(to) = store {
-                Box::pin(store::empty(r, passing, to)).await;
-            }
-            return self.bodiless(r, talk, &answer).await;
-        }
-        // The head stays: variables of the answer's own head may ask for it.
-        let head = &mut r.contexts.upstream.head;
-        let begun = head.split_off(answer.end.min(head.len()));
-        let Talk { line, rest } = talk;
-        let complete = rest.is_none();
-        let relayed = match (self.place.as_deref().zip(kept), store) {
-            (Some((place, fill)), _) => {
-                Box::pin(cache::relay(r, place, passing, line, protocol, &begun, &fill)).await
-            }
-            (None, Some(to)) => {
-                Box::pin(store::relay(r, passing, to, line, protocol, &begun)).await
-            }
-            (None, None) => relay::relay(r, passing, buffering, line, protocol, &begun, rest).await,
-        };
-        if let Some(connection) = relayed.connection
-            && answer.keepalive
-            && complete
-        {
-            self.keep(r, Line::Own(connection));
-        }
-        self.over(r, relayed.step)
-    }
-
-    /// The client hears whose it is.
-    fn bind(&mut self, r: &mut Request) {
-        if let Some(cookie) = self.binding.as_mut().and_then(|binding| binding.cookie.take()) {
-            r.response.headers.add(b"Set-Cookie", &cookie);
-        }
-    }
-
-    /// The head that the client is to see has come.
-    fn answered(&mut self, r: &mut Request) {
-        let Some(picked) = &mut self.picked else { return };
-        if let Some(header) = r.contexts.upstream.attempt().and_then(|attempt| attempt.header) {
-            self.group.answered(picked, header, r.worker.handle.now());
-        }
-        if let Some(binding) = &self.binding {
-            binding.sticky.answered(r, &binding.bound, &picked.peer);
-        }
-    }
-
-    /// An answer without a body: the connection is free before the client has its head.
-    async fn bodiless(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
-        let clean = r.contexts.upstream.head.len() == answer.end;
-        if clean && talk.rest.is_none() && answer.keepalive {
-            self.keep(r, talk.line);
-        }
-        if let Err(step) = r.send_head() {
-            return self.over(r, step);
-        }
-        let step = match r.send_body(Chain::new(), true).await {
-            Ok(()) => Step::Sent,
-            Err(_) => Step::Abort,
-        };
-        self.over(r, step)
-    }
-
-    /// 401 that is answered by a page of this server still says how to log in.
-    fn authenticate(&self, r: &mut Request, status: u16) {
-        if status != 401 {
-            return;
-        }
-        let context = &r.contexts.upstream;
-        for value in context.header_values(b"www_authenticate") {
-            r.response.headers.add(b"WWW-Authenticate", value);
-        }
-    }
-
-    async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
-        let Some(connection) = talk.line.into_own() else {
-            // No stream agrees to another protocol.
-            return self.over(r, Step::Status(502));
-        };
-        let client = r.conn.clone();
-        if let Err(step) = r.send_head() {
-            return self.over(r, step);
-        }
-        if r.flush().await.is_err() {
-            return self.over(r, Step::Abort);
-        }
-        let server = &connection.stream;
-        let (mut down, mut up) = (Chain::new(), Chain::new());
-        let early = r.contexts.upstream.head.get(answer.end..).unwrap_or_default().to_vec();
-        let early_len = early.len() as u64;
-        down.push(early);
-        up.push(r.take_unread());
-        let _ = client.stream.socket().nodelay(true);
-        let _ = server.socket().nodelay(true);
-        let begun = async {
-            client.stream.send(&mut down).await?;
-            server.send(&mut up).await
-        };
-        let handle = r.worker.handle.clone();
-        if begun.await.is_ok() {
-            let (ways, passed) = (Ways::plain(self.passing.read_timeout), Passed::default());
-            let result = tunnel::run(&handle, &client.stream, server, ways, &passed).await;
-            let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
-            if let Err(error) = result {
-                crate::upstream::fault::operation(r, "recv()", &error, Doing::Upgraded);
-            }
-            r.output.sent += down;
-            if let Some(attempt) = r.contexts.upstream.attempt() {
-                attempt.received += down;
-                attempt.length = down;
-                attempt.sent += up;
-            }
-        }
-        r.output.sent += early_len;
-        self.over(r, Step::Sent)
     }
 
     /// The last attempt is over.

@@ -1,0 +1,235 @@
+//! An answer's way from a server to the client.
+
+use std::sync::Arc;
+
+use weir_cache::{End, Fill};
+use weir_engine::Chain;
+use weir_proto::http1::{HeaderId, Method};
+use weir_upstream::tunnel::{self, Passed, Ways};
+
+use super::{Run, Talk};
+use crate::modules::core;
+use crate::phases::Step;
+use crate::request::Request;
+use crate::upstream::fault::{Doing, complain, operation};
+use crate::upstream::line::Line;
+use crate::upstream::protocol::{Answer, Protocol};
+use crate::upstream::{cache, relay, response, store};
+
+impl Run {
+    /// Passes the answer to the client. Something old that the cache has may stand in for it, or a page of this server,
+    /// or what the answer itself names. Else its head is filled in, and what follows is a tunnel, nothing, or
+    /// a body, which may be kept on its way.
+    pub(super) async fn answer<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+        talk: Talk,
+        answer: Answer,
+    ) -> Step {
+        let passing = self.passing;
+        self.bind(r);
+        if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
+            self.leave(r, talk, &answer, protocol);
+            let step = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
+            return self.over(r, step);
+        }
+        if self.is_intercepted(r, &answer, protocol) {
+            self.intercept(r, answer.status);
+            self.leave(r, talk, &answer, protocol);
+            return self.over(r, Step::Status(answer.status));
+        }
+        if answer.status == 101 && r.h2.is_some() {
+            // RFC 9113, section 8.6: there is no such answer. The client may have asked for it, so the server is not
+            // to blame.
+            complain(r, "upstream sent 101, which HTTP/2 does not have", Doing::ReadingHead);
+            return self.over(r, Step::Status(502));
+        }
+        self.answered(r);
+        let wishes = response::wishes(r, passing);
+        if let Some(target) = wishes.redirect {
+            self.leave(r, talk, &answer, protocol);
+            self.over(r, Step::Done);
+            // Where it goes on, the answer has another place.
+            self.place = None;
+            return response::redirect(r, passing, protocol, &target);
+        }
+        let buffering = wishes.buffering.unwrap_or(passing.buffering);
+        let place = self.place.as_deref_mut();
+        let fill = place.and_then(|place| cache::keep(r, place, passing, &answer, buffering));
+        response::fill(r, passing, protocol, &answer);
+        if is_tunnel(r, &answer, protocol) {
+            return Box::pin(self.tunnel(r, talk, &answer)).await;
+        }
+        if !protocol.has_body(r, &answer) {
+            return self.bodiless(r, talk, &answer, fill).await;
+        }
+        self.body(r, protocol, talk, &answer, fill, buffering).await
+    }
+
+    /// A page of this server takes the place of the answer.
+    fn is_intercepted<P: Protocol>(&self, r: &Request, answer: &Answer, protocol: &P) -> bool {
+        self.passing.intercept_errors
+            && answer.status >= 300
+            && (protocol.is_missing(answer.status) || core::has_error_page(r, answer.status))
+    }
+
+    fn intercept(&mut self, r: &mut Request, status: u16) {
+        self.authenticate(r, status);
+        if let Some(place) = self.place.take() {
+            cache::intercepted(r, *place, self.passing, status);
+        }
+    }
+
+    /// The client hears whose it is.
+    pub(super) fn bind(&mut self, r: &mut Request) {
+        if let Some(cookie) = self.binding.as_mut().and_then(|binding| binding.cookie.take()) {
+            r.response.headers.add(b"Set-Cookie", &cookie);
+        }
+    }
+
+    /// The head that the client is to see has come.
+    fn answered(&mut self, r: &mut Request) {
+        let Some(picked) = &mut self.picked else { return };
+        if let Some(header) = r.contexts.upstream.attempt().and_then(|attempt| attempt.header) {
+            self.group.answered(picked, header, r.worker.handle.now());
+        }
+        if let Some(binding) = &self.binding {
+            binding.sticky.answered(r, &binding.bound, &picked.peer);
+        }
+    }
+
+    /// An answer without a body: the connection is free before the client has its head.
+    async fn bodiless(
+        &mut self,
+        r: &mut Request,
+        talk: Talk,
+        answer: &Answer,
+        fill: Option<Arc<Fill>>,
+    ) -> Step {
+        let store = self.store(r, answer).filter(|_| fill.is_none());
+        if let (Some(fill), Some(place)) = (fill, &self.place) {
+            fill.finish(End::Whole);
+            place.came(&fill);
+        }
+        if let Some(to) = store {
+            Box::pin(store::empty(r, self.passing, to)).await;
+        }
+        let clean = r.contexts.upstream.head.len() == answer.end;
+        if clean && talk.rest.is_none() && answer.keepalive {
+            self.keep(r, talk.line);
+        }
+        if let Err(step) = r.send_head() {
+            return self.over(r, step);
+        }
+        let step = match r.send_body(Chain::new(), true).await {
+            Ok(()) => Step::Sent,
+            Err(_) => Step::Abort,
+        };
+        self.over(r, step)
+    }
+
+    /// Where the answer is put into a file of its own, without a cache.
+    fn store(&self, r: &Request, answer: &Answer) -> Option<&'static store::Store> {
+        let store = self.passing.store.as_ref();
+        store.filter(|_| answer.status == 200 && r.method != Method::Head)
+    }
+
+    /// An answer with a body, which comes from the server while it goes to the client, and is kept if it has a place.
+    async fn body<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+        talk: Talk,
+        answer: &Answer,
+        fill: Option<Arc<Fill>>,
+        buffering: bool,
+    ) -> Step {
+        let (passing, store) = (self.passing, self.store(r, answer));
+        // The head stays: variables of the answer's own head may ask for it.
+        let head = &mut r.contexts.upstream.head;
+        let begun = head.split_off(answer.end.min(head.len()));
+        let Talk { line, rest } = talk;
+        let complete = rest.is_none();
+        let relayed = match (self.place.as_deref().zip(fill), store) {
+            (Some((place, fill)), _) => {
+                Box::pin(cache::relay(r, place, passing, line, protocol, &begun, &fill)).await
+            }
+            (None, Some(to)) => {
+                Box::pin(store::relay(r, passing, to, line, protocol, &begun)).await
+            }
+            (None, None) => relay::relay(r, passing, buffering, line, protocol, &begun, rest).await,
+        };
+        if let Some(connection) = relayed.connection
+            && answer.keepalive
+            && complete
+        {
+            self.keep(r, Line::Own(connection));
+        }
+        self.over(r, relayed.step)
+    }
+
+    /// 401 that is answered by a page of this server still says how to log in.
+    fn authenticate(&self, r: &mut Request, status: u16) {
+        if status != 401 {
+            return;
+        }
+        let context = &r.contexts.upstream;
+        for value in context.header_values(b"www_authenticate") {
+            r.response.headers.add(b"WWW-Authenticate", value);
+        }
+    }
+
+    /// From now on bytes go both ways as they come.
+    async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
+        let Some(connection) = talk.line.into_own() else {
+            // No stream agrees to another protocol.
+            return self.over(r, Step::Status(502));
+        };
+        let client = r.conn.clone();
+        if let Err(step) = r.send_head() {
+            return self.over(r, step);
+        }
+        if r.flush().await.is_err() {
+            return self.over(r, Step::Abort);
+        }
+        let server = &connection.stream;
+        let (mut down, mut up) = (Chain::new(), Chain::new());
+        let early = r.contexts.upstream.head.get(answer.end..).unwrap_or_default().to_vec();
+        let early_len = early.len() as u64;
+        down.push(early);
+        up.push(r.take_unread());
+        let _ = client.stream.socket().nodelay(true);
+        let _ = server.socket().nodelay(true);
+        let begun = async {
+            client.stream.send(&mut down).await?;
+            server.send(&mut up).await
+        };
+        let handle = r.worker.handle.clone();
+        if begun.await.is_ok() {
+            let (ways, passed) = (Ways::plain(self.passing.read_timeout), Passed::default());
+            let result = tunnel::run(&handle, &client.stream, server, ways, &passed).await;
+            let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
+            if let Err(error) = result {
+                operation(r, "recv()", &error, Doing::Upgraded);
+            }
+            r.output.sent += down;
+            if let Some(attempt) = r.contexts.upstream.attempt() {
+                attempt.received += down;
+                attempt.length = down;
+                attempt.sent += up;
+            }
+        }
+        r.output.sent += early_len;
+        self.over(r, Step::Sent)
+    }
+}
+
+/// Nothing but a tunnel follows, and only if the client asked for one.
+fn is_tunnel<P: Protocol>(r: &mut Request, answer: &Answer, protocol: &P) -> bool {
+    if answer.status == 101 {
+        r.keepalive = false;
+        return protocol.is_tunnel() || (r.is_main() && r.header(HeaderId::Upgrade).is_some());
+    }
+    protocol.is_tunnel()
+}
