@@ -78,23 +78,23 @@ type BoxedJob = Pin<Box<dyn Job>>;
 /// Empty boxes by the type of future they fit. A server has few types of tasks, so a list.
 struct Boxes(Vec<(TypeId, Box<dyn Any>)>);
 
-type Shelf<F> = Vec<Pin<Box<Option<F>>>>;
+type Spare<F> = Vec<Pin<Box<Option<F>>>>;
 
 impl Boxes {
-    fn shelf<F: 'static>(&mut self) -> Option<&mut Shelf<F>> {
+    fn spare<F: 'static>(&mut self) -> Option<&mut Spare<F>> {
         let id = TypeId::of::<F>();
         let at = self.0.iter().position(|(of, _)| *of == id).unwrap_or_else(|| {
-            self.0.push((id, Box::new(Shelf::<F>::new())));
+            self.0.push((id, Box::new(Spare::<F>::new())));
             self.0.len() - 1
         });
         self.0.get_mut(at)?.1.downcast_mut()
     }
 
     fn give<F: 'static>(&mut self, empty: Pin<Box<Option<F>>>) {
-        if let Some(shelf) = self.shelf::<F>()
-            && shelf.len() < KEPT
+        if let Some(spare) = self.spare::<F>()
+            && spare.len() < KEPT
         {
-            shelf.push(empty);
+            spare.push(empty);
         }
     }
 }
@@ -149,7 +149,7 @@ impl Executor {
     }
 
     fn start<F: Future<Output = ()> + 'static>(&self, future: F) -> u32 {
-        let empty = self.boxes.borrow_mut().shelf::<F>().and_then(Vec::pop);
+        let empty = self.boxes.borrow_mut().spare::<F>().and_then(Vec::pop);
         let job: BoxedJob = match empty {
             Some(mut empty) => {
                 empty.as_mut().set(Some(future));

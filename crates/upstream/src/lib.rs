@@ -23,7 +23,7 @@ mod tests;
 pub use group::{Choice, Ended, Group, Picked};
 pub use health::{Health, Record, Thresholds};
 pub use peer::{Endpoint, Options, Peer};
-pub use pool::{Connection, Limits, Pool, Shelf, Tag};
+pub use pool::{Connection, Limits, Pool, SharedPool, Tag};
 pub use queue::Queue;
 pub use retry::{Failure, Failures, Retry, Sent};
 pub use seat::{Inflight, Seat};

@@ -24,7 +24,7 @@ impl Pools {
     pub fn new(upstreams: &Upstreams, number: u32) -> Pools {
         let each = upstreams.all().iter().map(|upstream| {
             upstream.keepalive.as_ref().map(|_| Kept {
-                pool: Rc::new(Pool::new(upstream.shelf.clone(), number)),
+                pool: Rc::new(Pool::new(upstream.shared.clone(), number)),
                 links: Rc::default(),
             })
         });

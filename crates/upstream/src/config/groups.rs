@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::balance::{Balance, RoundRobin};
-use crate::{Group, Limits, Options, Peer, Shelf};
+use crate::{Group, Limits, Options, Peer, SharedPool};
 use weir_conf::{Directive, Error, Spot, Word};
 use weir_zone::{Declarations, Use, ZoneRef};
 
@@ -38,7 +38,7 @@ pub struct Upstream<T> {
     /// What is kept of their connections; `None`: nothing.
     pub keepalive: Option<Limits>,
     /// Where the loops of the process show one another what they keep.
-    pub shelf: Arc<Shelf>,
+    pub shared: Arc<SharedPool>,
     /// What the method hashes.
     pub key: Key,
     /// Servers whose names are looked up again and again.
@@ -276,7 +276,7 @@ impl<T> Draft<T> {
         Ok(Upstream {
             group,
             keepalive: None,
-            shelf: Arc::default(),
+            shared: Arc::default(),
             key: Key::Nothing,
             dynamic,
             sticky: None,
@@ -351,8 +351,8 @@ impl<T> Block<T> {
         });
         let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
         let (key, sticky, queue) = (self.key, self.sticky, self.queue);
-        let shelf = Arc::default();
-        Ok(Upstream { group, keepalive, shelf, key, dynamic, sticky, queue, host, port: 0 })
+        let shared = Arc::default();
+        Ok(Upstream { group, keepalive, shared, key, dynamic, sticky, queue, host, port: 0 })
     }
 }
 

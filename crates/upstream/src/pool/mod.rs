@@ -1,5 +1,5 @@
 //! Connections to peers that wait for their next request. A loop keeps its own and watches them; where it has none
-//! that fits, it takes one from another loop of the process ([`Shelf`]), with the state of its TLS.
+//! that fits, it takes one from another loop of the process ([`SharedPool`]), with the state of its TLS.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -17,10 +17,10 @@ use weir_tls::Wire;
 
 use crate::Peer;
 
-mod shelf;
+mod shared;
 
-pub use shelf::Shelf;
-use shelf::{Drawer, Offer};
+pub use shared::SharedPool;
+use shared::{Offer, Part};
 
 /// How many connections are kept, and how long. nginx: `keepalive` and kin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ struct Idle {
     id: u64,
     connection: Connection,
     until: Instant,
-    /// It stands in the drawer, too.
+    /// It stands in the loop's part of the shared pool, too.
     offered: bool,
 }
 
@@ -95,22 +95,22 @@ pub struct Pool {
     /// Somebody watches them.
     tended: Cell<bool>,
     last: Cell<u64>,
-    shelf: Arc<Shelf>,
-    drawer: Arc<Drawer>,
+    shared: Arc<SharedPool>,
+    part: Arc<Part>,
 }
 
 impl Pool {
-    /// The part of loop `number` of a shelf.
-    pub fn new(shelf: Arc<Shelf>, number: u32) -> Pool {
-        let drawer = shelf.open(number);
+    /// The part of loop `number` of a shared pool.
+    pub fn new(shared: Arc<SharedPool>, number: u32) -> Pool {
+        let part = shared.open(number);
         let (idle, tended, last) = Default::default();
-        Pool { idle, tended, last, shelf, drawer }
+        Pool { idle, tended, last, shared, part }
     }
 
     /// Takes the newest connection to a peer that still seems good: an own one, or another loop's.
     pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
         let own = self.take_own(peer, tag);
-        if own.is_none() && self.shelf.is_shared() {
+        if own.is_none() && self.shared.is_shared() {
             return self.take_others(handle, peer, tag);
         }
         own
@@ -135,7 +135,7 @@ impl Pool {
 
     /// Takes an offer back, and with it the state of the connection's TLS; false if another loop has it now.
     fn withdraw(&self, id: u64, connection: &Connection) -> bool {
-        let Some(offer) = self.drawer.withdraw(id) else { return false };
+        let Some(offer) = self.part.withdraw(id) else { return false };
         if let (Wire::Tls(tls), Some(secured)) = (&connection.stream, offer.secured) {
             tls.take_back(secured);
         }
@@ -146,7 +146,7 @@ impl Pool {
     fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
         let fits = |offer: &Offer| offer.tag == tag && offer.peer.endpoint == peer.endpoint;
         loop {
-            let offer = self.shelf.take(&self.drawer, fits)?;
+            let offer = self.shared.take(&self.part, fits)?;
             // Its own loop may not have heard yet that something came.
             let mut byte = [0u8; 1];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -178,8 +178,8 @@ impl Pool {
         connection.stream.set_deadline(None);
         let new = connection.requests <= 1;
         let mut idle = self.idle.borrow_mut();
-        let shared = self.shelf.is_shared();
-        if idle.len() >= limits.idle && !(shared && self.shelf.has_room(limits.idle)) {
+        let shared = self.shared.is_shared();
+        if idle.len() >= limits.idle && !(shared && self.shared.has_room(limits.idle)) {
             let oldest = idle.remove(0);
             if oldest.offered {
                 self.withdraw(oldest.id, &oldest.connection);
@@ -193,7 +193,7 @@ impl Pool {
         if !self.tended.replace(true) {
             handle.spawn(Tending { pool: self.clone(), handle: handle.clone(), sleep: None });
         } else if new {
-            self.drawer.wake();
+            self.part.wake();
         }
     }
 
@@ -209,20 +209,20 @@ impl Pool {
         };
         let Connection { tag, requests, started, .. } = *connection;
         let peer = connection.peer.clone();
-        self.drawer.offer(Offer { id, fd, secured, tag, peer, requests, started });
+        self.part.offer(Offer { id, fd, secured, tag, peer, requests, started });
         true
     }
 
     /// Closes all: the loop is about to end.
     pub fn clear(&self) {
-        self.shelf.close(&self.drawer);
+        self.shared.close(&self.part);
         for idle in self.idle.borrow_mut().drain(..) {
             if idle.offered {
                 self.withdraw(idle.id, &idle.connection);
             }
         }
-        self.drawer.clear();
-        self.drawer.wake();
+        self.part.clear();
+        self.part.wake();
     }
 
     /// Idle connections.
@@ -255,14 +255,14 @@ impl Future for Tending {
         let this = &mut *self;
         let now = this.handle.now();
         let pool = &this.pool;
-        let drawer = &pool.drawer;
+        let part = &pool.part;
         let mut idle = this.pool.idle.borrow_mut();
         idle.retain(|i| {
             let mut closed = i.connection.stream.socket().closed();
             let good = i.until > now && Pin::new(&mut closed).poll(cx).is_pending();
             // Another loop may have taken it, or takes it now.
             match (i.offered, good) {
-                (true, true) => drawer.has(i.id),
+                (true, true) => part.has(i.id),
                 (true, false) => {
                     pool.withdraw(i.id, &i.connection);
                     false
@@ -272,11 +272,11 @@ impl Future for Tending {
         });
         let Some(next) = idle.iter().map(|i| i.until).min() else {
             this.pool.tended.set(false);
-            drawer.set_waker(None);
+            part.set_waker(None);
             return Poll::Ready(());
         };
         drop(idle);
-        drawer.set_waker(Some(cx.waker().clone()));
+        part.set_waker(Some(cx.waker().clone()));
         let mut sleep = this.handle.sleep_until(next);
         if Pin::new(&mut sleep).poll(cx).is_ready() {
             cx.waker().wake_by_ref();

@@ -1,7 +1,7 @@
 //! What the loops of a process show one another of their idle connections.
 //!
-//! Each loop has a drawer of its own under a lock of its own, so that a loop that finds what it needs among its own
-//! connections meets nobody. One that does not looks into the drawers of the others and takes the socket out; the
+//! Each loop has a part of its own under a lock of its own, so that a loop that finds what it needs among its own
+//! connections meets nobody. One that does not looks into the parts of the others and takes the socket out; the
 //! loop that it was in hears of it by its waker and forgets it.
 
 use std::os::fd::OwnedFd;
@@ -15,17 +15,17 @@ use weir_tls::Secured;
 use super::Tag;
 use crate::Peer;
 
-/// The drawers of all loops of a process, for one group.
+/// The parts of all loops of a process, for one group.
 #[derive(Debug, Default)]
-pub struct Shelf {
-    drawers: RwLock<Vec<Arc<Drawer>>>,
+pub struct SharedPool {
+    parts: RwLock<Vec<Arc<Part>>>,
     count: AtomicUsize,
 }
 
 /// One loop's idle connections, as others see them.
 #[derive(Debug, Default)]
-pub struct Drawer {
-    /// The loop's number: drawers stand in that order, whichever thread was there first.
+pub struct Part {
+    /// The loop's number: parts stand in that order, whichever thread was there first.
     number: u32,
     state: Mutex<State>,
     count: AtomicUsize,
@@ -58,22 +58,22 @@ pub struct Offer {
     pub started: Instant,
 }
 
-impl Shelf {
-    /// A drawer for loop `number`.
-    pub fn open(&self, number: u32) -> Arc<Drawer> {
-        let drawer = Arc::new(Drawer { number, ..Drawer::default() });
-        let mut drawers = self.drawers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let at = drawers.partition_point(|other| other.number <= number);
-        drawers.insert(at, drawer.clone());
-        self.count.store(drawers.len(), Relaxed);
-        drawer
+impl SharedPool {
+    /// A part for loop `number`.
+    pub fn open(&self, number: u32) -> Arc<Part> {
+        let part = Arc::new(Part { number, ..Part::default() });
+        let mut parts = self.parts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let at = parts.partition_point(|other| other.number <= number);
+        parts.insert(at, part.clone());
+        self.count.store(parts.len(), Relaxed);
+        part
     }
 
     /// The loop ends.
-    pub fn close(&self, drawer: &Arc<Drawer>) {
-        let mut drawers = self.drawers.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        drawers.retain(|other| !Arc::ptr_eq(other, drawer));
-        self.count.store(drawers.len(), Relaxed);
+    pub fn close(&self, part: &Arc<Part>) {
+        let mut parts = self.parts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        parts.retain(|other| !Arc::ptr_eq(other, part));
+        self.count.store(parts.len(), Relaxed);
     }
 
     /// There is another loop that might take something.
@@ -84,23 +84,23 @@ impl Shelf {
     /// Whether all loops together keep fewer than so many each: who has more than its share may keep what others do
     /// not.
     pub fn has_room(&self, each: usize) -> bool {
-        let drawers = self.drawers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let kept: usize = drawers.iter().map(|drawer| drawer.count.load(Relaxed)).sum();
-        kept < each.saturating_mul(drawers.len())
+        let parts = self.parts.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let kept: usize = parts.iter().map(|part| part.count.load(Relaxed)).sum();
+        kept < each.saturating_mul(parts.len())
     }
 
-    /// Takes the newest connection to a peer out of another loop's drawer.
-    pub fn take(&self, mine: &Arc<Drawer>, fits: impl Fn(&Offer) -> bool) -> Option<Offer> {
-        let drawers = self.drawers.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let own = drawers.iter().position(|drawer| Arc::ptr_eq(drawer, mine)).unwrap_or(0);
+    /// Takes the newest connection to a peer out of another loop's part.
+    pub fn take(&self, mine: &Arc<Part>, fits: impl Fn(&Offer) -> bool) -> Option<Offer> {
+        let parts = self.parts.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let own = parts.iter().position(|part| Arc::ptr_eq(part, mine)).unwrap_or(0);
         // Each begins with its neighbour, so that not all go to the first.
-        let (before, after) = drawers.split_at(own);
-        let others = after.iter().chain(before).filter(|drawer| !Arc::ptr_eq(drawer, mine));
-        others.filter(|drawer| drawer.count.load(Relaxed) > 0).find_map(|d| d.take(&fits))
+        let (before, after) = parts.split_at(own);
+        let others = after.iter().chain(before).filter(|part| !Arc::ptr_eq(part, mine));
+        others.filter(|part| part.count.load(Relaxed) > 0).find_map(|d| d.take(&fits))
     }
 }
 
-impl Drawer {
+impl Part {
     /// Others may have this one.
     pub fn offer(&self, offer: Offer) {
         let mut state = self.lock();
@@ -187,41 +187,41 @@ mod tests {
 
     #[test]
     fn what_one_takes_the_other_does_not_have() {
-        let shelf = Shelf::default();
-        let (a, b) = (shelf.open(0), shelf.open(1));
+        let shared = SharedPool::default();
+        let (a, b) = (shared.open(0), shared.open(1));
         let (here, there) = (peer(1), peer(2));
         a.offer(offer(1, &here));
         a.offer(offer(2, &there));
         a.offer(offer(3, &here));
-        assert!(shelf.take(&a, |_| true).is_none(), "its own are not another's");
-        assert!(shelf.has_room(2) && !shelf.has_room(1), "three of four, or of two");
-        assert_eq!(shelf.take(&b, |o| *o.peer == *here).map(|o| o.id), Some(3));
+        assert!(shared.take(&a, |_| true).is_none(), "its own are not another's");
+        assert!(shared.has_room(2) && !shared.has_room(1), "three of four, or of two");
+        assert_eq!(shared.take(&b, |o| *o.peer == *here).map(|o| o.id), Some(3));
         assert!(!a.has(3) && a.withdraw(3).is_none() && a.withdraw(1).is_some());
-        assert!(shelf.take(&b, |o| *o.peer == *here).is_none());
-        shelf.close(&a);
-        assert!(shelf.take(&b, |_| true).is_none() && !shelf.is_shared());
+        assert!(shared.take(&b, |o| *o.peer == *here).is_none());
+        shared.close(&a);
+        assert!(shared.take(&b, |_| true).is_none() && !shared.is_shared());
     }
 
     #[test]
     fn the_next_loop_is_asked_first_whoever_began_first() {
-        let shelf = Shelf::default();
+        let shared = SharedPool::default();
         let peer = peer(1);
-        let [c, a, b] = [2, 0, 1].map(|number| shelf.open(number));
+        let [c, a, b] = [2, 0, 1].map(|number| shared.open(number));
         c.offer(offer(2, &peer));
         b.offer(offer(1, &peer));
-        assert_eq!(shelf.take(&a, |_| true).map(|o| o.id), Some(1));
+        assert_eq!(shared.take(&a, |_| true).map(|o| o.id), Some(1));
     }
 
     #[test]
     fn each_offer_has_one_taker() {
-        let shelf = Shelf::default();
+        let shared = SharedPool::default();
         let peer = peer(1);
-        let owner = shelf.open(0);
+        let owner = shared.open(0);
         (0..300).for_each(|id| owner.offer(offer(id, &peer)));
-        let thieves = [shelf.open(1), shelf.open(2)];
+        let thieves = [shared.open(1), shared.open(2)];
         let taken: Vec<u64> = std::thread::scope(|s| {
-            let each = |thief: &Arc<Drawer>| -> Vec<u64> {
-                std::iter::from_fn(|| shelf.take(thief, |_| true)).map(|o| o.id).collect()
+            let each = |thief: &Arc<Part>| -> Vec<u64> {
+                std::iter::from_fn(|| shared.take(thief, |_| true)).map(|o| o.id).collect()
             };
             let runs = thieves.each_ref().map(|thief| s.spawn(move || each(thief)));
             let own: Vec<u64> = (0..300).filter(|id| owner.withdraw(*id).is_some()).collect();
