@@ -158,13 +158,12 @@ impl Served {
     /// The listening socket at this address, or at a wildcard of its port.
     fn number_of(&self, to: &Address) -> Option<usize> {
         let http = self.http.iter().flat_map(|site| site.listens());
-        let all = http.chain(self.stream.iter().flat_map(|site| site.listens()));
-        let listens: Vec<&Listen> = all.collect();
-        let exact = |listen: &&Listen| !listen.udp && listen.address == *to;
-        let wild = |listen: &&Listen| {
+        let mut all = http.chain(self.stream.iter().flat_map(|site| site.listens()));
+        let exact = |listen: &Listen| !listen.udp && listen.address == *to;
+        let wild = |listen: &Listen| {
             let here = &listen.address;
             !listen.udp && here.is_wildcard() && here.port() == to.port()
         };
-        listens.iter().position(exact).or_else(|| listens.iter().position(wild))
+        all.clone().position(exact).or_else(|| all.position(wild))
     }
 }
