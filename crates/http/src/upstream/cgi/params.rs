@@ -1,5 +1,6 @@
 //! The parameters of a request: `fastcgi_param` and kin, and the client's headers by the names that CGI gives them.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -89,27 +90,26 @@ impl Params {
             }
         }
         let all = if headers { r.head().headers.as_slice() } else { &[] };
-        for (i, header) in all.iter().enumerate() {
+        let places = places(all, &r.buf);
+        for (header, place) in all.iter().zip(&places) {
             name.clear();
             name.extend_from_slice(PREFIX);
             name.extend(header.name.of(&r.buf).iter().map(|b| cgi(*b)));
-            let (before, after) = (&all[..i], &all[i + 1..]);
-            if compiled.dropped.contains(&name[PREFIX.len()..])
-                || before.iter().any(|other| is_same(other, header, &r.buf))
-            {
+            if !place.first || compiled.dropped.contains(&name[PREFIX.len()..]) {
                 continue;
             }
-            let mut rest = after.iter().filter(|other| is_same(other, header, &r.buf)).peekable();
-            if rest.peek().is_none() {
+            if place.next.is_none() {
                 write(&name, header.value.of(&r.buf));
                 continue;
             }
             value.clear();
             value.extend_from_slice(header.value.of(&r.buf));
             let separator: &[u8] = if header.id == HeaderId::Cookie { b"; " } else { b", " };
-            for other in rest {
+            let mut next = place.next;
+            while let Some(at) = next {
                 value.extend_from_slice(separator);
-                value.extend_from_slice(other.value.of(&r.buf));
+                value.extend_from_slice(all[at].value.of(&r.buf));
+                next = places[at].next;
             }
             write(&name, &value);
         }
@@ -121,10 +121,38 @@ fn cgi(byte: u8) -> u8 {
     if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
 }
 
-/// Whether two header lines bear one name.
-fn is_same(a: &Header, b: &Header, buf: &[u8]) -> bool {
-    let known = a.id != HeaderId::Other;
-    a.id == b.id && (known || a.name.of(buf).eq_ignore_ascii_case(b.name.of(buf)))
+/// Where a header line stands among those of its name.
+#[derive(Clone, Copy)]
+struct Place {
+    /// None of them stands before it.
+    first: bool,
+    /// The next of them.
+    next: Option<usize>,
+}
+
+/// The places of all lines. A client may send as many as its head has room for: each is not compared with each.
+fn places(all: &[Header], buf: &[u8]) -> Vec<Place> {
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by(|&a, &b| by_name(&all[a], &all[b], buf));
+    let mut places = vec![Place { first: true, next: None }; all.len()];
+    for pair in order.windows(2) {
+        if by_name(&all[pair[0]], &all[pair[1]], buf).is_eq() {
+            places[pair[0]].next = Some(pair[1]);
+            places[pair[1]].first = false;
+        }
+    }
+    places
+}
+
+/// An order in which lines of one name stand together.
+fn by_name(a: &Header, b: &Header, buf: &[u8]) -> Ordering {
+    let lower = |header: &Header| header.name.of(buf).iter().map(u8::to_ascii_lowercase);
+    match (a.id as u32).cmp(&(b.id as u32)) {
+        Ordering::Equal if a.id == HeaderId::Other => {
+            a.name.of(buf).len().cmp(&b.name.of(buf).len()).then_with(|| lower(a).cmp(lower(b)))
+        }
+        order => order,
+    }
 }
 
 impl Compiled {
