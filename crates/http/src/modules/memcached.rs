@@ -18,7 +18,7 @@ use crate::request::Request;
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By, Pass, Slot};
 use crate::upstream::passing::passing_directives;
-use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Taken};
+use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Reader, Taken};
 use weir_values::Template;
 
 /// Settings of a location.
@@ -153,6 +153,12 @@ impl Rest {
 }
 
 impl Protocol for Memcached {
+    type Reader = Self;
+
+    fn reader(&mut self) -> &mut Self {
+        self
+    }
+
     fn scheme(&self) -> &'static str {
         "memcached://"
     }
@@ -182,7 +188,9 @@ impl Protocol for Memcached {
     }
 
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+}
 
+impl Reader for Memcached {
     fn restart(&mut self) {
         self.rest = Rest::default();
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http1::Method;
 
-use crate::answer::headers::Headers;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{selected, together};
 use crate::modules::{Module, Named, Settings};
@@ -14,7 +13,7 @@ use crate::request::Request;
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass, Slot};
 use crate::upstream::passing::passing_directives;
-use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Taken};
+use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Reader, Taken};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -104,6 +103,12 @@ fn handler(r: &mut Request) -> Later<'_> {
 struct Opaque;
 
 impl Protocol for Opaque {
+    type Reader = Self;
+
+    fn reader(&mut self) -> &mut Self {
+        self
+    }
+
     fn scheme(&self) -> &'static str {
         ""
     }
@@ -121,7 +126,9 @@ impl Protocol for Opaque {
     }
 
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+}
 
+impl Reader for Opaque {
     fn restart(&mut self) {}
 
     fn head(&mut self, _: &mut Request, _: &mut Vec<u8>) -> Result<Found, String> {
@@ -139,6 +146,4 @@ impl Protocol for Opaque {
     fn ends_with_connection(&self) -> bool {
         true
     }
-
-    fn trailers(&self, _: &mut Headers) {}
 }

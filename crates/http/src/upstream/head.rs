@@ -10,15 +10,15 @@ use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::line::Line;
 use super::passing::Passing;
-use super::protocol::{Answer, Found, Protocol};
+use super::protocol::{Answer, Found, Reader};
 use crate::request::Request;
 
 /// Reads until the head is complete; `buf` then holds it, and behind it what came of the body.
-pub async fn read<P: Protocol>(
+pub async fn read<R: Reader>(
     r: &mut Request,
     passing: &Passing,
     line: &Line,
-    protocol: &mut P,
+    reader: &mut R,
     buf: &mut Vec<u8>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
@@ -27,11 +27,11 @@ pub async fn read<P: Protocol>(
         let before = buf.len();
         receive(r, passing, line, buf, limit).await?;
         let received = buf.len();
-        protocol.unframe(buf, before);
-        protocol.said().iter().for_each(|text| fault::complain(r, text, Doing::ReadingHead));
+        reader.unframe(buf, before);
+        reader.said().iter().for_each(|text| fault::complain(r, text, Doing::ReadingHead));
         framing += received - buf.len();
         loop {
-            match protocol.head(r, buf) {
+            match reader.head(r, buf) {
                 Err(text) => {
                     fault::complain(r, &text, Doing::ReadingHead);
                     return Err(Fault::Peer(Failure::InvalidHeader));

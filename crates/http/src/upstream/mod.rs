@@ -37,7 +37,7 @@ pub use attempt::{Attempt, Context};
 pub use health::{Match, start as start_checks};
 pub use passing::Passing;
 pub use pools::Pools;
-pub use protocol::{Answer, Found, Outgoing, Protocol, Taken};
+pub use protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
 pub use response::content_type as set_content_type;
 pub use weir_upstream::config::GroupId;
 

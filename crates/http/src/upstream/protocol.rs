@@ -22,7 +22,7 @@ pub struct Outgoing {
     pub body: Bytes,
 }
 
-/// The head of an answer. Spans point into the buffer that [`Protocol::head`] was given.
+/// The head of an answer. Spans point into the buffer that [`Reader::head`] was given.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     /// Its status.
@@ -39,7 +39,7 @@ pub struct Answer {
     pub keepalive: bool,
 }
 
-/// What [`Protocol::head`] found.
+/// What [`Reader::head`] found.
 #[derive(Debug)]
 pub enum Found {
     /// The head is not complete.
@@ -50,7 +50,7 @@ pub enum Found {
     Head(Answer),
 }
 
-/// What [`Protocol::body`] found.
+/// What [`Reader::body`] found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
     /// The body is complete.
@@ -64,8 +64,46 @@ pub const LARGER: &str = "upstream sent response body larger than indicated cont
 /// See [`LARGER`].
 pub const TOO_MUCH: &str = "upstream sent more data than specified in \"Content-Length\" header";
 
+/// How the answers of a server are understood, one after another.
+pub trait Reader {
+    /// Another server is about to be asked: forgets what the last one said.
+    fn restart(&mut self);
+
+    /// A protocol with records takes its framing out of what was just received, from `from` on. What is wrong with it is
+    /// told by [`Reader::head`] or [`Reader::body`], whoever comes to it.
+    fn unframe(&mut self, _buf: &mut Vec<u8>, _from: usize) {}
+
+    /// What the server has said for the log beside its answer, once.
+    fn said(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Reads the head of an answer, whether it has just come or was kept. The error is for the log.
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String>;
+
+    /// The head was understood: what of the answer is its body? False if there is none.
+    fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
+
+    /// Takes the framing of the body out of `buf`, all of which was received behind the head, and nothing if only the head
+    /// was. Where it fails, what stays in `buf` is
+    /// what of the body came before.
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
+
+    /// The server closed the connection: was that the end of the body?
+    fn ends_with_connection(&self) -> bool;
+
+    /// Trailers behind the body.
+    fn trailers(&self, _out: &mut Headers) {}
+}
+
 /// A protocol in which a request is passed to a server, and its answer understood.
 pub trait Protocol {
+    /// How its answers are understood.
+    type Reader: Reader;
+
+    /// The reader of this request's answers.
+    fn reader(&mut self) -> &mut Self::Reader;
+
     /// What log lines write before the server's name.
     fn scheme(&self) -> &'static str;
 
@@ -122,35 +160,6 @@ pub trait Protocol {
 
     /// The key of an answer in a cache, where the configuration has none.
     fn cache_key(&self, r: &mut Request, out: &mut Vec<u8>);
-
-    /// Another server is about to be asked: forgets what the last one said.
-    fn restart(&mut self);
-
-    /// A protocol with records takes its framing out of what was just received, from `from` on. What is wrong with it is
-    /// told by [`Protocol::head`] or [`Protocol::body`], whoever comes to it.
-    fn unframe(&mut self, _buf: &mut Vec<u8>, _from: usize) {}
-
-    /// What the server has said for the log beside its answer, once.
-    fn said(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Reads the head of an answer, whether it has just come or was kept. The error is for the log.
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String>;
-
-    /// The head was understood: what of the answer is its body? False if there is none.
-    fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
-
-    /// Takes the framing of the body out of `buf`, all of which was received behind the head, and nothing if only the head
-    /// was. Where it fails, what stays in `buf` is
-    /// what of the body came before.
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
-
-    /// The server closed the connection: was that the end of the body?
-    fn ends_with_connection(&self) -> bool;
-
-    /// Trailers behind the body.
-    fn trailers(&self, _out: &mut Headers) {}
 
     /// `Location`, `Refresh` from `prefix` on, as the client is to see it; `None` leaves it.
     fn redirect(&self, _r: &mut Request, _value: &[u8], _prefix: usize) -> Option<Vec<u8>> {

@@ -16,7 +16,7 @@ use weir_upstream::Connection;
 
 use super::line::Line;
 use super::passing::Passing;
-use super::protocol::Protocol;
+use super::protocol::{Protocol, Reader as _};
 use crate::answer::headers::Headers;
 use crate::body::FRAMING;
 use crate::files::temp_file::Keep;
@@ -137,18 +137,18 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// The connection, if all of the body came and nothing else, and so another answer can follow on it.
     pub fn into_reusable(self) -> Option<Connection> {
         let whole = self.done && self.broken.is_none() && self.extra.is_none();
-        let whole = whole && !self.protocol.ends_with_connection();
+        let whole = whole && !self.protocol.reader().ends_with_connection();
         self.line.into_own().filter(|_| whole)
     }
 
-    /// The protocol, for what it knows at the end.
+    /// The protocol, for what goes out meanwhile.
     pub fn protocol(&self) -> &P {
         self.protocol
     }
 
     /// Trailers behind the body, when it is over.
-    pub fn trailers(&self, out: &mut Headers) {
-        self.protocol.trailers(out);
+    pub fn trailers(&mut self, out: &mut Headers) {
+        self.protocol.reader().trailers(out);
         self.line.trailers(out);
     }
 
@@ -166,7 +166,7 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// What the server has said for the log.
     pub fn said(&mut self) -> Vec<String> {
-        self.protocol.said()
+        self.protocol.reader().said()
     }
 
     /// What was read so far.
@@ -322,7 +322,7 @@ impl<'p, P: Protocol> Source<'p, P> {
         match self.line.try_recv(buf) {
             Ok(None) => None,
             Ok(Some(0)) => {
-                match (self.protocol.ends_with_connection(), &self.line) {
+                match (self.protocol.reader().ends_with_connection(), &self.line) {
                     (true, _) => self.done = true,
                     (false, Line::Own(_)) => self.fail(Broken::Closed),
                     (false, Line::Stream(_)) => self.fail(Broken::Invalid(CUT.to_owned())),
@@ -342,12 +342,12 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     fn absorb(&mut self, mut buf: Vec<u8>) {
         let received = buf.len();
-        self.protocol.unframe(&mut buf, 0);
+        self.protocol.reader().unframe(&mut buf, 0);
         self.take_in(buf, received);
     }
 
     fn unwrap(&mut self, buf: &mut Vec<u8>) {
-        match self.protocol.body(buf) {
+        match self.protocol.reader().body(buf) {
             Ok(taken) => {
                 self.done |= taken.done;
                 self.extra = self.extra.or(taken.extra);

@@ -84,7 +84,7 @@ pub async fn relay<P: Protocol>(
 /// The body is over: its file is put in its place, then the client gets the rest.
 async fn last<P: Protocol>(
     r: &mut Request,
-    source: Source<'_, P>,
+    mut source: Source<'_, P>,
     target: Option<Target>,
     chain: Chain,
     step: Option<Step>,
@@ -96,7 +96,7 @@ async fn last<P: Protocol>(
     if let Some(target) = target {
         target.finish(r).await;
     }
-    source.protocol().trailers(&mut r.contexts.upstream.trailers);
+    source.trailers(&mut r.contexts.upstream.trailers);
     let step = match step {
         Some(step) => step,
         None => match r.send_body(chain, true).await {

@@ -9,7 +9,7 @@ use super::Conf;
 use crate::body::Body;
 use crate::request::Request;
 use crate::upstream::cgi::{Announced, ScriptHead};
-use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
+use crate::upstream::{Answer, Found, Outgoing, Protocol, Reader, Taken};
 
 /// A request on its way to a FastCGI server.
 pub struct FastCgi {
@@ -83,6 +83,12 @@ impl FastCgi {
 }
 
 impl Protocol for FastCgi {
+    type Reader = Self;
+
+    fn reader(&mut self) -> &mut Self {
+        self
+    }
+
     fn scheme(&self) -> &'static str {
         "fastcgi://"
     }
@@ -146,7 +152,9 @@ impl Protocol for FastCgi {
 
     /// Without `fastcgi_cache_key` all answers have the same, as with nginx.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+}
 
+impl Reader for FastCgi {
     fn restart(&mut self) {
         *self = FastCgi::new(self.conf);
     }

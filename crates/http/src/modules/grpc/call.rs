@@ -1,11 +1,10 @@
 //! A call: a request whose body goes out as it comes in, and whose answer comes back as it goes out.
 
-use crate::answer::headers::Headers;
 use crate::escape::within_word;
 use crate::request::Request;
-use crate::upstream::http::{Answers, fields, uri};
+use crate::upstream::http::{Answers, fields, secure, uri};
 use crate::upstream::tls::Secure;
-use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
+use crate::upstream::{Outgoing, Protocol};
 
 use super::Conf;
 
@@ -28,16 +27,19 @@ impl Call {
 }
 
 impl Protocol for Call {
+    type Reader = Answers;
+
+    fn reader(&mut self) -> &mut Answers {
+        &mut self.answers
+    }
+
     fn scheme(&self) -> &'static str {
         self.scheme
     }
 
     fn secure(&self, r: &mut Request) -> Option<Secure> {
-        if self.scheme != "grpcs://" {
-            return None;
-        }
-        let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
-        self.conf.passing.tls.secure(r, &host.unwrap_or_default())
+        let tls = &self.conf.passing.tls;
+        if self.scheme == "grpcs://" { secure(r, tls) } else { None }
     }
 
     fn streams(&self, _: &Request) -> bool {
@@ -61,28 +63,4 @@ impl Protocol for Call {
 
     /// No answer of this module is kept.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
-
-    fn restart(&mut self) {
-        self.answers.restart();
-    }
-
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
-        self.answers.head(r, buf)
-    }
-
-    fn has_body(&mut self, _: &Request, _: &Answer) -> bool {
-        self.answers.has_body()
-    }
-
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
-        self.answers.body(buf)
-    }
-
-    fn ends_with_connection(&self) -> bool {
-        self.answers.end_with_connection()
-    }
-
-    fn trailers(&self, out: &mut Headers) {
-        self.answers.trailers(out);
-    }
 }

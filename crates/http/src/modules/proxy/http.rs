@@ -7,12 +7,11 @@ use weir_proto::http1::{Version, chunk_end, chunk_head, last_chunk};
 use super::conf::{Conf, Pass};
 use super::outgoing::{self, Length};
 use super::rewriting;
-use crate::answer::headers::Headers;
 use crate::escape::within_word;
 use crate::request::Request;
-use crate::upstream::http::{Answers, fields};
+use crate::upstream::http::{Answers, fields, secure};
 use crate::upstream::tls::Secure;
-use crate::upstream::{Answer, Found, Outgoing, Protocol, Taken};
+use crate::upstream::{Outgoing, Protocol};
 
 /// A request on its way to an HTTP server.
 pub struct Http {
@@ -59,16 +58,19 @@ impl Http {
 }
 
 impl Protocol for Http {
+    type Reader = Answers;
+
+    fn reader(&mut self) -> &mut Answers {
+        &mut self.answers
+    }
+
     fn scheme(&self) -> &'static str {
         self.scheme
     }
 
     fn secure(&self, r: &mut Request) -> Option<Secure> {
-        if self.scheme != "https://" {
-            return None;
-        }
-        let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
-        self.conf.passing.tls.secure(r, &host.unwrap_or_default())
+        let tls = &self.conf.passing.tls;
+        if self.scheme == "https://" { secure(r, tls) } else { None }
     }
 
     fn streams(&self, r: &Request) -> bool {
@@ -130,30 +132,6 @@ impl Protocol for Http {
 
     fn cache_key(&self, r: &mut Request, out: &mut Vec<u8>) {
         outgoing::write_key(r, self.pass, out);
-    }
-
-    fn restart(&mut self) {
-        self.answers.restart();
-    }
-
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
-        self.answers.head(r, buf)
-    }
-
-    fn has_body(&mut self, _r: &Request, _answer: &Answer) -> bool {
-        self.answers.has_body()
-    }
-
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
-        self.answers.body(buf)
-    }
-
-    fn ends_with_connection(&self) -> bool {
-        self.answers.end_with_connection()
-    }
-
-    fn trailers(&self, out: &mut Headers) {
-        self.answers.trailers(out);
     }
 
     fn redirect(&self, r: &mut Request, value: &[u8], prefix: usize) -> Option<Vec<u8>> {

@@ -11,7 +11,7 @@ use weir_proto::http1::Method;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::passing::Passing;
-use crate::upstream::protocol::{Answer, Found, Protocol};
+use crate::upstream::protocol::{Answer, Found, Protocol, Reader as _};
 use crate::upstream::response;
 
 /// Something that the cache has.
@@ -149,8 +149,8 @@ fn understand<P: Protocol>(
     if let Some(answer) = known {
         return Ok(answer.clone());
     }
-    protocol.restart();
-    match protocol.head(r, buf) {
+    protocol.reader().restart();
+    match protocol.reader().head(r, buf) {
         Ok(Found::Head(answer)) => {
             // Spans are places in the head as it is stored.
             if let Some(object) = kept.object.as_ref().filter(|_| *buf == kept.entry.head) {

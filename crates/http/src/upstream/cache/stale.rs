@@ -11,7 +11,7 @@ use crate::modules::slice_filter;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::passing::Passing;
-use crate::upstream::protocol::{Found, Protocol};
+use crate::upstream::protocol::{Found, Protocol, Reader};
 
 /// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
 pub fn update_in_background(r: &mut Request, state: &mut State) {
@@ -97,8 +97,8 @@ fn stored_verdict<P: Protocol>(
     now: i64,
 ) -> Verdict {
     let mut buf = old.entry.head.clone();
-    protocol.restart();
-    let headers = match protocol.head(r, &mut buf) {
+    protocol.reader().restart();
+    let headers = match protocol.reader().head(r, &mut buf) {
         Ok(Found::Head(answer)) => answer.headers,
         _ => Vec::new(),
     };

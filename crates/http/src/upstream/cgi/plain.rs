@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::{Announced, ScriptHead};
 use crate::request::Request;
 use crate::upstream::passing::Passing;
-use crate::upstream::protocol::{Answer, Found, Outgoing, Protocol, Taken};
+use crate::upstream::protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
 use crate::upstream::tls::Secure;
 
 /// How such a protocol writes a request.
@@ -39,6 +39,12 @@ impl<D> Plain<D> {
 }
 
 impl<D: Dialect> Protocol for Plain<D> {
+    type Reader = Self;
+
+    fn reader(&mut self) -> &mut Self {
+        self
+    }
+
     fn scheme(&self) -> &'static str {
         self.dialect.scheme()
     }
@@ -67,7 +73,9 @@ impl<D: Dialect> Protocol for Plain<D> {
 
     /// Without `..._cache_key` all answers have the same, as with nginx.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
+}
 
+impl<D: Dialect> Reader for Plain<D> {
     fn restart(&mut self) {
         (self.head, self.announced) = (ScriptHead::any(), Announced::default());
     }

@@ -13,7 +13,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::fault::{Doing, complain, operation};
 use crate::upstream::line::Line;
-use crate::upstream::protocol::{Answer, Protocol};
+use crate::upstream::protocol::{Answer, Protocol, Reader};
 use crate::upstream::{cache, relay, response, store};
 
 impl Run {
@@ -61,7 +61,7 @@ impl Run {
         if is_tunnel(r, &answer, protocol) {
             return Box::pin(self.tunnel(r, talk, &answer)).await;
         }
-        if !protocol.has_body(r, &answer) {
+        if !protocol.reader().has_body(r, &answer) {
             return self.bodiless(r, talk, &answer, fill).await;
         }
         self.body(r, protocol, talk, &answer, fill, buffering).await

@@ -35,7 +35,7 @@ impl Run {
         if buf.capacity() > 0 {
             r.worker.handle.give_buf(std::mem::take(&mut buf));
         }
-        let answer = head::read(r, self.passing, &line, protocol, &mut buf).await;
+        let answer = head::read(r, self.passing, &line, protocol.reader(), &mut buf).await;
         r.contexts.upstream.head = buf;
         let mut answer = answer?;
         r.contexts.upstream.headers = std::mem::take(&mut answer.headers);

@@ -21,7 +21,7 @@ use crate::upstream::groups::{GroupId, Key, Upstream};
 use crate::upstream::http2::Links;
 use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
-use crate::upstream::protocol::{Answer, Outgoing, Protocol};
+use crate::upstream::protocol::{Answer, Outgoing, Protocol, Reader};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::Secure;
 use crate::upstream::url::Url;
@@ -53,7 +53,7 @@ pub async fn serve<P: Protocol>(
             cache::Looked::Done(step) => return step,
             cache::Looked::Ask(state) => place = state,
         }
-        protocol.restart();
+        protocol.reader().restart();
     }
     let target = match target {
         Target::Url(url, port) => match Box::pin(lookup::target(r, passing, &url, port)).await {
@@ -93,7 +93,7 @@ pub async fn serve<P: Protocol>(
             let place = run.place.take();
             break Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
         }
-        protocol.restart();
+        protocol.reader().restart();
     };
     if !r.response.sent {
         r.contexts.upstream.current = None;
@@ -277,7 +277,7 @@ impl Run {
     /// Leaves a server whose answer is not wanted; its connection may be good for another request.
     fn leave<P: Protocol>(&self, r: &Request, talk: Talk, answer: &Answer, protocol: &mut P) {
         let head = &r.contexts.upstream.head;
-        let empty = !protocol.has_body(r, answer);
+        let empty = !protocol.reader().has_body(r, answer);
         if empty && head.len() == answer.end && talk.rest.is_none() && answer.keepalive {
             self.keep(r, talk.line);
         }

@@ -8,9 +8,9 @@ use crate::answer::headers::Headers;
 use crate::request::Request;
 use crate::upstream::framing::Framing;
 use crate::upstream::protocol::{LARGER, TOO_MUCH};
-use crate::upstream::{Answer, Found, Taken};
+use crate::upstream::{Answer, Found, Reader, Taken};
 
-/// Reads one answer after another, as [`super::super::Protocol`] says.
+/// Reads one answer after another.
 pub struct Answers {
     parser: ResponseParser,
     body: Body,
@@ -56,15 +56,15 @@ impl Answers {
     pub fn set_head_only(&mut self, yes: bool) {
         self.to_head = yes;
     }
+}
 
-    /// Another server is about to be asked.
-    pub fn restart(&mut self) {
+impl Reader for Answers {
+    fn restart(&mut self) {
         self.parser.reset();
         (self.body, self.until_close) = (Body::Over, false);
     }
 
-    /// Reads the head of an answer.
-    pub fn head(&mut self, r: &Request, buf: &[u8]) -> Result<Found, String> {
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
         match self.parser.parse(buf) {
             Ok(Progress::Done) => {}
             Ok(_) => return Ok(Found::More),
@@ -84,13 +84,11 @@ impl Answers {
         self.understand(head, buf)
     }
 
-    /// Whether a body belongs to it.
-    pub fn has_body(&self) -> bool {
+    fn has_body(&mut self, _: &Request, _: &Answer) -> bool {
         !matches!(self.body, Body::Over)
     }
 
-    /// Takes the framing out of a piece of the body.
-    pub fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
         let (mut at, mut kept, mut taken) = (0, 0, Taken::default());
         let chunked = self.framed_in_chunks;
         let decoder = match &mut self.body {
@@ -128,13 +126,11 @@ impl Answers {
         Ok(taken)
     }
 
-    /// The end of the connection, or of the stream, is the end of the body.
-    pub fn end_with_connection(&self) -> bool {
+    fn ends_with_connection(&self) -> bool {
         self.until_close || matches!(self.body, Body::Stream(None | Some(0)))
     }
 
-    /// Trailers behind the body.
-    pub fn trailers(&self, out: &mut Headers) {
+    fn trailers(&self, out: &mut Headers) {
         let Body::Coming(decoder) = &self.body else { return };
         let Some(trailers) = decoder.trailers() else { return };
         let (bytes, headers) = trailers.headers();

@@ -10,6 +10,8 @@ pub use answer::Answers;
 pub use headers::SetHeaders;
 
 use super::GroupId;
+use super::tls::{Secure, Settings};
+use crate::request::Request;
 use weir_values::Template;
 
 /// Where requests are passed to.
@@ -19,6 +21,12 @@ pub enum To {
     Group(GroupId, Vars),
     /// A URL with variables in it.
     Computed(Template),
+}
+
+/// How TLS is opened to the host that a location's URL names.
+pub fn secure(r: &mut Request, tls: &'static Settings) -> Option<Secure> {
+    let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
+    tls.secure(r, &host.unwrap_or_default())
 }
 
 /// What a URL says of the request.
