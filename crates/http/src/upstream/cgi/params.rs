@@ -197,3 +197,31 @@ macro_rules! param_directive {
     }};
 }
 pub(crate) use param_directive;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_proto::Span;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lines_of_one_name_follow_each_other(
+            names in prop::collection::vec(prop_oneof![Just("a"), Just("A"), Just("b"), Just("ab")], 0..12)
+        ) {
+            let (mut buf, mut all) = (Vec::new(), Vec::new());
+            for name in &names {
+                let start = buf.len() as u32;
+                buf.extend_from_slice(name.as_bytes());
+                let name = Span { start, end: buf.len() as u32 };
+                all.push(Header { name, value: name, id: HeaderId::Other });
+            }
+            let same = |a: usize, b: usize| names[a].eq_ignore_ascii_case(names[b]);
+            for (at, place) in places(&all, &buf).into_iter().enumerate() {
+                prop_assert_eq!(place.first, !(0..at).any(|before| same(before, at)));
+                prop_assert_eq!(place.next, (at + 1..all.len()).find(|&after| same(at, after)));
+            }
+        }
+    }
+}
