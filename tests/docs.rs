@@ -72,3 +72,38 @@ fn read_code(directory: &Path, code: &mut String) {
         }
     }
 }
+
+#[test]
+fn names_on_a_requests_way_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let from = page.find("## One request's way").unwrap();
+    let to = page.find("## Decisions").unwrap();
+    let mut code = String::new();
+    read_code(&root.join("crates"), &mut code);
+    let kinds = ["fn", "struct", "enum", "trait", "mod", "type"];
+    let is_defined = |name: &str| {
+        let behind = |kind: &str, end: &str| code.contains(&format!("{kind} {name}{end}"));
+        let ends = ["(", "<", " ", ";"];
+        kinds.iter().any(|kind| ends.iter().any(|end| behind(kind, end)))
+    };
+    let directives = fs::read_to_string(root.join("docs/directives.md")).unwrap();
+    let is_directive = |name: &str| directives.contains(&format!("`{name}`"));
+    let mut names = 0;
+    for name in page[from..to].split('`').skip(1).step_by(2) {
+        names += 1;
+        let there = match name.split_once("::") {
+            Some(_) => name.split("::").all(|part| is_defined(part) || is_room(&root, part)),
+            None if name.contains('/') || name.ends_with(".rs") => {
+                ["crates", "crates/http/src"].iter().any(|at| root.join(at).join(name).exists())
+            }
+            None => is_room(&root, name) || is_defined(name) || is_directive(name),
+        };
+        assert!(there || name == "sendmsg", "ARCHITECTURE.md: no `{name}`");
+    }
+    assert!(names > 40, "{names}");
+}
+
+fn is_room(root: &Path, name: &str) -> bool {
+    root.join("crates").join(name).is_dir()
+}
