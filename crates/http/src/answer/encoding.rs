@@ -9,9 +9,9 @@ use weir_proto::http1::HeaderId;
 use crate::answer::filters::{BodyFilter, Filtered, Then};
 use crate::request::Request;
 
-mod settings;
 #[cfg(test)]
-pub mod trial;
+pub mod samples;
+mod settings;
 
 pub(crate) use settings::coding_directives;
 pub use settings::{Common, power_of_two};

@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::trial::{coded, pieces};
+    use crate::answer::encoding::samples::{coded, pieces};
     use crate::trial::complaint;
 
     #[test]

@@ -101,7 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::trial::{coded, pieces};
+    use crate::answer::encoding::samples::{coded, pieces};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]

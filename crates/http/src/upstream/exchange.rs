@@ -7,12 +7,12 @@ use std::pin::{Pin, pin};
 
 use weir_engine::{Either, either};
 
-use super::body::{Rest, Went};
 use super::http2::Sender;
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::tell;
 use super::source::Source;
+use super::upload::{Rest, Went};
 use crate::answer::output::Sending;
 use crate::modules::core;
 use crate::phases::Step;

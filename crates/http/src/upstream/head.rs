@@ -61,7 +61,7 @@ pub async fn read<R: Reader>(
                         return Err(Fault::Peer(Failure::InvalidHeader));
                     }
                     if interim <= limit {
-                        super::response::hints(r, passing, &headers, buf).await?;
+                        super::seen::hints(r, passing, &headers, buf).await?;
                     } else {
                         r.log(Level::Info, format_args!("upstream sent too big early hints"));
                     }

@@ -4,11 +4,11 @@
 //! A protocol implements [`Protocol`] and calls [`driver::serve`].
 
 mod attempt;
-pub mod body;
 pub mod cache;
 pub mod cgi;
 mod client;
 mod connect;
+pub mod destination;
 pub mod driver;
 mod exchange;
 mod fault;
@@ -18,7 +18,6 @@ pub mod health;
 pub mod http;
 mod http2;
 mod line;
-pub mod lookup;
 pub mod names;
 pub mod pass;
 pub mod passing;
@@ -26,11 +25,12 @@ mod pieces;
 mod pools;
 pub mod protocol;
 mod relay;
-mod response;
+mod seen;
 mod source;
 pub mod sticky;
 pub mod store;
 pub mod tls;
+pub mod upload;
 mod waiting;
 
 pub use attempt::{Attempt, Context};
@@ -38,7 +38,7 @@ pub use health::{Match, start as start_checks};
 pub use passing::Passing;
 pub use pools::Pools;
 pub use protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
-pub use response::content_type as set_content_type;
+pub use seen::content_type as set_content_type;
 pub use weir_upstream::config::GroupId;
 
 /// Addresses of servers as configurations write them.

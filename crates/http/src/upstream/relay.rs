@@ -6,7 +6,6 @@ use weir_engine::Chain;
 use weir_log::{Cause, Level};
 use weir_upstream::Connection;
 
-use super::body::Rest;
 use super::client::{Waited, wait};
 use super::exchange::Exchange;
 use super::fault::{self, Doing};
@@ -14,6 +13,7 @@ use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::source::{Ahead, Broken, Source};
+use super::upload::Rest;
 use crate::phases::Step;
 use crate::request::Request;
 

@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::trial::{After, coded, pieces};
+    use crate::answer::encoding::samples::{After, coded, pieces};
 
     /// A text of words, with some order in it.
     fn text() -> Vec<u8> {

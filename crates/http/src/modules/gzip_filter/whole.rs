@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::trial::{coded, pieces};
+    use crate::answer::encoding::samples::{coded, pieces};
 
     fn gunzip(coded: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();

@@ -12,7 +12,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::{Answer, Found, Protocol, Reader as _};
-use crate::upstream::response;
+use crate::upstream::seen;
 
 /// Something that the cache has.
 #[derive(Debug)]
@@ -133,8 +133,8 @@ fn fill_head<P: Protocol>(
         Some(length) if !bodiless => answer.length = Some(length),
         _ => {}
     }
-    response::wishes(r, passing);
-    response::fill(r, passing, protocol, &answer);
+    seen::wishes(r, passing);
+    seen::fill(r, passing, protocol, &answer);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::upstream::fault::{Doing, complain, operation};
 use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol, Reader};
-use crate::upstream::{cache, relay, response, store};
+use crate::upstream::{cache, relay, seen, store};
 
 impl Run {
     /// Passes the answer to the client. Something old that the cache has may stand in for it, or a page of this server,
@@ -46,18 +46,18 @@ impl Run {
             return self.over(r, Step::Status(502));
         }
         self.answered(r);
-        let wishes = response::wishes(r, passing);
+        let wishes = seen::wishes(r, passing);
         if let Some(target) = wishes.redirect {
             self.leave(r, talk, &answer, protocol);
             self.over(r, Step::Done);
             // Where it goes on, the answer has another place.
             self.place = None;
-            return response::redirect(r, passing, protocol, &target);
+            return seen::redirect(r, passing, protocol, &target);
         }
         let buffering = wishes.buffering.unwrap_or(passing.buffering);
         let place = self.place.as_deref_mut();
         let fill = place.and_then(|place| cache::keep(r, place, passing, &answer, buffering));
-        response::fill(r, passing, protocol, &answer);
+        seen::fill(r, passing, protocol, &answer);
         if is_tunnel(r, &answer, protocol) {
             return Box::pin(self.tunnel(r, talk, &answer)).await;
         }

@@ -8,12 +8,12 @@ use weir_upstream::{Peer, Picked, Tag};
 use super::{EXCUSES, Run, Talk};
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Who};
-use crate::upstream::body::Rest;
 use crate::upstream::fault::{Doing, Fault, complain};
 use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol};
-use crate::upstream::{body, connect, head, waiting};
+use crate::upstream::upload::Rest;
+use crate::upstream::{connect, head, upload, waiting};
 
 impl Run {
     /// Asks one server; its answer's head, if it comes to that.
@@ -141,7 +141,7 @@ impl Run {
             Line::Own(connection) => connection,
             Line::Stream(stream) => {
                 if self.streams {
-                    return Box::pin(body::stream(r, self.passing, line, protocol, chain)).await;
+                    return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
                 }
                 chain.push(self.outgoing.body.clone());
                 if protocol.sends_body() {
@@ -160,9 +160,9 @@ impl Run {
         self.started = true;
         if self.streams {
             let _ = connection.stream.socket().nodelay(true);
-            return Box::pin(body::stream(r, self.passing, line, protocol, chain)).await;
+            return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
         }
-        let complete = body::send(r, self.passing, connection, chain).await?;
+        let complete = upload::send(r, self.passing, connection, chain).await?;
         Ok((!complete).then(Rest::default))
     }
 }

@@ -15,7 +15,6 @@ use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Current};
-use crate::upstream::body::Rest;
 use crate::upstream::fault::{Doing, Fault};
 use crate::upstream::groups::{GroupId, Key, Upstream};
 use crate::upstream::http2::Links;
@@ -24,8 +23,9 @@ use crate::upstream::passing::Passing;
 use crate::upstream::protocol::{Answer, Outgoing, Protocol, Reader};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::Secure;
+use crate::upstream::upload::Rest;
 use crate::upstream::url::Url;
-use crate::upstream::{cache, lookup};
+use crate::upstream::{cache, destination};
 
 /// Where a request is passed to.
 pub enum Target {
@@ -56,7 +56,8 @@ pub async fn serve<P: Protocol>(
         protocol.reader().restart();
     }
     let target = match target {
-        Target::Url(url, port) => match Box::pin(lookup::target(r, passing, &url, port)).await {
+        Target::Url(url, port) => match Box::pin(destination::target(r, passing, &url, port)).await
+        {
             Ok(target) => target,
             Err(step) => return step,
         },
