@@ -36,6 +36,7 @@ pub fn begin(keep: bool, out: &mut Vec<u8>) {
 
 /// A name and its value, as they stand in the records of parameters.
 pub fn pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.reserve(8 + name.len() + value.len());
     for length in [name.len(), value.len()] {
         match u8::try_from(length) {
             Ok(short @ 0..=127) => out.push(short),
@@ -170,10 +171,18 @@ impl Records {
 
     fn read_head(&mut self, bytes: &[u8]) -> Result<(usize, Part), RecordError> {
         let taken = (HEAD - self.had).min(bytes.len());
-        for byte in bytes.iter().take(taken) {
-            self.check(*byte)?;
-            self.head[self.had] = *byte;
-            self.had += 1;
+        match bytes.first_chunk::<HEAD>() {
+            // Nearly always: the head is there whole, and as it should be.
+            Some(head @ [1, END_REQUEST | STDOUT | STDERR, 0, 1, ..]) if self.had == 0 => {
+                (self.head, self.had) = (*head, HEAD);
+            }
+            _ => {
+                for byte in bytes.iter().take(taken) {
+                    self.check(*byte)?;
+                    self.head[self.had] = *byte;
+                    self.had += 1;
+                }
+            }
         }
         if self.had < HEAD {
             return Ok((taken, Part::Nothing));

@@ -1,5 +1,6 @@
 //! Passes requests to servers of the uwsgi protocol, plainly or over TLS. nginx: ngx_http_uwsgi_module.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
@@ -49,6 +50,9 @@ enum To {
 
 /// How a server is spoken to: what an address begins with.
 type Scheme = &'static str;
+
+/// What certificates are checked for.
+type Name = Cow<'static, [u8]>;
 
 const PLAIN: Scheme = "uwsgi://";
 const SECURE: Scheme = "suwsgi://";
@@ -147,7 +151,8 @@ fn handler(r: &mut Request) -> Later<'_> {
         let found = match conf.pass.get() {
             None => return Step::Next,
             Some(To::Known(pass, scheme, name)) => {
-                pass.target(r, By::Configuration).map(|target| (target, *scheme, name.clone()))
+                let name = Cow::Borrowed(name.as_slice());
+                pass.target(r, By::Configuration).map(|target| (target, *scheme, name))
             }
             Some(To::Computed(address)) => compute(r, address),
         };
@@ -161,18 +166,17 @@ fn handler(r: &mut Request) -> Later<'_> {
 }
 
 /// A server that is known only now.
-fn compute(r: &mut Request, address: &Template) -> Result<(Target, Scheme, Vec<u8>), Step> {
+fn compute(r: &mut Request, address: &Template) -> Result<(Target, Scheme, Name), Step> {
     let text = address.eval(r).into_owned();
     let (scheme, address) = scheme(&text);
     let target = pass::parsed(r, address, By::Configuration)?;
-    Ok((target, scheme, address.to_vec()))
+    Ok((target, scheme, Cow::Owned(address.to_vec())))
 }
 
 struct Uwsgi {
     conf: &'static Conf,
     scheme: Scheme,
-    /// What certificates are checked for.
-    name: Vec<u8>,
+    name: Name,
 }
 
 impl Dialect for Uwsgi {

@@ -117,13 +117,17 @@ impl Protocol for FastCgi {
             r.log(Level::Alert, text);
             500u16
         })?;
-        if !self.sends_body() {
+        if !self.sends_body() || !self.streams(r) && r.body.len() == 0 {
             out.extend_from_slice(&STDIN_END);
         }
         Ok(Outgoing { bytes: Bytes::from(out), ..Outgoing::default() })
     }
 
     fn frame_whole(&self, body: &Body, out: &mut Chain) {
+        if body.len() == 0 {
+            // Its end stands behind the parameters.
+            return;
+        }
         let mut whole = Chain::new();
         body.append_to(&mut whole);
         while !whole.is_empty() {

@@ -1,10 +1,10 @@
 //! The parameters of a request: `fastcgi_param` and kin, and the client's headers by the names that CGI gives them.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustc_hash::FxHashSet;
 use weir_conf::{Directive, Error};
 use weir_proto::http1::{Header, HeaderId};
 
@@ -36,10 +36,12 @@ pub struct Param {
 struct Compiled {
     lines: Vec<Param>,
     /// Headers of the client that are not passed, by their names in CGI without `HTTP_`.
-    dropped: HashSet<Vec<u8>>,
+    dropped: FxHashSet<Vec<u8>>,
 }
 
 const PREFIX: &[u8] = b"HTTP_";
+/// Most values fit.
+const VALUE: usize = 256;
 
 /// The host that was asked for, whatever the client wrote.
 const HOST: (&str, &str) = ("HTTP_HOST", "$host$is_request_port$request_port");
@@ -81,8 +83,14 @@ impl Params {
     /// Calls `write` with the names and values of a request.
     pub fn write(&self, r: &mut Request, headers: bool, mut write: impl FnMut(&[u8], &[u8])) {
         let compiled = if r.is_cacheable() { &self.cached } else { &self.plain };
-        let (mut name, mut value) = (Vec::new(), Vec::new());
+        let (mut name, mut value) = (Vec::new(), Vec::with_capacity(VALUE));
         for line in &compiled.lines {
+            if let Some(value) = line.value.constant() {
+                if !(line.if_not_empty && value.is_empty()) {
+                    write(&line.name, value);
+                }
+                continue;
+            }
             value.clear();
             line.value.eval_into(r, &mut value);
             if !(line.if_not_empty && value.is_empty()) {
@@ -169,7 +177,7 @@ impl Compiled {
                 lines.push(Param { name, value, if_not_empty: true });
             }
         }
-        let mut dropped = HashSet::new();
+        let mut dropped = FxHashSet::default();
         lines.retain(|line| {
             let Some(header) = line.name.strip_prefix(PREFIX).filter(|h| !h.is_empty()) else {
                 return true;
