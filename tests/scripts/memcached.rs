@@ -94,3 +94,49 @@ fn a_connection_is_kept_and_lies_are_told() {
     assert_eq!(server.get("/trailer").body(), "yes");
     server.wait_log("memcached sent invalid trailer", 1);
 }
+
+/// A server that has every key: it says who it is.
+fn named(name: &'static str) -> u16 {
+    listen(move |stream| {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|n| n > 0) {
+            let key = line.trim_end().strip_prefix("get ").expect("a get").to_owned();
+            let said = format!("VALUE {key} 0 {}\r\n{name}\r\nEND\r\n", name.len());
+            let _ = stream.get_mut().write_all(said.as_bytes());
+            line.clear();
+        }
+    })
+}
+
+#[test]
+fn each_key_has_its_server_and_only_those_of_one_that_is_gone_move() {
+    let ports = [named("one"), named("two"), named("three")];
+    let group = |name: &str, gone: Option<usize>| {
+        let line = |(i, port)| {
+            let down = if Some(i) == gone { " down" } else { "" };
+            format!("server 127.0.0.1:{port}{down}; ")
+        };
+        let servers: String = ports.iter().enumerate().map(line).collect();
+        format!("upstream {name} {{ hash $memcached_key consistent; {servers} keepalive 4; }} ")
+    };
+    let http = group("all", None) + &group("less", Some(1));
+    let server = start(
+        &http,
+        "location /all/ { set $memcached_key $args; memcached_pass all; }
+         location /less/ { set $memcached_key $args; memcached_pass less; }",
+    );
+    let mut client = server.connect();
+    let mut count = [0; 3];
+    for key in 0..300 {
+        let all = client.get(&format!("/all/?{key}")).body();
+        let less = client.get(&format!("/less/?{key}")).body();
+        match all.as_str() {
+            "two" => assert_ne!(less, "two", "{key}"),
+            other => assert_eq!(less, other, "{key} moves"),
+        }
+        count[["one", "two", "three"].iter().position(|name| *name == all).expect("a server")] += 1;
+        assert_eq!(client.get(&format!("/all/?{key}")).body(), all, "{key} stays");
+    }
+    assert!(count.iter().all(|n| *n > 40), "{count:?}");
+}

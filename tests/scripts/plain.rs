@@ -157,6 +157,59 @@ fn a_python_application_answers() {
     assert_eq!(said.body(), format!("POST  {}", body.len() * usize::from(b'b')));
 }
 
+#[test]
+fn an_application_behind_tls_is_who_it_says() {
+    let Ok(out) = Command::new("uwsgi").arg("--help").output() else {
+        return eprintln!("skipped: uwsgi is not installed");
+    };
+    if !String::from_utf8_lossy(&out.stdout).contains("--suwsgi-socket") {
+        return eprintln!("skipped: this uwsgi has no TLS");
+    }
+    let dir = Dir::new();
+    let mut make = Command::new("openssl");
+    make.current_dir(dir.path())
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+    make.args(["-keyout", "key", "-out", "certificate", "-subj", "/CN=app.example"]);
+    make.args(["-addext", "subjectAltName=DNS:app.example"]);
+    assert!(make.output().is_ok_and(|out| out.status.success()), "openssl makes no certificate");
+    dir.write(
+        "app.py",
+        "def application(env, start):\n    body = env['wsgi.input'].read()\n    start('200 OK', [])\n    \
+         yield env['REQUEST_METHOD'].encode() + b' ' + str(sum(body)).encode()\n",
+    );
+    let port = free_port();
+    let mut command = Command::new("uwsgi");
+    command.current_dir(dir.path()).args(["--plugin", "python3", "--wsgi-file", "app.py"]);
+    command.args([
+        "--die-on-term",
+        "--suwsgi-socket",
+        &format!("127.0.0.1:{port},certificate,key"),
+    ]);
+    command.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    let _application = Process::start(&mut command);
+    assert!(ask_until(|| Client::try_connect(port).is_ok()), "uwsgi does not start");
+    dir.write("uwsgi_params", PARAMS);
+    let trusted = "uwsgi_ssl_verify on; uwsgi_ssl_trusted_certificate %%DIR%%/certificate;";
+    let locations = format!(
+        "include uwsgi_params; uwsgi_pass_request_headers off;
+         location / {{ uwsgi_pass suwsgi://127.0.0.1:{port}; {trusted} uwsgi_ssl_name app.example; }}
+         location /blind {{ uwsgi_pass suwsgi://127.0.0.1:{port}; }}
+         location /computed {{ set $to suwsgi://127.0.0.1:{port}; uwsgi_pass $to; {trusted} uwsgi_ssl_name app.example; }}
+         location /other {{ uwsgi_pass suwsgi://127.0.0.1:{port}; {trusted} uwsgi_ssl_name other.example; }}
+         location /plain {{ uwsgi_pass 127.0.0.1:{port}; }}"
+    );
+    let server = Server::with_locations(dir, WEIR, "client_max_body_size 10m;", &locations);
+    for path in ["/", "/blind", "/computed"] {
+        assert_eq!(server.get(path).body(), "GET 0", "{path}");
+        let body = "b".repeat(500_000);
+        let said = server.ask(&format!("POST {path}"), "Content-Length: 500000\r\n", &body);
+        assert_eq!(said.body(), format!("POST {}", body.len() * usize::from(b'b')), "{path}");
+    }
+    assert_eq!(server.get("/other").status, 502);
+    server.wait_log("upstream SSL certificate does not match \"other.example\"", 1);
+    assert_eq!(server.get("/plain").status, 502);
+}
+
 /// As it comes with nginx.
 const PARAMS: &str = "uwsgi_param QUERY_STRING $query_string;
 uwsgi_param REQUEST_METHOD $request_method;

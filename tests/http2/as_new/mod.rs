@@ -225,7 +225,7 @@ fn a_used_server_answers_as_a_fresh_one() {
     let seeds = number("WEIR_SEEDS").unwrap_or(5);
     let html = Dir::new();
     site::write(&html);
-    let conf = site::conf(&html, site::origin());
+    let conf = site::conf(&html, site::origin(), site::scripts());
     let mut fresh = Fresh { conf: &conf, known: HashMap::new() };
     let (mut answers, mut shared) = (0, (None, Vec::new()));
     for seed in first..first + seeds {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
+use weir_testkit::fastcgi::{self, END, STDERR, STDOUT, record};
 use weir_testkit::{Dir, listen};
 
 const ECHO: &str = "$request_method|$request_uri|$uri|$args|$host|$http_host|$http_x_mine|$http_cookie|\
@@ -71,6 +72,13 @@ pub const PATHS: &[&str] = &[
     "/origin/inside",
     "/origin/nowhere",
     "/origin/trailer",
+    "/script/echo?s=1",
+    "/script/kept",
+    "/script/told",
+    "/script/cut",
+    "/script/more",
+    "/script/gone",
+    "/script/inside",
     "/caught/none",
     "/caught/whole",
     "/unbuffered/chunked",
@@ -85,7 +93,7 @@ pub const PATHS: &[&str] = &[
     "/lua/access?v=set",
 ];
 
-pub fn conf(html: &Dir, origin: u16) -> String {
+pub fn conf(html: &Dir, origin: u16, scripts: u16) -> String {
     let html = html.path().display();
     format!(
         "user root; worker_processes 1; events {{ }}
@@ -97,6 +105,7 @@ pub fn conf(html: &Dir, origin: u16) -> String {
              proxy_cache_path %%DIR%%/cache keys_zone=k:1m;
              upstream self {{ server 127.0.0.1:%%PORT%%; keepalive 4; }}
              upstream origin {{ server 127.0.0.1:{origin}; keepalive 4; }}
+             upstream scripts {{ server 127.0.0.1:{scripts}; keepalive 4; }}
              proxy_set_header Connection ''; open_file_cache max=20;
              server {{
                  listen 127.0.0.1:%%PORT%%; http2 on; client_max_body_size 20k; root {html};
@@ -165,6 +174,10 @@ pub fn conf(html: &Dir, origin: u16) -> String {
                      proxy_pass http://self/static/;
                  }}
                  location /origin/ {{ proxy_pass http://origin; proxy_pass_trailers on; }}
+                 location /script/ {{
+                     fastcgi_pass scripts; fastcgi_keep_conn on; fastcgi_param WHAT $uri; fastcgi_param ARGS $args if_not_empty;
+                     fastcgi_param MINE $http_x_mine; fastcgi_request_buffering off;
+                 }}
                  location /caught/ {{
                      proxy_pass http://origin; proxy_intercept_errors on; proxy_redirect / /r/;
                      proxy_hide_header X-Said; add_header X-Heard $upstream_http_x_said always;
@@ -225,6 +238,52 @@ pub fn write(html: &Dir) {
 /// Starts the server behind: its port. It ends with the tests.
 pub fn origin() -> u16 {
     listen(|stream| while answer(&stream).is_some() {})
+}
+
+/// Starts the server of scripts behind: its port. It ends with the tests.
+pub fn scripts() -> u16 {
+    listen(|mut stream| {
+        while let Some(asked) = fastcgi::request(&mut stream) {
+            let (said, stays) = script(&asked);
+            if !fastcgi::say(&mut stream, &said) || !stays || !asked.keep {
+                return;
+            }
+        }
+    })
+}
+
+/// What a script answers, and whether its connection stays.
+fn script(asked: &fastcgi::Asked) -> (Vec<u8>, bool) {
+    let what = asked.params.get("WHAT").and_then(|uri| uri.rsplit('/').next()).unwrap_or_default();
+    let whole = |head: &str, body: &str| fastcgi::answer(&format!("{head}\r\n\r\n{body}"));
+    let out = |text: &str| record(STDOUT, text.as_bytes(), 3);
+    match what {
+        "echo" => {
+            let shown =
+                ["ARGS", "MINE", "HTTP_X_MINE", "HTTP_COOKIE"].map(|name| asked.params.get(name));
+            let body = String::from_utf8_lossy(&asked.body).into_owned();
+            (whole("Content-Type: text/plain", &format!("{shown:?} {body}")), true)
+        }
+        "told" => {
+            let told = record(STDERR, b"something to be told", 5);
+            (
+                [
+                    told.clone(),
+                    out("Status: 202\r\nX-Said: told\r\n\r\nto"),
+                    told,
+                    out("ld"),
+                    record(END, &[0; 8], 0),
+                ]
+                .concat(),
+                true,
+            )
+        }
+        "cut" => (out("Content-Length: 100\r\n\r\nhalf"), false),
+        "more" => ([whole("X-Said: more", "more"), whole("X-Said: too much", "")].concat(), true),
+        "gone" => (Vec::new(), false),
+        "inside" => (whole("X-Accel-Redirect: /files/text\r\nSet-Cookie: script=1", ""), true),
+        _ => (whole("X-Said: kept", "kept"), true),
+    }
 }
 
 /// Reads a request and answers it; `None` when the connection is to end.

@@ -79,7 +79,7 @@ fn nothing_is_kept_of_those_who_were_served() {
     let soak = number("WEIR_SOAK").map(Duration::from_secs);
     let html = Dir::new();
     site::write(&html);
-    let conf = site::conf(&html, site::origin());
+    let conf = site::conf(&html, site::origin(), site::scripts());
     let asks: Vec<Ask> = (0..ASKS).map(|_| Ask::any(&mut dice)).collect();
     let mut used = Used::new(&conf);
     let (begun, mut has) = (Instant::now(), Vec::new());
