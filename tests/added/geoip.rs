@@ -91,6 +91,33 @@ fn each_variable_has_its_place() {
 }
 
 #[test]
+fn sessions_of_stream_have_their_places_too() {
+    let port = weir_testkit::free_port();
+    let s = Server::start_in(
+        with_databases(),
+        crate::WEIR,
+        &format!(
+            "events {{ }} http {{ server {{ listen 127.0.0.1:%%PORT%%; }} }}
+             stream {{ set_real_ip_from 127.0.0.1; geo $given {{ default 10.1.2.3; }}
+                geoip2 city.mmdb {{ $code default=XX country iso_code; $asked source=$given country names de; }}
+                server {{ listen 127.0.0.1:{port}; return \"$code|$asked\"; }}
+                server {{ listen 127.0.0.2:{port} proxy_protocol; return $code; }} }}"
+        ),
+    );
+    let said = |address: &str, sent: &[u8]| {
+        use std::io::{Read, Write};
+        let mut client = std::net::TcpStream::connect((address, port)).unwrap();
+        client.write_all(sent).unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        text
+    };
+    assert_eq!(said("127.0.0.1", b""), "XX|auf Deutsch");
+    assert_eq!(said("127.0.0.2", b"PROXY TCP4 10.1.0.1 10.0.0.1 1 2\r\n"), "IS");
+    drop(s);
+}
+
+#[test]
 fn what_is_no_database_is_refused() {
     assert!(
         refused("geoip2 none.mmdb { $a b; }")

@@ -1,8 +1,11 @@
 //! Modules that nginx does not bring along.
 
+mod cache_purge;
 mod echo;
+mod fancyindex;
 mod geoip;
 mod headers_more;
+mod image_filter;
 mod mmdb;
 
 use weir_testkit::{Dir, Response, Server};
@@ -19,6 +22,18 @@ fn server_in(dir: Dir, http: &str, server: &str) -> Server {
          server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%; {server} }} }}"
     );
     Server::start_in(dir, WEIR, &conf)
+}
+
+/// The first example behind a heading of the page about these modules.
+fn example(heading: &str) -> String {
+    let page = include_str!("../../docs/modules.md");
+    let section = page.split("\n## ").find_map(|part| part.strip_prefix(heading));
+    let section = section.unwrap_or_else(|| panic!("no section {heading}"));
+    section
+        .split("```")
+        .find_map(|part| part.strip_prefix("nginx\n"))
+        .expect("an example")
+        .to_owned()
 }
 
 /// The values of all lines of a header.

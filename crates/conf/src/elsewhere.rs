@@ -25,7 +25,6 @@ const MODULES: &[(&str, &str)] = &[
     ("modsecurity", "ModSecurity"),
     ("pagespeed", "PageSpeed"),
     ("passenger_", "Passenger"),
-    ("fancyindex", "fancyindex"),
     ("rtmp", "rtmp"),
     ("otel_", "otel"),
     ("opentracing", "opentracing"),

@@ -147,6 +147,14 @@ static TABLE: &[Directive] = &[
     line("geoip_org", "`$geoip_org`: whose network it is.", |s, d| {
         country(s, d, geoip::ORGANIZATION)
     }),
+    line(
+        "geoip2",
+        "Variables, each with its place in what a database says of an address.",
+        |s, d| {
+            let prefix = s.setup.inputs.prefix;
+            geoip::chosen(&mut s.setup.reading(), d, prefix, |_| None)
+        },
+    ),
     line("set", "Sets a variable.", set),
     line("allow", "Lets clients with this address in.", allow),
     line("deny", "Keeps clients with this address out.", allow),

@@ -26,6 +26,7 @@ pub const MODULES: &[&str] = &[
     "stream_access",
     "stream_geo",
     "stream_geoip",
+    "stream_geoip2",
     "stream_limit_conn",
     "stream_log",
     "stream_map",

@@ -93,6 +93,27 @@ modules! {
         "geoip2_proxy",           HTTP, ONE,         MANY, Emerg;
         "geoip2_proxy_recursive", HTTP, FLAG,        ONCE, UNLESS_OFF;
     }
+    "ngx_stream_geoip2_module" {
+        "geoip2", STREAM, lines(1, 1), MANY, Emerg;
+    }
+    "ngx_http_fancyindex_module" {
+        "fancyindex",                   HSL_IF, FLAG,          ONCE, UNLESS_OFF;
+        "fancyindex_case_sensitive",    HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_css_href",          HSL_IF, ONE,           ONCE, Warn;
+        "fancyindex_default_sort",      HSL_IF, ONE,           ONCE, Warn;
+        "fancyindex_directories_first", HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_exact_size",        HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_footer",            HSL_IF, args(1, 2),    ONCE, Warn;
+        "fancyindex_header",            HSL_IF, args(1, 2),    ONCE, Warn;
+        "fancyindex_hide_parent_dir",   HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_hide_symlinks",     HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_ignore",            HSL_IF, args(1, MORE), MANY, Emerg;
+        "fancyindex_localtime",         HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_name_length",       HSL_IF, NUMBER,        ONCE, Warn;
+        "fancyindex_show_dotfiles",     HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_show_path",         HSL_IF, FLAG,          ONCE, Warn;
+        "fancyindex_time_format",       HSL_IF, ONE,           ONCE, Warn;
+    }
     "ngx_http_echo_module" {
         "echo",                   LOCATION_IF, args(0, MORE), MANY, Emerg;
         "echo_duplicate",         LOCATION_IF, TWO,           MANY, Emerg;

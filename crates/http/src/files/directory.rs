@@ -26,6 +26,20 @@ pub struct Entry {
     pub info: FileInfo,
 }
 
+/// Which entries are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Which {
+    /// Those that begin with a dot, too.
+    pub dotfiles: bool,
+    /// Links, too.
+    pub links: bool,
+}
+
+impl Which {
+    /// What a list usually shows.
+    pub const USUAL: Which = Which { dotfiles: false, links: true };
+}
+
 /// What went wrong, and with which call on which path.
 struct Failed {
     call: &'static str,
@@ -33,12 +47,11 @@ struct Failed {
     error: io::Error,
 }
 
-/// The entries of a directory that do not begin with a dot, in no order. The error is what the client gets; the
-/// log was told.
-pub async fn entries(r: &mut Request, path: &[u8]) -> Result<Vec<Entry>, Step> {
+/// The entries of a directory, in no order. The error is what the client gets; the log was told.
+pub async fn entries(r: &mut Request, path: &[u8], which: Which) -> Result<Vec<Entry>, Step> {
     files::check_links(r, path).await?;
     let directory = PathBuf::from(OsString::from_vec(path.to_vec()));
-    let scanned = r.worker.handle.files().run(move || scan(&directory)).await;
+    let scanned = r.worker.handle.files().run(move || scan(&directory, which)).await;
     let (entries, odd) = match scanned {
         Ok(Ok(found)) => found,
         Ok(Err(failed)) => return Err(refuse(r, &failed)),
@@ -78,14 +91,15 @@ fn refuse(r: &Request, failed: &Failed) -> Step {
 }
 
 /// Blocks. What may not be looked at is left out, and told.
-fn scan(directory: &Path) -> Result<(Vec<Entry>, Vec<Failed>), Failed> {
+fn scan(directory: &Path, which: Which) -> Result<(Vec<Entry>, Vec<Failed>), Failed> {
     let listing =
         std::fs::read_dir(directory).map_err(|e| Failed::new("opendir()", directory, e))?;
     let (mut entries, mut odd) = (Vec::new(), Vec::new());
     for item in listing {
         let item = item.map_err(|e| Failed::new("readdir()", directory, e))?;
         let name = item.file_name();
-        if name.as_bytes().starts_with(b".") {
+        let is_link = || item.file_type().is_ok_and(|kind| kind.is_symlink());
+        if !which.dotfiles && name.as_bytes().starts_with(b".") || !which.links && is_link() {
             continue;
         }
         let path = item.path();

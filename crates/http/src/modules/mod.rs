@@ -15,12 +15,14 @@ pub mod autoindex;
 pub mod brotli_filter;
 pub mod brotli_static;
 pub mod browser;
+pub mod cache_purge;
 pub mod charset_filter;
 pub mod core;
 pub mod dav;
 pub mod echo;
 pub mod empty_gif;
 pub mod event_loop;
+pub mod fancyindex;
 pub mod fastcgi;
 pub mod flv;
 pub mod geo;
@@ -31,6 +33,7 @@ pub mod gzip_filter;
 pub mod gzip_static;
 pub mod headers_filter;
 pub mod headers_more_filter;
+pub mod image_filter;
 pub mod index;
 pub mod limit_conn;
 pub mod limit_req;
@@ -124,6 +127,7 @@ modules! {
     brotli_filter,
     brotli_static,
     browser,
+    cache_purge,
     charset_filter,
     core,
     dav,
@@ -131,6 +135,7 @@ modules! {
     empty_gif,
     flv,
     event_loop,
+    fancyindex,
     fastcgi,
     geo,
     geoip,
@@ -140,6 +145,7 @@ modules! {
     gzip_static,
     headers_filter,
     headers_more_filter,
+    image_filter,
     index,
     limit_conn,
     limit_req,
@@ -319,10 +325,12 @@ pub static PHASES: Phases = Phases {
     precontent: &[
         either("try_files", core::wants_try_files, core::try_files),
         either("mirror", mirror::wanted, mirror::handler),
+        either("image_filter", image_filter::wanted, image_filter::handler),
     ],
     content: &[
         either("random_index", random_index::wanted, random_index::handler),
         either("index", always, index::handler),
+        either("fancyindex", fancyindex::wanted, fancyindex::handler),
         either("autoindex", autoindex::wanted, autoindex::handler),
         either("dav", dav::wanted, dav::handler),
         either("brotli_static", brotli_static::wanted, brotli_static::handler),

@@ -49,7 +49,7 @@ async fn choose(r: &mut Request) -> Step {
         return Step::Status(status);
     }
     path.pop();
-    let mut entries = match directory::entries(r, &path).await {
+    let mut entries = match directory::entries(r, &path, directory::Which::USUAL).await {
         Ok(entries) => entries,
         Err(end) => return end,
     };

@@ -1,4 +1,4 @@
-//! Subrequests whose answer a script wants as a value.
+//! Subrequests whose answer is wanted as a value: by a script, or to be changed as a whole.
 
 use super::{Sink, Sub, run};
 use crate::request::Request;
@@ -28,6 +28,14 @@ impl Request {
         match self.sub.as_deref() {
             Some(Sub { sink: Sink::Value { body, .. }, .. }) => body,
             _ => &[],
+        }
+    }
+
+    /// The same to keep.
+    pub fn take_captured_body(&mut self) -> Vec<u8> {
+        match self.sub.as_deref_mut() {
+            Some(Sub { sink: Sink::Value { body, .. }, .. }) => std::mem::take(body),
+            _ => Vec::new(),
         }
     }
 

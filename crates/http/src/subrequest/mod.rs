@@ -57,8 +57,8 @@ enum Sink {
     Parent(Rc<Pipe>),
     /// Into memory, this much at the most.
     Memory { body: Vec<u8>, limit: u64 },
-    /// Into memory, for a script.
-    Value { body: Vec<u8>, whole: bool },
+    /// Into memory, this much at the most, for who asked.
+    Value { body: Vec<u8>, limit: u64, whole: bool },
     /// Nobody asks for it.
     Nowhere,
 }
@@ -124,9 +124,25 @@ impl Request {
 
     /// Starts a subrequest that asks this one's handler once more: see [`Request::send_subrequest`].
     pub fn ask_again(&mut self, prepare: impl FnOnce(&mut Request)) -> Option<Subrequest> {
-        let (path, args) = (self.path.clone(), self.args.clone());
         let pipe = Rc::new(Pipe::default());
-        let mut sr = self.subrequest(&path, &args, Sink::Parent(pipe.clone()))?;
+        let mut sr = self.again(Sink::Parent(pipe.clone()))?;
+        prepare(&mut sr);
+        Some(start(sr, pipe))
+    }
+
+    /// The same for who wants the answer as a value, if it has no more bytes than this.
+    pub fn capture_again(&mut self, limit: u64) -> Option<Capture> {
+        let mut sr = self.again(Sink::Value { body: Vec::new(), limit, whole: false })?;
+        if sr.method == Method::Head {
+            // What its length will be, only the body tells.
+            sr.method = Method::Get;
+        }
+        Some(Capture(Box::new(sr)))
+    }
+
+    fn again(&mut self, sink: Sink) -> Option<Request> {
+        let (path, args) = (self.path.clone(), self.args.clone());
+        let mut sr = self.subrequest(&path, &args, sink)?;
         if let Some(sub) = &mut sr.sub {
             sub.clone = true;
         }
@@ -134,8 +150,7 @@ impl Request {
         sr.unchanged_path = self.unchanged_path;
         sr.rewritten_in_place = self.rewritten_in_place;
         sr.captures = self.captures.clone();
-        prepare(&mut sr);
-        Some(start(sr, pipe))
+        Some(sr)
     }
 
     /// Starts a subrequest with this one's method whose answer nobody waits for. The client's request stays
@@ -159,7 +174,7 @@ impl Request {
 
     /// Prepares a subrequest whose answer a script wants as a value, to run beside this one.
     pub fn capture(&mut self, path: &[u8], args: &[u8]) -> Option<Capture> {
-        let sink = Sink::Value { body: Vec::new(), whole: false };
+        let sink = Sink::Value { body: Vec::new(), limit: u64::MAX, whole: false };
         self.subrequest(path, args, sink).map(|sr| Capture(Box::new(sr)))
     }
 
@@ -342,7 +357,7 @@ impl Request {
     fn keep_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (body, limit) = match self.sub.as_deref_mut().map(|sub| &mut sub.sink) {
             Some(Sink::Memory { body, limit }) => (body, *limit),
-            Some(Sink::Value { body, .. }) => (body, u64::MAX),
+            Some(Sink::Value { body, limit, .. }) => (body, *limit),
             _ => return Ok(()),
         };
         if (body.len() + bytes.len()) as u64 > limit {

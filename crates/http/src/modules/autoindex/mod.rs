@@ -110,7 +110,7 @@ async fn list(r: &mut Request) -> Step {
         (Format::Jsonp, Ok(name)) => name,
         _ => None,
     };
-    let mut entries = match directory::entries(r, &path).await {
+    let mut entries = match directory::entries(r, &path, directory::Which::USUAL).await {
         Ok(entries) => entries,
         Err(end) => return end,
     };

@@ -13,7 +13,7 @@ use crate::request::Request;
 
 mod commands;
 mod parser;
-mod strftime;
+pub mod strftime;
 mod text;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::Failures;
 
+use super::purge::Purge;
 use crate::config::scope::{Scope, Spot};
 use crate::phases::Step;
 use crate::request::Request;
@@ -28,7 +29,7 @@ pub struct Caching {
     /// `..._no_cache`
     pub no_cache: Vec<Template>,
     /// `..._cache_purge`
-    pub purge: Vec<Template>,
+    pub purge: Purge,
     /// `..._cache_methods`
     pub methods: Vec<Method>,
     /// `..._cache_min_uses`
@@ -80,7 +81,7 @@ impl Default for Caching {
             valid: Vec::new(),
             bypass: Vec::new(),
             no_cache: Vec::new(),
-            purge: Vec::new(),
+            purge: Purge::Never,
             methods: vec![Method::Get, Method::Head],
             min_uses: 1,
             max_range_offset: None,
@@ -103,13 +104,35 @@ impl Caching {
         !matches!(self.zone, Zone::Off)
     }
 
+    /// How long an answer of this status is valid if it does not say so itself.
+    pub fn valid(&self, status: u16) -> Option<i64> {
+        let known = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
+        known.map(|(_, seconds)| *seconds).filter(|seconds| *seconds > 0)
+    }
+
+    /// All simple directives of a block were read: caches are known by now.
+    pub fn finish(&mut self, caches: &[Arc<Cache>], prefix: &str) -> Result<(), Error> {
+        self.zone.look_up(caches, prefix)
+    }
+}
+
+impl Zone {
+    /// Caches are known by now.
+    pub fn look_up(&mut self, caches: &[Arc<Cache>], prefix: &str) -> Result<(), Error> {
+        let Zone::Named(name, spot) = &self else { return Ok(()) };
+        let found = caches.iter().find(|cache| cache.name() == name);
+        let unknown = || spot.error(format!("\"{prefix}_cache\" zone \"{name}\" is unknown"));
+        *self = Zone::Known(found.ok_or_else(unknown)?.clone());
+        Ok(())
+    }
+
     /// The cache for a request, if it has one.
     ///
     /// # Errors
     ///
     /// The request's end, where its value names a cache that there is not.
     pub fn cache(&self, r: &mut Request) -> Result<Option<Arc<Cache>>, Step> {
-        let template = match &self.zone {
+        let template = match self {
             Zone::Off | Zone::Named(..) => return Ok(None),
             Zone::Known(cache) => return Ok(Some(cache.clone())),
             Zone::Computed(template) => template,
@@ -125,21 +148,6 @@ impl Caching {
             return Err(Step::Status(500));
         }
         Ok(found.cloned())
-    }
-
-    /// How long an answer of this status is valid if it does not say so itself.
-    pub fn valid(&self, status: u16) -> Option<i64> {
-        let known = self.valid.iter().find(|(of, _)| *of == 0 || *of == status);
-        known.map(|(_, seconds)| *seconds).filter(|seconds| *seconds > 0)
-    }
-
-    /// All simple directives of a block were read: caches are known by now.
-    pub fn finish(&mut self, caches: &[Arc<Cache>], prefix: &str) -> Result<(), Error> {
-        let Zone::Named(name, spot) = &self.zone else { return Ok(()) };
-        let found = caches.iter().find(|cache| cache.name() == name);
-        let unknown = || spot.error(format!("\"{prefix}_cache\" zone \"{name}\" is unknown"));
-        self.zone = Zone::Known(found.ok_or_else(unknown)?.clone());
-        Ok(())
     }
 }
 
@@ -230,8 +238,14 @@ macro_rules! cache_directives {
                 "Values of which one makes a request go past the cache.";
             "no_cache": list(no_cache, cache::predicates),
                 "Values of which one keeps an answer out of the cache.";
-            "cache_purge": list(purge, cache::predicates),
-                "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so.";
+            "cache_purge": line(|s, d| {
+                let first = s.first(d);
+                if let Some(purge) = cache::purge::read(s, d, concat!($prefix, "cache"))? {
+                    settings(s).purge.add(d, purge, first)?;
+                }
+                Ok(())
+            }), "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so. Or \
+                 `METHOD [from ADDRESS ...]`, and in a location `ZONE KEY`, as the module ngx_cache_purge has it.";
             "cache_methods": value(methods, |d| Ok(cache::methods(d))),
                 "Methods whose answers are kept.";
             "cache_min_uses": value(min_uses, Line::number),

@@ -9,7 +9,7 @@ mod hit;
 mod judge;
 mod lookup;
 mod path;
-mod purge;
+pub mod purge;
 mod relay;
 mod stale;
 mod tasks;
@@ -210,8 +210,8 @@ pub async fn look<P: Protocol>(
     update: Option<Box<State>>,
 ) -> Looked {
     let caching = &*passing.caching;
-    if !caching.purge.is_empty() && Template::any_is_true(&caching.purge, r) {
-        return Looked::Done(purge::purge(r, caching, protocol).await);
+    if let Some(step) = purge::asked(r, caching, protocol).await {
+        return Looked::Done(step);
     }
     let begun = match update {
         Some(update) => Ok(Some(*update)),
@@ -265,7 +265,7 @@ fn begin<P: Protocol>(
     if !caching.methods.contains(&r.method) {
         return Ok(None);
     }
-    let Some(cache) = caching.cache(r)? else { return Ok(None) };
+    let Some(cache) = caching.zone.cache(r)? else { return Ok(None) };
     let text = key_text(r, caching, protocol);
     cache.memory.provide(caching.memory);
     let bypass = Template::any_is_true(&caching.bypass, r);

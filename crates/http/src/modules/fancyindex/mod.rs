@@ -1,0 +1,306 @@
+//! The list of a directory's files as a table that can be sorted, between a header and a footer of the site's own. As the
+//! module ngx-fancyindex has it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error};
+use weir_log::{Cause, Level};
+use weir_proto::http1::Method;
+use weir_values::Regex;
+
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::files::directory::{self, Entry, Which};
+use crate::modules::{LocationConf, Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+
+mod page;
+
+use page::{Column, Look, Order};
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    enabled: bool,
+    header: Option<Part>,
+    footer: Option<Part>,
+    order: Order,
+    look: Look,
+    which: Which,
+    /// Names that are left out.
+    ignore: Vec<Arc<Regex>>,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            enabled: false,
+            header: None,
+            footer: None,
+            order: Order::default(),
+            look: Look::default(),
+            which: Which::USUAL,
+            ignore: Vec::new(),
+        }
+    }
+}
+
+impl Settings for Conf {
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let conf = &s.location.fancyindex;
+        if conf.enabled && !conf.look.path && conf.header.is_none() {
+            let text = "\"fancyindex_show_path off\" has no effect without \"fancyindex_header\"";
+            s.setup.warnings.push(Error::warn(text.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// What stands before or behind the table.
+#[derive(Debug, Clone)]
+enum Part {
+    /// The answer of another path.
+    Path(Vec<u8>),
+    /// A file's text, read at the start.
+    Text(Bytes),
+}
+
+const DIRECTIVES: &[Directive] = &[
+    setting!(
+        "fancyindex",
+        fancyindex.enabled,
+        Line::flag,
+        "Lists directories without an index as a table."
+    ),
+    setting!(
+        "fancyindex_case_sensitive",
+        fancyindex.order.cased,
+        Line::flag,
+        "Whether names that differ in case stand apart."
+    ),
+    setting!("fancyindex_css_href", fancyindex.look.css, text, "A style sheet for the list."),
+    setting!(
+        "fancyindex_default_sort",
+        fancyindex.order.by,
+        sort,
+        "How a list is sorted if nobody asks: name, size or date, with _desc the other way round."
+    ),
+    setting!(
+        "fancyindex_directories_first",
+        fancyindex.order.directories_first,
+        Line::flag,
+        "Whether directories stand before files."
+    ),
+    setting!(
+        "fancyindex_exact_size",
+        fancyindex.look.exact_size,
+        Line::flag,
+        "Whether sizes are in bytes."
+    ),
+    Directive {
+        name: "fancyindex_footer",
+        help: "What stands behind the list: a path, or with `local` a file.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            let part = part(s, d)?;
+            Scope::change(&mut s.location.fancyindex).footer = part;
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "fancyindex_header",
+        help: "What stands before the list: a path, or with `local` a file.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            let part = part(s, d)?;
+            Scope::change(&mut s.location.fancyindex).header = part;
+            Ok(())
+        }),
+    },
+    setting!(
+        "fancyindex_hide_parent_dir",
+        fancyindex.look.hide_parent,
+        Line::flag,
+        "Whether the way up is left out."
+    ),
+    setting!(
+        "fancyindex_hide_symlinks",
+        fancyindex.which.links,
+        |d: &Line| d.flag().map(|hide| !hide),
+        "Whether symbolic links are left out."
+    ),
+    Directive {
+        name: "fancyindex_ignore",
+        help: "Regular expressions of names that are left out.",
+        set: Set::Simple(ignore),
+    },
+    setting!(
+        "fancyindex_localtime",
+        fancyindex.look.localtime,
+        Line::flag,
+        "Whether times are local ones."
+    ),
+    setting!(
+        "fancyindex_name_length",
+        fancyindex.look.name_length,
+        |d: &Line| d.number().map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+        "How many characters of a name are shown."
+    ),
+    setting!(
+        "fancyindex_show_dotfiles",
+        fancyindex.which.dotfiles,
+        Line::flag,
+        "Whether names that begin with a dot are shown."
+    ),
+    setting!(
+        "fancyindex_show_path",
+        fancyindex.look.path,
+        Line::flag,
+        "Whether the directory's path stands behind a header of the site's own."
+    ),
+    setting!(
+        "fancyindex_time_format",
+        fancyindex.look.time_format,
+        text,
+        "How times look: as for strftime."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_fancyindex", directives: DIRECTIVES, init: |_| {} };
+
+fn text(d: &Line) -> Result<Vec<u8>, Error> {
+    Ok(d.args.first().map_or_else(Vec::new, |word| word.bytes.clone()))
+}
+
+fn sort(d: &Line) -> Result<(Column, bool), Error> {
+    d.choice(&[
+        ("name", (Column::Name, false)),
+        ("size", (Column::Size, false)),
+        ("date", (Column::Date, false)),
+        ("name_desc", (Column::Name, true)),
+        ("size_desc", (Column::Size, true)),
+        ("date_desc", (Column::Date, true)),
+    ])
+}
+
+/// `PATH [subrequest | local]`
+#[expect(clippy::disallowed_methods, reason = "the configuration names the file")]
+fn part(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Part>, Error> {
+    let Some(path) = d.args.first() else { return Ok(None) };
+    match d.args.get(1) {
+        None => {}
+        Some(kind) if kind.is("subrequest") => {}
+        Some(kind) if kind.is("local") => {
+            let file = s.setup.inputs.conf_prefix.join(path.lossy().as_ref());
+            let read = std::fs::read(&file);
+            let read = read.map_err(|e| {
+                d.error_at(path, format!("cannot open file \"{}\" {}", file.display(), Cause(&e)))
+            })?;
+            return Ok(Some(Part::Text(Bytes::from(read))));
+        }
+        Some(kind) => return Err(d.invalid("header/footer kind", kind)),
+    }
+    Ok((!path.bytes.is_empty()).then(|| Part::Path(path.bytes.clone())))
+}
+
+fn ignore(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let first = s.first(d);
+    let read = |word| s.setup.regex(d, word, &word.bytes, true).map(Arc::new);
+    let more = d.args.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let list = &mut Scope::change(&mut s.location.fancyindex).ignore;
+    if first {
+        list.clear();
+    }
+    list.extend(more);
+    Ok(())
+}
+
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.fancyindex.enabled
+}
+
+/// A longer list is sorted and written by a thread of the file pool, since a loop must not be held up by it.
+const MANY: usize = 200;
+
+/// The handler of the content phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let method = matches!(r.method, Method::Get | Method::Head);
+    if !method || !r.path.ends_with(b"/") {
+        return Answer::Now(Step::Next);
+    }
+    Answer::Later(Box::pin(list(r)))
+}
+
+async fn list(r: &mut Request) -> Step {
+    let core = &r.conf().core;
+    let mut path = Vec::new();
+    if let Err(status) = core.map_path_into(r, &mut path) {
+        return Step::Status(status);
+    }
+    if path.len() > 1 {
+        path.pop();
+    }
+    let conf = r.conf().fancyindex.clone();
+    let mut entries = match directory::entries(r, &path, conf.which).await {
+        Ok(entries) => entries,
+        Err(end) => return end,
+    };
+    let header = own(r, conf.header.as_ref()).await;
+    let footer = own(r, conf.footer.as_ref()).await;
+    let asked = page::asked(&r.args);
+    let offset = if conf.look.localtime { r.worker.local_time().1 } else { 0 };
+    let (many, path) = (entries.len() > MANY, r.path.clone());
+    let mut write = move || {
+        entries.retain(|entry| !is_ignored(&conf, entry));
+        let column = asked.unwrap_or(conf.order.by);
+        conf.order.sort(&mut entries, column);
+        page::table(
+            &path,
+            &entries,
+            &conf.look,
+            offset,
+            asked,
+            header.as_deref(),
+            footer.as_deref(),
+        )
+    };
+    let written = if many { r.worker.handle.files().run(write).await } else { Ok(write()) };
+    match written {
+        Ok(body) => {
+            r.response.status = 200;
+            r.response.content_type.extend_from_slice(b"text/html");
+            Step::Respond(Bytes::from(body))
+        }
+        Err(error) => {
+            r.log(Level::Crit, format_args!("the list was not written {}", Cause(&error)));
+            Step::Status(500)
+        }
+    }
+}
+
+/// What withholds a name does so even if its pattern gives up.
+fn is_ignored(conf: &Conf, entry: &Entry) -> bool {
+    conf.ignore.iter().any(|regex| regex.may_match(&entry.name))
+}
+
+/// A part of the site's own; none where there is none, or where its path does not answer with 200.
+async fn own(r: &mut Request, part: Option<&Part>) -> Option<Vec<u8>> {
+    let path = match part? {
+        Part::Text(text) => return Some(text.to_vec()),
+        Part::Path(path) => path,
+    };
+    let (path, args) = match path.iter().position(|b| *b == b'?') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (path.as_slice(), &b""[..]),
+    };
+    let sub = Box::pin(r.capture(path, args)?.run()).await;
+    if sub.response.status != 200 || !sub.capture_is_whole() {
+        let (path, status) = (String::from_utf8_lossy(path), sub.response.status);
+        r.log(Level::Error, format_args!("fancyindex: \"{path}\" answers with status {status}"));
+        return None;
+    }
+    Some(sub.captured_body().to_vec())
+}

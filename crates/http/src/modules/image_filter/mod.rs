@@ -1,0 +1,271 @@
+//! Pictures made smaller, cut, turned, or told of. nginx: ngx_http_image_filter_module.
+//!
+//! What an answer begins with depends on all of its body here. So the location's handler is asked by a request of its
+//! own, and what comes of that answer is the answer. The work is done by a thread of the file pool.
+
+use bytes::Bytes;
+use weir_conf::{Directive as Line, Error, Word};
+use weir_log::{Cause, Level};
+use weir_values::Template;
+
+use crate::answer::response::Response;
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::modules::{LocationConf, Module, Settings};
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+
+mod picture;
+
+use picture::{Angle, Kind, Work};
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    what: What,
+    /// `image_filter rotate` beside another one.
+    angle: Option<Template>,
+    jpeg_quality: Template,
+    sharpen: Template,
+    /// The most bytes that a picture may have.
+    buffer: u64,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        Conf {
+            what: What::Nothing,
+            angle: None,
+            jpeg_quality: Template::text(b"75"),
+            sharpen: Template::EMPTY,
+            buffer: 1 << 20,
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+/// `image_filter`
+#[derive(Debug, Clone)]
+enum What {
+    Nothing,
+    /// Lets pictures pass, and nothing else.
+    Test,
+    /// Tells how large they are.
+    Size,
+    Rotate,
+    /// Widths and heights.
+    Resize(Template, Template),
+    Crop(Template, Template),
+}
+
+/// The most that `test` holds of a picture, which it does not change.
+const TESTED: u64 = 32 << 20;
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "image_filter",
+        help: "What is done to pictures: `test`, `size`, `resize`, `crop`, `rotate`; or `off`.",
+        set: Set::Simple(set),
+    },
+    Directive {
+        name: "image_filter_jpeg_quality",
+        help: "The quality of JPEG pictures that are written, 1 to 100.",
+        set: Set::Simple(|s, d| {
+            let value = number(s, d)?;
+            Scope::change(&mut s.location.image_filter).jpeg_quality = value;
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "image_filter_sharpen",
+        help: "How much sharper pictures become that were made smaller, in percent.",
+        set: Set::Simple(|s, d| {
+            let value = number(s, d)?;
+            Scope::change(&mut s.location.image_filter).sharpen = value;
+            Ok(())
+        }),
+    },
+    setting!(
+        "image_filter_buffer",
+        image_filter.buffer,
+        Line::size,
+        "The most bytes that a picture may have; 415 for others."
+    ),
+];
+
+/// The module.
+pub const MODULE: Module =
+    Module { name: "http_image_filter", directives: DIRECTIVES, init: |_| {} };
+
+fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    if s.first(d) {
+        let conf = Scope::change(&mut s.location.image_filter);
+        (conf.what, conf.angle) = (What::Nothing, None);
+    }
+    let Some((word, more)) = d.args.split_first() else { return Ok(()) };
+    let what = match (word.bytes.as_slice(), more) {
+        (b"off", []) => What::Nothing,
+        (b"test", []) => What::Test,
+        (b"size", []) => What::Size,
+        (b"rotate", [angle]) => {
+            let value = s.setup.template(d, angle)?;
+            if value.constant().is_some_and(|text| Angle::read(text).is_none()) {
+                return Err(d.invalid("parameter", angle));
+            }
+            let conf = Scope::change(&mut s.location.image_filter);
+            conf.angle = Some(value);
+            if matches!(conf.what, What::Nothing) {
+                conf.what = What::Rotate;
+            }
+            return Ok(());
+        }
+        (b"resize", [width, height]) => What::Resize(side(s, d, width)?, side(s, d, height)?),
+        (b"crop", [width, height]) => What::Crop(side(s, d, width)?, side(s, d, height)?),
+        _ => return Err(d.invalid("parameter", word)),
+    };
+    Scope::change(&mut s.location.image_filter).what = what;
+    Ok(())
+}
+
+fn side(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Template, Error> {
+    let value = s.setup.template(d, word)?;
+    if value.constant().is_some_and(|text| pixels(text).is_none()) {
+        return Err(d.invalid("parameter", word));
+    }
+    Ok(value)
+}
+
+/// The last line of a block counts.
+fn number(s: &mut Scope<'_, '_>, d: &Line) -> Result<Template, Error> {
+    let word = d.args.first().unwrap_or(&d.name);
+    let value = s.setup.template(d, word)?;
+    if value.constant().is_some_and(|text| percent(text).is_none()) {
+        return Err(d.invalid("value", word));
+    }
+    Ok(value)
+}
+
+/// A width or height; `-` is any.
+fn pixels(text: &[u8]) -> Option<u32> {
+    if text == b"-" {
+        return Some(u32::MAX);
+    }
+    let n = weir_conf::values::number(text).filter(|n| *n > 0)?;
+    u32::try_from(n).ok()
+}
+
+fn percent(text: &[u8]) -> Option<u8> {
+    let n = weir_conf::values::number(text).filter(|n| (1..=100).contains(n))?;
+    u8::try_from(n).ok()
+}
+
+/// Whether a location has anything to do here.
+pub fn wanted(conf: &LocationConf) -> bool {
+    !matches!(conf.image_filter.what, What::Nothing)
+}
+
+/// Precontent phase.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    Answer::Later(Box::pin(answer(r)))
+}
+
+async fn answer(r: &mut Request) -> Step {
+    let conf = r.conf().image_filter.clone();
+    let most = if matches!(conf.what, What::Test) { TESTED } else { conf.buffer };
+    if let Err(status) = r.read_body().await {
+        return Step::Status(status);
+    }
+    let Some(capture) = r.capture_again(most) else { return Step::Status(500) };
+    let mut sub = Box::pin(capture.run()).await;
+    let (status, whole) = (sub.response.status, sub.capture_is_whole());
+    let picture = Bytes::from(sub.take_captured_body());
+    adopt(r, std::mem::take(&mut sub.response));
+    // For `$upstream_...`: whoever was asked was asked for this request.
+    r.contexts.upstream = std::mem::take(&mut sub.contexts.upstream);
+    drop(sub);
+    if status == 304 {
+        return Step::Respond(Bytes::new());
+    }
+    if !whole {
+        return refuse(
+            r,
+            &conf,
+            "the picture did not come, or has more bytes than \"image_filter_buffer\"",
+        );
+    }
+    let Some(kind) = Kind::of(&picture) else { return refuse(r, &conf, "no picture") };
+    let work = match work(r, &conf) {
+        Some(work) => work,
+        None => return refuse(r, &conf, "invalid parameters for a picture"),
+    };
+    // Half of the pool's threads are left to who needs a file.
+    let done = r.worker.handle.files().write(move || match work {
+        Work::Pass => Ok((picture, None)),
+        work => picture::change(&picture, kind, &work).map(|new| (picture, new)),
+    });
+    let (old, new) = match done.await {
+        Ok(Ok(done)) => done,
+        Ok(Err(why)) => return refuse(r, &conf, &why),
+        Err(error) => {
+            r.log(Level::Crit, format_args!("the picture was not changed {}", Cause(&error)));
+            return Step::Status(500);
+        }
+    };
+    let kind = if matches!(conf.what, What::Size) { "application/json" } else { kind.mime() };
+    r.response.content_type = kind.as_bytes().to_vec();
+    r.response.charset.clear();
+    match new {
+        None => Step::Respond(old),
+        Some(new) => {
+            r.response.weaken_etag();
+            Step::Respond(Bytes::from(new))
+        }
+    }
+}
+
+/// The head of the answer that the picture came with becomes this one's.
+fn adopt(r: &mut Request, mut response: Response) {
+    response.expect_changes();
+    (response.sent, response.header_only, response.chunked) = (false, false, false);
+    (response.head_bytes, response.expects_trailers) = (0, false);
+    response.trailers = Default::default();
+    r.response = response;
+}
+
+/// What is to be done for this request.
+fn work(r: &mut Request, conf: &Conf) -> Option<Work> {
+    let angle = match &conf.angle {
+        None => Angle::None,
+        Some(angle) => Angle::read(&angle.eval(r))?,
+    };
+    let mut size = |width: &Template, height: &Template| {
+        Some((pixels(&width.eval(r))?, pixels(&height.eval(r))?))
+    };
+    let shape = match &conf.what {
+        What::Nothing | What::Test => return Some(Work::Pass),
+        What::Size => return Some(Work::Tell),
+        What::Rotate => picture::Shape::Same,
+        What::Resize(width, height) => {
+            let (width, height) = size(width, height)?;
+            picture::Shape::Within(width, height)
+        }
+        What::Crop(width, height) => {
+            let (width, height) = size(width, height)?;
+            picture::Shape::Cut(width, height)
+        }
+    };
+    let quality = percent(&conf.jpeg_quality.eval(r))?;
+    let sharpen = percent(&conf.sharpen.eval(r)).unwrap_or(0);
+    Some(Work::Change { shape, angle, quality, sharpen })
+}
+
+fn refuse(r: &mut Request, conf: &Conf, why: &str) -> Step {
+    if matches!(conf.what, What::Size) {
+        r.response.status = 200;
+        r.response.content_type = b"application/json".to_vec();
+        return Step::Respond(Bytes::from_static(b"{}\r\n"));
+    }
+    r.log(Level::Error, format_args!("image filter: {why}"));
+    r.response.forget_body();
+    Step::Status(415)
+}

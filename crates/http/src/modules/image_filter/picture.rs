@@ -1,0 +1,305 @@
+//! Pictures: what kind they are, how large, and how they are changed. What takes long: never on a loop.
+
+use std::io::Cursor;
+
+use image::codecs::{gif::GifEncoder, jpeg::JpegEncoder, png::PngEncoder, webp::WebPEncoder};
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageFormat, ImageReader, Limits};
+
+/// The most that a picture may have: 100 MB while it is changed. A file of a few bytes may say that it is larger.
+pub const PIXELS: u64 = 25_000_000;
+/// The most bytes that a decoder takes.
+const MEMORY: u64 = 256 << 20;
+
+/// What a picture is, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Jpeg,
+    Gif,
+    Png,
+    Webp,
+}
+
+impl Kind {
+    /// None for what is no picture.
+    pub fn of(bytes: &[u8]) -> Option<Kind> {
+        match bytes {
+            [0xff, 0xd8, _, _, ..] => Some(Kind::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Kind::Gif),
+            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Kind::Png),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Kind::Webp),
+            _ => None,
+        }
+    }
+
+    fn format(self) -> ImageFormat {
+        match self {
+            Kind::Jpeg => ImageFormat::Jpeg,
+            Kind::Gif => ImageFormat::Gif,
+            Kind::Png => ImageFormat::Png,
+            Kind::Webp => ImageFormat::WebP,
+        }
+    }
+
+    /// `Content-Type`
+    pub fn mime(self) -> &'static str {
+        self.format().to_mime_type()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Jpeg => "jpeg",
+            Kind::Gif => "gif",
+            Kind::Png => "png",
+            Kind::Webp => "webp",
+        }
+    }
+}
+
+/// How far a picture is turned, counterclockwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Angle {
+    None,
+    Quarter,
+    Half,
+    ThreeQuarters,
+}
+
+impl Angle {
+    /// `90`, `180`, `270`
+    pub fn read(text: &[u8]) -> Option<Angle> {
+        match text {
+            b"90" => Some(Angle::Quarter),
+            b"180" => Some(Angle::Half),
+            b"270" => Some(Angle::ThreeQuarters),
+            _ => None,
+        }
+    }
+}
+
+/// How large a picture becomes. None becomes larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Same,
+    /// No wider and no higher than this, in its proportions.
+    Within(u32, u32),
+    /// The middle of it: its smaller side as large as this, what is too much of the other cut off.
+    Cut(u32, u32),
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy)]
+pub enum Work {
+    Pass,
+    Tell,
+    Change { shape: Shape, angle: Angle, quality: u8, sharpen: u8 },
+}
+
+/// The new picture, or what is said of it; `None` where it stays as it is. The error is for the log.
+pub fn change(bytes: &[u8], kind: Kind, work: &Work) -> Result<Option<Vec<u8>>, String> {
+    let (width, height) = reader(bytes, kind).into_dimensions().map_err(|e| e.to_string())?;
+    let (shape, angle, quality, sharpen) = match *work {
+        Work::Pass => return Ok(None),
+        Work::Tell => {
+            let name = kind.name();
+            let text = format!(
+                "{{ \"img\" : {{ \"width\": {width}, \"height\": {height}, \"type\": \"{name}\" }} }}\r\n"
+            );
+            return Ok(Some(text.into_bytes()));
+        }
+        Work::Change { shape, angle, quality, sharpen } => (shape, angle, quality, sharpen),
+    };
+    let fits = match shape {
+        Shape::Same => false,
+        Shape::Within(w, h) | Shape::Cut(w, h) => width <= w && height <= h,
+    };
+    if fits && angle == Angle::None {
+        return Ok(None);
+    }
+    if u64::from(width) * u64::from(height) > PIXELS {
+        return Err(format!("too many pixels: {width} x {height}"));
+    }
+    let mut picture = reader(bytes, kind).decode().map_err(|e| e.to_string())?;
+    let (w, h) = scaled((width, height), shape);
+    if (w, h) != (width, height) {
+        picture = picture.resize_exact(w, h, FilterType::Triangle);
+        if sharpen > 0 {
+            picture = sharpened(&picture, sharpen);
+        }
+    }
+    picture = match angle {
+        Angle::None => picture,
+        Angle::Quarter => picture.rotate270(),
+        Angle::Half => picture.rotate180(),
+        Angle::ThreeQuarters => picture.rotate90(),
+    };
+    if let Shape::Cut(w, h) = shape {
+        let (w, h) = (w.min(picture.width()), h.min(picture.height()));
+        let (x, y) = ((picture.width() - w) / 2, (picture.height() - h) / 2);
+        picture = picture.crop_imm(x, y, w, h);
+    }
+    written(picture, kind, quality).map(Some).map_err(|e| e.to_string())
+}
+
+fn reader(bytes: &[u8], kind: Kind) -> ImageReader<Cursor<&[u8]>> {
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), kind.format());
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(MEMORY);
+    reader.limits(limits);
+    reader
+}
+
+/// How large it is before it is cut.
+fn scaled((width, height): (u32, u32), shape: Shape) -> (u32, u32) {
+    let part = |side: u32, by: u32, of: u32| {
+        let side = u64::from(side) * u64::from(by) / u64::from(of.max(1));
+        u32::try_from(side).unwrap_or(u32::MAX).max(1)
+    };
+    let narrower = |to: u32| (to, part(height, to, width));
+    let lower = |to: u32| (part(width, to, height), to);
+    match shape {
+        Shape::Same => (width, height),
+        Shape::Within(w, h) => {
+            let (width, height) = if width > w { narrower(w) } else { (width, height) };
+            if height > h { (part(width, h, height), h) } else { (width, height) }
+        }
+        Shape::Cut(w, h) => {
+            // Whether it is less wide, in proportion, than what is wanted.
+            let slim = u64::from(width) * u64::from(h) < u64::from(w) * u64::from(height);
+            match slim {
+                true if width > w => narrower(w),
+                false if height > h => lower(h),
+                _ => (width, height),
+            }
+        }
+    }
+}
+
+fn sharpened(picture: &DynamicImage, percent: u8) -> DynamicImage {
+    let outer = -f32::from(percent) / 400.0;
+    let inner = 1.0 - 4.0 * outer;
+    picture.filter3x3(&[0.0, outer, 0.0, outer, inner, outer, 0.0, outer, 0.0])
+}
+
+fn written(picture: DynamicImage, kind: Kind, quality: u8) -> image::ImageResult<Vec<u8>> {
+    let mut out = Vec::new();
+    match kind {
+        Kind::Jpeg => {
+            DynamicImage::from(picture.to_rgb8())
+                .write_with_encoder(JpegEncoder::new_with_quality(&mut out, quality))?;
+        }
+        Kind::Png => picture.write_with_encoder(PngEncoder::new(&mut out))?,
+        Kind::Gif => {
+            let (width, height) = (picture.width(), picture.height());
+            GifEncoder::new_with_speed(&mut out, 10).encode(
+                &picture.to_rgba8(),
+                width,
+                height,
+                image::ExtendedColorType::Rgba8,
+            )?;
+        }
+        Kind::Webp => {
+            DynamicImage::from(picture.to_rgba8())
+                .write_with_encoder(WebPEncoder::new_lossless(&mut out))?;
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn picture(kind: Kind, width: u32, height: u32) -> Vec<u8> {
+        let paint = |x: u32, y: u32| image::Rgb([x as u8, y as u8, 99]);
+        written(DynamicImage::from(image::RgbImage::from_fn(width, height, paint)), kind, 90)
+            .unwrap()
+    }
+
+    fn size(bytes: &[u8], kind: Kind) -> (u32, u32) {
+        reader(bytes, kind).into_dimensions().unwrap()
+    }
+
+    const KINDS: [Kind; 4] = [Kind::Jpeg, Kind::Gif, Kind::Png, Kind::Webp];
+
+    #[test]
+    fn each_kind_is_known_and_changed() {
+        let (angle, quality, sharpen) = (Angle::None, 75, 10);
+        for kind in KINDS {
+            let old = picture(kind, 40, 20);
+            assert_eq!(Kind::of(&old), Some(kind));
+            for (shape, angle, expected) in [
+                (Shape::Within(20, 20), angle, (20, 10)),
+                (Shape::Within(u32::MAX, 5), angle, (10, 5)),
+                (Shape::Cut(10, 10), angle, (10, 10)),
+                (Shape::Cut(30, u32::MAX), angle, (30, 20)),
+                (Shape::Same, Angle::Quarter, (20, 40)),
+                (Shape::Within(20, 20), Angle::ThreeQuarters, (10, 20)),
+            ] {
+                let work = Work::Change { shape, angle, quality, sharpen };
+                let new = change(&old, kind, &work).unwrap().expect("another one");
+                assert_eq!((Kind::of(&new), size(&new, kind)), (Some(kind), expected), "{shape:?}");
+            }
+            let work = Work::Change { shape: Shape::Within(40, 20), angle, quality, sharpen };
+            assert_eq!(change(&old, kind, &work), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_quarter_is_counterclockwise() {
+        let old = picture(Kind::Png, 3, 2);
+        let work =
+            Work::Change { shape: Shape::Same, angle: Angle::Quarter, quality: 75, sharpen: 0 };
+        let new = change(&old, Kind::Png, &work).unwrap().unwrap();
+        let new = reader(&new, Kind::Png).decode().unwrap().to_rgb8();
+        // The upper right corner comes to the upper left.
+        assert_eq!(new.get_pixel(0, 0), &image::Rgb([2, 0, 99]));
+    }
+
+    #[test]
+    fn a_picture_that_says_that_it_is_huge_is_refused_before_it_is_read() {
+        let mut bomb = picture(Kind::Png, 8, 8);
+        bomb[16..24].copy_from_slice(&[0, 0, 0xf0, 0, 0, 0, 0xf0, 0]);
+        let crc = crc(&bomb[12..29]);
+        bomb[29..33].copy_from_slice(&crc.to_be_bytes());
+        let shape = Shape::Within(5, 5);
+        let work = Work::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
+        let why = change(&bomb, Kind::Png, &work).unwrap_err();
+        assert_eq!(why, "too many pixels: 61440 x 61440");
+    }
+
+    fn crc(bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(!0u32, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn none_becomes_larger(width in 1u32..9000, height in 1u32..9000, w: u32, h: u32) {
+            let (w, h) = (w.max(1), h.max(1));
+            for shape in [Shape::Within(w, h), Shape::Cut(w, h)] {
+                let (x, y) = scaled((width, height), shape);
+                prop_assert!(x >= 1 && y >= 1 && x <= width && y <= height);
+                if matches!(shape, Shape::Within(..)) {
+                    prop_assert!(x <= w && y <= h);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_broken_is_said_to_be(kind in 0usize..4, at: proptest::sample::Index, byte: u8, cut: proptest::sample::Index) {
+            let kind = KINDS[kind];
+            let mut bytes = picture(kind, 9, 7);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.truncate(cut.index(bytes.len()) + 1);
+            let work = Work::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: 75, sharpen: 0 };
+            let _ = change(&bytes, kind, &work);
+        }
+    }
+}
