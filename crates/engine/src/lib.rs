@@ -55,7 +55,7 @@ pub use heavy::Heavy;
 pub use lap::Timekeeper;
 pub use operation::{block, coarse_nanos, longest_operation, operation};
 pub use ops::connect::ConnectOptions;
-pub use ops::datagram::Datagram;
+pub use ops::datagram::{Answering, Datagram, Received};
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;
 pub use ops::rest::Resting;

@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::net::sockopt;
+use rustix::net::{SocketType, sockopt};
 
-/// Takes over the listening sockets that the program before this one left open at `execve`,
-/// each with close-on-exec; numbers that are no listening socket are passed by.
+/// Takes over the sockets that the program before this one left open at `execve`, those that listen and those of
+/// datagrams, each with close-on-exec; numbers of anything else are passed by.
 ///
 /// To be called once; later calls find nothing. Sockets that this program has made are told apart
 /// by their close-on-exec.
@@ -28,7 +28,8 @@ fn adopt(number: i32) -> io::Result<OwnedFd> {
     // not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     let made_here = fcntl_getfd(borrowed)?.contains(FdFlags::CLOEXEC);
-    if made_here || !sockopt::socket_acceptconn(borrowed)? {
+    let datagrams = || Ok::<_, io::Error>(sockopt::socket_type(borrowed)? == SocketType::DGRAM);
+    if made_here || !(sockopt::socket_acceptconn(borrowed)? || datagrams()?) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;

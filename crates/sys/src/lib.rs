@@ -3,6 +3,7 @@
 pub mod allocator;
 pub mod beginning;
 pub mod crypt;
+pub mod datagram;
 pub mod descriptor;
 pub mod environment;
 pub mod localtime;

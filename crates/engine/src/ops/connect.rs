@@ -1,6 +1,7 @@
 //! Connecting to a peer.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -48,27 +49,7 @@ impl Handle {
         to: &SocketAddrAny,
         how: &ConnectOptions,
     ) -> io::Result<(Stream, bool)> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let family = to.address_family();
-        seam::at(Call::Connect)?;
-        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        if let Some(bytes) = how.rcvbuf {
-            sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
-        }
-        if let Some(bytes) = how.sndbuf {
-            sockopt::set_socket_send_buffer_size(&fd, bytes)?;
-        }
-        if how.keepalive {
-            sockopt::set_socket_keepalive(&fd, true)?;
-        }
-        if let Some(local) = &how.bind {
-            if how.freebind && family == AddressFamily::INET6 {
-                sockopt::set_ipv6_freebind(&fd, true)?;
-            } else if how.freebind {
-                sockopt::set_ip_freebind(&fd, true)?;
-            }
-            rustix::net::bind(&fd, local)?;
-        }
+        let fd = socket(to, SocketType::STREAM, how)?;
         seam::connected(&fd);
         let connected = match rustix::net::connect(&fd, to) {
             Ok(()) => true,
@@ -79,4 +60,34 @@ impl Handle {
         let fd = if how.shared { Fd::Shared(Arc::new(fd)) } else { Fd::Own(fd) };
         Ok((Stream(self.0.register(self, fd, ready)?), connected))
     }
+}
+
+/// A socket that is to be connected, with what is asked of it before.
+pub(super) fn socket(
+    to: &SocketAddrAny,
+    kind: SocketType,
+    how: &ConnectOptions,
+) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let family = to.address_family();
+    seam::at(Call::Connect)?;
+    let fd = rustix::net::socket_with(family, kind, flags, None)?;
+    if let Some(bytes) = how.rcvbuf {
+        sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
+    }
+    if let Some(bytes) = how.sndbuf {
+        sockopt::set_socket_send_buffer_size(&fd, bytes)?;
+    }
+    if how.keepalive {
+        sockopt::set_socket_keepalive(&fd, true)?;
+    }
+    if let Some(local) = &how.bind {
+        if how.freebind && family == AddressFamily::INET6 {
+            sockopt::set_ipv6_freebind(&fd, true)?;
+        } else if how.freebind {
+            sockopt::set_ip_freebind(&fd, true)?;
+        }
+        rustix::net::bind(&fd, local)?;
+    }
+    Ok(fd)
 }

@@ -1,30 +1,147 @@
-//! Datagram sockets: the resolver's and the log's.
+//! Datagram sockets: the resolver's, the log's, and those of sessions.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketAddrAny};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketType};
+pub use weir_sys::datagram::Received;
 
-use crate::Handle;
 use crate::budget;
-use crate::ops::must_yield;
-use crate::source::{Ready, Registered};
+use crate::ops::{connect, must_yield};
+use crate::seam::{self, Call};
+use crate::source::{Fd, Ready, Registered};
+use crate::{ConnectOptions, Handle};
 
 /// A datagram socket in a loop; closes on drop.
 pub struct Datagram(Registered);
+
+/// Answers from a socket that many receive from: it belongs to no loop and is never waited for.
+#[derive(Clone, Debug)]
+pub struct Answering(Arc<OwnedFd>);
 
 impl Handle {
     /// Brings a non-blocking datagram socket into the loop.
     pub fn datagram(&self, fd: OwnedFd) -> io::Result<Datagram> {
         Ok(Datagram(self.0.register(self, fd, Ready::WRITE)?))
     }
+
+    /// The same for a socket that others hold as well, such as one that datagrams of many clients come to.
+    pub fn datagram_shared(&self, fd: Arc<OwnedFd>) -> io::Result<Datagram> {
+        Ok(Datagram(self.0.register(self, Fd::Shared(fd), Ready::WRITE)?))
+    }
+
+    /// A socket that speaks to this address alone. The kernel is asked to report it once somebody waits for it.
+    pub fn connect_datagrams(
+        &self,
+        to: &SocketAddrAny,
+        how: &ConnectOptions,
+    ) -> io::Result<Datagram> {
+        let fd = connect::socket(to, SocketType::DGRAM, how)?;
+        rustix::net::connect(&fd, to)?;
+        Ok(Datagram(self.0.enter(self, fd, Ready::WRITE)?))
+    }
+}
+
+impl Answering {
+    /// Sends from this socket.
+    pub fn new(fd: Arc<OwnedFd>) -> Answering {
+        Answering(fd)
+    }
+
+    /// Sends one datagram from an address of this host, or from the one that the kernel chooses; false if there is
+    /// no room for it.
+    pub fn try_send(
+        &self,
+        bytes: &[u8],
+        to: &SocketAddrAny,
+        from: Option<IpAddr>,
+    ) -> io::Result<bool> {
+        seam::at(Call::Send)?;
+        match weir_sys::datagram::send(self.0.as_fd(), bytes, to, from) {
+            Ok(n) => {
+                budget::spend_call(n);
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
 }
 
 impl Datagram {
+    /// Ready when there may be something to receive, or at the deadline, with an error.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.0.source.is(Ready::READABLE) {
+            return if must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
+        }
+        self.0.wait_read(cx)
+    }
+
+    /// Receives one datagram into the spare capacity of `buf` (what does not fit is lost), without waiting: `None`
+    /// if nothing is there. Who then waits is told.
+    pub fn try_recv_from(&self, buf: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        if !self.0.source.is(Ready::READABLE) {
+            return Ok(None);
+        }
+        seam::at(Call::Recv)?;
+        let before = buf.len();
+        let fd = self.0.source.fd.as_fd();
+        match weir_sys::datagram::receive(fd, buf) {
+            Ok(received) => {
+                budget::spend_call(buf.len() - before);
+                Ok(Some(received))
+            }
+            Err(e) => self.nothing(e),
+        }
+    }
+
+    /// The same of a socket that is connected: the datagram's length.
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        if !self.0.source.is(Ready::READABLE) {
+            return Ok(None);
+        }
+        seam::at(Call::Recv)?;
+        let fd = &self.0.source.fd;
+        match rustix::net::recv(fd, spare_capacity(buf), RecvFlags::empty()) {
+            Ok((n, _)) => {
+                budget::spend_call(n);
+                Ok(Some(n))
+            }
+            Err(e) => self.nothing(e.into()),
+        }
+    }
+
+    /// Nothing was there, or an error of an earlier datagram ("connection refused"), which is reported once.
+    fn nothing<T>(&self, e: io::Error) -> io::Result<Option<T>> {
+        match e.kind() {
+            io::ErrorKind::WouldBlock => {
+                self.0.exhausted(Ready::READABLE);
+                Ok(None)
+            }
+            io::ErrorKind::Interrupted => Ok(None),
+            _ => {
+                self.0.exhausted(Ready::ERR);
+                Err(e)
+            }
+        }
+    }
+
+    /// As [`crate::Stream::set_timeout`].
+    pub fn set_timeout(&self, after: Option<Duration>) {
+        self.0.set_timeout(after);
+    }
+
+    /// This end's address.
+    pub fn local_addr(&self) -> io::Result<SocketAddrAny> {
+        Ok(rustix::net::getsockname(self)?)
+    }
+
     /// Receives one datagram into the spare capacity of `buf` (what does not fit is lost): its
     /// length and the sender, if it has an address.
     pub async fn recv_from(

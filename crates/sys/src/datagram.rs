@@ -1,0 +1,234 @@
+//! Datagrams with the address of this host that they came to, and answers from that address: a socket that is bound to
+//! a wildcard has many. ip(7) and ipv6(7): IP_PKTINFO, IPV6_PKTINFO.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::net::SocketAddrAny;
+
+/// What came with a datagram.
+#[derive(Debug)]
+pub struct Received {
+    /// Its length, as far as there was room for it.
+    pub len: usize,
+    /// Who sent it; nobody for a Unix-domain socket without a name.
+    pub from: Option<SocketAddrAny>,
+    /// The address that it was sent to, where the socket tells: see [`tell_destination`].
+    pub to: Option<IpAddr>,
+}
+
+/// Room for the one control message that either family has, aligned as its header is.
+#[repr(C)]
+union Control {
+    _header: libc::cmsghdr,
+    _room: [u8; 64],
+}
+
+/// What this kernel calls the ends of what it is asked to send or to receive.
+fn message(
+    name: *mut libc::sockaddr_storage,
+    name_len: usize,
+    parts: &mut libc::iovec,
+    control: *mut Control,
+    control_len: usize,
+) -> libc::msghdr {
+    // SAFETY: msghdr is plain old data, of which all zeros is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = name.cast();
+    message.msg_namelen = name_len as libc::socklen_t;
+    message.msg_iov = parts;
+    message.msg_iovlen = 1;
+    message.msg_control = if control_len > 0 { control.cast() } else { std::ptr::null_mut() };
+    message.msg_controllen = control_len as _;
+    message
+}
+
+/// Asks for [`Received::to`] with each datagram.
+pub fn tell_destination(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
+    let (level, option) = match ipv6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+        false => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    };
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads the integer during the call, and its size is said.
+    let r = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(&on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Receives one datagram, which is there, into the spare capacity of `buf`.
+pub fn receive(socket: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<Received> {
+    let room = buf.spare_capacity_mut();
+    let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let mut control = MaybeUninit::<Control>::uninit();
+    let mut parts = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let name_len = size_of::<libc::sockaddr_storage>();
+    let mut message = message(
+        name.as_mut_ptr(),
+        name_len,
+        &mut parts,
+        control.as_mut_ptr(),
+        size_of::<Control>(),
+    );
+    // SAFETY: the message names three writable places with their sizes, all of which live until it returns.
+    let r = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+    let len = usize::try_from(r).map_err(|_| io::Error::last_os_error())?.min(room.len());
+    // SAFETY: the kernel has written so many bytes to the spare capacity.
+    unsafe { buf.set_len(buf.len() + len) };
+    let told = message.msg_namelen as usize;
+    let from = (told > size_of::<libc::sa_family_t>() && told <= name_len).then(|| {
+        // SAFETY: the kernel has written an address of that length to a place that is as long and as aligned as any
+        // address, and was zeroed.
+        unsafe { SocketAddrAny::read(name.as_ptr().cast(), message.msg_namelen) }
+    });
+    Ok(Received { len, from, to: destination(&message) })
+}
+
+/// What a received message's control part says.
+fn destination(message: &libc::msghdr) -> Option<IpAddr> {
+    // SAFETY: the message is as recvmsg left it: its control part is null or a row of whole control messages of
+    // `msg_controllen` bytes, which CMSG_FIRSTHDR and CMSG_NXTHDR stay within.
+    let mut at = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !at.is_null() {
+        // SAFETY: the header is whole, as said above.
+        let header = unsafe { std::ptr::read_unaligned(at) };
+        // SAFETY: the data follow the header; what type they have the kernel says by level and type, and both are
+        // plain old data.
+        unsafe {
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info: libc::in_pktinfo =
+                        std::ptr::read_unaligned(libc::CMSG_DATA(at).cast());
+                    return Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info: libc::in6_pktinfo =
+                        std::ptr::read_unaligned(libc::CMSG_DATA(at).cast());
+                    return Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                }
+                _ => at = libc::CMSG_NXTHDR(message, at),
+            }
+        }
+    }
+    None
+}
+
+/// Sends one datagram from an address of this host, or from the one that the kernel chooses.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    to: &SocketAddrAny,
+    from: Option<IpAddr>,
+) -> io::Result<usize> {
+    let mut control = MaybeUninit::<Control>::zeroed();
+    let mut parts =
+        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let name = to.as_ptr().cast_mut().cast();
+    let space = from.map_or(0, |from| match from {
+        // SAFETY: arithmetic on a size.
+        IpAddr::V4(_) => unsafe { libc::CMSG_SPACE(size_of::<libc::in_pktinfo>() as u32) },
+        // SAFETY: arithmetic on a size.
+        IpAddr::V6(_) => unsafe { libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32) },
+    });
+    let name_len = to.addr_len() as usize;
+    let message = message(name, name_len, &mut parts, control.as_mut_ptr(), space as usize);
+    match from {
+        None => {}
+        Some(IpAddr::V4(from)) => {
+            let address = libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: address,
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            // SAFETY: the control part has room for this one, as `space` counts.
+            unsafe { put(&message, libc::IPPROTO_IP, libc::IP_PKTINFO, info) };
+        }
+        Some(IpAddr::V6(from)) => {
+            let ipi6_addr = libc::in6_addr { s6_addr: from.octets() };
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+            // SAFETY: as above.
+            unsafe { put(&message, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info) };
+        }
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the message names an address, bytes and a control part with their sizes; the kernel only reads them,
+    // during the call.
+    let r = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
+    usize::try_from(r).map_err(|_| io::Error::last_os_error())
+}
+
+/// Writes the only control message of a message.
+///
+/// # Safety
+///
+/// The message's control part is zeroed, aligned for a header, and `CMSG_SPACE` of the value long.
+unsafe fn put<T>(message: &libc::msghdr, level: i32, kind: i32, value: T) {
+    // SAFETY: the caller's promise: there is room for the header and for the value behind it.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(message);
+        (*header).cmsg_level = level;
+        (*header).cmsg_type = kind;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as _;
+        std::ptr::write_unaligned(libc::CMSG_DATA(header).cast(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn both_ways(bound: &str, asked: &str, ipv6: bool) {
+        let server = UdpSocket::bind(bound).unwrap();
+        tell_destination(server.as_fd(), ipv6).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let client = UdpSocket::bind(asked).unwrap();
+        client.connect((client.local_addr().unwrap().ip(), port)).unwrap();
+        client.send(b"asked").unwrap();
+        let mut buf: Vec<u8> = Vec::with_capacity(3);
+        rustix::event::poll(
+            &mut [rustix::event::PollFd::new(&server, rustix::event::PollFlags::IN)],
+            None,
+        )
+        .unwrap();
+        let got = receive(server.as_fd(), &mut buf).unwrap();
+        assert_eq!((got.len, &buf[..]), (3, &b"ask"[..]), "as much as there is room for");
+        assert_eq!(got.to, Some(client.local_addr().unwrap().ip()));
+        let from = got.from.unwrap();
+        // The client is connected to the address that it asked: an answer from another is not for it.
+        send(server.as_fd(), b"answered", &from, got.to).unwrap();
+        let mut answer = [0; 64];
+        let n = client.recv(&mut answer).unwrap();
+        assert_eq!(&answer[..n], b"answered");
+        let none = receive(server.as_fd(), &mut buf).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn answers_come_from_the_address_that_was_asked() {
+        both_ways("0.0.0.0:0", "127.0.0.7:0", false);
+        if UdpSocket::bind("[::1]:0").is_ok() {
+            both_ways("[::]:0", "[::1]:0", true);
+        }
+    }
+
+    #[test]
+    fn who_has_no_name_is_nobody() {
+        let (a, b) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        a.send(b"x").unwrap();
+        let got = receive(b.as_fd(), &mut Vec::with_capacity(8)).unwrap();
+        assert!(got.len == 1 && got.from.is_none() && got.to.is_none());
+    }
+}
