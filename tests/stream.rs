@@ -1,4 +1,4 @@
-//! Sessions of TCP: what `stream` does with them, seen by their clients and servers.
+//! Sessions: what `stream` does with them, seen by their clients and servers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_testkit::{Server, listen};
 
+#[path = "stream/datagrams.rs"]
+mod datagrams;
 #[path = "stream/tls.rs"]
 mod tls;
 
@@ -210,7 +212,10 @@ fn what_is_wrong_is_said() {
         ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\""),
         ("server { listen 127.0.0.1:1; proxy_pass x.invalid; }", "no port in upstream"),
         ("upstream u { server 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
-        ("server { listen 1 udp; return x; }", "the \"udp\" parameter of \"listen\" is known but"),
+        (
+            "server { listen 1 udp ssl; return x; }",
+            "\"ssl\" parameter is incompatible with \"udp\"",
+        ),
         ("server { listen 1; return $nothing; }", "unknown \"nothing\" variable"),
         ("server { listen 1; proxy_pass a:1; return x; }", "directive is duplicate"),
     ] {

@@ -72,8 +72,14 @@ impl fmt::Display for HeaderError {
     }
 }
 
-/// Appends a header that says who speaks to whom; where that is not known, that nobody is named.
-pub fn write(version: u8, ends: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) {
+/// Appends a header that says who speaks to whom, by a connection or in datagrams; where that is not known, that
+/// nobody is named. Version 1 has no word for datagrams.
+pub fn write(
+    version: u8,
+    ends: Option<(SocketAddr, SocketAddr)>,
+    datagrams: bool,
+    out: &mut Vec<u8>,
+) {
     if version != 2 {
         let line = match ends {
             Some((from, to)) => {
@@ -90,12 +96,12 @@ pub fn write(version: u8, ends: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<
         Some((SocketAddr::V4(from), SocketAddr::V4(to))) => {
             addresses.extend_from_slice(&from.ip().octets());
             addresses.extend_from_slice(&to.ip().octets());
-            0x11
+            0x11 + u8::from(datagrams)
         }
         Some((SocketAddr::V6(from), SocketAddr::V6(to))) => {
             addresses.extend_from_slice(&from.ip().octets());
             addresses.extend_from_slice(&to.ip().octets());
-            0x21
+            0x21 + u8::from(datagrams)
         }
         _ => 0,
     };

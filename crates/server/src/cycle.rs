@@ -186,7 +186,7 @@ impl Plan {
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
         let each = |listen: &Listen| {
-            (each || listen.reuseport) && matches!(listen.address, Address::Inet(_))
+            (each || listen.reuseport || listen.udp) && matches!(listen.address, Address::Inet(_))
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
         let sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;

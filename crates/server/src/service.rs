@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir_engine::Handle;
 use weir_metrics::{Registry, Row};
 use weir_ssl::Handed;
+use weir_stream::Leaving;
 use weir_values::listen::Listen;
 use weir_values::{Address, Identity, Retire};
 
@@ -118,6 +119,20 @@ impl Service {
         }
     }
 
+    /// Receives datagrams from the socket of this number, for at most so many sessions in all.
+    pub fn receives(&self, fd: Arc<OwnedFd>, number: usize, most: usize) {
+        if let Some(stream) = &self.stream {
+            stream.receives(fd, number - self.of_http, most);
+        }
+    }
+
+    /// Ends that.
+    pub fn leaves(&self, number: usize, how: Leaving) {
+        if let Some(stream) = &self.stream {
+            stream.leaves(number - self.of_http, how);
+        }
+    }
+
     /// Open client connections.
     pub fn connections(&self) -> usize {
         let http = self.http.as_ref().map_or(0, |http| http.connections());
@@ -155,7 +170,7 @@ impl Service {
 }
 
 impl Served {
-    /// The listening socket at this address, or at a wildcard of its port.
+    /// The listening socket at this address, or at a wildcard of its port; of connections, as who is passed on.
     fn number_of(&self, to: &Address) -> Option<usize> {
         let http = self.http.iter().flat_map(|site| site.listens());
         let mut all = http.chain(self.stream.iter().flat_map(|site| site.listens()));

@@ -105,6 +105,10 @@ pub struct Proxy {
     pub proxy_protocol: Option<u8>,
     /// `proxy_half_close`
     pub half_close: bool,
+    /// `proxy_requests`; 0: any number.
+    pub requests: u64,
+    /// `proxy_responses`, to each of them.
+    pub responses: Option<u64>,
     /// `proxy_bind`
     pub bind: Option<Bind>,
     /// `proxy_socket_keepalive`
@@ -128,6 +132,8 @@ impl Default for Proxy {
             next_timeout: Duration::ZERO,
             proxy_protocol: None,
             half_close: false,
+            requests: 0,
+            responses: None,
             bind: None,
             keepalive: false,
             rcvbuf: None,

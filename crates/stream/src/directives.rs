@@ -61,6 +61,9 @@ macro_rules! once {
     };
 }
 
+/// As many responses as nobody counts. nginx: NGX_MAX_INT32_VALUE.
+const NO_NUMBER: u64 = 0x7fff_ffff;
+
 const IGNORED: &str = "Accepted: weir sizes its tables itself.";
 
 static TABLE: &[Directive] = &[
@@ -75,13 +78,6 @@ static TABLE: &[Directive] = &[
     elsewhere("zone", "Shared memory where all workers find the servers' state."),
     line("listen", "An address that sessions come to.", |s, d| {
         let lines = listen::parse(d, false, &mut s.setup.warnings)?;
-        for line in &lines {
-            if line.listen.udp {
-                let text = "the \"udp\" parameter of \"listen\" is known but not built into weir's \
-                            \"stream\" yet";
-                return Err(d.error(text));
-            }
-        }
         s.listens.extend(lines);
         Ok(())
     }),
@@ -272,6 +268,18 @@ static TABLE: &[Directive] = &[
         proxy.half_close,
         Line::flag,
         "One side may be done before the other."
+    ),
+    once!(
+        "proxy_requests",
+        proxy.requests,
+        Line::number,
+        "How many of a client's datagrams are a session."
+    ),
+    once!(
+        "proxy_responses",
+        proxy.responses,
+        |d| d.number().map(|n| (n < NO_NUMBER).then_some(n)),
+        "How many datagrams answer each of them; a session that has them all is complete."
     ),
     line("proxy_bind", "The local address of connections to servers.", |s, d| {
         s.once(d)?;

@@ -1,10 +1,12 @@
-//! Sessions: TCP connections that are passed on as they are, answered with a text, or handed to another listener.
+//! Sessions: TCP connections and UDP datagrams that are passed on as they are, answered with a text, or handed to
+//! another listener.
 //!
 //! The way in is [`configure`], which turns the `stream` block of a configuration into a [`Site`], and
 //! [`Worker::accepted`], which gives an accepted socket to the site. `serve` is one session's way through the
 //! phases; `proxy` passes it on. What sessions have in common with requests is `weir-values`' and `weir-upstream`'s.
 
 mod config;
+mod datagrams;
 mod directives;
 mod preread;
 mod proxy;
@@ -16,6 +18,7 @@ mod variables;
 mod worker;
 
 pub use config::configure;
+pub use datagrams::Leaving;
 pub use directives::{Directive, directive};
 pub use site::Site;
 pub use worker::{Hand, Worker};

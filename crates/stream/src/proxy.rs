@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_conf::values;
-use weir_engine::{Chain, ConnectOptions, Stream};
+use weir_engine::{Chain, ConnectOptions, Datagram, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
 use weir_ssl::client::Secure;
@@ -17,8 +18,9 @@ use weir_upstream::{Choice, Ended, Group, Peer, Picked, fault};
 use weir_values::{Address, Subject, Template};
 
 use crate::config::Proxy;
+use crate::datagrams;
 use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
-use crate::session::{Attempt, Session};
+use crate::session::{Attempt, Client, Session};
 use crate::tls;
 use crate::worker::Presence;
 
@@ -111,9 +113,24 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
         match reach(s, proxy, &peer, from, secure.as_ref()).await {
             Reached::Server(server) => {
                 presence.quiet();
-                let status = converse(s, proxy, server).await;
-                held.ended(s, Ended::Well { header: None, response: None });
-                return status;
+                let passed = match (server, s.client.clone()) {
+                    (Server::Stream(server), Client::Connected(client)) => {
+                        let status = converse(s, proxy, &client, server).await;
+                        Passed { status, failed: false }
+                    }
+                    (Server::Datagrams(server), Client::Sending(place)) => {
+                        datagrams::converse(s, proxy, &place, server).await
+                    }
+                    _ => Passed { status: INTERNAL, failed: false },
+                };
+                held.ended(
+                    s,
+                    match passed.failed {
+                        true => Ended::Failed,
+                        false => Ended::Well { header: None, response: None },
+                    },
+                );
+                return passed.status;
             }
             Reached::Nobody => {
                 end(s);
@@ -184,9 +201,29 @@ fn end(s: &mut Session) {
     }
 }
 
+/// A server, as it was reached.
+enum Server {
+    Stream(Wire),
+    Datagrams(Datagram),
+}
+
+/// A socket to a server, before anything is spoken.
+enum Way {
+    Connected(Stream),
+    Sending(Datagram),
+}
+
+/// How passing on ended.
+pub struct Passed {
+    /// The session's status.
+    pub status: u16,
+    /// The server is to blame.
+    pub failed: bool,
+}
+
 /// What became of a try.
 enum Reached {
-    Server(Wire),
+    Server(Server),
     /// Another server may be tried.
     Nobody,
     /// Something is missing here that every other server would take as well.
@@ -212,17 +249,24 @@ async fn reach(
     };
     let connecting = async {
         let to = peer.endpoint.to_any()?;
-        handle.connect(&to, &options).await
+        match &s.client {
+            Client::Sending(_) => handle.connect_datagrams(&to, &options).map(Way::Sending),
+            _ => handle.connect(&to, &options).await.map(Way::Connected),
+        }
     };
-    let stream = match connecting.await {
-        Ok(stream) => stream,
+    let reached = match connecting.await {
+        Ok(reached) => reached,
         Err(error) => return refused(s, peer, &error),
+    };
+    let stream = match reached {
+        Way::Connected(stream) => stream,
+        Way::Sending(server) => return Reached::Server(Server::Datagrams(server)),
     };
     if s.conf().tcp_nodelay {
         let _ = stream.nodelay(true);
     }
     match secure {
-        None => Reached::Server(Wire::join(stream, None)),
+        None => Reached::Server(Server::Stream(Wire::join(stream, None))),
         Some(secure) => open(s, proxy, stream, secure).await,
     }
 }
@@ -242,7 +286,7 @@ async fn open(s: &Session, proxy: &Proxy, stream: Stream, secure: &Secure) -> Re
         }
     }
     match tls::connect(s, &stream, secure).await {
-        Some(secured) => Reached::Server(Wire::join(stream, Some(secured))),
+        Some(secured) => Reached::Server(Server::Stream(Wire::join(stream, Some(secured)))),
         None => Reached::Nobody,
     }
 }
@@ -264,21 +308,10 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
 }
 
 /// Bytes both ways, until one side is done.
-async fn converse(s: &mut Session, proxy: &Proxy, server: Wire) -> u16 {
-    let Some(client) = s.wire() else { return INTERNAL };
+async fn converse(s: &mut Session, proxy: &Proxy, client: &Rc<Wire>, server: Wire) -> u16 {
     let handle = s.worker.handle.clone();
-    let now = handle.now();
-    if let Some(attempt) = s.attempts.last_mut() {
-        attempt.connect = Some(now.saturating_duration_since(attempt.started));
-        let local = Address::local_of(server.socket()).unwrap_or(Address::Unknown);
-        let name = attempt.name.clone();
-        s.log_bare(Level::Info, format_args!("proxy {local} connected to {name}"));
-    }
-    let mut head = Vec::new();
-    if let Some(version) = proxy.proxy_protocol.filter(|_| !server.is_tls()) {
-        introduce(s, version, &mut head);
-    }
-    head.append(&mut s.unread);
+    connected(s, || server.socket().local_addr());
+    let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
     let sent = head.len() as u64;
     if !head.is_empty() {
         let mut chain = Chain::new();
@@ -307,16 +340,44 @@ async fn converse(s: &mut Session, proxy: &Proxy, server: Wire) -> u16 {
         half_close: proxy.half_close,
     };
     let passed = s.passed.clone();
-    let result = tunnel::run(&handle, &client, &server, ways, &passed).await;
+    let result = tunnel::run(&handle, client, &server, ways, &passed).await;
     server.close_notify();
-    let now = handle.now();
+    note_end(s);
+    say_end(s, result);
+    OK
+}
+
+/// There is a server: how long that took, and from where it is spoken to.
+pub fn connected(s: &mut Session, local: impl FnOnce() -> io::Result<SocketAddrAny>) {
+    let now = s.worker.handle.now();
+    let Some(attempt) = s.attempts.last_mut() else { return };
+    attempt.connect = Some(now.saturating_duration_since(attempt.started));
+    let name = attempt.name.clone();
+    if s.conf().error_log.enabled(Level::Info) {
+        let (kind, local) = (s.kind(), Address::from_any(local().ok()));
+        s.log_bare(Level::Info, format_args!("{kind}proxy {local} connected to {name}"));
+    }
+}
+
+/// What a server is sent first: who connects, and what was read of the client before.
+pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
+    let mut head = Vec::new();
+    match proxy_protocol {
+        None => return std::mem::take(&mut s.unread),
+        Some(version) => introduce(s, version, &mut head),
+    }
+    head.append(&mut s.unread);
+    head
+}
+
+/// All has passed that will.
+pub fn note_end(s: &mut Session) {
+    let (now, passed) = (s.worker.handle.now(), &s.passed);
     if let Some(attempt) = s.attempts.last_mut() {
         let since = |at: Instant| -> Duration { at.saturating_duration_since(attempt.started) };
         (attempt.first, attempt.whole) = (passed.first.get().map(since), Some(since(now)));
-        (attempt.sent, attempt.received) = (sent + passed.up_sent.get(), passed.down.get());
+        (attempt.sent, attempt.received) = (attempt.sent + passed.up_sent.get(), passed.down.get());
     }
-    say_end(s, result);
-    OK
 }
 
 fn say_end(s: &Session, result: io::Result<End>) {
@@ -348,7 +409,8 @@ fn say_end(s: &Session, result: io::Result<End>) {
     }
 }
 
-fn rate(s: &mut Session, rate: &Template) -> u64 {
+/// Bytes a second; 0: no limit.
+pub fn rate(s: &mut Session, rate: &Template) -> u64 {
     values::size(&rate.eval(s)).unwrap_or(0)
 }
 
@@ -360,5 +422,6 @@ fn introduce(s: &Session, version: u8, out: &mut Vec<u8>) {
         }
         _ => None,
     };
-    proxy_protocol::write(version, ends, out);
+    let datagrams = s.wire().is_none();
+    proxy_protocol::write(version, ends, datagrams, out);
 }

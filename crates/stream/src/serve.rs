@@ -15,6 +15,7 @@ use weir_values::listen::Protocols;
 use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::config::{self, Content};
+use crate::datagrams::Place;
 use crate::session::{Client, Session};
 use crate::worker::{Presence, Worker};
 use crate::{preread, proxy, tls};
@@ -63,13 +64,8 @@ pub async fn serve_on(worker: Rc<Worker>, handed: Handed, listen: usize) {
 }
 
 async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
-    let mut begun = Begun(s);
+    let mut begun = Begun::new(s);
     let s = &mut begun.0;
-    let address = &s.worker.site.listens()[s.listen].address;
-    if s.conf().error_log.enabled(Level::Info) {
-        let peer = s.connected.clone();
-        s.log_bare(Level::Info, format_args!("client {peer} connected to {address}"));
-    }
     if protocols.proxy_protocol
         && let Some(status) = balancer(s).await
     {
@@ -81,8 +77,34 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
     };
 }
 
+/// Serves a session of datagrams, of which this was the first.
+pub async fn datagrams(place: Place, first: Vec<u8>, peer: Address) {
+    let worker = place.worker.clone();
+    let presence = Presence::begin(&worker);
+    let (server, listen) = (place.flow.server, place.flow.listen());
+    let client = Client::Sending(Rc::new(place));
+    let mut begun = Begun::new(Session::new(worker, server, client, peer, listen));
+    let s = &mut begun.0;
+    s.received = first.len() as u64;
+    s.unread = first;
+    s.status = match phases(s, &presence, false).await {
+        Ok(status) | Err(status) => status,
+    };
+}
+
 /// A session that has begun. Its end is the log phase, whatever ends it.
 struct Begun(Session);
+
+impl Begun {
+    fn new(s: Session) -> Begun {
+        if s.conf().error_log.enabled(Level::Info) {
+            let (kind, peer) = (s.kind(), &s.connected);
+            let address = &s.worker.site.listens()[s.listen].address;
+            s.log_bare(Level::Info, format_args!("{kind}client {peer} connected to {address}"));
+        }
+        Begun(s)
+    }
+}
 
 impl Drop for Begun {
     fn drop(&mut self) {
@@ -221,12 +243,21 @@ fn real(s: &mut Session) {
 async fn answer(s: &mut Session, text: &Template) -> u16 {
     let text = text.eval(s).into_owned();
     let length = text.len() as u64;
-    let mut chain = Chain::new();
-    chain.push(text);
-    let Some(client) = s.wire() else { return INTERNAL };
-    if client.send(&mut chain).await.is_ok() {
+    let sent = match s.client.clone() {
+        Client::Sending(place) => !text.is_empty() && place.flow.answer(&text),
+        Client::Connected(client) => {
+            let mut chain = Chain::new();
+            chain.push(text);
+            let sent = client.send(&mut chain).await.is_ok();
+            if sent {
+                linger(&client);
+            }
+            sent
+        }
+        Client::Gone => return INTERNAL,
+    };
+    if sent {
         s.sent += length;
-        linger(&client);
     }
     OK
 }
@@ -245,6 +276,10 @@ fn linger(client: &Wire) {
 
 /// `pass`: the connection is another listener's from now on, and that one logs what becomes of it.
 fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
+    if s.wire().is_none() {
+        s.log(Level::Error, format_args!("datagrams cannot be passed on to another listener"));
+        return Err(INTERNAL);
+    }
     if s.handed >= MOST_HANDED {
         s.log(Level::Error, format_args!("stream pass cycle"));
         return Err(INTERNAL);
@@ -269,9 +304,19 @@ fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
 
 /// Waits for something, and for the client to leave.
 pub async fn unless_gone<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
-    let client = s.wire()?;
-    client.set_deadline(None);
-    match either(Box::pin(what), client.socket().closed()).await {
+    let what = Box::pin(what);
+    match &s.client {
+        Client::Connected(client) => {
+            client.set_deadline(None);
+            first(either(what, client.socket().closed()).await)
+        }
+        Client::Sending(place) => first(either(what, std::pin::pin!(place.flow.over())).await),
+        Client::Gone => None,
+    }
+}
+
+fn first<T, U>(either: Either<T, U>) -> Option<T> {
+    match either {
         Either::Left(done) => Some(done),
         Either::Right(_) => None,
     }

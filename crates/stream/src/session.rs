@@ -18,6 +18,7 @@ use weir_values::regex::Captures;
 use weir_values::{Address, Get, Identity, Subject, Values, Variables};
 
 use crate::config::Conf;
+use crate::datagrams::Place;
 use crate::site::Server;
 use crate::variables;
 use crate::worker::Worker;
@@ -48,6 +49,8 @@ pub enum Client {
     Connected(Rc<Wire>),
     /// It is not this session's any more.
     Gone,
+    /// Datagrams.
+    Sending(Rc<Place>),
 }
 
 /// One session.
@@ -104,6 +107,10 @@ impl Session {
         listen: usize,
     ) -> Session {
         let started = worker.handle.now();
+        let passed = match &client {
+            Client::Connected(_) | Client::Gone => Rc::default(),
+            Client::Sending(place) => place.flow.passed.clone(),
+        };
         Session {
             worker,
             server,
@@ -125,7 +132,7 @@ impl Session {
             received: 0,
             sent: 0,
             handed: 0,
-            passed: Rc::default(),
+            passed,
             attempts: Vec::new(),
         }
     }
@@ -139,7 +146,15 @@ impl Session {
     pub fn wire(&self) -> Option<Rc<Wire>> {
         match &self.client {
             Client::Connected(wire) => Some(wire.clone()),
-            Client::Gone => None,
+            Client::Sending(_) | Client::Gone => None,
+        }
+    }
+
+    /// `udp `, as the log begins where no connection is meant.
+    pub fn kind(&self) -> &'static str {
+        match self.client {
+            Client::Sending(_) => "udp ",
+            Client::Connected(_) | Client::Gone => "",
         }
     }
 
@@ -149,7 +164,7 @@ impl Session {
         self.local();
         match std::mem::replace(&mut self.client, Client::Gone) {
             Client::Connected(wire) => Rc::try_unwrap(wire).ok(),
-            Client::Gone => None,
+            Client::Sending(_) | Client::Gone => None,
         }
     }
 
@@ -184,10 +199,13 @@ impl Session {
     fn describe(&self, line: &mut String) {
         use std::fmt::Write;
         let local = &self.worker.site.listens()[self.listen].address;
-        let _ = write!(line, ", client: {}, server: {local}", self.peer().host());
+        let _ = write!(line, ", {}client: {}, server: {local}", self.kind(), self.peer().host());
         if let Some(attempt) = self.attempts.last() {
             let (received, sent) = (self.bytes_received(), self.bytes_sent());
-            let (from, to) = (self.passed.down.get(), self.passed.up_sent.get() + attempt.sent);
+            let (from, to) = match attempt.whole {
+                Some(_) => (attempt.received, attempt.sent),
+                None => (self.passed.down.get(), self.passed.up_sent.get() + attempt.sent),
+            };
             let _ = write!(
                 line,
                 ", upstream: \"{}\", bytes from/to client:{received}/{sent}, \
@@ -233,6 +251,9 @@ impl Subject for Session {
     }
 
     fn local(&self) -> &Address {
+        if let Client::Sending(place) = &self.client {
+            return place.flow.local();
+        }
         let find = || Address::local_of(self.wire()?.socket());
         self.local.get_or_init(|| find().unwrap_or(Address::Unknown))
     }

@@ -20,7 +20,7 @@ const TABLE: &[(&str, Read)] = &[
         out.extend_from_slice(format!("{:03}", s.status).as_bytes());
         true
     }),
-    ("protocol", |_, out| text(out, b"TCP")),
+    ("protocol", |s, out| text(out, if s.wire().is_some() { b"TCP" } else { b"UDP" })),
     ("server_name", |s, out| {
         let name = s.server.names.first().map(|name| name.text());
         text(out, &name.unwrap_or_default())

@@ -13,6 +13,7 @@ use weir_upstream::config::dynamic::{self, Looker};
 use weir_values::log::Writers;
 use weir_values::{Address, Identity, Offset, Retire};
 
+use crate::datagrams::Sessions;
 use crate::serve;
 use crate::site::Site;
 
@@ -38,6 +39,7 @@ pub struct Worker {
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
     pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
+    pub(crate) datagrams: Sessions,
     sessions: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -62,6 +64,7 @@ impl Worker {
             hand: RefCell::new(None),
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
+            datagrams: Sessions::default(),
             sessions: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),

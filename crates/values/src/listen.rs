@@ -53,6 +53,11 @@ impl Listen {
             udp: false,
         }
     }
+
+    /// What tells it from others: a port of UDP is not that of TCP.
+    pub fn place(&self) -> (&Address, bool) {
+        (&self.address, self.udp)
+    }
 }
 
 /// `so_keepalive=`

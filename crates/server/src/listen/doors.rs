@@ -52,7 +52,7 @@ pub(super) struct Doors {
 impl Doors {
     pub(super) fn new(h: &Handle, cycle: &Cycle, place: Place, shape: Shape) -> Doors {
         let mut list = Vec::new();
-        for (number, socket) in cycle.sockets.iter().enumerate() {
+        for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| !s.listen.udp) {
             let own = socket.is_each_loops_own();
             let copy = if own { place.row } else { 0 };
             if let Some(fd) = socket.copy(copy) {

@@ -108,7 +108,7 @@ pub(super) fn silence(bell: BorrowedFd<'_>) {
 /// One epoll instance with every shared socket in it, under the number of its address.
 fn pool(sockets: &Sockets) -> io::Result<Arc<OwnedFd>> {
     let pool = epoll::create(CreateFlags::CLOEXEC)?;
-    for (number, socket) in sockets.iter().enumerate().filter(|(_, s)| !s.is_each_loops_own()) {
+    for (number, socket) in sockets.iter().enumerate().filter(|(_, s)| s.is_shared()) {
         for fd in &socket.copies {
             let data = EventData::new_u64(number as u64);
             epoll::add(&pool, fd.as_fd(), data, EventFlags::IN)?;

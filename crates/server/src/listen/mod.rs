@@ -23,12 +23,14 @@ use weir_balance::{Arm as Decision, Kind, Porter, Seat, Setup, Shape};
 use weir_engine::{Driver, Handle, ListenerKey};
 use weir_log::{Cause, Level, Log};
 use weir_metrics::Metric;
+use weir_stream::Leaving;
 use weir_values::Retire;
 
 use self::acceptor::{Acceptor, Duty};
 use self::gate::Gate;
 use crate::cycle::Cycle;
 use crate::service::Service;
+use crate::sockets::Socket;
 
 /// Where a loop stands among all loops of the server.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,8 @@ pub struct Listening {
     gate: Gate,
     load: Arc<Load>,
     acceptor: Option<Acceptor>,
+    /// The sockets that datagrams come to: their numbers, and which of theirs are this loop's.
+    datagrams: Vec<(usize, usize)>,
 }
 
 impl Listening {
@@ -61,7 +65,7 @@ impl Listening {
         let load = Arc::clone(&cycle.load);
         let gate = Gate::new(cycle, place, service);
         // With nothing to share there is nothing to decide.
-        let kind = if cycle.sockets.iter().any(|s| !s.is_each_loops_own()) {
+        let kind = if cycle.sockets.iter().any(Socket::is_shared) {
             events.balance
         } else {
             Kind::Reuseport
@@ -78,9 +82,23 @@ impl Listening {
             h.add_watch(Arc::clone(bell), move |_| load::silence(own.as_fd()))?;
         }
         let porter = Porter::new(seat, events.multi_accept);
-        let mut listening = Listening { porter, gate, load, acceptor: None };
+        let datagrams = Vec::new();
+        let mut listening = Listening { porter, gate, load, acceptor: None, datagrams };
         listening.start_acceptor(cycle, place, kind, setup)?;
+        listening.receive(cycle, place);
         Ok(listening)
+    }
+
+    /// Receives from the loop's sockets of datagrams. Anybody may send in anybody's name, so their sessions have no more
+    /// than half of the room; the other half is for who has completed a handshake.
+    fn receive(&mut self, cycle: &Cycle, place: Place) {
+        let most = cycle.config.events.connections / 2;
+        for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.listen.udp) {
+            if let Some(fd) = socket.copy(place.row) {
+                self.gate.service.receives(Arc::clone(fd), number, most);
+                self.datagrams.push((number, place.row));
+            }
+        }
     }
 
     /// Takes nothing new from now on, but what waits in queues that nobody else will see.
@@ -93,6 +111,11 @@ impl Listening {
             Retire::Reload => self.gate.doors.leave(h, &self.load),
             Retire::Quit => self.gate.doors.close(h),
         };
+        for (number, copy) in self.datagrams.drain(..) {
+            let left = how == Retire::Quit || self.load.is_left(number, copy).0;
+            let how = if left { Leaving::ForGood } else { Leaving::ToOthers };
+            self.gate.service.leaves(number, how);
+        }
         for door in left {
             self.porter.drain(&mut self.gate, door);
             h.remove_listener(door.key);
@@ -116,7 +139,7 @@ impl Listening {
             Shape::AcceptorOne if place.row == 0 => Duty::Place(kind.policy(setup)),
             _ => return Ok(()),
         };
-        let shared = cycle.sockets.iter().enumerate().filter(|(_, s)| !s.is_each_loops_own());
+        let shared = cycle.sockets.iter().enumerate().filter(|(_, s)| s.is_shared());
         let sockets =
             shared.filter_map(|(number, s)| Some((number, Arc::clone(s.copies.first()?))));
         let (load, log) = (Arc::clone(&self.load), Arc::clone(&cycle.log));

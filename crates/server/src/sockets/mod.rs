@@ -3,6 +3,9 @@
 //! A socket belongs to its address. A new configuration that listens on the same address goes
 //! on with the same socket, so its accept queue survives; what changed of its options is set
 //! anew.
+//!
+//! A port of UDP has a socket for each loop, whether or not `reuseport` is said: the kernel sends all datagrams of a
+//! client to the same one, so that a session belongs to its loop without a word between loops.
 
 mod open;
 mod options;
@@ -15,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Timespec;
+use rustix::net::{SocketType, sockopt};
 use weir_log::{Cause, Log, log};
 use weir_values::Address;
 use weir_values::listen::Listen;
@@ -67,10 +71,16 @@ impl Socket {
         self.first.is_some()
     }
 
-    /// The socket that a loop accepts from.
+    /// Whether loops accept connections here that any other could accept.
+    pub fn is_shared(&self) -> bool {
+        self.first.is_none() && !self.listen.udp
+    }
+
+    /// The socket that a loop accepts from, or receives from: one that is alone for datagrams is the first loop's.
     pub fn copy(&self, row: usize) -> Option<&Arc<OwnedFd>> {
         match self.first {
             Some(first) => self.copies.get(row.checked_sub(first)?),
+            None if self.listen.udp && row > 0 => None,
             None => self.copies.first(),
         }
     }
@@ -88,7 +98,7 @@ impl Sockets {
     ) -> Result<Sockets, Failed> {
         let mut list: Vec<Socket> = Vec::with_capacity(listens.len());
         for listen in listens {
-            let before = old.list.iter().find(|socket| socket.listen.address == listen.address);
+            let before = old.find(listen);
             let mut kept = before.map(|socket| socket.copies.clone()).unwrap_or_default();
             let wanted = copies(listen).max(1);
             if wanted > 1 && kept.len() < wanted {
@@ -105,12 +115,18 @@ impl Sockets {
         Ok(sockets)
     }
 
+    /// What is open where `listen` says.
+    fn find(&self, listen: &Listen) -> Option<&Socket> {
+        self.list.iter().find(|socket| socket.listen.place() == listen.place())
+    }
+
     /// Sockets that another program left, by their addresses; their options are not known.
     pub fn inherited(left: Vec<OwnedFd>, log: &Log) -> Sockets {
         let mut sockets = Sockets::default();
         for fd in left {
+            let udp = sockopt::socket_type(&fd) == Ok(SocketType::DGRAM);
             match rustix::net::getsockname(&fd) {
-                Ok(name) => sockets.add(Address::from_any(Some(name)), fd),
+                Ok(name) => sockets.add(open::unknown(Address::from_any(Some(name)), udp), fd),
                 Err(e) => {
                     let cause = Cause(&e.into()).to_string();
                     log!(
@@ -126,12 +142,10 @@ impl Sockets {
         sockets
     }
 
-    fn add(&mut self, address: Address, fd: OwnedFd) {
-        match self.list.iter_mut().find(|socket| socket.listen.address == address) {
+    fn add(&mut self, listen: Listen, fd: OwnedFd) {
+        match self.list.iter_mut().find(|socket| socket.listen.place() == listen.place()) {
             Some(socket) => socket.copies.push(Arc::new(fd)),
-            None => {
-                self.list.push(Socket::new(open::unknown(address), vec![Arc::new(fd)], 1));
-            }
+            None => self.list.push(Socket::new(listen, vec![Arc::new(fd)], 1)),
         }
     }
 
@@ -155,7 +169,7 @@ impl Sockets {
     /// more arrives at the others, and `load` tells their loops to take what is there.
     pub fn leave_to(&self, new: &Sockets, load: &Load, log: &Log) {
         for (number, socket) in self.list.iter().enumerate() {
-            let next = new.list.iter().find(|s| s.listen.address == socket.listen.address);
+            let next = new.find(&socket.listen);
             let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
             if kept < socket.copies.len() {
                 load.leave(number, kept);
@@ -165,6 +179,9 @@ impl Sockets {
                     log!(log, Warn, None, "deleting socket {}", path.display());
                     unlink(path, log);
                 }
+                // A client's datagrams belong together, which a program of chance would tear apart: loops that
+                // leave a port of UDP close their sockets soon.
+                (Some(_), _) if socket.listen.udp => {}
                 (Some(next), _) if kept < socket.copies.len() => steer_to(next, kept, log),
                 _ => {}
             }
@@ -197,8 +214,18 @@ impl Sockets {
             for socket in &mut self.list {
                 let wanted = copies(&socket.listen).max(1);
                 while socket.copies.len() < wanted {
-                    match open(&socket.listen, wanted > 1, purpose, log)? {
-                        Some(fd) => socket.copies.push(Arc::new(fd)),
+                    let (listen, first) = (&socket.listen, socket.copies.is_empty());
+                    // Who finds the port taken by another server is to hear of it, as with TCP, unless the
+                    // configuration says that others may have it, too.
+                    let alone = listen.udp && !listen.reuseport && first;
+                    let share = if listen.udp { !alone } else { wanted > 1 };
+                    match open(listen, share, purpose, log)? {
+                        Some(fd) => {
+                            socket.copies.push(Arc::new(fd));
+                            if alone && wanted > 1 {
+                                share_ports(&socket.listen, &socket.copies, log);
+                            }
+                        }
                         None => {
                             busy |= purpose == Purpose::Serve;
                             break;
@@ -219,8 +246,7 @@ impl Sockets {
     /// Sets the options that may change; failures are logged and the socket serves without.
     fn configure(&self, old: &Sockets, log: &Log) {
         for socket in &self.list {
-            let before = old.list.iter().find(|s| s.listen.address == socket.listen.address);
-            let before = before.map(|s| &s.listen);
+            let before = old.find(&socket.listen).map(|s| &s.listen);
             for fd in &socket.copies {
                 configure(fd.as_fd(), &socket.listen, before, log);
             }

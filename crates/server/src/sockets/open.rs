@@ -27,8 +27,11 @@ pub fn open(
         Failed
     };
     let fd = socket(listen).map_err(|e| fail(format_args!("socket() {address}"), e))?;
-    sockopt::set_socket_reuseaddr(&fd, true)
-        .map_err(|e| fail(format_args!("setsockopt(SO_REUSEADDR) {address}"), e))?;
+    // With it a port of UDP could be bound any number of times, and the last one would have all datagrams.
+    if !listen.udp {
+        sockopt::set_socket_reuseaddr(&fd, true)
+            .map_err(|e| fail(format_args!("setsockopt(SO_REUSEADDR) {address}"), e))?;
+    }
     if share && purpose == Purpose::Serve {
         sockopt::set_socket_reuseport(&fd, true)
             .map_err(|e| fail(format_args!("setsockopt(SO_REUSEPORT) {address}"), e))?;
@@ -49,6 +52,9 @@ pub fn open(
     if let Address::Unix(path) = address {
         settle(path, purpose, log);
     }
+    if listen.udp {
+        return Ok(Some(fd));
+    }
     let backlog = backlog(listen);
     if let Err(e) = rustix::net::listen(&fd, backlog) {
         if !quiet(e) {
@@ -67,7 +73,8 @@ fn socket(listen: &Listen) -> rustix::io::Result<OwnedFd> {
     };
     let protocol: Option<Protocol> = listen.multipath.then_some(rustix::net::ipproto::MPTCP);
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, protocol)
+    let kind = if listen.udp { SocketType::DGRAM } else { SocketType::STREAM };
+    rustix::net::socket_with(family, kind, flags, protocol)
 }
 
 fn bind(fd: &OwnedFd, address: &Address) -> rustix::io::Result<()> {
@@ -96,9 +103,9 @@ pub fn unlink(path: &Path, log: &Log) {
     }
 }
 
-/// What is assumed of a socket that was not opened here: nothing but its address.
-pub fn unknown(address: Address) -> Listen {
-    Listen { backlog: 0, ..Listen::new(address) }
+/// What is assumed of a socket that was not opened here: nothing but its address and its kind.
+pub fn unknown(address: Address, udp: bool) -> Listen {
+    Listen { backlog: 0, udp, ..Listen::new(address) }
 }
 
 /// The length of the accept queue as the kernel takes it.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use rustix::net::sockopt;
 use weir_log::{Cause, Log, log};
+use weir_sys::datagram::tell_destination;
 use weir_sys::sockopt::{set_defer_accept, set_fast_open, steer, unsteer};
+use weir_values::Address;
 use weir_values::listen::Listen;
 
 use super::Socket;
@@ -31,6 +33,9 @@ pub fn configure(fd: BorrowedFd<'_>, listen: &Listen, before: Option<&Listen>, l
         let done = sockopt::set_socket_send_buffer_size(fd, bytes(n));
         tell(format_args!("setsockopt(SO_SNDBUF, {n})"), done.map_err(Into::into));
     }
+    if listen.udp {
+        return tell(format_args!("setsockopt(IP_PKTINFO)"), tell_where(fd, listen));
+    }
     keepalive(fd, listen, &tell);
     if let Some(n) = listen.fastopen {
         let done = set_fast_open(fd, i32::try_from(n).unwrap_or(i32::MAX));
@@ -46,6 +51,14 @@ pub fn configure(fd: BorrowedFd<'_>, listen: &Listen, before: Option<&Listen>, l
             format_args!("setsockopt(TCP_DEFER_ACCEPT, {seconds}) for"),
             set_defer_accept(fd, seconds),
         );
+    }
+}
+
+/// A wildcard's clients are answered from the address that they asked.
+fn tell_where(fd: BorrowedFd<'_>, listen: &Listen) -> io::Result<()> {
+    match &listen.address {
+        Address::Inet(inet) if inet.ip().is_unspecified() => tell_destination(fd, inet.is_ipv6()),
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ fn any_port() -> SocketAddr {
 }
 
 fn listen(address: Address) -> Listen {
-    Listen { backlog: 16, ..open::unknown(address) }
+    Listen { backlog: 16, ..open::unknown(address, false) }
 }
 
 fn fds(sockets: &Sockets) -> Vec<Vec<i32>> {

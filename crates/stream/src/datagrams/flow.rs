@@ -1,0 +1,310 @@
+//! What a session of datagrams and the socket that its client's datagrams come to have in common.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use weir_engine::{Answering, Datagram, Handle, SocketAddrAny};
+use weir_upstream::tunnel::Passed;
+use weir_values::Address;
+
+use super::table::Id;
+use crate::config::Proxy;
+use crate::site::Server;
+
+/// Whom a session is with, and from where it is answered.
+pub struct Ends {
+    /// The socket that its client's datagrams came to.
+    pub socket: Answering,
+    /// Its number.
+    pub listen: usize,
+    /// Its client; one without a name cannot be answered.
+    pub peer: Option<SocketAddrAny>,
+    /// The address of this host that the client asked, where the socket has many.
+    pub asked: Option<IpAddr>,
+    /// The same as an address.
+    pub local: Address,
+}
+
+/// Why a session ends that nothing has ended yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Another one needs its place.
+    Evicted,
+    /// Its loop leaves the port.
+    Shutdown,
+    /// Something was sent that its server does not take.
+    Broken,
+}
+
+/// What a session's client sends.
+pub struct Flow {
+    /// Its place.
+    pub id: Id,
+    ends: Ends,
+    /// Whose settings count.
+    pub server: &'static Server,
+    /// What has gone through after the first datagram.
+    pub passed: Rc<Passed>,
+    /// Datagrams from the client.
+    pub requests: Cell<u64>,
+    /// Datagrams from the server.
+    pub answers: Cell<u64>,
+    /// Bytes of the first datagram.
+    first: u64,
+    /// What came before there was a server.
+    early: RefCell<VecDeque<Vec<u8>>>,
+    way: OnceCell<Way>,
+    assured: Cell<bool>,
+    over: Cell<Option<Over>>,
+    /// Why its server does not take what was sent.
+    broken: Cell<Option<io::Error>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Where datagrams go, once that is known.
+struct Way {
+    socket: Rc<Datagram>,
+    began: Instant,
+    timeout: Duration,
+    expected: Expected,
+    /// Bytes a second; 0: no limit.
+    rate: u64,
+    /// Nothing more passes until then.
+    resumes: Cell<Option<Instant>>,
+}
+
+/// What makes a session complete.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// `proxy_requests`; 0: any number.
+    requests: u64,
+    /// `proxy_responses`, to each of them.
+    responses: Option<u64>,
+}
+
+impl Expected {
+    /// As a configuration says.
+    pub fn of(proxy: &Proxy) -> Expected {
+        Expected { requests: proxy.requests, responses: proxy.responses }
+    }
+
+    /// So many answers are all that will come, as far as can be told.
+    pub fn answered(self, requests: u64, answers: u64) -> bool {
+        self.responses.is_none_or(|each| answers >= each.saturating_mul(requests))
+    }
+
+    /// The client's datagrams are those of another session from now on.
+    pub fn is_full(self, requests: u64) -> bool {
+        self.requests > 0 && requests >= self.requests
+    }
+
+    /// The session is complete. nginx: ngx_stream_proxy_test_finalize.
+    pub fn is_done(self, requests: u64, answers: u64) -> bool {
+        (self.requests == 0 || self.is_full(requests))
+            && self.responses.is_some()
+            && self.answered(requests, answers)
+    }
+}
+
+/// What became of a datagram from the client.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// It is on its way, or was dropped.
+    Here,
+    /// It was the last of this session.
+    Last,
+}
+
+impl Flow {
+    /// A session whose first datagram has come.
+    pub fn new(id: Id, ends: Ends, first: u64, server: &'static Server) -> Flow {
+        Flow {
+            id,
+            ends,
+            server,
+            passed: Rc::default(),
+            requests: Cell::new(1),
+            answers: Cell::new(0),
+            first,
+            early: RefCell::default(),
+            way: OnceCell::new(),
+            assured: Cell::new(false),
+            over: Cell::new(None),
+            broken: Cell::new(None),
+            waker: RefCell::default(),
+        }
+    }
+
+    /// The number of the socket that it came to.
+    pub fn listen(&self) -> usize {
+        self.ends.listen
+    }
+
+    /// The address that the client asked.
+    pub fn local(&self) -> &Address {
+        &self.ends.local
+    }
+
+    /// True once: the client has come back after an answer.
+    pub fn is_assured_now(&self) -> bool {
+        self.answers.get() > 0 && !self.assured.replace(true)
+    }
+
+    /// Whether its first datagram is its last.
+    pub fn is_full(&self) -> bool {
+        Expected::of(&self.server.conf.proxy).is_full(self.requests.get())
+    }
+
+    /// Another datagram from the client. As many as `proxy_buffer_size` has room for wait until there is a server.
+    pub fn deliver(&self, handle: &Handle, bytes: &[u8]) -> Delivered {
+        match self.way.get() {
+            Some(way) => {
+                let from_client = self.first + self.passed.up.get();
+                if !way.may_pass(handle.now(), from_client, bytes.len() as u64) {
+                    return Delivered::Here;
+                }
+                self.count(bytes);
+                self.send(way, bytes);
+                if way.expected.is_done(self.requests.get(), self.answers.get()) {
+                    self.wake();
+                }
+            }
+            None => {
+                let mut early = self.early.borrow_mut();
+                let waiting: usize = early.iter().map(|datagram| datagram.len().max(1)).sum();
+                if waiting + bytes.len() > self.server.conf.proxy.buffer {
+                    return Delivered::Here;
+                }
+                self.count(bytes);
+                early.push_back(bytes.to_vec());
+            }
+        }
+        if self.is_full() { Delivered::Last } else { Delivered::Here }
+    }
+
+    fn count(&self, bytes: &[u8]) {
+        self.requests.set(self.requests.get() + 1);
+        self.passed.up.set(self.passed.up.get() + bytes.len() as u64);
+    }
+
+    /// Datagrams go there from now on, beginning with those that have come meanwhile.
+    pub fn connect(&self, handle: &Handle, socket: Rc<Datagram>, rate: u64) {
+        let proxy = &self.server.conf.proxy;
+        let (began, timeout) = (handle.now(), proxy.timeout);
+        let expected = Expected::of(proxy);
+        socket.set_timeout(Some(timeout));
+        let way = Way { socket, began, timeout, expected, rate, resumes: Cell::new(None) };
+        let way = self.way.get_or_init(|| way);
+        for datagram in std::mem::take(&mut *self.early.borrow_mut()) {
+            self.send(way, &datagram);
+        }
+    }
+
+    fn send(&self, way: &Way, bytes: &[u8]) {
+        match way.socket.try_send_to(bytes, None) {
+            Ok(Some(n)) => self.passed.up_sent.set(self.passed.up_sent.get() + n as u64),
+            // There is no room: a datagram is lost, as on any way.
+            Ok(None) => {}
+            Err(e) => {
+                self.broken.set(Some(e));
+                self.end(Over::Broken);
+            }
+        }
+        way.socket.set_timeout(Some(way.timeout));
+    }
+
+    /// Sends to the client; false if there was no room for it, or no way.
+    pub fn answer(&self, bytes: &[u8]) -> bool {
+        let ends = &self.ends;
+        let Some(peer) = &ends.peer else { return false };
+        ends.socket.try_send(bytes, peer, ends.asked).is_ok_and(|sent| sent)
+    }
+
+    /// So many bytes came from the server.
+    pub fn heard(&self, bytes: u64, now: Instant) {
+        let passed = &self.passed;
+        passed.down.set(passed.down.get() + bytes);
+        if passed.first.get().is_none() {
+            passed.first.set(Some(now));
+        }
+        if let Some(way) = self.way.get() {
+            way.socket.set_timeout(Some(way.timeout));
+        }
+        self.answers.set(self.answers.get() + 1);
+    }
+
+    /// It is to end. Answers that were asked for by number and have not come may take a moment yet, if it is not urgent.
+    pub fn leave(&self, grace: Duration) {
+        let waits = self.way.get().filter(|way| {
+            let (requests, answers) = (self.requests.get(), self.answers.get());
+            way.expected.responses.is_some() && !way.expected.answered(requests, answers)
+        });
+        match waits {
+            Some(way) => way.socket.set_timeout(Some(grace.min(way.timeout))),
+            None => self.end(Over::Shutdown),
+        }
+    }
+
+    /// Why its server does not take what was sent.
+    pub fn why_broken(&self) -> io::Error {
+        self.broken.take().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// It ends as soon as its task runs.
+    pub fn end(&self, over: Over) {
+        if self.over.get().is_none() {
+            self.over.set(Some(over));
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it is to end; if not, whoever is polled hears when it is, or when it may be complete.
+    pub fn poll_over(&self, cx: &Context<'_>) -> Poll<Over> {
+        if let Some(over) = self.over.get() {
+            return Poll::Ready(over);
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Ready when it is to end.
+    pub async fn over(&self) -> Over {
+        poll_fn(|cx| self.poll_over(cx)).await
+    }
+}
+
+impl Way {
+    /// Whether another datagram may pass now; one that comes too early is lost. nginx counts whole seconds, and grants
+    /// the first at once.
+    fn may_pass(&self, now: Instant, passed: u64, bytes: u64) -> bool {
+        if self.rate == 0 {
+            return true;
+        }
+        if self.resumes.get().is_some_and(|at| now < at) {
+            return false;
+        }
+        let seconds = now.saturating_duration_since(self.began).as_secs() + 1;
+        let granted = self.rate.saturating_mul(seconds);
+        let (late, may) = match granted > passed {
+            true => (bytes.saturating_mul(1000) / self.rate, true),
+            false => ((passed - granted).saturating_mul(1000) / self.rate + 1, false),
+        };
+        self.resumes.set(now.checked_add(Duration::from_millis(late)));
+        may
+    }
+}

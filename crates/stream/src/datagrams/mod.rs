@@ -1,0 +1,266 @@
+//! Sessions of datagrams: `listen ... udp`.
+//!
+//! **A session belongs to the loop whose socket its client's datagrams come to.** Every loop has a socket of its own for
+//! a port of UDP, all bound to it with SO_REUSEPORT, and the kernel chooses among them by the addresses of both ends: as
+//! long as the loops are the same, so is the loop. So a loop finds its sessions in a table that nobody shares, and no
+//! datagram goes from loop to loop. (nginx does so where `reuseport` is said, and begins a second session without.)
+//!
+//! A socket connected to each client, the other way, was thought through and left: a worker that has given up its
+//! privileges may not bind one to port 53, it costs a descriptor and five calls for a client who may ask once, what
+//! arrives before it is connected comes to the wrong socket, and kernels up to 6.13 find the sockets of one port by
+//! looking at them one by one.
+//!
+//! Before a reload the loops stop receiving at once: what comes waits for the new ones, in the same sockets. Sessions
+//! that have begun are answered until they end, with the old configuration.
+
+mod flow;
+mod pass;
+mod table;
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use weir_engine::{Answering, Datagram, Received};
+use weir_log::{Cause, Level};
+use weir_metrics::Metric;
+use weir_values::Address;
+
+use self::flow::{Delivered, Ends};
+pub use self::flow::{Flow, Over};
+pub use self::pass::converse;
+use self::table::{Begun, Table};
+use crate::serve;
+use crate::worker::Worker;
+
+/// The longest datagram.
+const LONGEST: usize = 65_535;
+/// For how long answers that were asked for are waited for when a port is left.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often a loop says that it has no room.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Who a session is with: which socket, which of its addresses, which client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    listen: usize,
+    asked: Option<IpAddr>,
+    peer: Address,
+}
+
+/// What a loop knows of its sessions.
+pub struct Sessions {
+    table: RefCell<Table<Key, Rc<Flow>>>,
+    doors: RefCell<Vec<Rc<Door>>>,
+    /// Where datagrams are received, one after the other.
+    scratch: RefCell<Vec<u8>>,
+    said_full: Cell<Option<Instant>>,
+}
+
+/// A socket that datagrams come to.
+struct Door {
+    listen: usize,
+    fd: Arc<OwnedFd>,
+    /// Until the loop leaves it.
+    socket: RefCell<Option<Rc<Datagram>>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// A session in its loop's table, until it is dropped.
+pub struct Place {
+    /// The loop.
+    pub worker: Rc<Worker>,
+    /// The session.
+    pub flow: Rc<Flow>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.worker.datagrams.table.borrow_mut().end(self.flow.id);
+    }
+}
+
+/// How a loop leaves a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// Others receive from it: only what has begun here goes on.
+    ToOthers,
+    /// Nobody does: what waits there is taken, and the port is to be free soon.
+    ForGood,
+}
+
+impl Default for Sessions {
+    fn default() -> Sessions {
+        Sessions {
+            table: RefCell::new(Table::new(1)),
+            doors: RefCell::default(),
+            scratch: RefCell::default(),
+            said_full: Cell::new(None),
+        }
+    }
+}
+
+/// What the loop calls.
+impl Worker {
+    /// Receives from the socket of this number, for at most `most` sessions of datagrams in the whole loop.
+    pub fn receives(self: &Rc<Self>, fd: Arc<OwnedFd>, listen: usize, most: usize) {
+        let sessions = &self.datagrams;
+        if sessions.doors.borrow().is_empty() {
+            sessions.table.replace(Table::new(most));
+        }
+        let socket = match self.handle.datagram_shared(fd.clone()) {
+            Ok(socket) => Rc::new(socket),
+            Err(e) => {
+                let text = format_args!("a socket could not be watched {}", Cause(&e));
+                return self.site.main_log.write(Level::Alert, None, text);
+            }
+        };
+        let door = Rc::new(Door {
+            listen,
+            fd,
+            socket: RefCell::new(Some(socket)),
+            waker: RefCell::default(),
+        });
+        sessions.doors.borrow_mut().push(door.clone());
+        self.handle.spawn(receive(self.clone(), door));
+    }
+
+    /// Ends receiving from a socket.
+    pub fn leaves(self: &Rc<Self>, listen: usize, how: Leaving) {
+        let mut doors = self.datagrams.doors.borrow_mut();
+        let Some(at) = doors.iter().position(|door| door.listen == listen) else { return };
+        let door = doors.remove(at);
+        drop(doors);
+        let Some(socket) = door.socket.take() else { return };
+        if let Some(waker) = door.waker.take() {
+            waker.wake();
+        }
+        if how == Leaving::ToOthers {
+            return;
+        }
+        self.take_all(&door, &socket);
+        for flow in self.datagrams.table.borrow().iter().filter(|flow| flow.listen() == listen) {
+            flow.leave(GRACE);
+        }
+    }
+}
+
+/// The task of a socket.
+async fn receive(worker: Rc<Worker>, door: Rc<Door>) {
+    loop {
+        let readable = poll_fn(|cx| {
+            let Some(socket) = door.socket.borrow().clone() else { return Poll::Ready(None) };
+            let mut waker = door.waker.borrow_mut();
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+            socket.poll_readable(cx).map(|_| Some(socket))
+        });
+        let Some(socket) = readable.await else { return };
+        worker.take_some(&door, &socket);
+    }
+}
+
+impl Worker {
+    /// Receives until nothing is there, or the task has done enough for this turn.
+    fn take_some(self: &Rc<Self>, door: &Door, socket: &Datagram) {
+        while !weir_engine::is_spent() && self.take_one(door, socket) {}
+    }
+
+    /// Receives what is there.
+    fn take_all(self: &Rc<Self>, door: &Door, socket: &Datagram) {
+        weir_engine::unbounded(|| while self.take_one(door, socket) {});
+    }
+
+    /// Receives one datagram, and gives it to whom it belongs; false if there is none.
+    fn take_one(self: &Rc<Self>, door: &Door, socket: &Datagram) -> bool {
+        let sessions = &self.datagrams;
+        let mut scratch = sessions.scratch.borrow_mut();
+        scratch.clear();
+        scratch.reserve(LONGEST);
+        match socket.try_recv_from(&mut scratch) {
+            Ok(Some(received)) => self.came(door, received, &scratch),
+            Ok(None) => return false,
+            Err(e) => {
+                let text = format_args!("recvmsg() failed {}", Cause(&e));
+                self.site.main_log.write(Level::Alert, None, text);
+            }
+        }
+        true
+    }
+
+    fn came(self: &Rc<Self>, door: &Door, received: Received, bytes: &[u8]) {
+        let peer = Address::from_any(received.from.clone());
+        let nameless = matches!(&peer, Address::Unix(path) if path.as_os_str().is_empty());
+        let key = Key { listen: door.listen, asked: received.to, peer };
+        let table = &self.datagrams.table;
+        let known = match nameless {
+            true => None,
+            false => table.borrow().find(&key).cloned(),
+        };
+        let Some(flow) = known else { return self.begin(door, key, received, bytes) };
+        if flow.is_assured_now() {
+            table.borrow_mut().assure(flow.id);
+        }
+        if flow.deliver(&self.handle, bytes) == Delivered::Last {
+            table.borrow_mut().let_go(flow.id);
+        }
+    }
+
+    /// The first datagram of a session.
+    fn begin(self: &Rc<Self>, door: &Door, key: Key, received: Received, bytes: &[u8]) {
+        let (listen, peer) = (door.listen, key.peer.clone());
+        self.metrics.add(Metric::Accepted, 1);
+        let site = self.site;
+        let bound = &site.listens()[listen].address;
+        let local = match (received.to, bound.port()) {
+            (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(ip, port)),
+            _ => bound.clone(),
+        };
+        let server = site.server(site.bound(listen).at(|| local.ip()).hosts.default);
+        let ends = Ends {
+            socket: Answering::new(door.fd.clone()),
+            listen,
+            peer: received.from,
+            asked: received.to,
+            local,
+        };
+        let first = bytes.len() as u64;
+        let mut made = None;
+        let begun = self
+            .datagrams
+            .table
+            .borrow_mut()
+            .begin(key, |id| made.insert(Rc::new(Flow::new(id, ends, first, server))).clone());
+        if let Begun::Instead(gone) = begun {
+            gone.end(Over::Evicted);
+            self.say_full(true);
+        }
+        let Some(flow) = made else { return self.say_full(false) };
+        if flow.is_full() {
+            self.datagrams.table.borrow_mut().let_go(flow.id);
+        }
+        self.metrics.add(Metric::Handled, 1);
+        let place = Place { worker: self.clone(), flow };
+        self.handle.spawn(serve::datagrams(place, bytes.to_vec(), peer));
+    }
+
+    fn say_full(&self, evicted: bool) {
+        let now = self.handle.now();
+        let sessions = &self.datagrams;
+        if sessions.said_full.get().is_some_and(|at| now < at + SAY_AGAIN) {
+            return;
+        }
+        sessions.said_full.set(Some(now));
+        let n = sessions.table.borrow().len();
+        let text = "sessions of datagrams are as many as worker_connections allow";
+        let then = if evicted { ", the oldest make room" } else { "" };
+        let level = if evicted { Level::Warn } else { Level::Alert };
+        self.site.main_log.write(level, None, format_args!("{n} {text}{then}"));
+    }
+}

@@ -1,0 +1,190 @@
+//! Passes a session's datagrams on to its server, and the answers back.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use weir_engine::{Datagram, either};
+use weir_log::{Cause, Level};
+use weir_upstream::fault;
+use weir_values::Subject;
+
+use super::flow::{Expected, Flow, Over};
+use super::{LONGEST, Place};
+use crate::config::Proxy;
+use crate::proxy::{Passed, connected, head, note_end, rate};
+use crate::serve::{BAD_GATEWAY, OK};
+use crate::session::Session;
+
+/// What a session waits for.
+enum Event {
+    Over(Over),
+    Readable(io::Result<()>),
+    /// It may be complete.
+    Full,
+}
+
+/// Datagrams both ways, until the session is complete, or nobody has sent one for the time-out.
+pub async fn converse(
+    s: &mut Session,
+    proxy: &'static Proxy,
+    place: &Place,
+    server: Datagram,
+) -> Passed {
+    let server = Rc::new(server);
+    connected(s, || server.local_addr());
+    let first = head(s, proxy.proxy_protocol);
+    let passed = match server.try_send_to(&first, None) {
+        Ok(sent) => {
+            let attempt = s.attempts.last_mut();
+            attempt.into_iter().for_each(|a| a.sent = sent.unwrap_or_default() as u64);
+            exchange(s, proxy, place, &server).await
+        }
+        Err(error) => broken(s, &error),
+    };
+    note_end(s);
+    passed
+}
+
+async fn exchange(
+    s: &mut Session,
+    proxy: &'static Proxy,
+    place: &Place,
+    server: &Rc<Datagram>,
+) -> Passed {
+    let (handle, flow) = (s.worker.handle.clone(), &*place.flow);
+    let (up, down) = (rate(s, &proxy.upload_rate), rate(s, &proxy.download_rate));
+    flow.connect(&handle, server.clone(), up);
+    let (expected, began) = (Expected::of(proxy), handle.now());
+    let mut failed = false;
+    loop {
+        let (requests, answers) = (flow.requests.get(), flow.answers.get());
+        if expected.is_done(requests, answers) {
+            say(s, flow, "udp done");
+            return Passed { status: OK, failed };
+        }
+        match wait(flow, server).await {
+            Event::Full => {}
+            Event::Over(Over::Broken) => return broken(s, &flow.why_broken()),
+            Event::Over(Over::Evicted) => {
+                say(s, flow, "udp session makes room for another");
+                return Passed { status: OK, failed };
+            }
+            Event::Over(Over::Shutdown) => {
+                s.log_bare(Level::Info, format_args!("disconnected on shutdown"));
+                return Passed { status: OK, failed };
+            }
+            Event::Readable(Err(_)) => return late(s, flow, expected, failed),
+            Event::Readable(Ok(())) if down == 0 => failed |= hear(s, flow, server, expected),
+            Event::Readable(Ok(())) => {
+                let before = flow.passed.down.get();
+                failed |= hear_one(s, flow, server).unwrap_or_default();
+                pause(s, flow, down, began, before).await;
+            }
+        }
+    }
+}
+
+async fn wait(flow: &Flow, server: &Datagram) -> Event {
+    let mut waits = false;
+    poll_fn(|cx| {
+        if let Poll::Ready(over) = flow.poll_over(cx) {
+            return Poll::Ready(Event::Over(over));
+        }
+        if let Poll::Ready(readable) = server.poll_readable(cx) {
+            return Poll::Ready(Event::Readable(readable));
+        }
+        // Woken, and there is nothing: the client's last datagram may have made it complete.
+        if std::mem::replace(&mut waits, true) { Poll::Ready(Event::Full) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// Passes on what the server has sent; true if that says that nobody is there.
+fn hear(s: &Session, flow: &Flow, server: &Datagram, expected: Expected) -> bool {
+    let mut failed = false;
+    while let Some(refused) = hear_one(s, flow, server) {
+        failed |= refused;
+        if expected.is_done(flow.requests.get(), flow.answers.get()) || weir_engine::is_spent() {
+            break;
+        }
+    }
+    failed
+}
+
+/// The same for one datagram, if there is one.
+fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
+    let mut scratch = s.worker.datagrams.scratch.borrow_mut();
+    scratch.clear();
+    scratch.reserve(LONGEST);
+    match server.try_recv(&mut scratch) {
+        Ok(None) => None,
+        Ok(Some(n)) => {
+            flow.heard(n as u64, s.worker.handle.now());
+            if flow.answer(&scratch) {
+                flow.passed.down_sent.set(flow.passed.down_sent.get() + n as u64);
+            }
+            Some(false)
+        }
+        // nginx counts it as an answer: nothing better is to come.
+        Err(error) => {
+            let doing = "while proxying and reading from upstream";
+            s.log(Level::Error, format_args!("recv() failed {} {doing}", Cause(&error)));
+            flow.heard(0, s.worker.handle.now());
+            Some(true)
+        }
+    }
+}
+
+/// No more than so many bytes a second to the client, though every datagram is passed on whole. nginx counts whole
+/// seconds, and grants the first at once.
+async fn pause(s: &Session, flow: &Flow, rate: u64, began: Instant, before: u64) {
+    let handle = &s.worker.handle;
+    let passed = flow.passed.down.get();
+    let granted = |seconds: u64| rate.saturating_mul(seconds + 1);
+    let seconds = handle.now().saturating_duration_since(began).as_secs();
+    let late = passed.saturating_sub(granted(seconds)).saturating_mul(1000) / rate;
+    let millis = late.max((passed - before).saturating_mul(1000) / rate);
+    if millis > 0 {
+        let _ =
+            either(handle.sleep(Duration::from_millis(millis)), std::pin::pin!(flow.over())).await;
+    }
+}
+
+/// Nobody has sent anything for long.
+fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> Passed {
+    if expected.answered(flow.requests.get(), flow.answers.get()) {
+        say(s, flow, "udp timed out");
+        return Passed { status: OK, failed };
+    }
+    let cause = fault::late();
+    let text = "while proxying connection";
+    s.log(Level::Error, format_args!("upstream timed out {} {text}", Cause(&cause)));
+    Passed { status: BAD_GATEWAY, failed: true }
+}
+
+/// The server does not take what is sent to it.
+fn broken(s: &Session, error: &io::Error) -> Passed {
+    let doing = "while proxying and sending to upstream";
+    s.log(Level::Error, format_args!("sendmsg() failed {} {doing}", Cause(error)));
+    Passed { status: OK, failed: true }
+}
+
+fn say(s: &Session, flow: &Flow, what: &str) {
+    let sent = s.attempts.last().map_or(0, |attempt| attempt.sent);
+    s.log_bare(
+        Level::Info,
+        format_args!(
+            "{what}, packets from/to client:{}/{}, bytes from/to client:{}/{}, \
+             bytes from/to upstream:{}/{}",
+            flow.requests.get(),
+            flow.answers.get(),
+            s.bytes_received(),
+            s.bytes_sent(),
+            flow.passed.down.get(),
+            sent + flow.passed.up_sent.get(),
+        ),
+    );
+}

@@ -1,0 +1,288 @@
+//! The sessions of a loop: found by their clients, bounded in number, and which of them makes room for another.
+//!
+//! Anybody can send a datagram in anybody's name, so a session costs who asks for it nothing. There are at most so many;
+//! when another begins then, the oldest of those ends whose client has not come back after an answer. Who has, is
+//! there and hears what it is told, and is not ended for strangers. The kernel's connection tracking does the same
+//! (`nf_conntrack`: ASSURED, early drop).
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Nobody, in the list of those who may have to go.
+const NONE: u32 = u32::MAX;
+
+/// A session's place, as long as it lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Id {
+    slot: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<K, V> {
+    generation: u32,
+    /// Whose datagrams are its, as long as they are.
+    key: Option<K>,
+    value: Option<V>,
+    /// Its client has not come back after an answer.
+    young: bool,
+    /// Neighbours among the young ones; of a free slot, the next free one.
+    older: u32,
+    newer: u32,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub struct Table<K, V> {
+    most: usize,
+    slots: Vec<Slot<K, V>>,
+    free: u32,
+    by_client: HashMap<K, u32>,
+    oldest: u32,
+    newest: u32,
+    len: usize,
+}
+
+/// What became of a session that was to begin.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Begun<V> {
+    /// It has.
+    Yes,
+    /// It has, and this one had to make room.
+    Instead(V),
+    /// There is no room, and nobody who may make it.
+    No,
+}
+
+impl<K: Clone + Eq + Hash, V> Table<K, V> {
+    /// For at most so many sessions.
+    pub fn new(most: usize) -> Table<K, V> {
+        let (slots, by_client) = (Vec::new(), HashMap::new());
+        let most = most.clamp(1, NONE as usize - 1);
+        Table { most, slots, free: NONE, by_client, oldest: NONE, newest: NONE, len: 0 }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The session that a client's datagram belongs to.
+    pub fn find(&self, key: &K) -> Option<&V> {
+        let slot = *self.by_client.get(key)?;
+        self.slots.get(slot as usize)?.value.as_ref()
+    }
+
+    /// All sessions.
+    pub fn iter(&self) -> impl Iterator<Item = &V> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
+    /// A session begins; the client's datagrams are its from now on.
+    pub fn begin(&mut self, key: K, make: impl FnOnce(Id) -> V) -> Begun<V> {
+        let gone = match self.len < self.most {
+            true => None,
+            false if self.oldest == NONE => return Begun::No,
+            false => self.take(self.oldest),
+        };
+        self.place(key, make);
+        gone.map_or(Begun::Yes, Begun::Instead)
+    }
+
+    /// Its client came back after an answer: it stays until it ends by itself.
+    pub fn assure(&mut self, id: Id) {
+        if self.is(id) {
+            self.unlink(id.slot);
+        }
+    }
+
+    /// Its client's next datagram begins another session.
+    pub fn let_go(&mut self, id: Id) {
+        if self.is(id)
+            && let Some(key) = self.slot(id.slot).and_then(|slot| slot.key.take())
+        {
+            self.by_client.remove(&key);
+        }
+    }
+
+    /// It is over.
+    pub fn end(&mut self, id: Id) {
+        if self.is(id) {
+            self.take(id.slot);
+        }
+    }
+
+    fn slot(&mut self, slot: u32) -> Option<&mut Slot<K, V>> {
+        self.slots.get_mut(slot as usize)
+    }
+
+    fn is(&self, id: Id) -> bool {
+        let slot = self.slots.get(id.slot as usize);
+        slot.is_some_and(|slot| slot.generation == id.generation && slot.value.is_some())
+    }
+
+    fn place(&mut self, key: K, make: impl FnOnce(Id) -> V) {
+        let at = match self.free {
+            NONE => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    key: None,
+                    value: None,
+                    young: false,
+                    older: NONE,
+                    newer: NONE,
+                });
+                self.slots.len() as u32 - 1
+            }
+            free => free,
+        };
+        // Who had the key before keeps its place, and its client's datagrams no longer.
+        if let Some(before) = self.by_client.insert(key.clone(), at)
+            && let Some(before) = self.slot(before)
+        {
+            before.key = None;
+        }
+        let newest = std::mem::replace(&mut self.newest, at);
+        let mut id = Id { slot: at, generation: 0 };
+        let mut next_free = NONE;
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            next_free = slot.newer;
+            id.generation = slot.generation;
+            (slot.key, slot.value, slot.young) = (Some(key), Some(make(id)), true);
+            (slot.older, slot.newer) = (newest, NONE);
+        }
+        if self.free == at {
+            self.free = next_free;
+        }
+        match self.slot(newest) {
+            Some(newest) => newest.newer = at,
+            None => self.oldest = at,
+        }
+        self.len += 1;
+    }
+
+    /// Takes a session out, and its slot is free.
+    fn take(&mut self, at: u32) -> Option<V> {
+        self.unlink(at);
+        let free = self.free;
+        let slot = self.slot(at)?;
+        let (key, value) = (slot.key.take(), slot.value.take());
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.newer = free;
+        if let Some(key) = key {
+            self.by_client.remove(&key);
+        }
+        self.free = at;
+        self.len -= 1;
+        value
+    }
+
+    /// Takes it off the list of those who may have to go.
+    fn unlink(&mut self, at: u32) {
+        let Some(slot) = self.slot(at).filter(|slot| slot.young) else { return };
+        slot.young = false;
+        let (older, newer) = (slot.older, slot.newer);
+        (slot.older, slot.newer) = (NONE, NONE);
+        match self.slot(older) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.slot(newer) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Begin(u8),
+        /// Of the session that began as this one, as long as it lasts.
+        Assure(usize),
+        LetGo(usize),
+        End(usize),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            4 => (0u8..12).prop_map(Act::Begin),
+            1 => (0usize..60).prop_map(Act::Assure),
+            1 => (0usize..60).prop_map(Act::LetGo),
+            1 => (0usize..60).prop_map(Act::End),
+        ]
+    }
+
+    /// One session as plain as can be: its key while datagrams are its, and whether it may have to go.
+    #[derive(Debug)]
+    struct Plain {
+        number: usize,
+        key: Option<u8>,
+        young: bool,
+    }
+
+    proptest! {
+        /// The table is a list of sessions in the order in which they began.
+        #[test]
+        fn it_is_a_list(acts in prop::collection::vec(act(), 0..120), most in 1usize..6) {
+            let mut table = Table::new(most);
+            let mut list: Vec<Plain> = Vec::new();
+            let mut ids = Vec::new();
+            for act in acts {
+                match act {
+                    Act::Begin(key) => {
+                        let number = ids.len();
+                        let goes = list.iter().position(|plain| plain.young);
+                        let goes = (list.len() == most).then_some(goes);
+                        let make = |id| {
+                            ids.push(id);
+                            number
+                        };
+                        match table.begin(key, make) {
+                            Begun::No => {
+                                prop_assert_eq!(goes, Some(None));
+                                continue;
+                            }
+                            Begun::Yes => prop_assert_eq!(goes, None),
+                            Begun::Instead(gone) => {
+                                let at = goes.flatten().unwrap();
+                                prop_assert_eq!(list.remove(at).number, gone);
+                            }
+                        }
+                        for plain in list.iter_mut().filter(|plain| plain.key == Some(key)) {
+                            plain.key = None;
+                        }
+                        list.push(Plain { number, key: Some(key), young: true });
+                    }
+                    Act::Assure(n) | Act::LetGo(n) | Act::End(n) if n >= ids.len() => {}
+                    Act::Assure(n) => {
+                        table.assure(ids[n]);
+                        list.iter_mut().filter(|p| p.number == n).for_each(|p| p.young = false);
+                    }
+                    Act::LetGo(n) => {
+                        table.let_go(ids[n]);
+                        list.iter_mut().filter(|p| p.number == n).for_each(|p| p.key = None);
+                    }
+                    Act::End(n) => {
+                        table.end(ids[n]);
+                        list.retain(|plain| plain.number != n);
+                    }
+                }
+                prop_assert_eq!(table.len(), list.len());
+                prop_assert!(table.slots.len() <= most);
+                for key in 0..12 {
+                    let expected = list.iter().find(|plain| plain.key == Some(key));
+                    prop_assert_eq!(table.find(&key), expected.map(|plain| &plain.number));
+                }
+                let mut there: Vec<usize> = table.iter().copied().collect();
+                there.sort_unstable();
+                prop_assert_eq!(there, list.iter().map(|plain| plain.number).collect::<Vec<_>>());
+            }
+        }
+    }
+}
