@@ -138,6 +138,31 @@ fn compressed_neighbours_are_sent_and_unpacked() {
 }
 
 #[test]
+fn other_codings_have_neighbours_and_types_of_their_own() {
+    let server = serving(
+        "location / { brotli_static on; zstd_static on; }
+         location /coded/ {
+             alias %%DIR%%/; brotli on; brotli_types text/plain; brotli_min_length 1;
+             zstd on; zstd_types text/plain; zstd_min_length 1;
+         }",
+    );
+    for (coding, end) in [("br", "br"), ("zstd", "zst")] {
+        let takes = format!("Accept-Encoding: {coding}\r\n");
+        assert_eq!(ask(&server, "/page.html", &takes).header("Content-Encoding"), None);
+        server.dir().write(&format!("page.html.{end}"), coding);
+        let answer = ask(&server, "/page.html", &takes);
+        assert_eq!(answer.header("Content-Encoding"), Some(coding));
+        assert_eq!(
+            (answer.body().as_str(), answer.header("Content-Type")),
+            (coding, Some("text/html"))
+        );
+        let answer = ask(&server, "/coded/page.txt", &takes);
+        assert_eq!(answer.header("Content-Encoding"), Some(coding));
+        assert_eq!(ask(&server, "/page.txt", &takes).header("Content-Encoding"), None);
+    }
+}
+
+#[test]
 fn texts_are_replaced_all_over_a_file() {
     let server = serving(
         "location / { sub_filter '  12799' end; sub_filter '      0' $uri; }

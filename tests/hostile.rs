@@ -1,10 +1,12 @@
 //! What is meant to keep the server busy, by a client or by a configuration, ends soon and is told.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Client, Dir, Server, ask_until};
 
 const CATASTROPHIC: &str = "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
 
@@ -263,4 +265,99 @@ fn memory_is_given_back_after_a_rush() {
         memory_of_worker(&s)
     );
     assert_eq!(s.get("/").status, 200);
+}
+
+/// A group of processes with so much memory together, the kernel's pages of files among it.
+struct Cgroup {
+    place: PathBuf,
+}
+
+impl Cgroup {
+    /// `None` where groups cannot be made.
+    fn new(bytes: usize) -> Option<Cgroup> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let of = |name: &str| {
+            let line = own.lines().find(|line| line.split(':').nth(1) == Some(name))?;
+            line.splitn(3, ':').nth(2).map(|path| path.trim_start_matches('/').to_owned())
+        };
+        let (parent, limit) = match of("memory") {
+            Some(path) => (Path::new("/sys/fs/cgroup/memory").join(path), "memory.limit_in_bytes"),
+            None => (Path::new("/sys/fs/cgroup").join(of("")?), "memory.max"),
+        };
+        let place = parent.join(format!("weir-test-{}", std::process::id()));
+        fs::create_dir(&place).ok()?;
+        let group = Cgroup { place };
+        let written = fs::write(group.place.join(limit), bytes.to_string());
+        written.is_ok().then_some(group)
+    }
+
+    fn add(&self, pid: i32) -> bool {
+        fs::write(self.place.join("cgroup.procs"), pid.to_string()).is_ok()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Empty once its processes have ended.
+        ask_until(|| fs::remove_dir(&self.place).is_ok());
+    }
+}
+
+#[test]
+fn a_limit_of_memory_costs_who_is_over_it_and_nobody_else() {
+    const LARGE: usize = 24 << 20;
+    let Some(group) = Cgroup::new(64 << 20) else {
+        return eprintln!("skipped: no group of processes can be made here");
+    };
+    let dir = Dir::new();
+    for n in 0..4 {
+        dir.write(&format!("files/{n}"), vec![b'x'; LARGE]);
+    }
+    let conf = "user root; worker_processes 1; events { }
+         http {
+             access_log off; client_max_body_size 0;
+             proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 location = /ok { return 200 ok; }
+                 location /files/ { root %%DIR%%; }
+                 location /cached/ { proxy_pass http://127.0.0.1:%%PORT%%/files/; proxy_cache c; proxy_cache_valid 1h; }
+                 location /body { proxy_pass http://127.0.0.1:%%PORT%%/ok; }
+                 location /held { proxy_pass http://127.0.0.1:%%PORT%%/ok; client_body_buffer_size 1024m; }
+             }
+         }";
+    let s = Server::start_in(dir, env!("CARGO_BIN_EXE_weir"), conf);
+    let worker = s.workers()[0];
+    if !group.add(s.pid()) || !group.add(worker) {
+        return eprintln!("skipped: processes cannot be put into groups here");
+    }
+    // Files, a cache and temporary files are more than there is: the kernel lets go of them.
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let s = &s;
+            scope.spawn(move || {
+                for place in ["files", "cached", "cached"] {
+                    assert_eq!(s.get(&format!("/{place}/{n}")).bytes.len(), LARGE);
+                }
+                let length = format!("Connection: close\r\nContent-Length: {LARGE}\r\n");
+                assert_eq!(s.ask("PUT /body", &length, &"x".repeat(LARGE)).status, 200);
+            });
+        }
+    });
+    assert_eq!(s.workers(), [worker]);
+    // What is held in memory is the process's own.
+    let mut client = s.connect();
+    client.send(format!("PUT /held HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 1 << 30));
+    let piece = vec![b'x'; 1 << 20];
+    let sent = (0..1 << 10).take_while(|_| client.try_send(&piece).is_ok()).count();
+    assert!(sent < 1 << 8, "{sent} MiB were held");
+    s.wait_gone(worker);
+    assert!(ask_until(|| {
+        let asked = Client::try_connect(s.port()).and_then(|mut client| {
+            client.try_send("GET /ok HTTP/1.1\r\nHost: a\r\n\r\n")?;
+            client.try_response()
+        });
+        asked.is_ok_and(|answer| answer.status == 200)
+    }));
+    s.wait_log("exited on signal 9", 1);
 }

@@ -470,6 +470,21 @@ fn what_is_no_version_of_http_gets_no_answer() {
     }
 }
 
+/// A greeting that breaks off is no request of HTTP/1.
+#[test]
+fn half_a_greeting_gets_no_answer() {
+    let server = start("return 200;");
+    for half in [3, 14, 16, 18, 22] {
+        let mut client = Client::bare(&server);
+        client.stream.write_all(&frame::PREFACE[..half]).unwrap();
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        client.stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "", "{half}");
+    }
+    server.wait_log("client prematurely closed connection", 5);
+}
+
 #[test]
 fn a_frame_may_be_as_large_as_a_field() {
     let server = start("large_client_header_buffers 2 64k; return 200 $http_long;");

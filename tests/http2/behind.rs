@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use weir_proto::http2::frame::ErrorCode;
+use weir_proto::http2::frame::{ErrorCode, FrameHead, Kind};
 use weir_testkit::Server;
 
 use super::{Client, Event, WEIR, start};
@@ -147,6 +147,25 @@ fn a_body_that_misses_its_buffer_goes_into_a_file() {
     server.wait_file("body", "|", 3);
     let files: Vec<bool> = server.dir().read("body").lines().map(|l| l.contains('/')).collect();
     assert_eq!(files, [false, true, true], "{}", server.dir().read("body"));
+}
+
+#[test]
+fn a_body_that_came_with_its_head_has_a_length() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { log_format length '$content_length|';
+         server { listen 127.0.0.1:%%PORT%%; http2 on; proxy_http_version 1.1; proxy_request_buffering off;
+         location / { proxy_pass http://127.0.0.1:%%PORT%%/end; access_log %%DIR%%/length length; }
+         location /end { return 200; } } }",
+    );
+    let mut client = Client::connect(&server);
+    let mut out = Vec::new();
+    let id = client.request("PUT", "/", &[], false, &mut out);
+    FrameHead { len: 4, kind: Kind::Data, flags: 1, stream: id }.write(&mut out);
+    out.extend_from_slice(b"body");
+    client.stream.write_all(&out).unwrap();
+    assert_eq!(client.answer(id).status(), "200");
+    server.wait_file("length", "4|", 1);
 }
 
 #[test]

@@ -4,7 +4,8 @@ mod answers;
 mod library;
 mod waiting;
 
-use weir_testkit::{Response, Server};
+use rustix::process::Signal;
+use weir_testkit::{Dir, Response, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -203,4 +204,80 @@ fn the_example_of_the_page_runs() {
     assert_eq!(server.get("/hello?name=you").body(), "hello, you\n");
     assert_eq!(server.get("/hello").body(), "hello, world\n");
     assert_eq!(server.get("/hello?name=nobody").status, 403);
+}
+
+/// What all phases leave in `/t`'s answer, with scripts in files that say which phase they are of.
+fn from_files(http: &str) -> (Server, Response) {
+    let dir = Dir::new();
+    dir.write("init.lua", "began = 'init_file'");
+    dir.write("init_worker.lua", "began = began .. ' worker_file'");
+    dir.write("set.lua", "return 'set'");
+    dir.write("rewrite.lua", "ngx.ctx.seen = 'rewrite'");
+    dir.write("access.lua", "ngx.ctx.seen = ngx.ctx.seen .. ' access'");
+    dir.write("head.lua", "ngx.header['X-Seen'] = ngx.ctx.seen .. ' head'");
+    dir.write("body.lua", "ngx.arg[1] = ngx.arg[1] and string.upper(ngx.arg[1])");
+    dir.write("log.lua", "ngx.log(ngx.ERR, 'log of ', ngx.ctx.seen)");
+    dir.write("exit.lua", "ngx.log(ngx.ERR, 'exit of ', began)");
+    let conf = format!(
+        "events {{}}
+         http {{
+             {http}; exit_worker_by_lua_file %%DIR%%/exit.lua;
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 location /t {{
+                     set_by_lua_file $x %%DIR%%/set.lua; rewrite_by_lua_file %%DIR%%/rewrite.lua;
+                     access_by_lua_file %%DIR%%/access.lua; header_filter_by_lua_file %%DIR%%/head.lua;
+                     body_filter_by_lua_file %%DIR%%/body.lua; log_by_lua_file %%DIR%%/log.lua;
+                     content_by_lua_block {{ ngx.print(ngx.var.x, ' ', began) }}
+                 }}
+             }}
+         }}"
+    );
+    let server = Server::start_in(dir, WEIR, &conf);
+    let answer = server.get("/t");
+    (server, answer)
+}
+
+#[test]
+fn each_script_may_stand_in_a_file() {
+    for (http, began) in [
+        (
+            "init_by_lua_file %%DIR%%/init.lua; init_worker_by_lua_file %%DIR%%/init_worker.lua",
+            "init_file worker_file",
+        ),
+        (
+            "init_by_lua \"began = 'init'\"; init_worker_by_lua \"began = began .. ' worker'\"",
+            "init worker",
+        ),
+    ] {
+        let (mut server, answer) = from_files(http);
+        assert_eq!(answer.body(), format!("set {began}").to_uppercase());
+        assert_eq!(answer.header("X-Seen"), Some("rewrite access head"));
+        server.wait_log("log of rewrite access", 1);
+        server.signal(Signal::QUIT);
+        server.wait();
+        server.wait_log(&format!("exit of {began}"), 1);
+    }
+}
+
+#[test]
+fn what_scripts_find_and_leave_is_as_the_configuration_says() {
+    let server = server(
+        "location /read { lua_need_request_body on; content_by_lua_block { ngx.print(ngx.var.request_body) } }
+         location /unread { content_by_lua_block { ngx.print(ngx.var.request_body or 'none') } }
+         location /bare { lua_use_default_type off; content_by_lua_block { ngx.print('x') } }
+         location /kept {
+             lua_transform_underscores_in_response_headers off; rewrite_by_lua_block { ngx.ctx.a = 'b' }
+             content_by_lua_block { ngx.header.a_b = ngx.ctx.a ngx.print('x') }
+         }
+         location /turned { content_by_lua_block { ngx.header.a_b = 'c' ngx.print('x') } }",
+    );
+    let put = |path: &str| {
+        ask(&server, &format!("PUT {path} HTTP/1.1\r\nContent-Length: 2"), "hi").body()
+    };
+    assert_eq!((put("/read").as_str(), put("/unread").as_str()), ("hi", "none"));
+    let (bare, kept, turned) = (server.get("/bare"), server.get("/kept"), server.get("/turned"));
+    assert_eq!(bare.header("Content-Type"), None);
+    assert_eq!(kept.header("Content-Type"), Some("text/plain"));
+    assert_eq!((kept.header("a_b"), turned.header("a-b")), (Some("b"), Some("c")));
 }

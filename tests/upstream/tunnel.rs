@@ -93,3 +93,49 @@ fn a_server_that_is_not_there_is_a_502() {
     let text = "connect() failed (111: Connection refused) while connecting to upstream";
     server.wait_log(text, 1);
 }
+
+/// What the status of a tunnel through these lines is, to a group whose first server is not there, and what its other end
+/// says of who asks.
+fn through(lines: &str) -> (u16, String) {
+    let dead = free_port();
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "events {{ }}
+             http {{
+                 access_log off;
+                 upstream two {{ server 127.0.0.1:{dead} max_fails=0; server 127.0.0.1:%%PORT1%% backup; }}
+                 server {{ listen 127.0.0.1:%%PORT%%; location / {{ tunnel_pass two; {lines} }} }}
+                 server {{ listen 127.0.0.1:%%PORT1%%; return 200 $remote_addr; }}
+             }}"
+        ),
+    );
+    let mut client = server.connect();
+    let ask = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    client.send(format!("CONNECT a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n\r\n{ask}"));
+    let all = client.rest();
+    let status = all.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    let from = all.rsplit("\r\n\r\n").next().filter(|_| status == 200).unwrap_or_default();
+    (status, from.to_owned())
+}
+
+#[test]
+fn a_tunnel_is_opened_as_the_configuration_says() {
+    assert_eq!(through(""), (200, "127.0.0.1".to_owned()));
+    assert_eq!(through("tunnel_bind 127.0.0.2;"), (200, "127.0.0.2".to_owned()));
+    assert_eq!(through("tunnel_next_upstream off;").0, 502);
+    assert_eq!(through("tunnel_next_upstream_tries 1;").0, 502);
+}
+
+#[test]
+fn a_silent_tunnel_ends() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap().to_string();
+    let server = start("location / { tunnel_pass; tunnel_read_timeout 100ms; }");
+    let mut client = connect(&server, &to);
+    assert_eq!(client.response().status, 200);
+    let mut other = silent.accept().unwrap().0;
+    assert!(client.is_closed());
+    let mut rest = Vec::new();
+    assert_eq!(std::io::Read::read_to_end(&mut other, &mut rest).unwrap(), 0);
+}

@@ -54,7 +54,7 @@ pub use handle::Handle;
 pub use heavy::Heavy;
 pub use lap::Timekeeper;
 pub use operation::{block, coarse_nanos, longest_operation, operation};
-pub use ops::connect::ConnectOptions;
+pub use ops::connect::{ConnectOptions, Unbound};
 pub use ops::datagram::{Answering, Datagram, Received};
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;

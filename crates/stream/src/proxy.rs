@@ -297,6 +297,11 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
         s.log(Level::Error, format_args!("upstream timed out {} {doing}", Cause(&fault::late())));
         return Reached::Nobody;
     }
+    if let Some(unbound) = fault::unbound(error) {
+        let (local, cause) = (&unbound.local, unbound.errno.into());
+        s.log(Level::Crit, format_args!("bind({local}) failed {} {doing}", Cause(&cause)));
+        return Reached::Lacking;
+    }
     if fault::is_ours(error) {
         s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
         return Reached::Lacking;

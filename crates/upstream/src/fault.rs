@@ -3,11 +3,21 @@
 use std::io;
 
 use rustix::io::Errno;
+use weir_engine::Unbound;
 
-/// This process or its system lacks something, descriptors, memory or watches: asking another server takes the same.
+/// This process or its system lacks something, descriptors, memory or watches, or the address that it is to speak from:
+/// asking another server takes the same.
 pub fn is_ours(error: &io::Error) -> bool {
+    if unbound(error).is_some() {
+        return true;
+    }
     let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
     Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
+}
+
+/// The address that was to be spoken from, where that cannot be had.
+pub fn unbound(error: &io::Error) -> Option<&Unbound> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// A deadline of weir's own passed, not one of the kernel's.

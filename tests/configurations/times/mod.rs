@@ -67,8 +67,6 @@ const BY_RIGHT: &[(&[&str], &str, &str)] = &[
         ", open",
         ", closed",
     ),
-    // Half a preface is a wrong request of HTTP/1: 400.
-    (&["half a preface"], "closed", "cut, closed"),
     // A head goes ahead, whether or not TLS is beneath.
     (&["a server with half a body"], "open", "1: 200, open"),
     // What is left of the body is read, and the connection goes on.

@@ -1,6 +1,8 @@
 //! Connecting to a peer.
 
+use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +32,34 @@ pub struct ConnectOptions {
     /// Another loop of the process may take the socket over: see [`Stream::shared`].
     pub shared: bool,
 }
+
+/// The local address cannot be had, which says nothing of the peer: what the error of a connection holds then.
+#[derive(Debug)]
+pub struct Unbound {
+    /// The address.
+    pub local: String,
+    /// Why.
+    pub errno: Errno,
+}
+
+impl Unbound {
+    fn error(local: &SocketAddrAny, errno: Errno) -> io::Error {
+        let local = match SocketAddr::try_from(local.clone()) {
+            Ok(address) if address.port() == 0 => address.ip().to_string(),
+            Ok(address) => address.to_string(),
+            Err(_) => String::new(),
+        };
+        io::Error::other(Unbound { local, errno })
+    }
+}
+
+impl fmt::Display for Unbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bind({}): {}", self.local, self.errno)
+    }
+}
+
+impl std::error::Error for Unbound {}
 
 impl Handle {
     /// Connects to a TCP or Unix-domain address.
@@ -87,7 +117,7 @@ pub(super) fn socket(
         } else if how.freebind {
             sockopt::set_ip_freebind(&fd, true)?;
         }
-        rustix::net::bind(&fd, local)?;
+        rustix::net::bind(&fd, local).map_err(|errno| Unbound::error(local, errno))?;
     }
     Ok(fd)
 }

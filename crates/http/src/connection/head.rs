@@ -40,8 +40,12 @@ pub async fn read(r: &mut Request) -> Head {
     {
         return Head::Over(0);
     }
-    if conn.requests.get() == 0 && greets_in_http2(r, &conn, &mut deadline).await {
-        return Head::Http2;
+    if conn.requests.get() == 0 && speaks_http2(r) {
+        match greets_in_http2(r, &conn, &mut deadline).await {
+            Ok(true) => return Head::Http2,
+            Ok(false) => {}
+            Err(error) => return cut(r, error, !r.buf.is_empty()),
+        }
     }
     loop {
         if !r.buf.is_empty() {
@@ -76,21 +80,28 @@ pub async fn read(r: &mut Request) -> Head {
         }
         begun |= !r.buf.is_empty();
         match read_more(r, &conn, &mut deadline).await {
-            Ok(0) if !begun => return Head::Over(0),
-            Ok(0) => {
-                let text = "client prematurely closed connection";
-                r.log(Level::Info, format_args!("{text} while {}", reading(r)));
-                return Head::Over(400);
-            }
+            Ok(0) => return cut(r, io::ErrorKind::UnexpectedEof.into(), begun),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                r.log(Level::Info, format_args!("{TIMED_OUT} while {}", reading(r)));
-                r.conn.timed_out(&r.conf().core);
-                return Head::Over(408);
-            }
-            Err(_) if !begun => return Head::Over(0),
-            Err(_) => return Head::Over(400),
+            Err(error) => return cut(r, error, begun),
         }
+    }
+}
+
+/// Nothing more comes, and what came is no whole head.
+fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
+    match error.kind() {
+        io::ErrorKind::TimedOut => {
+            r.log(Level::Info, format_args!("{TIMED_OUT} while {}", reading(r)));
+            r.conn.timed_out(&r.conf().core);
+            Head::Over(408)
+        }
+        _ if !begun => Head::Over(0),
+        io::ErrorKind::UnexpectedEof => {
+            let text = "client prematurely closed connection";
+            r.log(Level::Info, format_args!("{text} while {}", reading(r)));
+            Head::Over(400)
+        }
+        _ => Head::Over(400),
     }
 }
 
@@ -105,19 +116,20 @@ fn speaks_http2(r: &Request) -> bool {
     r.conn.tls.is_none() && (r.conf().v2.enabled || r.site.protocols(&r.conn).http2)
 }
 
-/// Whether HTTP/2 is spoken here, and the first bytes are its greeting.
-async fn greets_in_http2(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
-    if !speaks_http2(r) {
-        return false;
-    }
+/// Whether the first bytes are the greeting of HTTP/2. An error where they end within it.
+async fn greets_in_http2(
+    r: &mut Request,
+    conn: &Conn,
+    deadline: &mut Option<Instant>,
+) -> io::Result<bool> {
     loop {
         match http2::greeting(&r.buf) {
-            Greeting::Http2 => return true,
-            Greeting::Other => return false,
+            Greeting::Http2 => return Ok(true),
+            Greeting::Other => return Ok(false),
             Greeting::Unclear => {}
         }
-        if !matches!(read_more(r, conn, deadline).await, Ok(n) if n > 0) {
-            return false;
+        if read_more(r, conn, deadline).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }

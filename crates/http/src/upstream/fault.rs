@@ -6,7 +6,7 @@ use std::io;
 use rustix::io::Errno;
 use weir_log::{Cause, Level};
 use weir_upstream::Failure;
-use weir_upstream::fault::{is_late, is_ours, late};
+use weir_upstream::fault::{is_late, is_ours, late, unbound};
 
 use crate::request::Request;
 
@@ -101,6 +101,12 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
         let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
         r.log(Level::Error, text);
         return Fault::Peer(Failure::Timeout);
+    }
+    if let Some(unbound) = unbound(error) {
+        let (local, cause) = (&unbound.local, unbound.errno.into());
+        let text = format_args!("bind({local}) failed {} {}", Cause(&cause), doing.text());
+        r.log(Level::Crit, text);
+        return Fault::Us(500);
     }
     let fault = blame(error);
     let level = if matches!(fault, Fault::Us(_)) { Level::Alert } else { Level::Error };
