@@ -65,13 +65,15 @@ struct Case {
 impl Case {
     fn draw(dice: &mut Dice) -> Case {
         let stale = dice.one_in(2).then(|| dice.pick(STALE));
+        let first = dice.below(FAILURES.len());
         Case {
-            first: dice.below(FAILURES.len()),
+            first,
             second: dice.below(FAILURES.len()),
             next: dice.pick(NEXT),
             tries: dice.below(3),
             stale,
-            known: stale.is_some() && dice.one_in(2),
+            // Who refuses from the first has no older answer.
+            known: stale.is_some() && FAILURES[first].0 != "refuses" && dice.one_in(2),
             method: if stale.is_some() {
                 "GET"
             } else {
