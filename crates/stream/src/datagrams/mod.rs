@@ -40,6 +40,8 @@ use crate::worker::Worker;
 
 /// The longest datagram.
 const LONGEST: usize = 65_535;
+/// So many datagrams that wait are taken when a port is left: more keep coming for ever.
+const REST: usize = 1024;
 /// For how long answers that were asked for are waited for when a port is left.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often a loop says that it has no room.
@@ -143,7 +145,7 @@ impl Worker {
         if how == Leaving::ToOthers {
             return;
         }
-        self.take_all(&door, &socket);
+        self.take_rest(&door, &socket);
         for flow in self.datagrams.table.borrow().iter().filter(|flow| flow.listen() == listen) {
             flow.leave(GRACE);
         }
@@ -172,9 +174,13 @@ impl Worker {
         while !weir_engine::is_spent() && self.take_one(door, socket) {}
     }
 
-    /// Receives what is there.
-    fn take_all(self: &Rc<Self>, door: &Door, socket: &Datagram) {
-        weir_engine::unbounded(|| while self.take_one(door, socket) {});
+    /// Receives what is there, as far as that has an end.
+    fn take_rest(self: &Rc<Self>, door: &Door, socket: &Datagram) {
+        for _ in 0..REST {
+            if !self.take_one(door, socket) {
+                return;
+            }
+        }
     }
 
     /// Receives one datagram, and gives it to whom it belongs; false if there is none.
