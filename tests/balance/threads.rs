@@ -59,6 +59,7 @@ pub fn wait_asleep(server: &Server, threads: usize) {
 }
 
 /// Waits until no thread of the workers has run between two looks, a while apart.
+#[expect(clippy::disallowed_methods, reason = "that nothing happens is told by time alone")]
 pub fn wait_still(server: &Server) {
     let is_so = ask_until(|| {
         let before = look(server);
