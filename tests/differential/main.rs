@@ -27,9 +27,13 @@ fn weir_answers_as_nginx_does() {
         let mut requests = Requests::new(seed, name);
         for i in 0..each {
             let request = requests.next();
-            let expected = ask(&theirs, &request);
+            let mut expected = ask(&theirs, &request);
             let got = ask(&ours, &request);
             total += 1;
+            // On a busy machine nginx may lose its own server for a moment.
+            if expected.to_string().contains(" 502 ") && expected.differs(&got).is_some() {
+                expected = ask(&theirs, &request);
+            }
             if let Some(difference) = expected.differs(&got) {
                 differences.push(format!(
                     "{name}, request {i} of seed {seed}: {difference}\n{}\n-- nginx:\n{expected}\n-- weir:\n{got}\n",

@@ -1,10 +1,9 @@
 //! A server under test.
 
-use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Signal;
 
@@ -227,14 +226,22 @@ fn expand(conf: &str, ports: &[u16], dir: &Dir) -> String {
     text
 }
 
-/// A TCP port on which nobody listens now, and which no other test of this process gets.
+/// A TCP port on which nobody listens now, and which no other test of this process gets. It is none of those that the
+/// kernel gives to clients, so that no connection of another process takes it before the server does.
 pub fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
-        let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = socket.local_addr().expect("its number").port();
-        if GIVEN.lock().is_ok_and(|mut given| given.insert(port)) {
+        let begin = std::process::id().wrapping_mul(GAP);
+        let n = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = FIRST + u16::try_from(n % u32::from(LAST - FIRST)).unwrap_or(0);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
 }
+
+/// Ports that are given to nobody who does not ask for them; Linux begins to give at 32768.
+const FIRST: u16 = 10_000;
+const LAST: u16 = 32_000;
+/// Between the first ports of two processes that were started one after another.
+const GAP: u32 = 997;
