@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Dir, PATIENCE, wait_end};
+use weir_testkit::{Client, Dir, PATIENCE, ask_until, wait_end};
 
 use super::{Daemon, Ends};
 
@@ -112,6 +112,12 @@ fn get(daemon: &Daemon, path: &str) -> weir_testkit::Response {
     Client::connect(daemon.port).get(path)
 }
 
+/// Whether the cache has an answer: a file whose name is a hash.
+fn is_stored(daemon: &Daemon) -> bool {
+    let files = std::fs::read_dir(daemon.dir.file("cache")).into_iter().flatten().flatten();
+    files.into_iter().any(|file| file.file_name().len() == 32)
+}
+
 #[test]
 fn nothing_that_was_promised_is_lost() {
     let (port, asked) = origin();
@@ -125,6 +131,8 @@ fn nothing_that_was_promised_is_lost() {
         let cached = scope.spawn(|| get(&daemon, "/cached?n=cached"));
         drop(asked.recv_timeout(PATIENCE).unwrap());
         assert_eq!(cached.join().unwrap().header("X-Cache"), Some("MISS"));
+        // The answer may be there before its file has its name.
+        assert!(ask_until(|| is_stored(&daemon)));
         assert_eq!(get(&daemon, "/limited?n=first&k=x").status, 200);
         assert_eq!(get(&daemon, "/shared?n=shared").body(), "1");
 
