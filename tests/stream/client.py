@@ -1,10 +1,10 @@
 """A client of Python's: MODE PORT ROOT NAME. `echo` sends a megabyte while it reads it again; `balanced` comes through a
 balancer and prints what it hears; `abrupt` goes away in the middle of a record."""
+import select
 import socket
 import ssl
 import struct
 import sys
-import threading
 
 mode, port, root, name = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 context = ssl.create_default_context(cafile=root)
@@ -16,15 +16,24 @@ client = context.wrap_socket(plain, server_hostname=name)
 
 if mode == "echo":
     text = bytes(n * n % 251 for n in range(1 << 20))
-    sender = threading.Thread(target=client.sendall, args=(text,))
-    sender.start()
-    heard = bytearray()
+    # One thread: a connection of OpenSSL is not for two at once.
+    client.setblocking(False)
+    sent, heard = 0, bytearray()
     while len(heard) < len(text):
-        piece = client.recv(65536)
-        if not piece:
+        more = [client] if sent < len(text) else []
+        if not any(select.select([client], more, [], 30)):
             break
-        heard += piece
-    sender.join()
+        try:
+            sent += client.send(text[sent : sent + 65536]) if more else 0
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        try:
+            piece = client.recv(65536)
+            if not piece:
+                break
+            heard += piece
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
     print("same" if heard == text else f"heard {len(heard)} of {len(text)}", client.version())
 elif mode == "balanced":
     heard = b""
