@@ -81,10 +81,10 @@ impl Fair {
         match self.place {
             Place::StandsIn if !self.accepted && !self.woken => Place::StandsIn,
             Place::Behind(until, _) if others_sleep && now < until => self.place,
-            Place::Behind(_, before) if others_sleep && before == accepted(loops) => {
-                Place::StandsIn
-            }
-            _ if others_sleep => Place::Behind(now + ROUND, accepted(loops)),
+            place if others_sleep => match (place, accepted(loops)) {
+                (Place::Behind(_, before), accepted) if before == accepted => Place::StandsIn,
+                (_, accepted) => Place::Behind(now + ROUND, accepted),
+            },
             Place::GivesWay(until) if now >= until => Place::StandsIn,
             place => {
                 // It knows, and needs nobody to wake it.

@@ -42,11 +42,8 @@ pub trait Policy: Send {
     /// Another loop woke this one to look again; [`after_wait`](Policy::after_wait) follows.
     fn on_woken(&mut self) {}
 
-    /// Back from the wait. The answer says whether to try an accept although the loop was not
-    /// armed, since nobody else may be there to take a waiting connection.
-    fn after_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Probe {
-        Probe::No
-    }
+    /// Back from the wait.
+    fn after_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) {}
 
     /// This loop accepted `n` connections in a row from one socket; its row counts them already.
     fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, LoadTable, Policy, Probe, Setup, Wait};
+use crate::{After, LoadTable, Policy, Setup, Wait};
 
 pub(crate) struct Mutex {
     me: usize,
@@ -36,9 +36,8 @@ impl Policy for Mutex {
     }
 
     /// The lock is held while its holder sleeps, not while it works.
-    fn after_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Probe {
+    fn after_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) {
         loops.unlock(self.me);
-        Probe::No
     }
 
     fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, _n: u32) -> After {
@@ -67,12 +66,12 @@ mod tests {
         assert_eq!(a.before_wait(now, &table), Wait::ARMED);
         assert_eq!(a.before_wait(now, &table), Wait::ARMED, "its own lock");
         assert_eq!(b.before_wait(now, &table), refused);
-        let _ = a.after_wait(now, &table);
+        a.after_wait(now, &table);
         table.row(0).set_load(Load { inflight: 0, open: 72 });
         let _ = a.on_accepted(now, &table, 1);
         assert_eq!(a.before_wait(now, &table), refused, "two beyond the eighth");
         assert_eq!(b.before_wait(now, &table), Wait::ARMED);
-        let _ = b.after_wait(now, &table);
+        b.after_wait(now, &table);
         assert_eq!(a.before_wait(now, &table), refused);
         assert_eq!(a.before_wait(now, &table), Wait::ARMED);
     }

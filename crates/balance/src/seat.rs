@@ -87,15 +87,10 @@ impl Seat {
         if self.retired {
             return Probe::No;
         }
-        let full = row.state() == State::Full;
         row.set_state(State::Awake, self.woke);
         loops.unmark_heavy(self.setup.me);
-        let probe = self.policy.after_wait(now, loops);
-        match baton {
-            true => Probe::Try,
-            false if full => Probe::No,
-            false => probe,
-        }
+        self.policy.after_wait(now, loops);
+        if baton { Probe::Try } else { Probe::No }
     }
 
     /// `n` connections were accepted in a row from one socket; `load` counts them.
