@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use weir_engine::{Chain, Handle};
 use weir_tls::Wire;
 
+use crate::Rate;
+
 /// How bytes pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Ways {
@@ -121,16 +123,16 @@ impl Way<'_> {
         heard: impl Fn(),
     ) -> io::Result<()> {
         let Way { from, to, rate } = self;
-        let began = handle.now();
+        let rate = Rate::new(rate, handle.now());
         loop {
             let allowed = match rate {
-                0 => ways.piece,
-                rate => permitted(handle, rate, began, read.get()).await.min(ways.piece),
+                None => ways.piece,
+                Some(rate) => permitted(handle, rate, read.get()).await.min(ways.piece),
             };
             from.set_deadline(Some(handle.now() + ways.timeout));
             to.set_deadline(Some(handle.now() + ways.timeout));
             from.readable().await?;
-            let mut buf = room(handle, allowed, rate > 0);
+            let mut buf = room(handle, allowed, rate.is_some());
             let Some(n) = from.try_recv(&mut buf)? else {
                 handle.give_buf(buf);
                 continue;
@@ -148,8 +150,9 @@ impl Way<'_> {
             chain.push(buf);
             to.send(&mut chain).await?;
             sent.set(sent.get() + n as u64);
-            if let Some(pause) = (n as u64 * 1000).checked_div(rate).filter(|pause| *pause > 0) {
-                handle.sleep(Duration::from_millis(pause)).await;
+            let pause = rate.map(|rate| rate.time_of(n as u64));
+            if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+                handle.sleep(pause).await;
             }
         }
     }
@@ -163,15 +166,12 @@ fn room(handle: &Handle, piece: usize, exactly: bool) -> Vec<u8> {
     }
 }
 
-/// How many bytes may pass, once some may. nginx counts whole seconds, and grants the first at once.
-async fn permitted(handle: &Handle, rate: u64, began: Instant, passed: u64) -> usize {
+/// How many bytes may pass, once some may.
+async fn permitted(handle: &Handle, rate: Rate, passed: u64) -> usize {
     loop {
-        let seconds = handle.now().saturating_duration_since(began).as_secs() + 1;
-        let granted = rate.saturating_mul(seconds);
-        if granted > passed {
-            return usize::try_from(granted - passed).unwrap_or(usize::MAX);
+        match rate.left(handle.now(), passed) {
+            Ok(left) => return usize::try_from(left).unwrap_or(usize::MAX),
+            Err(late) => handle.sleep(late).await,
         }
-        let late = (passed - granted).saturating_mul(1000) / rate + 1;
-        handle.sleep(Duration::from_millis(late)).await;
     }
 }

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use weir_engine::{Answering, Datagram, Handle, SocketAddrAny};
+use weir_upstream::Rate;
 use weir_upstream::tunnel::Passed;
 use weir_values::Address;
 
@@ -70,11 +71,9 @@ pub struct Flow {
 /// Where datagrams go, once that is known.
 struct Way {
     socket: Rc<Datagram>,
-    began: Instant,
     timeout: Duration,
     expected: Expected,
-    /// Bytes a second; 0: no limit.
-    rate: u64,
+    rate: Option<Rate>,
     /// Nothing more passes until then.
     resumes: Cell<Option<Instant>>,
 }
@@ -196,10 +195,10 @@ impl Flow {
     /// Datagrams go there from now on, beginning with those that have come meanwhile.
     pub fn connect(&self, handle: &Handle, socket: Rc<Datagram>, rate: u64) {
         let proxy = &self.server.conf.proxy;
-        let (began, timeout) = (handle.now(), proxy.timeout);
-        let expected = Expected::of(proxy);
+        let (expected, timeout) = (Expected::of(proxy), proxy.timeout);
+        let rate = Rate::new(rate, handle.now());
         socket.set_timeout(Some(timeout));
-        let way = Way { socket, began, timeout, expected, rate, resumes: Cell::new(None) };
+        let way = Way { socket, timeout, expected, rate, resumes: Cell::new(None) };
         let way = self.way.get_or_init(|| way);
         for datagram in std::mem::take(&mut *self.early.borrow_mut()) {
             self.send(way, &datagram);
@@ -289,22 +288,15 @@ impl Flow {
 }
 
 impl Way {
-    /// Whether another datagram may pass now; one that comes too early is lost. nginx counts whole seconds, and grants
-    /// the first at once.
+    /// Whether another datagram may pass now; one that comes too early is lost.
     fn may_pass(&self, now: Instant, passed: u64, bytes: u64) -> bool {
-        if self.rate == 0 {
-            return true;
-        }
+        let Some(rate) = self.rate else { return true };
         if self.resumes.get().is_some_and(|at| now < at) {
             return false;
         }
-        let seconds = now.saturating_duration_since(self.began).as_secs() + 1;
-        let granted = self.rate.saturating_mul(seconds);
-        let (late, may) = match granted > passed {
-            true => (bytes.saturating_mul(1000) / self.rate, true),
-            false => ((passed - granted).saturating_mul(1000) / self.rate + 1, false),
-        };
-        self.resumes.set(now.checked_add(Duration::from_millis(late)));
-        may
+        let left = rate.left(now, passed);
+        let pause = left.map_or_else(|late| late, |_| rate.time_of(bytes));
+        self.resumes.set(now.checked_add(pause));
+        left.is_ok()
     }
 }

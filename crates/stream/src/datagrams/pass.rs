@@ -4,11 +4,10 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
 use weir_engine::{Datagram, either};
 use weir_log::{Cause, Level};
-use weir_upstream::fault;
+use weir_upstream::{Rate, fault};
 use weir_values::Subject;
 
 use super::flow::{Expected, Flow, Over};
@@ -57,7 +56,7 @@ async fn exchange(
     let (handle, flow) = (s.worker.handle.clone(), &*place.flow);
     let (up, down) = (rate(s, &proxy.upload_rate), rate(s, &proxy.download_rate));
     flow.connect(&handle, server.clone(), up);
-    let (expected, began) = (Expected::of(proxy), handle.now());
+    let (expected, down) = (Expected::of(proxy), Rate::new(down, handle.now()));
     let mut failed = false;
     loop {
         let (requests, answers) = (flow.requests.get(), flow.answers.get());
@@ -77,12 +76,14 @@ async fn exchange(
                 return Passed { status: OK, failed };
             }
             Event::Readable(Err(_)) => return late(s, flow, expected, failed),
-            Event::Readable(Ok(())) if down == 0 => failed |= hear(s, flow, server, expected),
-            Event::Readable(Ok(())) => {
-                let before = flow.passed.down.get();
-                failed |= hear_one(s, flow, server).unwrap_or_default();
-                pause(s, flow, down, began, before).await;
-            }
+            Event::Readable(Ok(())) => match down {
+                None => failed |= hear(s, flow, server, expected),
+                Some(down) => {
+                    let before = flow.passed.down.get();
+                    failed |= hear_one(s, flow, server).unwrap_or_default();
+                    pause(s, flow, down, before).await;
+                }
+            },
         }
     }
 }
@@ -138,18 +139,14 @@ fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
     }
 }
 
-/// No more than so many bytes a second to the client, though every datagram is passed on whole. nginx counts whole
-/// seconds, and grants the first at once.
-async fn pause(s: &Session, flow: &Flow, rate: u64, began: Instant, before: u64) {
+/// No faster to the client than its limit allows, though every datagram is passed on whole.
+async fn pause(s: &Session, flow: &Flow, rate: Rate, before: u64) {
     let handle = &s.worker.handle;
     let passed = flow.passed.down.get();
-    let granted = |seconds: u64| rate.saturating_mul(seconds + 1);
-    let seconds = handle.now().saturating_duration_since(began).as_secs();
-    let late = passed.saturating_sub(granted(seconds)).saturating_mul(1000) / rate;
-    let millis = late.max((passed - before).saturating_mul(1000) / rate);
-    if millis > 0 {
-        let _ =
-            either(handle.sleep(Duration::from_millis(millis)), std::pin::pin!(flow.over())).await;
+    let beyond = passed.saturating_sub(rate.granted(handle.now()));
+    let time = rate.time_of(beyond.max(passed - before));
+    if !time.is_zero() {
+        let _ = either(handle.sleep(time), std::pin::pin!(flow.over())).await;
     }
 }
 
