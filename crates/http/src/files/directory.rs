@@ -40,6 +40,34 @@ impl Which {
     pub const USUAL: Which = Which { dotfiles: false, links: true };
 }
 
+/// A list of more is sorted and written by a thread of the file pool, since a loop must not be held up by it.
+const MANY: usize = 200;
+
+/// The path of the directory that a request names with a slash at its end.
+pub fn asked(r: &mut Request) -> Result<Vec<u8>, Step> {
+    let mut path = Vec::new();
+    r.conf().core.map_path_into(r, &mut path).map_err(Step::Status)?;
+    if path.len() > 1 {
+        path.pop();
+    }
+    Ok(path)
+}
+
+/// What `write` makes of a list of `entries`. The error is what the client gets; the log was told.
+pub async fn written<T: Send + 'static>(
+    r: &Request,
+    entries: usize,
+    write: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Step> {
+    if entries <= MANY {
+        return Ok(write());
+    }
+    r.worker.handle.files().run(write).await.map_err(|error| {
+        r.log(Level::Crit, format_args!("the list was not written {}", Cause(&error)));
+        Step::Status(500)
+    })
+}
+
 /// What went wrong, and with which call on which path.
 struct Failed {
     call: &'static str,

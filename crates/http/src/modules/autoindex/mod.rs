@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
-use weir_log::{Cause, Level};
+use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri;
 
@@ -84,9 +84,6 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.autoindex.enabled
 }
 
-/// A longer list is sorted and written by a thread of the file pool, since a loop must not be held up by it.
-const MANY: usize = 200;
-
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head);
@@ -98,13 +95,10 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 
 async fn list(r: &mut Request) -> Step {
     let conf = r.conf();
-    let mut path = Vec::new();
-    if let Err(status) = conf.core.map_path_into(r, &mut path) {
-        return Step::Status(status);
-    }
-    if path.len() > 1 {
-        path.pop();
-    }
+    let path = match directory::asked(r) {
+        Ok(path) => path,
+        Err(end) => return end,
+    };
     let callback = match (conf.autoindex.format, callback(r)) {
         (Format::Jsonp, Err(())) => return Step::Status(400),
         (Format::Jsonp, Ok(name)) => name,
@@ -121,7 +115,7 @@ async fn list(r: &mut Request) -> Step {
     }
     let offset = if conf.autoindex.localtime { r.worker.local_time().1 } else { 0 };
     let look = page::Look { offset: offset.into(), exact_size, utf8 };
-    let (many, path) = (entries.len() > MANY, r.path.clone());
+    let (count, path) = (entries.len(), r.path.clone());
     let write = move || {
         entries.sort_by(|a, b| {
             b.is_directory().cmp(&a.is_directory()).then_with(|| a.name.cmp(&b.name))
@@ -133,13 +127,9 @@ async fn list(r: &mut Request) -> Step {
             (_, Some(name)) => ("application/javascript", page::jsonp(&entries, &name)),
         }
     };
-    let written = if many { r.worker.handle.files().run(write).await } else { Ok(write()) };
-    let (kind, body) = match written {
+    let (kind, body) = match directory::written(r, count, write).await {
         Ok(written) => written,
-        Err(error) => {
-            r.log(Level::Crit, format_args!("the list was not written {}", Cause(&error)));
-            return Step::Status(500);
-        }
+        Err(end) => return end,
     };
     r.response.status = 200;
     r.response.content_type.extend_from_slice(kind.as_bytes());

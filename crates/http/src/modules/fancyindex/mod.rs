@@ -222,9 +222,6 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.fancyindex.enabled
 }
 
-/// A longer list is sorted and written by a thread of the file pool, since a loop must not be held up by it.
-const MANY: usize = 200;
-
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let method = matches!(r.method, Method::Get | Method::Head);
@@ -235,14 +232,10 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 async fn list(r: &mut Request) -> Step {
-    let core = &r.conf().core;
-    let mut path = Vec::new();
-    if let Err(status) = core.map_path_into(r, &mut path) {
-        return Step::Status(status);
-    }
-    if path.len() > 1 {
-        path.pop();
-    }
+    let path = match directory::asked(r) {
+        Ok(path) => path,
+        Err(end) => return end,
+    };
     let conf = r.conf().fancyindex.clone();
     let mut entries = match directory::entries(r, &path, conf.which).await {
         Ok(entries) => entries,
@@ -252,8 +245,8 @@ async fn list(r: &mut Request) -> Step {
     let footer = own(r, conf.footer.as_ref()).await;
     let asked = page::asked(&r.args);
     let offset = if conf.look.localtime { r.worker.local_time().1 } else { 0 };
-    let (many, path) = (entries.len() > MANY, r.path.clone());
-    let mut write = move || {
+    let (count, path) = (entries.len(), r.path.clone());
+    let write = move || {
         entries.retain(|entry| !is_ignored(&conf, entry));
         let column = asked.unwrap_or(conf.order.by);
         conf.order.sort(&mut entries, column);
@@ -267,17 +260,13 @@ async fn list(r: &mut Request) -> Step {
             footer.as_deref(),
         )
     };
-    let written = if many { r.worker.handle.files().run(write).await } else { Ok(write()) };
-    match written {
+    match directory::written(r, count, write).await {
         Ok(body) => {
             r.response.status = 200;
             r.response.content_type.extend_from_slice(b"text/html");
             Step::Respond(Bytes::from(body))
         }
-        Err(error) => {
-            r.log(Level::Crit, format_args!("the list was not written {}", Cause(&error)));
-            Step::Status(500)
-        }
+        Err(end) => end,
     }
 }
 

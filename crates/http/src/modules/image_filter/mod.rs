@@ -70,20 +70,12 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "image_filter_jpeg_quality",
         help: "The quality of JPEG pictures that are written, 1 to 100.",
-        set: Set::Simple(|s, d| {
-            let value = number(s, d)?;
-            Scope::change(&mut s.location.image_filter).jpeg_quality = value;
-            Ok(())
-        }),
+        set: Set::Simple(|s, d| number(s, d, |conf| &mut conf.jpeg_quality)),
     },
     Directive {
         name: "image_filter_sharpen",
         help: "How much sharper pictures become that were made smaller, in percent.",
-        set: Set::Simple(|s, d| {
-            let value = number(s, d)?;
-            Scope::change(&mut s.location.image_filter).sharpen = value;
-            Ok(())
-        }),
+        set: Set::Simple(|s, d| number(s, d, |conf| &mut conf.sharpen)),
     },
     setting!(
         "image_filter_buffer",
@@ -136,13 +128,18 @@ fn side(s: &mut Scope<'_, '_>, d: &Line, word: &Word) -> Result<Template, Error>
 }
 
 /// The last line of a block counts.
-fn number(s: &mut Scope<'_, '_>, d: &Line) -> Result<Template, Error> {
+fn number(
+    s: &mut Scope<'_, '_>,
+    d: &Line,
+    setting: fn(&mut Conf) -> &mut Template,
+) -> Result<(), Error> {
     let word = d.args.first().unwrap_or(&d.name);
     let value = s.setup.template(d, word)?;
     if value.constant().is_some_and(|text| percent(text).is_none()) {
         return Err(d.invalid("value", word));
     }
-    Ok(value)
+    *setting(Scope::change(&mut s.location.image_filter)) = value;
+    Ok(())
 }
 
 /// A width or height; `-` is any.
