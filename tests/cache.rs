@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_testkit::{Client, Dir, Server, ask_until};
+use weir_testkit::{Client, Dir, Server, ask_until, examples};
 
 #[path = "cache/updates.rs"]
 mod updates;
@@ -561,7 +561,7 @@ fn workers_that_are_killed_leave_nothing_half_written() {
 #[test]
 fn the_example_of_the_page_works() {
     let page = include_str!("../docs/cache.md");
-    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example = examples(page).next().unwrap();
     let http = example
         .replace("/var/cache/weir", "%%DIR%%/cache")
         .replace("listen 80", "listen 127.0.0.1:%%PORT%%")

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, Server, examples};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -289,8 +289,7 @@ fn a_root_that_changes_on_the_way_is_asked_of_the_disk() {
 #[test]
 fn the_example_of_the_page_works() {
     let page = include_str!("../docs/status.md");
-    let mut examples = page.split("```nginx").skip(1).filter_map(|rest| rest.split("```").next());
-    let example = examples.find(|text| text.contains("blocked_threshold")).unwrap();
+    let example = examples(page).find(|text| text.contains("blocked_threshold")).unwrap();
     let server = Server::start(
         WEIR,
         &format!("events {{ }} http {{ server {{ listen 127.0.0.1:%%PORT%%; {example} }} }}"),

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
-use weir_testkit::{Dir, PATIENCE, Server};
+use weir_testkit::{Dir, PATIENCE, Server, examples};
 
 #[path = "http2/as_new/mod.rs"]
 mod as_new;
@@ -448,7 +448,7 @@ fn pings_are_answered_and_bad_greetings_are_not() {
 #[test]
 fn the_example_of_the_page_works() {
     let page = include_str!("../docs/http2.md");
-    let example = page.split("```").find_map(|part| part.strip_prefix("nginx\n")).unwrap();
+    let example = examples(page).next().unwrap();
     let server = Server::start(WEIR, &example.replace("8080", "%%PORT%%"));
     let mut client = Client::connect(&server);
     let id = client.get("/");

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use weir_testkit::{Server, listen};
+use weir_testkit::{Server, examples, listen};
 
 #[path = "stream/datagrams.rs"]
 mod datagrams;
@@ -240,7 +240,7 @@ fn the_example_of_the_page_works() {
     };
     let (inside, outside) = (says(b"inside"), says(b"outside"));
     let page = include_str!("../docs/stream.md");
-    let example = page.split("```").find_map(|part| part.strip_prefix("nginx\n")).unwrap();
+    let example = examples(page).next().unwrap();
     let example = example
         .replace(":8080", ":%%PORT%%")
         .replace(":8081", &format!(":{inside}"))

@@ -1,6 +1,6 @@
 //! headers-more.
 
-use weir_testkit::Server;
+use weir_testkit::{Server, examples};
 
 use crate::{WEIR, all, refused, server};
 
@@ -130,7 +130,7 @@ fn what_cannot_be_meant_is_refused() {
 #[test]
 fn the_example_of_the_page_works() {
     let page = include_str!("../../docs/modules.md");
-    let example = page.split("```").find_map(|part| part.strip_prefix("nginx\n")).unwrap();
+    let example = examples(page).next().unwrap();
     let http = example.replace("8080", "%%PORT%%").replace("8081", "%%PORT1%%");
     let origin = "server { listen 127.0.0.1:%%PORT1%%; add_header X-Powered-By it;
         location / { default_type text/html; return 200 \"$http_x_seen_by|$http_accept_encoding\"; }

@@ -8,7 +8,7 @@ mod headers_more;
 mod image_filter;
 mod mmdb;
 
-use weir_testkit::{Dir, Response, Server};
+use weir_testkit::{Dir, Response, Server, examples};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -29,11 +29,7 @@ fn example(heading: &str) -> String {
     let page = include_str!("../../docs/modules.md");
     let section = page.split("\n## ").find_map(|part| part.strip_prefix(heading));
     let section = section.unwrap_or_else(|| panic!("no section {heading}"));
-    section
-        .split("```")
-        .find_map(|part| part.strip_prefix("nginx\n"))
-        .expect("an example")
-        .to_owned()
+    examples(section).next().expect("an example").to_owned()
 }
 
 /// The values of all lines of a header.

@@ -5,7 +5,7 @@ mod library;
 mod waiting;
 
 use rustix::process::Signal;
-use weir_testkit::{Dir, Response, Server};
+use weir_testkit::{Dir, Response, Server, examples};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -197,9 +197,7 @@ fn files_are_scripts_and_modules() {
 #[test]
 fn the_example_of_the_page_runs() {
     let page = include_str!("../../docs/lua.md");
-    let start = page.find("```nginx\n").unwrap() + "```nginx\n".len();
-    let end = start + page[start..].find("```").unwrap();
-    let conf = page[start..end].replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%");
+    let conf = examples(page).next().unwrap().replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%");
     let server = Server::start(WEIR, &conf);
     assert_eq!(server.get("/hello?name=you").body(), "hello, you\n");
     assert_eq!(server.get("/hello").body(), "hello, world\n");

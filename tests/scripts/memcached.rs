@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_testkit::{Client, Process, ask_until, free_port, listen};
+use weir_testkit::{Client, Process, ask_until, examples, free_port, listen};
 
 use crate::start;
 
@@ -19,7 +19,7 @@ fn values_are_answers() {
     let _server = Process::start(&mut command);
     assert!(ask_until(|| Client::try_connect(port).is_ok()), "memcached does not start");
     let page = include_str!("../../docs/memcached.md");
-    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next());
+    let example = examples(page).next();
     let example =
         example.expect("its example").replace("127.0.0.1:11211", &format!("127.0.0.1:{port}"));
     let server = start("", &format!("{example} location @fallback {{ return 200 'made anew'; }}"));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use weir_testkit::{Dir, Process, Server, until};
+use weir_testkit::{Dir, Process, Server, examples, until};
 
 use crate::WEIR;
 
@@ -44,8 +44,8 @@ fn site(files: &[(&str, &str)]) -> Option<(Server, Process)> {
     assert!(until(dir.path(), || socket.exists()), "php-fpm does not start");
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fastcgi.md"));
     let page = page.expect("the page about FastCGI");
-    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next());
-    let example = example.expect("its example").replace("/var/www/site", "%%DIR%%/root");
+    let example =
+        examples(&page).next().expect("its example").replace("/var/www/site", "%%DIR%%/root");
     let example = example.replace("/run/php/php-fpm.sock", "%%DIR%%/php.sock");
     dir.write("fastcgi_params", PARAMS);
     let server = Server::with_locations(dir, WEIR, "client_max_body_size 100m;", &example);

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use weir_testkit::{Client, Dir, Process, Server, ask_until, free_port, listen};
+use weir_testkit::{Client, Dir, Process, Server, ask_until, examples, free_port, listen};
 
 use crate::{WEIR, start};
 
@@ -144,7 +144,7 @@ fn a_python_application_answers() {
     let _application = Process::start(&mut command);
     assert!(ask_until(|| Client::try_connect(port).is_ok()), "uwsgi does not start");
     let page = include_str!("../../docs/uwsgi.md");
-    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next());
+    let example = examples(page).next();
     let example =
         example.expect("its example").replace("127.0.0.1:3031", &format!("127.0.0.1:{port}"));
     dir.write("uwsgi_params", PARAMS);

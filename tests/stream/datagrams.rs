@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use weir_testkit::{Oracle, Server};
+use weir_testkit::{Oracle, Server, examples};
 
 /// A server with these lines in its `stream` block, and so many loops.
 fn started(program: &str, lines: &str, around: &str) -> Server {
@@ -193,8 +193,7 @@ fn answers_come_from_the_address_that_was_asked() {
 fn the_example_of_datagrams_works() {
     let (first, second) = (echo(), echo());
     let page = include_str!("../../docs/stream.md");
-    let mut examples = page.split("```").filter_map(|part| part.strip_prefix("nginx\n"));
-    let example = examples.find(|example| example.contains(" udp;")).unwrap();
+    let example = examples(page).find(|example| example.contains(" udp;")).unwrap();
     let example = example
         .replace(":5300", ":%%PORT%%")
         .replace(":5301", &format!(":{first}"))

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use weir_testkit::{Oracle, PATIENCE, Server, certified, listen, s_client};
+use weir_testkit::{Oracle, PATIENCE, Server, certified, examples, listen, s_client};
 
 use super::{connect, echo, heard};
 
@@ -534,8 +534,7 @@ fn the_second_example_of_the_page_works() {
     let behind =
         start("server { listen 127.0.0.1:%%PORT1%% ssl; return '[answer to $ssl_server_name]'; }");
     let page = include_str!("../../docs/stream.md");
-    let mut examples = page.split("```").filter_map(|part| part.strip_prefix("nginx\n"));
-    let example = examples.nth(1).unwrap();
+    let example = examples(page).nth(1).unwrap();
     let example = example
         .replace(":8443", ":%%PORT%%")
         .replace(":8081", &format!(":{}", behind.port_at(1)))

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::version;
-use weir_testkit::Server;
+use weir_testkit::{Server, examples};
 
 use super::bad_input::s_client;
 use super::{NAME, Tls, WEIR, builder, dir, start};
@@ -61,8 +61,7 @@ fn clients_of_tls_1_2_resume_beside_it() {
 fn the_example_of_the_docs_marks_early_requests() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tls.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let mut examples = page.split("```nginx").skip(1).filter_map(|rest| rest.split("```").next());
-    let example = examples.find(|text| text.contains("ssl_early_data")).unwrap();
+    let example = examples(&page).find(|text| text.contains("ssl_early_data")).unwrap();
     let example = example.replace("8443", "127.0.0.1:%%PORT%%").replace("8081", "%%PORT1%%");
     let behind = "server { listen 127.0.0.1:%%PORT1%%;
         if ($http_early_data) { return 425; } return 200 \"<$request_uri>\"; }";

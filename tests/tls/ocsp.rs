@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use weir_testkit::{Server, until};
+use weir_testkit::{Server, examples, until};
 
 use super::anybody::Anybody;
 use super::{NAME, Tls, WEIR, conf, dir, showing, start};
@@ -139,7 +139,7 @@ fn what_was_said_of_a_client_is_kept_for_all_workers() {
 fn the_example_of_the_docs_serves() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tls.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let example = page.split("```nginx").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example = examples(&page).next().unwrap();
     let example = example.replace("8443", "127.0.0.1:%%PORT%%").replace("8081", "%%PORT1%%");
     let server = Server::start_in(dir(), WEIR, &example);
     assert!(Tls::connect(&server, &super::config(), NAME).get("/", NAME).0.starts_with("HTTP/1.1"));

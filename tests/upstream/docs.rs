@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_testkit::{Dir, run};
+use weir_testkit::{Dir, examples, run};
 
 use super::WEIR;
 
@@ -10,10 +10,10 @@ use super::WEIR;
 fn examples_are_accepted_without_a_warning() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/upstream.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let mut parts = page.split("```nginx\n").skip(1);
+    let mut all = examples(&page);
     let count = page.matches("```nginx").count();
     for i in 0..count {
-        let example = parts.next().and_then(|part| part.split("```").next()).unwrap();
+        let example = all.next().unwrap();
         let dir = Dir::new();
         // Nothing is opened by a test of the configuration but its sockets: these ports may be in use.
         let example = example.replace("listen 127.0.0.1:8080", "listen unix:%%/socket");

@@ -3,7 +3,7 @@
 mod foreign;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, Server, examples};
 
 use super::WEIR;
 use super::http2::peer::{Event, Head, Peer, Talk};
@@ -173,9 +173,8 @@ fn a_call_goes_through() {
 #[test]
 fn the_example_of_the_docs_serves() {
     let page = include_str!("../../../docs/grpc.md");
-    let example = page.split("```nginx\n").nth(1).and_then(|part| part.split("```").next());
     let peer = Peer::new(echo);
-    let (port, http) = (peer.port.to_string(), example.expect("an example"));
+    let (port, http) = (peer.port.to_string(), examples(page).next().expect("an example"));
     let http = http.replace("8080", "%%PORT%%").replace("50051", &port);
     // The other one is down from the start.
     let http = http.replace("50052", "%%PORT1%%");
