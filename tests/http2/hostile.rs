@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 use rustix::process::Signal;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
 use weir_proto::http2::hpack;
-use weir_testkit::{Dir, Server};
+use weir_testkit::{Dir, Server, wait_delivered};
 
 use super::{Client, Event, WEIR, conf, start, start_in};
 
@@ -158,7 +158,8 @@ fn others_get_their_turn_during_a_flood() {
     server.wait_asleep(worker);
     server.signal_worker(worker, Signal::STOP);
     client.stream.write_all(&frames).unwrap();
-    other.send("GET /denied HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_delivered(&client.stream);
+    other.deliver("GET /denied HTTP/1.1\r\nHost: a\r\n\r\n");
     server.signal_worker(worker, Signal::CONT);
     assert_eq!(other.response().status, 403);
     let (cancelled, denied) = ("client canceled stream", "access forbidden by rule");

@@ -31,7 +31,7 @@ fn a_rush_of_handshakes_lets_others_go_first() {
         ClientConnection::new(config(), name).unwrap().write_tls(&mut hello).unwrap();
         client.write_all(&hello).unwrap();
     }
-    plain.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    plain.deliver("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     server.signal_worker(worker, Signal::CONT);
     plain.response();
     let answered = clients.iter().filter(|client| {

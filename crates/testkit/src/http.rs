@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, wait_delivered};
 
 /// A connection to a server; keeps alive between requests.
 #[derive(Debug)]
@@ -41,6 +41,12 @@ impl Client {
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Client {
         self.try_send(bytes).expect("sending to the server");
         self
+    }
+
+    /// As [`Client::send`], and the server's socket has it when this returns.
+    pub fn deliver(&mut self, bytes: impl AsRef<[u8]>) {
+        self.send(bytes);
+        wait_delivered(self.stream.get_ref());
     }
 
     /// Sends bytes, unless the server has closed.

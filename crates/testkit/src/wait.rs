@@ -1,5 +1,7 @@
 //! Waiting for a file to say something, without sleeping between looks.
 
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,23 @@ pub fn until(dir: &Path, mut done: impl FnMut() -> bool) -> bool {
         let mut events = [0; 4096];
         while rustix::io::read(&watch, &mut events).is_ok_and(|n| n > 0) {}
     }
+}
+
+/// Waits until all that was written to a connection over 127.0.0.1 is in the peer's socket. It is there at once, but on
+/// a busy machine, where the kernel may put the delivery off.
+pub fn wait_delivered(stream: &TcpStream) {
+    let own = stream.local_addr().expect("a connection has an address");
+    assert!(ask_until(|| !is_under_way(own)), "what {own} sent was not taken");
+}
+
+/// proc(5), `net/tcp`: the own address, the peer's, the state, and what is queued, in hexadecimal digits.
+fn is_under_way(own: SocketAddr) -> bool {
+    let own = format!("0100007F:{:04X}", own.port());
+    let table = fs::read_to_string("/proc/self/net/tcp").expect("proc(5) is mounted");
+    let lines = table.lines().map(|line| line.split_whitespace().skip(1));
+    let mut mine = lines.filter_map(|mut fields| (fields.next()? == own).then_some(fields));
+    let queued = mine.next().and_then(|mut fields| fields.nth(2)?.split_once(':'));
+    queued.is_some_and(|(sending, _)| sending.bytes().any(|digit| digit != b'0'))
 }
 
 pub(crate) fn timespec(d: Duration) -> Timespec {
