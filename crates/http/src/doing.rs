@@ -15,8 +15,8 @@ use weir_log::{Level, Log};
 use weir_metrics::{Histogram, Metric};
 
 use crate::config::location::Location;
+use crate::event_loop::LoopState;
 use crate::request::Request;
-use crate::worker::Worker;
 
 /// How often a loop warns of the same.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -91,12 +91,12 @@ pub async fn noting<T>(
 
 /// Runs a future; also says how long, at worst, the event that it waited for waited for it.
 pub async fn blocked<T>(
-    worker: &Worker,
+    event_loop: &LoopState,
     mut future: Pin<&mut impl Future<Output = T>>,
 ) -> (T, Duration) {
     let mut worst = Duration::ZERO;
     let out = std::future::poll_fn(|cx| {
-        worst = worst.max(worker.handle.blocked());
+        worst = worst.max(event_loop.handle.blocked());
         future.as_mut().poll(cx)
     })
     .await;
@@ -105,7 +105,7 @@ pub async fn blocked<T>(
 
 /// Puts the times of a loop into its counters, and warns of handlers that hold it up.
 pub struct Keeper {
-    worker: Weak<Worker>,
+    event_loop: Weak<LoopState>,
     warned: RefCell<Vec<Warned>>,
 }
 
@@ -124,18 +124,18 @@ struct HeldUp {
 
 impl Keeper {
     /// The keeper of a worker's loop.
-    pub fn new(worker: &Rc<Worker>) -> Rc<Keeper> {
-        Rc::new(Keeper { worker: Rc::downgrade(worker), warned: RefCell::default() })
+    pub fn new(event_loop: &Rc<LoopState>) -> Rc<Keeper> {
+        Rc::new(Keeper { event_loop: Rc::downgrade(event_loop), warned: RefCell::default() })
     }
 
-    fn held_up(&self, worker: &Worker, held_up: HeldUp, took: Duration) {
-        worker.metrics.add(Metric::SlowHandlers, 1);
-        if !is_news(&mut self.warned.borrow_mut(), held_up, worker.handle.now()) {
+    fn held_up(&self, event_loop: &LoopState, held_up: HeldUp, took: Duration) {
+        event_loop.metrics.add(Metric::SlowHandlers, 1);
+        if !is_news(&mut self.warned.borrow_mut(), held_up, event_loop.handle.now()) {
             return;
         }
         let log: &Log = match held_up.doing.location {
             Some(location) => &location.conf.core.error_log,
-            None => &worker.site.main.core.error_log,
+            None => &event_loop.site.main.core.error_log,
         };
         let millis = took.as_millis();
         let text = format_args!("the event loop was held up for {millis} ms by {held_up}");
@@ -175,19 +175,19 @@ impl std::fmt::Display for HeldUp {
 impl Timekeeper for Keeper {
     fn handled(&self, blocked: Duration, took: Duration) {
         let (doing, operation) = (blame(took), longest_operation(took));
-        let Some(worker) = self.worker.upgrade() else { return };
-        worker.metrics.record(Histogram::Blocked, blocked);
-        worker.metrics.record(Histogram::Handler, took);
-        let conf = doing.location.map_or(&worker.site.main, |l| &l.conf);
+        let Some(event_loop) = self.event_loop.upgrade() else { return };
+        event_loop.metrics.record(Histogram::Blocked, blocked);
+        event_loop.metrics.record(Histogram::Handler, took);
+        let conf = doing.location.map_or(&event_loop.site.main, |l| &l.conf);
         if took > conf.event_loop.threshold {
-            self.held_up(&worker, HeldUp { doing, operation }, took);
+            self.held_up(&event_loop, HeldUp { doing, operation }, took);
         }
     }
 
     fn turned(&self, took: Duration) {
-        let Some(worker) = self.worker.upgrade() else { return };
-        worker.metrics.add(Metric::Turns, 1);
-        worker.metrics.record(Histogram::Turn, took);
+        let Some(event_loop) = self.event_loop.upgrade() else { return };
+        event_loop.metrics.add(Metric::Turns, 1);
+        event_loop.metrics.record(Histogram::Turn, took);
     }
 }
 

@@ -1,7 +1,7 @@
 //! HTTP: connection, request, phases, location tree, variables and modules.
 //!
 //! The way in is [`configure`], which turns the `http` block of a configuration into a [`Site`], and
-//! [`Worker::accepted`], which gives an accepted socket to the site. Everything between is one request's
+//! [`LoopState::accepted`], which gives an accepted socket to the site. Everything between is one request's
 //! way: `connection` reads bytes and parks idle sockets, `request` is what is known of one request,
 //! `phases` carries it through the handlers that `modules/mod.rs` lists, `answer` is what they answer and sends
 //! it, and `upstream` asks other servers. `config` is what the `http` block becomes.
@@ -11,6 +11,7 @@ mod body;
 mod config;
 mod connection;
 mod doing;
+mod event_loop;
 mod files;
 #[cfg(test)]
 mod fuzz;
@@ -23,7 +24,6 @@ mod subrequest;
 mod trial;
 mod upstream;
 mod variables;
-mod worker;
 
 use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones};
 
@@ -31,10 +31,10 @@ pub use config::site::Site;
 pub use config::{Inputs, configure};
 pub use files::temp_file::TempPath;
 
+pub use event_loop::LoopState;
 pub use modules::built;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};
-pub use worker::Worker;
 
 /// weir's own version, as `Server:` and the error pages show it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

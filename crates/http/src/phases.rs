@@ -313,7 +313,7 @@ async fn unauthorized(r: &mut Request, status: u16) -> Step {
     let delay = r.conf().core.auth_delay;
     if !delay.is_zero() {
         r.log(Level::Info, format_args!("delaying unauthorized request"));
-        let handle = r.worker.handle.clone();
+        let handle = r.event_loop.handle.clone();
         handle.sleep(delay).await;
     }
     Step::Status(status)

@@ -63,8 +63,8 @@ pub struct Service {
     pub handle: Handle,
     /// Its counters.
     pub metrics: Rc<Row>,
-    http: Option<Rc<weir_http::Worker>>,
-    stream: Option<Rc<weir_stream::Worker>>,
+    http: Option<Rc<weir_http::LoopState>>,
+    stream: Option<Rc<weir_stream::LoopState>>,
     /// How many of the sockets are of HTTP.
     of_http: usize,
 }
@@ -83,10 +83,10 @@ impl Service {
         }
         let metrics = Rc::new(metrics);
         let http = served.http.map(|site| {
-            weir_http::Worker::new(handle.clone(), site, identity, Rc::clone(&metrics), registry)
+            weir_http::LoopState::new(handle.clone(), site, identity, Rc::clone(&metrics), registry)
         });
         let stream = served.stream.map(|site| {
-            weir_stream::Worker::new(handle.clone(), site, identity, Rc::clone(&metrics))
+            weir_stream::LoopState::new(handle.clone(), site, identity, Rc::clone(&metrics))
         });
         let of_http = served.http.map_or(0, |site| site.listens().len());
         let (handle, own) = (handle.clone(), metrics);

@@ -2,12 +2,13 @@
 //! another listener.
 //!
 //! The way in is [`configure`], which turns the `stream` block of a configuration into a [`Site`], and
-//! [`Worker::accepted`], which gives an accepted socket to the site. `serve` is one session's way through the
+//! [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is one session's way through the
 //! phases; `proxy` passes it on. What sessions have in common with requests is `weir-values`' and `weir-upstream`'s.
 
 mod config;
 mod datagrams;
 mod directives;
+mod event_loop;
 mod preread;
 mod proxy;
 mod serve;
@@ -15,13 +16,12 @@ mod session;
 mod site;
 mod tls;
 mod variables;
-mod worker;
 
 pub use config::configure;
 pub use datagrams::Leaving;
 pub use directives::{Directive, directive};
+pub use event_loop::{Hand, LoopState};
 pub use site::Site;
-pub use worker::{Hand, Worker};
 
 /// nginx's names of the modules that weir has for sessions.
 pub const MODULES: &[&str] = &[

@@ -13,7 +13,7 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
     let conf = s.conf();
     // nginx looks into no datagrams.
     let Some(client) = s.wire() else { return Ok(()) };
-    client.set_deadline(Some(s.worker.handle.now() + conf.preread_timeout));
+    client.set_deadline(Some(s.event_loop.handle.now() + conf.preread_timeout));
     loop {
         if !s.unread.is_empty() {
             match parse(&s.unread) {
@@ -55,7 +55,7 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
 
 /// The server that the client names, among those of its address.
 pub fn choose(s: &mut Session, name: &[u8]) -> Result<(), GaveUp> {
-    let site = s.worker.site;
+    let site = s.event_loop.site;
     let local = s.local().ip();
     let hosts = &site.bound(s.listen).at(|| local).hosts;
     if !hosts.single() && !name.is_empty() {

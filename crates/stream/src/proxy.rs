@@ -19,10 +19,10 @@ use weir_values::{Address, Subject, Template};
 
 use crate::config::Proxy;
 use crate::datagrams;
+use crate::event_loop::Presence;
 use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
 use crate::session::{Attempt, Client, Session};
 use crate::tls;
-use crate::worker::Presence;
 
 /// Where a session leads.
 pub enum Target {
@@ -40,7 +40,7 @@ pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16>
         s.log(Level::Error, format_args!("{e} in upstream \"{shown}\""));
         INTERNAL
     })?;
-    if let Some(id) = s.worker.site.upstreams.find(&url.host, url.port, 0) {
+    if let Some(id) = s.event_loop.site.upstreams.find(&url.host, url.port, 0) {
         return Ok(Target::Group(id));
     }
     let host = String::from_utf8_lossy(&url.host).into_owned();
@@ -65,8 +65,8 @@ async fn resolve(
         s.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
         return Err(INTERNAL);
     };
-    let resolver = s.worker.resolvers.of(conf);
-    let handle = s.worker.handle.clone();
+    let resolver = s.event_loop.resolvers.of(conf);
+    let handle = s.event_loop.handle.clone();
     let asked = resolver.resolve(&handle, host, s.conf().resolver_timeout);
     match unless_gone(s, asked).await {
         None => Err(OK),
@@ -82,7 +82,7 @@ async fn resolve(
 
 /// Passes a session on; its status.
 pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
-    let site = s.worker.site;
+    let site = s.event_loop.site;
     let (group, key) = match target {
         Target::Found(group) => (group, Vec::new()),
         Target::Group(id) => match site.upstreams.get(id) {
@@ -93,14 +93,14 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
     let proxy = &s.conf().proxy;
     let from = proxy.bind.as_ref().and_then(|bind| bind.address(s));
     let secure = tls::to_servers(s, group.name.as_bytes());
-    let began = s.worker.handle.now();
+    let began = s.event_loop.handle.now();
     let mut choice = Choice::new(key);
     let mut left = match proxy.tries {
         0 => group.tries(),
         tries => group.tries().min(tries),
     };
     loop {
-        let now = s.worker.handle.now();
+        let now = s.event_loop.handle.now();
         let Some(picked) = group.pick(&mut choice, now) else {
             begin(s, group.name.as_str(), now);
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
@@ -135,7 +135,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
             Reached::Nobody => {
                 end(s);
                 held.ended(s, Ended::Failed);
-                let now = s.worker.handle.now();
+                let now = s.event_loop.handle.now();
                 let late = !proxy.next_timeout.is_zero()
                     && now.saturating_duration_since(began) >= proxy.next_timeout;
                 if !proxy.next || left == 0 || late {
@@ -157,7 +157,7 @@ struct Held<'g> {
 impl Held<'_> {
     fn ended(mut self, s: &Session, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
-        if self.group.ended(&picked, how, s.worker.handle.now()) {
+        if self.group.ended(&picked, how, s.event_loop.handle.now()) {
             let text = "upstream server temporarily disabled while connecting to upstream";
             s.log(Level::Warn, format_args!("{text}"));
         }
@@ -195,7 +195,7 @@ fn begin(s: &mut Session, name: &str, started: Instant) {
 }
 
 fn end(s: &mut Session) {
-    let now = s.worker.handle.now();
+    let now = s.event_loop.handle.now();
     if let Some(attempt) = s.attempts.last_mut() {
         attempt.whole = Some(now.saturating_duration_since(attempt.started));
     }
@@ -237,7 +237,7 @@ async fn reach(
     from: Option<SocketAddr>,
     secure: Option<&Secure>,
 ) -> Reached {
-    let handle = s.worker.handle.clone();
+    let handle = s.event_loop.handle.clone();
     let options = ConnectOptions {
         deadline: Some(handle.now() + proxy.connect_timeout),
         bind: from.map(Into::into),
@@ -278,7 +278,7 @@ async fn open(s: &Session, proxy: &Proxy, stream: Stream, secure: &Secure) -> Re
         introduce(s, version, &mut head);
         let mut chain = Chain::new();
         chain.push(head);
-        stream.set_deadline(Some(s.worker.handle.now() + proxy.timeout));
+        stream.set_deadline(Some(s.event_loop.handle.now() + proxy.timeout));
         if let Err(error) = stream.send(&mut chain).await {
             let doing = "while sending PROXY protocol to upstream";
             s.log(Level::Error, format_args!("send() failed {} {doing}", Cause(&error)));
@@ -314,7 +314,7 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
 
 /// Bytes both ways, until one side is done.
 async fn converse(s: &mut Session, proxy: &Proxy, client: &Rc<Wire>, server: Wire) -> u16 {
-    let handle = s.worker.handle.clone();
+    let handle = s.event_loop.handle.clone();
     connected(s, || server.socket().local_addr());
     let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
     let sent = head.len() as u64;
@@ -354,7 +354,7 @@ async fn converse(s: &mut Session, proxy: &Proxy, client: &Rc<Wire>, server: Wir
 
 /// There is a server: how long that took, and from where it is spoken to.
 pub fn connected(s: &mut Session, local: impl FnOnce() -> io::Result<SocketAddrAny>) {
-    let now = s.worker.handle.now();
+    let now = s.event_loop.handle.now();
     let Some(attempt) = s.attempts.last_mut() else { return };
     attempt.connect = Some(now.saturating_duration_since(attempt.started));
     let name = attempt.name.clone();
@@ -377,7 +377,7 @@ pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
 
 /// All has passed that will.
 pub fn note_end(s: &mut Session) {
-    let (now, passed) = (s.worker.handle.now(), &s.passed);
+    let (now, passed) = (s.event_loop.handle.now(), &s.passed);
     if let Some(attempt) = s.attempts.last_mut() {
         let since = |at: Instant| -> Duration { at.saturating_duration_since(attempt.started) };
         (attempt.first, attempt.whole) = (passed.first.get().map(since), Some(since(now)));

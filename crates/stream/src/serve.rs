@@ -16,8 +16,8 @@ use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::config::{self, Content};
 use crate::datagrams::Place;
+use crate::event_loop::{LoopState, Presence};
 use crate::session::{Client, Session};
-use crate::worker::{Presence, Worker};
 use crate::{preread, proxy, tls};
 
 /// How sessions end, as `$status` shows it.
@@ -37,27 +37,28 @@ pub const UNAVAILABLE: u16 = 503;
 const MOST_HANDED: u32 = 10;
 
 /// Serves a connection from its first byte to its log line.
-pub async fn serve(worker: Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
-    let presence = Presence::begin(&worker);
+pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
+    let presence = Presence::begin(&event_loop);
     let local = || Address::local_of(&stream).and_then(|local| local.ip());
-    let endpoint = worker.site.bound(listen).at(local);
-    let server = worker.site.server(endpoint.hosts.default);
+    let endpoint = event_loop.site.bound(listen).at(local);
+    let server = event_loop.site.server(endpoint.hosts.default);
     if server.conf.tcp_nodelay {
         // Unix sockets have no such thing, and no delay.
         let _ = stream.nodelay(true);
     }
     let client = Client::Connected(Rc::new(Wire::join(stream, None)));
-    begin(Session::new(worker, server, client, peer, listen), presence, &endpoint.protocols).await;
+    begin(Session::new(event_loop, server, client, peer, listen), presence, &endpoint.protocols)
+        .await;
 }
 
 /// Serves a connection that another listener has handed over.
-pub async fn serve_on(worker: Rc<Worker>, handed: Handed, listen: usize) {
-    let presence = Presence::begin(&worker);
+pub async fn serve_on(event_loop: Rc<LoopState>, handed: Handed, listen: usize) {
+    let presence = Presence::begin(&event_loop);
     let Handed { wire, shown, peer, local, proxy, bytes, times } = handed;
-    let endpoint = worker.site.bound(listen).at(|| local.ip());
-    let server = worker.site.server(endpoint.hosts.default);
+    let endpoint = event_loop.site.bound(listen).at(|| local.ip());
+    let server = event_loop.site.server(endpoint.hosts.default);
     let client = Client::Connected(Rc::new(wire));
-    let mut s = Session::new(worker, server, client, peer, listen).at(local);
+    let mut s = Session::new(event_loop, server, client, peer, listen).at(local);
     (s.shown, s.proxy, s.handed) = (shown, proxy, times);
     (s.received, s.unread) = (bytes.len() as u64, bytes);
     begin(s, presence, &endpoint.protocols).await;
@@ -79,11 +80,11 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
 
 /// Serves a session of datagrams, of which this was the first.
 pub async fn datagrams(place: Place, first: Vec<u8>, peer: Address) {
-    let worker = place.worker.clone();
-    let presence = Presence::begin(&worker);
+    let event_loop = place.event_loop.clone();
+    let presence = Presence::begin(&event_loop);
     let (server, listen) = (place.flow.server, place.flow.listen());
     let client = Client::Sending(Rc::new(place));
-    let mut begun = Begun::new(Session::new(worker, server, client, peer, listen));
+    let mut begun = Begun::new(Session::new(event_loop, server, client, peer, listen));
     let s = &mut begun.0;
     s.received = first.len() as u64;
     s.unread = first;
@@ -99,7 +100,7 @@ impl Begun {
     fn new(s: Session) -> Begun {
         if s.conf().error_log.enabled(Level::Info) {
             let (kind, peer) = (s.kind(), &s.connected);
-            let address = &s.worker.site.listens()[s.listen].address;
+            let address = &s.event_loop.site.listens()[s.listen].address;
             s.log_bare(Level::Info, format_args!("{kind}client {peer} connected to {address}"));
         }
         Begun(s)
@@ -115,9 +116,9 @@ impl Drop for Begun {
         if s.status == 0 {
             s.status = OK;
         }
-        let worker = s.worker.clone();
+        let event_loop = s.event_loop.clone();
         let conf = &s.conf().log;
-        weir_values::log::write(s, conf, &worker.logs, |s, name, cache, line| {
+        weir_values::log::write(s, conf, &event_loop.logs, |s, name, cache, line| {
             let path = name.eval(s).into_owned();
             let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
             Some(weir_values::log::Named { path, root: None, cache, line: line.to_vec() })
@@ -132,7 +133,7 @@ impl Drop for Begun {
 async fn balancer(s: &mut Session) -> Option<u16> {
     let timeout = s.conf().proxy_protocol_timeout;
     let client = s.wire()?;
-    client.set_deadline(Some(s.worker.handle.now() + timeout));
+    client.set_deadline(Some(s.event_loop.handle.now() + timeout));
     let mut bytes = std::mem::take(&mut s.unread);
     let status = loop {
         match proxy_protocol::parse(&bytes) {
@@ -289,7 +290,7 @@ fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
         s.log(Level::Error, format_args!("cannot pass connection with preread data"));
         return Err(INTERNAL);
     }
-    let hand = s.worker.hand.borrow().clone();
+    let hand = s.event_loop.hand.borrow().clone();
     let Some(take_over) = hand.and_then(|hand| hand(to)) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));
         return Ok(OK);

@@ -19,9 +19,9 @@ use weir_values::{Address, Get, Identity, Subject, Values, Variables};
 
 use crate::config::Conf;
 use crate::datagrams::Place;
+use crate::event_loop::LoopState;
 use crate::site::Server;
 use crate::variables;
-use crate::worker::Worker;
 
 /// One try to reach a server.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub enum Client {
 /// One session.
 pub struct Session {
     /// The loop's state.
-    pub worker: Rc<Worker>,
+    pub event_loop: Rc<LoopState>,
     /// Whose settings count.
     pub server: &'static Server,
     /// Its client.
@@ -100,19 +100,19 @@ pub struct Session {
 impl Session {
     /// A session that begins.
     pub fn new(
-        worker: Rc<Worker>,
+        event_loop: Rc<LoopState>,
         server: &'static Server,
         client: Client,
         connected: Address,
         listen: usize,
     ) -> Session {
-        let started = worker.handle.now();
+        let started = event_loop.handle.now();
         let passed = match &client {
             Client::Connected(_) | Client::Gone => Rc::default(),
             Client::Sending(place) => place.flow.passed.clone(),
         };
         Session {
-            worker,
+            event_loop,
             server,
             client,
             listen,
@@ -198,7 +198,7 @@ impl Session {
 
     fn describe(&self, line: &mut String) {
         use std::fmt::Write;
-        let local = &self.worker.site.listens()[self.listen].address;
+        let local = &self.event_loop.site.listens()[self.listen].address;
         let _ = write!(line, ", {}client: {}, server: {local}", self.kind(), self.peer().host());
         if let Some(attempt) = self.attempts.last() {
             let (received, sent) = (self.bytes_received(), self.bytes_sent());
@@ -226,7 +226,7 @@ impl Subject for Session {
     }
 
     fn variables(&self) -> &'static Variables<Session> {
-        &self.worker.site.variables
+        &self.event_loop.site.variables
     }
 
     fn values(&mut self) -> &mut Values {
@@ -267,14 +267,14 @@ impl Subject for Session {
     }
 
     fn handle(&self) -> &Handle {
-        &self.worker.handle
+        &self.event_loop.handle
     }
 
     fn local_time(&self) -> (i64, i32) {
-        self.worker.offset.local_time(&self.worker.handle)
+        self.event_loop.offset.local_time(&self.event_loop.handle)
     }
 
     fn identity(&self) -> Identity {
-        self.worker.identity
+        self.event_loop.identity
     }
 }

@@ -161,7 +161,7 @@ pub async fn accept(s: &mut Session) -> Result<(), u16> {
         // Another listener has gone through it.
         return admit(s);
     }
-    let until = s.worker.handle.now() + s.conf().tls.handshake_timeout;
+    let until = s.event_loop.handle.now() + s.conf().tls.handshake_timeout;
     client.set_deadline(Some(until));
     let bytes = std::mem::take(&mut s.unread);
     // Who looks at `$bytes_received` wants to know of the session's own bytes.
@@ -192,8 +192,8 @@ async fn handshake(
     find(s, &mut hello)?;
     let own = s.conf().tls.context.as_deref();
     let (context, hello) = choose(own, default, hello, socket)?;
-    let (names, worker) = (context.names(s), s.worker.clone());
-    let secured = context.accept(hello, socket, names, &worker.certificates).await?;
+    let (names, event_loop) = (context.names(s), s.event_loop.clone());
+    let secured = context.accept(hello, socket, names, &event_loop.certificates).await?;
     Ok((context, secured))
 }
 
@@ -211,7 +211,7 @@ fn find(s: &mut Session, hello: &mut Hello) -> Result<(), Failure> {
 /// What the client's certificate is worth.
 async fn judge(s: &mut Session, context: &'static Context) -> Result<(), u16> {
     let Some(client) = s.wire() else { return Err(INTERNAL) };
-    let handle = s.worker.handle.clone();
+    let handle = s.event_loop.handle.clone();
     let waiting = Waiting {
         handle: &handle,
         log: &s.conf().error_log,
@@ -254,15 +254,15 @@ pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<Secure> {
 /// Goes through the handshake with a server; what stands in the way is in the log.
 pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Option<Secured> {
     const DOING: &str = "while SSL handshaking to upstream";
-    let worker = &s.worker;
-    let client = match secure.client(&worker.handle, &worker.upstream_certificates).await {
+    let event_loop = &s.event_loop;
+    let client = match secure.client(&event_loop.handle, &event_loop.upstream_certificates).await {
         Ok(client) => client,
         Err(text) => {
             s.log(Level::Error, format_args!("{text} {DOING}"));
             return None;
         }
     };
-    stream.set_deadline(Some(worker.handle.now() + s.conf().proxy.connect_timeout));
+    stream.set_deadline(Some(event_loop.handle.now() + s.conf().proxy.connect_timeout));
     let done = Secured::connect(stream, &client).await;
     stream.set_deadline(None);
     match done {

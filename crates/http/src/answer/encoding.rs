@@ -177,7 +177,7 @@ impl<E: Encoder> BodyFilter for Encoded<E> {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, _: bool) -> Filtered<'a> {
-        let (then, handle) = (r.output.filters.then(), &r.worker.handle);
+        let (then, handle) = (r.output.filters.then(), &r.event_loop.handle);
         let out = operation("compress", || self.run(input, then, handle));
         r.contexts.gzip_ratio = Some((self.read, self.written));
         Filtered::Now(out)

@@ -274,9 +274,9 @@ impl Request {
             match segment {
                 Segment::File { file, offset, len } => {
                     let want = len.min(PIECE - piece.len());
-                    let buf = self.worker.handle.take_buf(want as usize);
+                    let buf = self.event_loop.handle.take_buf(want as usize);
                     let (read, mut buf) =
-                        self.worker.handle.files().read_at(&file, buf, offset).await;
+                        self.event_loop.handle.files().read_at(&file, buf, offset).await;
                     buf.truncate(read?.min(want as usize));
                     let read = buf.len() as u64;
                     if read == 0 {

@@ -105,7 +105,7 @@ impl Request {
             Some(server) => out.field(b"Server", |out| out.extend_from_slice(server)),
         }
         match response.date.as_deref() {
-            None => out.own(b"Date", |out| self.worker.write_date(out)),
+            None => out.own(b"Date", |out| self.event_loop.write_date(out)),
             Some(b"") => {}
             Some(date) => out.field(b"Date", |out| out.extend_from_slice(date)),
         }

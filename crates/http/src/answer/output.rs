@@ -114,7 +114,7 @@ impl Request {
         if head.capacity() == 0 {
             // What will travel with the head is to find its room there: a buffer that grows costs twice.
             let body = self.output.left.filter(|n| *n <= INLINE as u64).unwrap_or(0) as usize;
-            head = self.worker.handle.take_buf(HEAD.max(HEAD / 2 + body));
+            head = self.event_loop.handle.take_buf(HEAD.max(HEAD / 2 + body));
         }
         let before = head.len();
         match &self.h2 {
@@ -154,7 +154,7 @@ impl Request {
 
     /// Decides how the body's end is told: by length, in chunks, or by closing.
     fn frame(&mut self) {
-        if self.worker.retiring() || self.method == Method::Connect {
+        if self.event_loop.retiring() || self.method == Method::Connect {
             self.keepalive = false;
         }
         let response = &mut self.response;
@@ -314,7 +314,7 @@ impl Request {
     /// From now on the client has to read within `send_timeout`; a stream of HTTP/2 sees to that itself.
     pub fn expect_reading(&self) {
         if self.h2.is_none() {
-            let end = self.worker.handle.now() + self.conf().core.send_timeout;
+            let end = self.event_loop.handle.now() + self.conf().core.send_timeout;
             self.conn.stream.set_deadline(Some(end));
         }
     }

@@ -55,7 +55,7 @@ impl Request {
                 stream.readable(core.client_body_buffer_size, core.client_body_timeout).await;
             }
             None => {
-                let end = self.worker.handle.now() + self.conf().core.client_body_timeout;
+                let end = self.event_loop.handle.now() + self.conf().core.client_body_timeout;
                 self.conn.stream.set_deadline(Some(end));
                 let _ = self.conn.stream.readable().await;
             }
@@ -100,7 +100,7 @@ impl Request {
             return true;
         }
         (self.body.expects_continue, self.body.discarding) = (false, true);
-        let end = self.worker.handle.now() + self.conf().core.lingering_time;
+        let end = self.event_loop.handle.now() + self.conf().core.lingering_time;
         while !self.body.done {
             if self.body.at < self.buf.len() && self.decode().is_err() {
                 return false;
@@ -214,7 +214,8 @@ impl Request {
 
     /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
     async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), u16> {
-        let (conn, core, now) = (self.conn.clone(), &self.conf().core, self.worker.handle.now());
+        let (conn, core, now) =
+            (self.conn.clone(), &self.conf().core, self.event_loop.handle.now());
         let mut buf = std::mem::take(&mut self.buf);
         buf.truncate(self.parser.head().end as usize);
         self.body.at = buf.len();

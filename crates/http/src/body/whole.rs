@@ -52,7 +52,7 @@ impl Request {
         let Some(BodyFile { file, len }) = &mut self.body.file else { return Err(500) };
         let (open, offset) = (file.file.clone(), *len);
         *len += bytes.len() as u64;
-        let handle = self.worker.handle.clone();
+        let handle = self.event_loop.handle.clone();
         let (result, mut bytes) = handle.files().write_at(&open, bytes, offset).await;
         if let Err(error) = result {
             let path = self.body.file.as_ref().map(|f| f.file.path.display().to_string());
@@ -72,7 +72,7 @@ impl Request {
             BodyInFile::On => (Keep::Forever, Level::Notice),
             BodyInFile::Clean => (Keep::WhileUsed, Level::Notice),
         };
-        match core.client_body_temp_path.create(&self.worker.handle, keep).await {
+        match core.client_body_temp_path.create(&self.event_loop.handle, keep).await {
             Ok(file) => {
                 let text = "a client request body is buffered to a temporary file";
                 self.log(level, format_args!("{text} {}", file.path.display()));

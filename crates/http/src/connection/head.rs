@@ -204,7 +204,7 @@ async fn read_more(
     }
     // One deadline for the whole head, so that a client cannot stretch it byte by byte.
     let timeout = r.server.conf.client_header_timeout;
-    let until = *deadline.get_or_insert_with(|| r.worker.handle.now() + timeout);
+    let until = *deadline.get_or_insert_with(|| r.event_loop.handle.now() + timeout);
     conn.stream.set_deadline(Some(until));
     let (result, buf) = conn.stream.recv(buf).await;
     r.buf = buf;

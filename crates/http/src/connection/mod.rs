@@ -25,12 +25,12 @@ use head::{FIRST_READ, Head};
 use crate::address::Address;
 use crate::connection::presence::Presence;
 use crate::doing;
+use crate::event_loop::LoopState;
 use crate::http2;
 use crate::modules::core::Conf;
 use crate::modules::ssl;
 use crate::phases;
 use crate::request::{Request, Scratch};
-use crate::worker::Worker;
 
 /// What the log says of a client that took too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
@@ -50,40 +50,44 @@ struct Parked {
 }
 
 /// Takes a new connection: it is served at once if its first bytes are there, and rests until they are otherwise.
-pub fn accepted(worker: &Rc<Worker>, stream: Stream, peer: Address, listen: usize) {
-    let now = worker.handle.now();
-    let number = worker.next_connection();
-    let until = now + worker.site.first_timeout(listen);
+pub fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
+    let now = event_loop.handle.now();
+    let number = event_loop.next_connection();
+    let until = now + event_loop.site.first_timeout(listen);
     let conn = Resting::new(peer, listen, number, now);
-    let new = Parked { conn, presence: Presence::begin(worker), stays: until };
-    let Some((stream, parked)) = serve_at_once(worker, new, stream) else { return };
-    parked.presence.wait(worker);
-    rest(worker, stream, parked, until);
+    let new = Parked { conn, presence: Presence::begin(event_loop), stays: until };
+    let Some((stream, parked)) = serve_at_once(event_loop, new, stream) else { return };
+    parked.presence.wait(event_loop);
+    rest(event_loop, stream, parked, until);
 }
 
 /// Takes over a connection from another listener, which may have read of it and spoken TLS.
-pub fn taken_over(worker: &Rc<Worker>, handed: Handed, listen: usize) {
-    let (now, number) = (worker.handle.now(), worker.next_connection());
+pub fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
+    let (now, number) = (event_loop.handle.now(), event_loop.next_connection());
     let (stream, conn, bytes) = Resting::handed(handed, listen, number, now);
-    let (conn, presence) = (conn.on(stream), Presence::begin(worker));
-    if !worker.site.protocols(&conn).ssl {
-        let mut scratch = worker.take_scratch();
+    let (conn, presence) = (conn.on(stream), Presence::begin(event_loop));
+    if !event_loop.site.protocols(&conn).ssl {
+        let mut scratch = event_loop.take_scratch();
         scratch.fill(bytes);
-        worker.handle.spawn(run(Rc::new(conn), presence, worker.clone(), scratch));
+        event_loop.handle.spawn(run(Rc::new(conn), presence, event_loop.clone(), scratch));
     } else if conn.stream.is_tls() {
-        let log = &worker.site.main.core.error_log;
+        let log = &event_loop.site.main.core.error_log;
         let text = format_args!("a connection with TLS was passed to a port that wants TLS");
         log.write(Level::Error, Some(number), text);
     } else {
-        worker.handle.spawn(secure(conn, presence, worker.clone(), bytes));
+        event_loop.handle.spawn(secure(conn, presence, event_loop.clone(), bytes));
     }
 }
 
 /// Serves a new connection whose first bytes are there already; others come back.
-fn serve_at_once(worker: &Rc<Worker>, new: Parked, stream: Stream) -> Option<(Stream, Parked)> {
+fn serve_at_once(
+    event_loop: &Rc<LoopState>,
+    new: Parked,
+    stream: Stream,
+) -> Option<(Stream, Parked)> {
     // Who is asked in a turn must not overtake one of the same turn who was not.
-    if worker.unasked.get() || !worker.punctual.asks() {
-        worker.unasked.set(true);
+    if event_loop.unasked.get() || !event_loop.punctual.asks() {
+        event_loop.unasked.set(true);
         return Some((stream, new));
     }
     let Parked { conn, presence, stays } = new;
@@ -92,55 +96,65 @@ fn serve_at_once(worker: &Rc<Worker>, new: Parked, stream: Stream) -> Option<(St
         let (stream, conn) = conn.part();
         (stream, Parked { conn, presence, stays })
     };
-    if worker.site.protocols(&conn).ssl {
+    if event_loop.site.protocols(&conn).ssl {
         return Some(part(conn, presence));
     }
-    let mut scratch = worker.take_scratch();
+    let mut scratch = event_loop.take_scratch();
     let buf = scratch.head().1;
     buf.reserve(FIRST_READ);
     let received = conn.stream.try_recv(buf);
-    worker.punctual.learn(!matches!(received, Ok(None)));
+    event_loop.punctual.learn(!matches!(received, Ok(None)));
     match received {
         Ok(Some(n)) if n > 0 => {
-            worker.handle.spawn_behind(run(Rc::new(conn), presence, worker.clone(), scratch));
+            event_loop.handle.spawn_behind(run(
+                Rc::new(conn),
+                presence,
+                event_loop.clone(),
+                scratch,
+            ));
             None
         }
         Ok(None) => {
-            worker.give_scratch(scratch);
+            event_loop.give_scratch(scratch);
             Some(part(conn, presence))
         }
         Ok(Some(_)) | Err(_) => {
-            worker.give_scratch(scratch);
+            event_loop.give_scratch(scratch);
             None
         }
     }
 }
 
 /// Parks a connection, which waits, until something comes of it, or until `deadline`.
-pub fn rest(worker: &Worker, stream: Stream, parked: impl Idle + 'static, deadline: Instant) {
-    worker.handle.park(stream, Box::new(parked), Some(deadline));
+pub fn rest(
+    event_loop: &LoopState,
+    stream: Stream,
+    parked: impl Idle + 'static,
+    deadline: Instant,
+) {
+    event_loop.handle.park(stream, Box::new(parked), Some(deadline));
 }
 
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
-        let Some(worker) = Worker::current() else { return };
+        let Some(event_loop) = LoopState::current() else { return };
         let stays = self.stays;
         if why == Wake::Shutdown && handle.now() < stays {
-            return rest(&worker, stream, *self, stays);
+            return rest(&event_loop, stream, *self, stays);
         }
         let Parked { conn, presence, .. } = *self;
-        presence.wake(&worker);
+        presence.wake(&event_loop);
         let conn = conn.on(stream);
         let first = conn.requests.get() == 0;
         if why != Wake::Ready {
             conn.stream.close_notify();
             return;
         }
-        if first && worker.site.protocols(&conn).ssl {
-            handle.spawn(secure(conn, presence, worker, Vec::new()));
+        if first && event_loop.site.protocols(&conn).ssl {
+            handle.spawn(secure(conn, presence, event_loop, Vec::new()));
         } else {
-            let scratch = worker.take_scratch();
-            handle.spawn(run(Rc::new(conn), presence, worker, scratch));
+            let scratch = event_loop.take_scratch();
+            handle.spawn(run(Rc::new(conn), presence, event_loop, scratch));
         }
     }
 }
@@ -156,24 +170,24 @@ enum After {
 }
 
 /// Goes through the handshake first.
-async fn secure(conn: Conn, presence: Presence, worker: Rc<Worker>, bytes: Vec<u8>) {
-    match ssl::handshake(conn, &worker, bytes).await {
+async fn secure(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, bytes: Vec<u8>) {
+    match ssl::handshake(conn, &event_loop, bytes).await {
         Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
-            http2::serve(Rc::new(conn), presence, worker, bytes).await;
+            http2::serve(Rc::new(conn), presence, event_loop, bytes).await;
         }
         Some((conn, bytes)) => {
-            let mut scratch = worker.take_scratch();
+            let mut scratch = event_loop.take_scratch();
             scratch.fill(bytes);
-            run(Rc::new(conn), presence, worker, scratch).await;
+            run(Rc::new(conn), presence, event_loop, scratch).await;
         }
         None => {}
     }
 }
 
 /// Serves requests; `scratch` holds what was read of the first.
-async fn run(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, scratch: Scratch) {
-    presence.busy(&worker);
-    let mut r = Box::new(Request::new(conn.clone(), worker.clone(), scratch));
+async fn run(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, scratch: Scratch) {
+    presence.busy(&event_loop);
+    let mut r = Box::new(Request::new(conn.clone(), event_loop.clone(), scratch));
     loop {
         // Of a client that sends many at once, each may find all that it needs at once.
         breathe().await;
@@ -181,7 +195,7 @@ async fn run(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, scratch: Sc
         if matches!(after, After::Http2) {
             let read = std::mem::take(&mut r.buf);
             give_back(r);
-            return Box::pin(http2::serve(conn, presence, worker, read)).await;
+            return Box::pin(http2::serve(conn, presence, event_loop, read)).await;
         }
         if conn.requests.get() == 1 && conn.stream.tls(|c| c.is_early()) == Some(true) {
             complete(&conn, &r).await;
@@ -194,16 +208,16 @@ async fn run(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, scratch: Sc
         let core = &r.conf().core;
         r.renew();
         if r.buf.is_empty() {
-            presence.quiet(&worker);
+            presence.quiet(&event_loop);
             conn.set_nodelay(core);
-            match pause(&conn, &presence, &worker, core).await {
-                (Wake::Ready, _) => presence.busy(&worker),
+            match pause(&conn, &presence, &event_loop, core).await {
+                (Wake::Ready, _) => presence.busy(&event_loop),
                 (why, waited) => {
                     give_back(r);
-                    return park(conn, presence, &worker, core, why, waited);
+                    return park(conn, presence, &event_loop, core, why, waited);
                 }
             }
-            r.started = worker.handle.now();
+            r.started = event_loop.handle.now();
         }
     }
 }
@@ -212,7 +226,7 @@ async fn run(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, scratch: Sc
 /// could cost it the answer.
 async fn complete(conn: &Conn, r: &Request) {
     let timeout = r.server.conf.client_header_timeout;
-    conn.stream.set_deadline(Some(r.worker.handle.now() + timeout));
+    conn.stream.set_deadline(Some(r.event_loop.handle.now() + timeout));
     // Whoever does not go on is noticed by the next who reads.
     let _ = conn.stream.completed().await;
     conn.stream.set_deadline(None);
@@ -221,19 +235,24 @@ async fn complete(conn: &Conn, r: &Request) {
 /// The room of a connection's last request is for other connections.
 fn give_back(mut r: Box<Request>) {
     let scratch = r.give_room();
-    r.worker.give_scratch(scratch);
+    r.event_loop.give_scratch(scratch);
 }
 
 /// Waits for the next request of a client that has just been answered: mostly it comes at once.
-async fn pause(conn: &Conn, presence: &Presence, worker: &Worker, core: &Conf) -> (Wake, Duration) {
+async fn pause(
+    conn: &Conn,
+    presence: &Presence,
+    event_loop: &LoopState,
+    core: &Conf,
+) -> (Wake, Duration) {
     if conn.stream.has_unread() {
         return (Wake::Ready, Duration::ZERO);
     }
-    let Some(_place) = worker.pausing(PAUSING) else { return (Wake::Deadline, Duration::ZERO) };
-    presence.wait(worker);
+    let Some(_place) = event_loop.pausing(PAUSING) else { return (Wake::Deadline, Duration::ZERO) };
+    presence.wait(event_loop);
     let grace = core.keepalive_timeout.min(GRACE);
     let why = conn.stream.rest(grace).await;
-    presence.wake(worker);
+    presence.wake(event_loop);
     (why, grace)
 }
 
@@ -241,12 +260,12 @@ async fn pause(conn: &Conn, presence: &Presence, worker: &Worker, core: &Conf) -
 fn park(
     conn: Rc<Conn>,
     presence: Presence,
-    worker: &Worker,
+    event_loop: &LoopState,
     core: &Conf,
     why: Wake,
     waited: Duration,
 ) {
-    let now = worker.handle.now();
+    let now = event_loop.handle.now();
     let stays = now + core.keepalive_min_timeout;
     let until = match why {
         Wake::Deadline => now + core.keepalive_timeout.saturating_sub(waited),
@@ -260,14 +279,14 @@ fn park(
     // Something of the last request may still hold the connection; it closes when that ends.
     let Ok(conn) = Rc::try_unwrap(conn) else { return };
     let (stream, conn) = conn.part();
-    presence.wait(worker);
-    rest(worker, stream, Parked { conn, presence, stays }, until);
+    presence.wait(event_loop);
+    rest(event_loop, stream, Parked { conn, presence, stays }, until);
 }
 
 /// One request from its head's first byte to its log line.
 async fn request(r: &mut Request) -> After {
-    let worker = r.worker.clone();
-    let metrics = &worker.metrics;
+    let event_loop = r.event_loop.clone();
+    let metrics = &event_loop.metrics;
     let head = {
         let _reading = metrics.hold(Metric::Reading);
         head::read(r).await
@@ -278,7 +297,7 @@ async fn request(r: &mut Request) -> After {
         Head::Over(status) => {
             r.response.status = status;
             drop(Begun(r));
-            worker.logs.written(&worker.handle).await;
+            event_loop.logs.written(&event_loop.handle).await;
             return After::Close;
         }
         Head::Read | Head::Refused(_) => {
@@ -297,7 +316,7 @@ async fn request(r: &mut Request) -> After {
                         },
                     }
                 });
-                doing::blocked(&worker, serving).await
+                doing::blocked(&event_loop, serving).await
             };
             begun.0.blocked = blocked;
             in_order
@@ -308,7 +327,7 @@ async fn request(r: &mut Request) -> After {
         return After::Next;
     }
     // Who sees the connection end finds the request in the log.
-    worker.logs.written(&worker.handle).await;
+    event_loop.logs.written(&event_loop.handle).await;
     if in_order {
         linger(r).await;
     }
@@ -355,5 +374,5 @@ async fn linger(r: &mut Request) {
     if !r.body.should_linger(core.lingering_close, r.buf.len()) {
         return;
     }
-    r.conn.clone().linger(&r.worker.handle, core).await;
+    r.conn.clone().linger(&r.event_loop.handle, core).await;
 }

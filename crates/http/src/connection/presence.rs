@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use weir_metrics::Metric;
 
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and back.
 #[derive(Debug)]
@@ -38,45 +38,45 @@ impl As {
 
 impl Presence {
     /// A connection that was accepted, and is busy until its first request is answered.
-    pub fn begin(worker: &Worker) -> Presence {
-        worker.open();
+    pub fn begin(event_loop: &LoopState) -> Presence {
+        event_loop.open();
         let presence = Presence(Cell::new(As::Quiet));
-        presence.turn(As::Busy, worker);
+        presence.turn(As::Busy, event_loop);
         presence
     }
 
     /// It has something to do.
-    pub fn busy(&self, worker: &Worker) {
-        self.turn(As::Busy, worker);
+    pub fn busy(&self, event_loop: &LoopState) {
+        self.turn(As::Busy, event_loop);
     }
 
     /// It has nothing to do.
-    pub fn quiet(&self, worker: &Worker) {
-        self.turn(As::Quiet, worker);
+    pub fn quiet(&self, event_loop: &LoopState) {
+        self.turn(As::Quiet, event_loop);
     }
 
     /// It waits for its client, busy as before or not.
-    pub fn wait(&self, worker: &Worker) {
+    pub fn wait(&self, event_loop: &LoopState) {
         let waiting = if self.0.get().is_busy() { As::Expected } else { As::Waiting };
-        self.turn(waiting, worker);
+        self.turn(waiting, event_loop);
     }
 
     /// Its client has said something, or is not waited for any more.
-    pub fn wake(&self, worker: &Worker) {
+    pub fn wake(&self, event_loop: &LoopState) {
         let awake = if self.0.get().is_busy() { As::Busy } else { As::Quiet };
-        self.turn(awake, worker);
+        self.turn(awake, event_loop);
     }
 
-    fn turn(&self, next: As, worker: &Worker) {
+    fn turn(&self, next: As, event_loop: &LoopState) {
         let before = self.0.replace(next);
         match (before.is_busy(), next.is_busy()) {
-            (false, true) => worker.busy(),
-            (true, false) => worker.idle(),
+            (false, true) => event_loop.busy(),
+            (true, false) => event_loop.idle(),
             _ => {}
         }
         match (before.waits(), next.waits()) {
-            (false, true) => worker.metrics.add(Metric::Waiting, 1),
-            (true, false) => worker.metrics.sub(Metric::Waiting, 1),
+            (false, true) => event_loop.metrics.add(Metric::Waiting, 1),
+            (true, false) => event_loop.metrics.sub(Metric::Waiting, 1),
             _ => {}
         }
     }
@@ -85,9 +85,9 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         // At the end of its thread nobody counts any more.
-        if let Some(worker) = Worker::current() {
-            self.turn(As::Quiet, &worker);
-            worker.closed();
+        if let Some(event_loop) = LoopState::current() {
+            self.turn(As::Quiet, &event_loop);
+            event_loop.closed();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_engine::operation;
 
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// So many connections of a loop are a rush.
 const RUSH: usize = 256;
@@ -43,11 +43,11 @@ impl Rush {
 
 /// Gives memory back, unless the next rush is there by then.
 pub async fn calm_down() {
-    let Some(worker) = Worker::current() else { return };
-    worker.handle.sleep(CALM).await;
+    let Some(event_loop) = LoopState::current() else { return };
+    event_loop.handle.sleep(CALM).await;
     // The pages of a hundred megabytes take milliseconds: whoever is ready goes first.
-    worker.handle.heavy().await;
-    let (rush, open) = (&worker.rush, worker.connections());
+    event_loop.handle.heavy().await;
+    let (rush, open) = (&event_loop.rush, event_loop.connections());
     rush.awaited.set(false);
     if rush.is_over(open) {
         rush.most.set(open);

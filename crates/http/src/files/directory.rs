@@ -62,7 +62,7 @@ pub async fn written<T: Send + 'static>(
     if entries <= MANY {
         return Ok(write());
     }
-    r.worker.handle.files().run(write).await.map_err(|error| {
+    r.event_loop.handle.files().run(write).await.map_err(|error| {
         r.log(Level::Crit, format_args!("the list was not written {}", Cause(&error)));
         Step::Status(500)
     })
@@ -79,7 +79,7 @@ struct Failed {
 pub async fn entries(r: &mut Request, path: &[u8], which: Which) -> Result<Vec<Entry>, Step> {
     files::check_links(r, path).await?;
     let directory = PathBuf::from(OsString::from_vec(path.to_vec()));
-    let scanned = r.worker.handle.files().run(move || scan(&directory, which)).await;
+    let scanned = r.event_loop.handle.files().run(move || scan(&directory, which)).await;
     let (entries, odd) = match scanned {
         Ok(Ok(found)) => found,
         Ok(Err(failed)) => return Err(refuse(r, &failed)),

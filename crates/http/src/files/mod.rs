@@ -115,15 +115,15 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     if conf.symlinks.refuse != Refuse::Nothing {
         return walk::open(r, path, OFlags::empty()).await;
     }
-    let now = r.worker.handle.now();
+    let now = r.event_loop.handle.now();
     let cache = conf.open_files.cache.is_some();
     let opened = open_plain(r, path).await;
     if cache {
-        r.worker.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
+        r.event_loop.file_caches.borrow_mut().put(&conf.open_files, path, &opened, now);
     }
     // What a thread has opened may be older than this turn's requests.
     if let Ok(opened) = &opened
-        && r.worker.handle.now() == now
+        && r.event_loop.handle.now() == now
     {
         remember(r, path, opened);
     }
@@ -132,7 +132,7 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
 
 /// Remembers a file to the end of the turn.
 fn remember(r: &Request, path: &[u8], opened: &Opened) {
-    r.worker.turn_files.borrow_mut().put(path, opened);
+    r.event_loop.turn_files.borrow_mut().put(path, opened);
 }
 
 /// A file that was opened before and is still known well enough.
@@ -141,12 +141,12 @@ pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>>
     if conf.symlinks.refuse != Refuse::Nothing {
         return None;
     }
-    if let Some(opened) = r.worker.turn_files.borrow().get(path) {
+    if let Some(opened) = r.event_loop.turn_files.borrow().get(path) {
         return Some(Ok(opened));
     }
     conf.open_files.cache.as_ref()?;
-    let now = r.worker.handle.now();
-    let known = r.worker.file_caches.borrow_mut().get(&conf.open_files, path, now);
+    let now = r.event_loop.handle.now();
+    let known = r.event_loop.file_caches.borrow_mut().get(&conf.open_files, path, now);
     if let Some(Ok(opened)) = &known {
         remember(r, path, opened);
     }
@@ -158,21 +158,21 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
     if r.conf().core.symlinks.refuse != Refuse::Nothing {
         return None;
     }
-    r.worker.turn_files.borrow().whole(path)
+    r.event_loop.turn_files.borrow().whole(path)
 }
 
 /// `aio`: who waits for the files of a request.
 pub fn waiter(r: &mut Request) -> Waiter {
     let name = match &r.conf().core.aio {
-        Aio::Default => return r.worker.handle.files().waiter(),
+        Aio::Default => return r.event_loop.handle.files().waiter(),
         Aio::Off => return Waiter::Loop,
         Aio::Partly(most) => {
-            let pool = r.worker.handle.files().default_pool().clone();
+            let pool = r.event_loop.handle.files().default_pool().clone();
             return Waiter::Partly(pool, *most);
         }
         Aio::Threads(name) => name.eval(r),
     };
-    let files = r.worker.handle.files();
+    let files = r.event_loop.handle.files();
     match files.pool(&name) {
         Some(pool) => Waiter::Pool(pool.clone()),
         None => {
@@ -186,7 +186,7 @@ pub fn waiter(r: &mut Request) -> Waiter {
 async fn open_plain(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     let path = Path::new(OsStr::from_bytes(path));
     let waiter = waiter(r);
-    let opened = r.worker.handle.files().open_by(waiter, path, &OpenHow::read()).await;
+    let opened = r.event_loop.handle.files().open_by(waiter, path, &OpenHow::read()).await;
     match opened {
         Ok((file, info)) => Ok(Opened { file, info }),
         Err(error) => Err(FileError::new(&error, "open()")),
@@ -207,7 +207,7 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
         return open(r, path).await.map(|opened| Stat(opened.info));
     }
     let (waiter, path) = (waiter(r), Path::new(OsStr::from_bytes(path)));
-    let found = r.worker.handle.files().stat_by(waiter, path).await;
+    let found = r.event_loop.handle.files().stat_by(waiter, path).await;
     found.map(Stat).map_err(|error| FileError::new(&error, "stat()"))
 }
 
@@ -229,8 +229,8 @@ pub async fn check_links(r: &mut Request, path: &[u8]) -> Result<(), Step> {
 
 /// The whole content of a small file.
 pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<Bytes> {
-    let handle = &r.worker.handle;
-    if let Some(content) = r.worker.turn_files.borrow().content(path, opened) {
+    let handle = &r.event_loop.handle;
+    if let Some(content) = r.event_loop.turn_files.borrow().content(path, opened) {
         return Ok(content);
     }
     let len = usize::try_from(opened.info.len).unwrap_or(usize::MAX);
@@ -245,6 +245,6 @@ pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<By
     }
     buf.truncate(len);
     let content = Bytes::from(buf);
-    r.worker.turn_files.borrow_mut().put_content(path, opened, &content);
+    r.event_loop.turn_files.borrow_mut().put_content(path, opened, &content);
     Ok(content)
 }

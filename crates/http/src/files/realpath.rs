@@ -31,7 +31,7 @@ pub async fn prepare(r: &mut Request) {
     }
     let (waiter, path) = (super::waiter(r), root.clone());
     let walk = || std::fs::canonicalize(path);
-    let walked = r.worker.handle.files().run_by(&waiter, Rank::Read, "realpath", walk).await;
+    let walked = r.event_loop.handle.files().run_by(&waiter, Rank::Read, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
     let real = walked.flatten().map_err(errno);
     r.contexts.realpath = Some(Box::new(Known { root, real }));
@@ -67,7 +67,7 @@ fn root(r: &mut Request) -> PathBuf {
 /// The kernel's answer, if it needs nobody for it: an open descriptor knows its path.
 fn in_memory(r: &Request, root: &Path) -> Option<PathBuf> {
     use std::os::fd::AsRawFd;
-    let fd = r.worker.handle.files().directory_now(root)?;
+    let fd = r.event_loop.handle.files().directory_now(root)?;
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).ok()?;
     let path = path.to_bytes();

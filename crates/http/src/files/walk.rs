@@ -28,8 +28,10 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
     let path = path.to_vec();
     let waiter = super::waiter(r);
     let work = move || walk(&path, trusted, refuse, flags);
-    match r.worker.handle.files().run_by(&waiter, Rank::Read, "openat", work).await {
-        Ok(Ok((fd, info))) => Ok(Opened { file: r.worker.handle.files().hold(fd.into()), info }),
+    match r.event_loop.handle.files().run_by(&waiter, Rank::Read, "openat", work).await {
+        Ok(Ok((fd, info))) => {
+            Ok(Opened { file: r.event_loop.handle.files().hold(fd.into()), info })
+        }
         Ok(Err(errno)) => Err(FileError { errno, call: "openat()" }),
         Err(error) => Err(FileError::new(&error, "openat()")),
     }

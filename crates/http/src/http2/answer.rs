@@ -26,7 +26,7 @@ impl Request {
             }
             self.output.sent += head.len() as u64;
             stream.send_head(&head, whole)?;
-            self.worker.handle.give_buf(head);
+            self.event_loop.handle.give_buf(head);
         }
         match core::rate(self).filter(|_| !chain.is_empty()) {
             Some(limit) => core::send_limited(self, &mut chain, limit).await?,
@@ -50,7 +50,7 @@ impl Request {
         }
         stream.send_head(&head, false)?;
         self.output.sent += head.len() as u64;
-        self.worker.handle.give_buf(head);
+        self.event_loop.handle.give_buf(head);
         Ok(())
     }
 

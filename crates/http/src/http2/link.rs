@@ -11,8 +11,8 @@ use weir_proto::http2::frame;
 use super::stream::{Stream, WrongLength, still_announced};
 use crate::config::site::Server;
 use crate::connection::Conn;
+use crate::event_loop::LoopState;
 use crate::modules::v2;
-use crate::worker::Worker;
 
 /// Of the streams that this end has given up, so many are remembered.
 const RESETS: usize = 128;
@@ -51,7 +51,7 @@ pub struct Link {
     /// The connection.
     pub conn: Rc<Conn>,
     /// This loop's state.
-    pub worker: Rc<Worker>,
+    pub event_loop: Rc<LoopState>,
     /// Whose settings hold for the connection as a whole.
     pub server: &'static Server,
     /// What both ends have of it.
@@ -72,17 +72,17 @@ impl Deref for Link {
 
 impl Link {
     /// A connection without streams.
-    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, peer: Peer, ledger: Ledger) -> Rc<Link> {
-        let server = worker.site.default_server(&conn);
-        let chunk = worker.site.location(server.location).conf.v2.chunk_size;
+    pub fn new(conn: Rc<Conn>, event_loop: Rc<LoopState>, peer: Peer, ledger: Ledger) -> Rc<Link> {
+        let server = event_loop.site.default_server(&conn);
+        let chunk = event_loop.site.location(server.location).conf.v2.chunk_size;
         let chunk = usize::try_from(chunk).unwrap_or(frame::MAX_PAYLOAD);
-        let shared = weir_http2::Link::new(worker.handle.clone(), peer, chunk);
-        Rc::new(Link { server, shared, ledger, room: RefCell::default(), conn, worker })
+        let shared = weir_http2::Link::new(event_loop.handle.clone(), peer, chunk);
+        Rc::new(Link { server, shared, ledger, room: RefCell::default(), conn, event_loop })
     }
 
     /// Settings of the connection.
     pub fn conf(&self) -> &'static crate::modules::LocationConf {
-        &self.worker.site.location(self.server.location).conf
+        &self.event_loop.site.location(self.server.location).conf
     }
 
     /// `http2_*` of the connection.

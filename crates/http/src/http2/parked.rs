@@ -12,7 +12,7 @@ use super::reader::{History, Reader};
 use super::serve;
 use crate::connection::presence::Presence;
 use crate::connection::{self, Resting};
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// All that is remembered of it.
 struct Parked {
@@ -26,11 +26,11 @@ struct Parked {
 
 /// Parks a connection, which may be silent for `left`.
 pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Duration) {
-    let worker = link.worker.clone();
+    let event_loop = link.event_loop.clone();
     // If somebody else holds the connection, it closes when that ends.
     if let Some((stream, parked)) = part(link, presence, frames) {
-        parked.presence.wait(&worker);
-        connection::rest(&worker, stream, parked, worker.handle.now() + left);
+        parked.presence.wait(&event_loop);
+        connection::rest(&event_loop, stream, parked, event_loop.handle.now() + left);
     }
 }
 
@@ -44,10 +44,10 @@ fn part(link: Rc<Link>, presence: Presence, frames: Frames<Reader>) -> Option<(S
 
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
-        let Some(worker) = Worker::current() else { return };
+        let Some(event_loop) = LoopState::current() else { return };
         let Parked { conn, presence, peer, ledger, seen, history } = *self;
-        presence.wake(&worker);
-        let link = Link::new(Rc::new(conn.on(stream)), worker, peer, ledger);
+        presence.wake(&event_loop);
+        let link = Link::new(Rc::new(conn.on(stream)), event_loop, peer, ledger);
         handle.spawn(serve::resume(link, presence, seen, history, why));
     }
 }

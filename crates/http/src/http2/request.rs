@@ -33,8 +33,8 @@ pub struct Fields {
 
 /// Starts a stream's request.
 pub fn start(stream: Rc<Stream>, fields: Fields) {
-    let handle = stream.link.worker.handle.clone();
-    stream.link.worker.busy();
+    let handle = stream.link.event_loop.handle.clone();
+    stream.link.event_loop.busy();
     let running = Running(stream);
     handle.spawn(async move { serve(running, fields).await });
 }
@@ -46,22 +46,22 @@ impl Drop for Running {
     fn drop(&mut self) {
         let Stream { link, id, .. } = &*self.0;
         link.remove(*id);
-        link.worker.idle();
+        link.event_loop.idle();
     }
 }
 
 async fn serve(running: Running, fields: Fields) {
     let stream = &running.0;
-    let (conn, worker) = (stream.link.conn.clone(), stream.link.worker.clone());
+    let (conn, event_loop) = (stream.link.conn.clone(), stream.link.event_loop.clone());
     conn.requests.set(conn.requests.get() + 1);
     let Fields { scratch, verdict, len } = fields;
-    let mut r = Request::new(conn, worker.clone(), scratch);
+    let mut r = Request::new(conn, event_loop.clone(), scratch);
     r.h2 = Some(stream.clone());
     let accepted = accept(&mut r, verdict.as_ref().err(), len);
     let begun = Begun(&mut r);
-    worker.metrics.add(Metric::Requests, 1);
+    event_loop.metrics.add(Metric::Requests, 1);
     let (_, blocked) = {
-        let _writing = worker.metrics.hold(Metric::Writing);
+        let _writing = event_loop.metrics.hold(Metric::Writing);
         let serving = pin!(async {
             let r = &mut *begun.0;
             let Ok(refused) = accepted else {
@@ -73,13 +73,13 @@ async fn serve(running: Running, fields: Fields) {
                 None => phases::serve(r).await,
             }
         });
-        doing::blocked(&worker, serving).await
+        doing::blocked(&event_loop, serving).await
     };
     begun.0.blocked = blocked;
     drop(begun);
     let core = &r.conf().core;
     r.h2 = None;
-    worker.give_scratch(r.give_room());
+    event_loop.give_scratch(r.give_room());
     let malformed = verdict.is_err();
     if !malformed && stream.is_closed() && core.lingering_close != Linger::Off {
         // Frames that came right behind the head are judged as those of a living stream.

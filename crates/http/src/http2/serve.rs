@@ -19,7 +19,7 @@ use super::reader::{History, LARGEST, Reader};
 use crate::body::Linger;
 use crate::connection::presence::Presence;
 use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// What the first bytes of a connection say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +71,12 @@ impl From<io::Error> for End {
 }
 
 /// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
-pub async fn serve(conn: Rc<Conn>, presence: Presence, worker: Rc<Worker>, read: Vec<u8>) {
-    let link = Link::new(conn, worker, Peer::default(), Ledger::default());
+pub async fn serve(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, read: Vec<u8>) {
+    let link = Link::new(conn, event_loop, Peer::default(), Ledger::default());
     link.conn.set_nodelay(&link.conf().core);
     greet(&link);
     // From now on only streams count as work.
-    presence.quiet(&link.worker);
+    presence.quiet(&link.event_loop);
     let frames = Frames::new(
         Reader::new(link.clone(), History::default()),
         Seen::nothing(Decoder::default()),
@@ -114,21 +114,21 @@ struct Task {
 impl Task {
     /// Serves the connection until it ends, or is parked.
     async fn live(mut self, why: Wake) {
-        let worker = self.link.worker.clone();
-        let registered = worker.register_link(&self.link);
+        let event_loop = self.link.event_loop.clone();
+        let registered = event_loop.register_link(&self.link);
         let end = match why {
             Wake::Ready | Wake::Shutdown => self.run().await,
             Wake::Deadline | Wake::Evicted => End::Idle,
         };
         if let End::Parked(left) = end {
-            worker.unregister_link(registered);
+            event_loop.unregister_link(registered);
             return parked::park(self.link, self.presence, self.frames, left);
         }
         if matches!(end, End::Done) {
-            worker.logs.written(&worker.handle).await;
+            event_loop.logs.written(&event_loop.handle).await;
         }
         self.finish(end).await;
-        worker.unregister_link(registered);
+        event_loop.unregister_link(registered);
         self.link.conn.stream.close_notify();
     }
 
@@ -158,7 +158,7 @@ impl Task {
             return Ok(false);
         }
         if self.is_incomplete() {
-            since.incomplete.get_or_insert(self.link.worker.handle.now());
+            since.incomplete.get_or_insert(self.link.event_loop.handle.now());
         } else {
             (since.incomplete, since.late) = (None, false);
         }
@@ -207,14 +207,14 @@ impl Task {
             since.blocked = None;
         }
         if self.pipe.is_sending() {
-            since.blocked.get_or_insert(link.worker.handle.now());
+            since.blocked.get_or_insert(link.event_loop.handle.now());
         }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<bool, End> {
         let link = &self.link;
-        if self.pipe.receive(&link.worker.handle, &link.conn.stream)? {
+        if self.pipe.receive(&link.event_loop.handle, &link.conn.stream)? {
             return Ok(true);
         }
         if link.streams() > 0 || self.is_incomplete() {
@@ -259,16 +259,16 @@ impl Task {
             return link.conf().core.keepalive_timeout;
         }
         let end = link.conn.started + link.server.conf.client_header_timeout;
-        end.saturating_duration_since(link.worker.handle.now())
+        end.saturating_duration_since(link.event_loop.handle.now())
     }
 
     /// Nothing is to be done: waits without holding buffers, and after a while without a task, as a connection of
     /// HTTP/1 does between two requests.
     async fn rest(&mut self) -> Result<bool, End> {
-        let Link { worker, conn, .. } = &*self.link;
-        self.pipe.give_room(&worker.handle);
+        let Link { event_loop, conn, .. } = &*self.link;
+        self.pipe.give_room(&event_loop.handle);
         let timeout = self.patience();
-        let place = self.is_free().then(|| worker.pausing(PAUSING));
+        let place = self.is_free().then(|| event_loop.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
         let (woken, waited) = match &place {
             Some(None) if !conn.stream.has_unread() => (Some(Wake::Deadline), Duration::ZERO),
@@ -285,7 +285,7 @@ impl Task {
 
     /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
-        if self.link.worker.retiring() && !self.link.is_leaving() {
+        if self.link.event_loop.retiring() && !self.link.is_leaving() {
             self.frames.end.say_goodbye(ErrorCode::NoError);
         }
     }
@@ -312,7 +312,7 @@ impl Task {
             if matches!(end, End::Idle) || core.lingering_close == Linger::Off {
                 let _ = self.flush(&mut Since::default());
             } else if self.send_rest().await.is_ok() {
-                link.conn.linger(&link.worker.handle, core).await;
+                link.conn.linger(&link.event_loop.handle, core).await;
             }
         }
         link.fail();
@@ -365,7 +365,7 @@ impl Since {
     /// The client has not read for too long.
     fn is_blocked(&self, link: &Link) -> bool {
         let timeout = link.conf().core.send_timeout;
-        self.blocked.is_some_and(|at| at + timeout <= link.worker.handle.now())
+        self.blocked.is_some_and(|at| at + timeout <= link.event_loop.handle.now())
     }
 
     fn deadline(&self, link: &Link) -> Option<Instant> {
@@ -384,7 +384,7 @@ impl Since {
 impl Link {
     /// Waits for something to read, or to do (none).
     async fn rest(&self, presence: &Presence, grace: Duration) -> Option<Wake> {
-        presence.wait(&self.worker);
+        presence.wait(&self.event_loop);
         let mut resting = pin!(self.conn.stream.rest(grace));
         let woken = poll_fn(|cx| {
             if self.out.take_signal(cx) {
@@ -393,7 +393,7 @@ impl Link {
             resting.as_mut().poll(cx).map(Some)
         })
         .await;
-        presence.wake(&self.worker);
+        presence.wake(&self.event_loop);
         woken
     }
 

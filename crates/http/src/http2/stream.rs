@@ -226,7 +226,7 @@ impl Stream {
             return;
         }
         self.invite(window);
-        let sleep = self.link.worker.handle.sleep(timeout);
+        let sleep = self.link.event_loop.handle.sleep(timeout);
         if let Either::Right(()) = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await {
             self.timed_out.set(true);
         }
@@ -235,7 +235,7 @@ impl Stream {
     /// Waits until the client has sent something that nobody has read, or has ended the stream; at most so long.
     pub async fn touched(&self, timeout: Duration) {
         if !self.has_incoming() {
-            let sleep = self.link.worker.handle.sleep(timeout);
+            let sleep = self.link.event_loop.handle.sleep(timeout);
             let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
         }
     }

@@ -188,7 +188,8 @@ fn init(setup: &mut crate::config::Setup<'_>) {
     });
     variables.define("echo_timer_elapsed", |r, out| {
         let begun = r.contexts.echo.as_ref().and_then(|context| context.timer);
-        let elapsed = r.worker.handle.now().saturating_duration_since(begun.unwrap_or(r.started));
+        let elapsed =
+            r.event_loop.handle.now().saturating_duration_since(begun.unwrap_or(r.started));
         let millis = elapsed.as_millis();
         out.extend_from_slice(format!("{}.{:03}", millis / 1000, millis % 1000).as_bytes());
         true
@@ -349,10 +350,10 @@ async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Resu
                 said.send(r, false).await?;
                 let seconds = number(r, seconds);
                 let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                r.worker.handle.sleep(time).await;
+                r.event_loop.handle.sleep(time).await;
             }
             Act::ResetTimer => {
-                let now = r.worker.handle.now();
+                let now = r.event_loop.handle.now();
                 context(r).timer = Some(now);
             }
             Act::ReadBody => r.read_body().await.map_err(Step::Status)?,

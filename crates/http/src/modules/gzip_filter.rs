@@ -233,7 +233,7 @@ impl Proxied {
         if let Some(expires) = response.headers.get(b"Expires") {
             let now = match &response.date {
                 Some(date) => date::parse(date),
-                None => Some(r.worker.handle.wall().secs),
+                None => Some(r.event_loop.handle.wall().secs),
             };
             return self.expired
                 && date::parse(expires).zip(now).is_some_and(|(expires, now)| expires < now);

@@ -100,8 +100,8 @@ pub const MODULE: Module = Module { name: "http_log", directives: DIRECTIVES, in
 
 /// Writes the request's lines.
 pub fn handler(r: &mut Request) {
-    let worker = r.worker.clone();
-    log::write(r, &r.conf().log, &worker.logs, named);
+    let event_loop = r.event_loop.clone();
+    log::write(r, &r.conf().log, &event_loop.logs, named);
 }
 
 /// The line for this request's file; none where what the client says would lead out of the logs' directory.

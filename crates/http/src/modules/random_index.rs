@@ -57,7 +57,7 @@ async fn choose(r: &mut Request) -> Step {
     if entries.is_empty() {
         return Step::Next;
     }
-    let random = usize::from_ne_bytes(r.worker.random_word().to_ne_bytes());
+    let random = usize::from_ne_bytes(r.event_loop.random_word().to_ne_bytes());
     let chosen = entries.swap_remove(random % entries.len());
     let target = [r.path.as_slice(), &chosen.name].concat();
     let args = std::mem::take(&mut r.args);

@@ -136,7 +136,7 @@ fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
     if !checksum.is_some_and(|checksum| same(&checksum, &expected)) {
         return false;
     }
-    let now = r.worker.handle.wall().secs;
+    let now = r.event_loop.handle.wall().secs;
     let passed = until.is_some_and(|until| i64::try_from(until).is_ok_and(|until| until < now));
     out.push(if passed { b'0' } else { b'1' });
     true

@@ -20,12 +20,12 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if r.path.ends_with(b"/") {
         return Answer::Now(Step::Next);
     }
-    let mut path = r.worker.handle.take_buf(256);
+    let mut path = r.event_loop.handle.take_buf(256);
     if let Err(status) = r.conf().core.map_path_into(r, &mut path) {
         return Answer::Now(Step::Status(status));
     }
     if let Some((opened, content)) = files::whole(r, &path) {
-        r.worker.handle.give_buf(path);
+        r.event_loop.handle.give_buf(path);
         return Answer::Now(match describe(r, &opened) {
             Ok(()) => Step::Respond(content),
             Err(step) => step,
@@ -97,7 +97,7 @@ async fn open_and_send(r: &mut Request, path: Vec<u8>) -> Step {
             }
         };
     }
-    r.worker.handle.give_buf(path);
+    r.event_loop.handle.give_buf(path);
     send(r, opened).await
 }
 

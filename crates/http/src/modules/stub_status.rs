@@ -47,14 +47,14 @@ pub const MODULE: Module = Module { name: "http_stub_status", directives: DIRECT
 fn init(setup: &mut Setup<'_>) {
     for (name, metric) in VARIABLES {
         setup.variables.define(name, |r, out| {
-            write_number(r.worker.registry.sum(*metric), out);
+            write_number(r.event_loop.registry.sum(*metric), out);
             true
         });
     }
 }
 
 fn stub(r: &mut Request) -> Step {
-    let sum = |metric| r.worker.registry.sum(metric);
+    let sum = |metric| r.event_loop.registry.sum(metric);
     let text = format!(
         "Active connections: {} \nserver accepts handled requests\n {} {} {} \n\
          Reading: {} Writing: {} Waiting: {} \n",
@@ -70,12 +70,12 @@ fn stub(r: &mut Request) -> Step {
 }
 
 fn prometheus(r: &mut Request) -> Step {
-    let text = r.worker.registry.prometheus();
+    let text = r.event_loop.registry.prometheus();
     answer(r, b"text/plain; version=0.0.4", text)
 }
 
 fn json(r: &mut Request) -> Step {
-    let text = r.worker.registry.json();
+    let text = r.event_loop.registry.json();
     answer(r, b"application/json", text)
 }
 

@@ -183,7 +183,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         Expires::Max => cookie.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
         Expires::After(seconds) => {
             cookie.extend_from_slice(b"; expires=");
-            let now = r.worker.handle.wall().secs;
+            let now = r.event_loop.handle.wall().secs;
             date::cookie(now.saturating_add(seconds), &mut cookie);
         }
     }
@@ -274,7 +274,7 @@ fn fresh(r: &Request, conf: &Conf) -> Uid {
     /// Counters of this process; loops share them.
     static V1: AtomicU32 = AtomicU32::new(1);
     static V2: AtomicU32 = AtomicU32::new(0x0303_0302);
-    let now = r.worker.handle.wall().secs as u32;
+    let now = r.event_loop.handle.wall().secs as u32;
     if conf.mode == Mode::V1 {
         let number = V1.fetch_add(0x100, Ordering::Relaxed);
         return [conf.service.unwrap_or(0), now, start(), number];

@@ -17,12 +17,12 @@ use crate::body::Body;
 use crate::config::location::Location;
 use crate::config::site::{Server, Site};
 use crate::connection::Conn;
+use crate::event_loop::LoopState;
 use crate::http2::Stream;
 use crate::modules::{Contexts, LocationConf};
 use crate::regex::Captures;
 use crate::subrequest::{Family, Sub};
 use crate::variables::Values;
-use crate::worker::Worker;
 
 /// One request, from its head's first byte to its log line.
 pub struct Request {
@@ -31,7 +31,7 @@ pub struct Request {
     /// The stream that it came by, if it came over HTTP/2.
     pub h2: Option<Rc<Stream>>,
     /// This loop's state.
-    pub worker: Rc<Worker>,
+    pub event_loop: Rc<LoopState>,
     /// The configuration. A worker process serves one for its whole life, so nothing counts references to it.
     pub site: &'static Site,
     /// The server that the host name selected.
@@ -126,15 +126,15 @@ struct Room {
 
 impl Request {
     /// An empty request on a connection, in the room of an earlier one.
-    pub fn new(conn: Rc<Conn>, worker: Rc<Worker>, mut scratch: Scratch) -> Request {
-        let site = worker.site;
+    pub fn new(conn: Rc<Conn>, event_loop: Rc<LoopState>, mut scratch: Scratch) -> Request {
+        let site = event_loop.site;
         let server = site.default_server(&conn);
         let room = &mut *scratch.0;
         Request {
-            started: worker.handle.now(),
+            started: event_loop.handle.now(),
             conn,
             h2: None,
-            worker,
+            event_loop,
             site,
             server,
             location: site.location(server.location),
@@ -176,10 +176,10 @@ impl Request {
         let read = self.body.read_to();
         self.server = self.site.default_server(&self.conn);
         self.location = self.site.location(self.server.location);
-        self.started = self.worker.handle.now();
+        self.started = self.event_loop.handle.now();
         let Request {
             conn: _,
-            worker: _,
+            event_loop: _,
             site: _,
             server: _,
             location: _,

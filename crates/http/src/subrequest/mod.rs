@@ -212,7 +212,7 @@ impl Request {
         }
         family.live.set(family.live.get() + 1);
         let counted = Counted(family.clone());
-        let mut sr = Request::new(self.conn.clone(), self.worker.clone(), Scratch::default());
+        let mut sr = Request::new(self.conn.clone(), self.event_loop.clone(), Scratch::default());
         sr.h2 = self.h2.clone();
         sr.server = self.server;
         sr.location = self.site.location(self.server.location);
@@ -342,7 +342,7 @@ impl Request {
         while offset < end {
             buf.clear();
             buf.reserve_exact((end - offset).min(PIPE) as usize);
-            let (read, back) = self.worker.handle.files().read_at(&file, buf, offset).await;
+            let (read, back) = self.event_loop.handle.files().read_at(&file, buf, offset).await;
             buf = back;
             if read? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -393,7 +393,7 @@ impl Request {
 }
 
 fn start(mut sr: Request, pipe: Rc<Pipe>) -> Subrequest {
-    let handle = sr.worker.handle.clone();
+    let handle = sr.event_loop.handle.clone();
     let sub = Subrequest::reads(pipe.clone());
     handle.spawn(async move {
         let mut ending = Ending::of(pipe);

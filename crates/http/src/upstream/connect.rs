@@ -43,9 +43,9 @@ pub async fn connect(
     tag: Tag,
     shared: bool,
 ) -> Result<Connection, Fault> {
-    let now = r.worker.handle.now();
+    let now = r.event_loop.handle.now();
     let options = ConnectOptions { shared, ..options(passing, tag.from, now) };
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     let connecting = async {
         let to = peer.endpoint.to_any()?;
         handle.connect(&to, &options).await

@@ -42,8 +42,8 @@ async fn resolve(
         r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
         return Err(Step::Status(502));
     };
-    let resolver = r.worker.resolvers.of(conf);
-    let handle = r.worker.handle.clone();
+    let resolver = r.event_loop.resolvers.of(conf);
+    let handle = r.event_loop.handle.clone();
     let resolving = resolver.resolve(&handle, host, core.resolver_timeout);
     match wait(r, passing, pin!(resolving), false).await {
         Waited::Gone => Err(Step::Status(499)),

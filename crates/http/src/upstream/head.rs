@@ -85,7 +85,7 @@ async fn receive(
     buf: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(), Fault> {
-    line.set_deadline(Some(r.worker.handle.now() + passing.read_timeout));
+    line.set_deadline(Some(r.event_loop.handle.now() + passing.read_timeout));
     loop {
         let waited = wait(r, passing, pin!(line.readable()), true).await;
         let ready = match waited {
@@ -93,7 +93,7 @@ async fn receive(
             Waited::For(ready) => ready,
         };
         if buf.capacity() == 0 {
-            *buf = r.worker.handle.take_buf(limit.clamp(FIRST, LARGEST));
+            *buf = r.event_loop.handle.take_buf(limit.clamp(FIRST, LARGEST));
         } else if buf.capacity() == buf.len() {
             buf.reserve(limit.clamp(FIRST, LARGEST));
         }

@@ -41,7 +41,7 @@ pub async fn relay<P: Protocol>(
         (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
         _ => None,
     };
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: buffering, rate };
     let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);

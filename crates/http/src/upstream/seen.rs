@@ -253,7 +253,7 @@ pub async fn hints(
     let mut chain = Chain::new();
     chain.push(text);
     let conn = r.conn.clone();
-    conn.stream.set_deadline(Some(r.worker.handle.now() + r.conf().core.send_timeout));
+    conn.stream.set_deadline(Some(r.event_loop.handle.now() + r.conf().core.send_timeout));
     conn.stream.send(&mut chain).await.map_err(|_| CLIENT_GONE)
 }
 

@@ -55,7 +55,7 @@ pub async fn relay<P: Protocol>(
     protocol: &mut P,
     begun: &[u8],
 ) -> Relayed {
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate: None };
     let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
@@ -141,7 +141,7 @@ impl Target {
         }
         files::check_links(r, &to).await.ok()?;
         let date = r.response.last_modified;
-        let temp = match passing.temp_path.create(&r.worker.handle, Keep::WhileUsed).await {
+        let temp = match passing.temp_path.create(&r.event_loop.handle, Keep::WhileUsed).await {
             Ok(temp) => temp,
             Err(failed) => {
                 let (path, cause) = (failed.path.display(), Cause(&failed.error));
@@ -182,7 +182,7 @@ impl Target {
 }
 
 async fn write(r: &Request, file: &Arc<OpenFile>, bytes: &Bytes, at: u64) -> bool {
-    let handle = &r.worker.handle;
+    let handle = &r.event_loop.handle;
     let mut buf = handle.take_buf(bytes.len());
     buf.extend_from_slice(bytes);
     let (written, buf) = handle.files().write_at(file, buf, at).await;

@@ -47,12 +47,12 @@ pub async fn handshake(
     stream: &Stream,
     secure: &Secure,
 ) -> Result<Secured, Fault> {
-    let client = secure.client(&r.worker.handle, &r.worker.upstream_certificates).await;
+    let client = secure.client(&r.event_loop.handle, &r.event_loop.upstream_certificates).await;
     let client = client.map_err(|text| {
         r.log(Level::Error, format_args!("{text} {}", Doing::Securing.text()));
         Fault::Us(500)
     })?;
-    stream.set_deadline(Some(r.worker.handle.now() + passing.connect_timeout));
+    stream.set_deadline(Some(r.event_loop.handle.now() + passing.connect_timeout));
     let connecting = pin!(Secured::connect(stream, &client));
     let done = match wait(r, passing, connecting, true).await {
         Waited::Gone => return Err(CLIENT_GONE),

@@ -29,7 +29,7 @@ pub async fn send(
     if !connection.stream.is_tls() {
         return send_piece(r, passing, connection, chain).await;
     }
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     while let Some(piece) = pieces::next(&handle, &mut chain).await.map_err(|e| unread(r, &e))? {
         if !send_piece(r, passing, connection, piece).await? {
             return Ok(false);
@@ -74,7 +74,7 @@ async fn push(
         if chain.is_empty() {
             return Ok(true);
         }
-        stream.set_deadline(Some(r.worker.handle.now() + passing.send_timeout));
+        stream.set_deadline(Some(r.event_loop.handle.now() + passing.send_timeout));
         let arrived = pin!(stream.arrived());
         let some = either(stream.send_some(chain), arrived);
         let waited = wait(r, passing, pin!(some), true).await;

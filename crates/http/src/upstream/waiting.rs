@@ -55,7 +55,7 @@ async fn turn(
     place: &Place<'_>,
     timeout: Duration,
 ) -> Option<Picked> {
-    let handle = &r.worker.handle;
+    let handle = &r.event_loop.handle;
     let until = handle.now() + timeout;
     loop {
         let picked = poll_fn(|cx| {

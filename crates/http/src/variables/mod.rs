@@ -72,15 +72,15 @@ impl Subject for Request {
     }
 
     fn handle(&self) -> &Handle {
-        &self.worker.handle
+        &self.event_loop.handle
     }
 
     fn identity(&self) -> Identity {
-        self.worker.identity
+        self.event_loop.identity
     }
 
     fn local_time(&self) -> (i64, i32) {
-        self.worker.local_time()
+        self.event_loop.local_time()
     }
 
     fn forwarded_for(&self) -> Vec<&[u8]> {

@@ -35,8 +35,8 @@ use self::flow::{Delivered, Ends};
 pub use self::flow::{Flow, Over};
 pub use self::pass::converse;
 use self::table::{Begun, Table};
+use crate::event_loop::LoopState;
 use crate::serve;
-use crate::worker::Worker;
 
 /// The longest datagram.
 const LONGEST: usize = 65_535;
@@ -76,14 +76,14 @@ struct Door {
 /// A session in its loop's table, until it is dropped.
 pub struct Place {
     /// The loop.
-    pub worker: Rc<Worker>,
+    pub event_loop: Rc<LoopState>,
     /// The session.
     pub flow: Rc<Flow>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.worker.datagrams.table.borrow_mut().end(self.flow.id);
+        self.event_loop.datagrams.table.borrow_mut().end(self.flow.id);
     }
 }
 
@@ -108,7 +108,7 @@ impl Default for Sessions {
 }
 
 /// What the loop calls.
-impl Worker {
+impl LoopState {
     /// Receives from the socket of this number, for at most `most` sessions of datagrams in the whole loop.
     pub fn receives(self: &Rc<Self>, fd: Arc<OwnedFd>, listen: usize, most: usize) {
         let sessions = &self.datagrams;
@@ -153,7 +153,7 @@ impl Worker {
 }
 
 /// The task of a socket.
-async fn receive(worker: Rc<Worker>, door: Rc<Door>) {
+async fn receive(event_loop: Rc<LoopState>, door: Rc<Door>) {
     loop {
         let readable = poll_fn(|cx| {
             let Some(socket) = door.socket.borrow().clone() else { return Poll::Ready(None) };
@@ -164,11 +164,11 @@ async fn receive(worker: Rc<Worker>, door: Rc<Door>) {
             socket.poll_readable(cx).map(|_| Some(socket))
         });
         let Some(socket) = readable.await else { return };
-        worker.take_some(&door, &socket);
+        event_loop.take_some(&door, &socket);
     }
 }
 
-impl Worker {
+impl LoopState {
     /// Receives until nothing is there, or the task has done enough for this turn.
     fn take_some(self: &Rc<Self>, door: &Door, socket: &Datagram) {
         while !weir_engine::is_spent() && self.take_one(door, socket) {}
@@ -252,7 +252,7 @@ impl Worker {
             self.datagrams.table.borrow_mut().let_go(flow.id);
         }
         self.metrics.add(Metric::Handled, 1);
-        let place = Place { worker: self.clone(), flow };
+        let place = Place { event_loop: self.clone(), flow };
         self.handle.spawn(serve::datagrams(place, bytes.to_vec(), peer));
     }
 

@@ -53,7 +53,7 @@ async fn exchange(
     place: &Place,
     server: &Rc<Datagram>,
 ) -> Passed {
-    let (handle, flow) = (s.worker.handle.clone(), &*place.flow);
+    let (handle, flow) = (s.event_loop.handle.clone(), &*place.flow);
     let (up, down) = (rate(s, &proxy.upload_rate), rate(s, &proxy.download_rate));
     flow.connect(&handle, server.clone(), up);
     let (expected, down) = (Expected::of(proxy), Rate::new(down, handle.now()));
@@ -117,13 +117,13 @@ fn hear(s: &Session, flow: &Flow, server: &Datagram, expected: Expected) -> bool
 
 /// The same for one datagram, if there is one.
 fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
-    let mut scratch = s.worker.datagrams.scratch.borrow_mut();
+    let mut scratch = s.event_loop.datagrams.scratch.borrow_mut();
     scratch.clear();
     scratch.reserve(LONGEST);
     match server.try_recv(&mut scratch) {
         Ok(None) => None,
         Ok(Some(n)) => {
-            flow.heard(n as u64, s.worker.handle.now());
+            flow.heard(n as u64, s.event_loop.handle.now());
             if flow.answer(&scratch) {
                 flow.passed.down_sent.set(flow.passed.down_sent.get() + n as u64);
             }
@@ -133,7 +133,7 @@ fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
         Err(error) => {
             let doing = "while proxying and reading from upstream";
             s.log(Level::Error, format_args!("recv() failed {} {doing}", Cause(&error)));
-            flow.heard(0, s.worker.handle.now());
+            flow.heard(0, s.event_loop.handle.now());
             Some(true)
         }
     }
@@ -141,7 +141,7 @@ fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
 
 /// No faster to the client than its limit allows, though every datagram is passed on whole.
 async fn pause(s: &Session, flow: &Flow, rate: Rate, before: u64) {
-    let handle = &s.worker.handle;
+    let handle = &s.event_loop.handle;
     let passed = flow.passed.down.get();
     let beyond = passed.saturating_sub(rate.granted(handle.now()));
     let time = rate.time_of(beyond.max(passed - before));

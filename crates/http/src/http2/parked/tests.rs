@@ -59,15 +59,15 @@ fn goodbye(client: &mut impl Read) -> u32 {
 }
 
 /// A loop that serves [`SITE`], in this thread.
-fn make() -> (Loop, Rc<Worker>) {
+fn make() -> (Loop, Rc<LoopState>) {
     let own = Loop::new(&Options::default()).unwrap();
     let site = Box::leak(Box::new(trial::site(SITE).unwrap()));
     let words = (0..Registry::words_for(1)).map(|_| AtomicU64::new(0));
     let registry = Registry::new(Vec::leak(words.collect()));
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
     let row = Rc::new(registry.row(0).unwrap());
-    let worker = Worker::new(own.handle(), site, identity, row, registry);
-    (own, worker)
+    let event_loop = LoopState::new(own.handle(), site, identity, row, registry);
+    (own, event_loop)
 }
 
 /// Runs a loop until it is told to stop, or until nothing but so many parked connections are left of what it has
@@ -100,15 +100,16 @@ fn run(own: &mut Loop, parked: usize) {
 
 /// Serves one request, and takes the connection apart.
 fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
-    let (mut own, worker) = make();
+    let (mut own, event_loop) = make();
     let (send, parted) = mpsc::channel();
     let h = own.handle();
     let stream = h.stream(server).unwrap();
     let conn = Resting::new(Address::Unknown, 0, 1, h.now()).on(stream);
-    let presence = Presence::begin(&worker);
-    presence.quiet(&worker);
+    let presence = Presence::begin(&event_loop);
+    presence.quiet(&event_loop);
     h.clone().spawn(async move {
-        let link = Link::new(Rc::new(conn), worker, weir_http2::Peer::default(), Ledger::default());
+        let link =
+            Link::new(Rc::new(conn), event_loop, weir_http2::Peer::default(), Ledger::default());
         let reader = Reader::new(link.clone(), History::default());
         let mut frames = Frames::new(reader, Seen::nothing(Decoder::default()));
         frames.read(&request).unwrap();
@@ -129,17 +130,23 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
 
 /// Serves what comes until the connection is parked; then another worker takes over.
 fn go_on(server: OwnedFd, parked: Parked) {
-    let (mut own, worker) = make();
+    let (mut own, event_loop) = make();
     // It came as another worker's, and ends as this one's.
-    worker.open();
-    parked.presence.wait(&worker);
+    event_loop.open();
+    parked.presence.wait(&event_loop);
     let h = own.handle();
     h.park(h.stream(server).unwrap(), Box::new(parked), None);
     run(&mut own, 1);
-    assert_eq!((h.tasks(), h.parked(), worker.connections(), worker.inflight()), (0, 1, 1, 0));
-    worker.retire(Retire::Reload);
+    assert_eq!(
+        (h.tasks(), h.parked(), event_loop.connections(), event_loop.inflight()),
+        (0, 1, 1, 0)
+    );
+    event_loop.retire(Retire::Reload);
     run(&mut own, 0);
-    assert_eq!((h.tasks(), h.parked(), worker.connections(), worker.inflight()), (0, 0, 0, 0));
+    assert_eq!(
+        (h.tasks(), h.parked(), event_loop.connections(), event_loop.inflight()),
+        (0, 0, 0, 0)
+    );
 }
 
 #[test]

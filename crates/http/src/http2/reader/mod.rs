@@ -355,7 +355,7 @@ impl Reader {
         self.history.requests += 1;
         let core = &self.link.conf().core;
         let started = self.link.conn.started;
-        let age = self.link.worker.handle.now().saturating_duration_since(started);
+        let age = self.link.event_loop.handle.now().saturating_duration_since(started);
         if core.keepalive_timeout.is_zero()
             || self.history.requests >= core.keepalive_requests
             || age > core.keepalive_time
@@ -375,7 +375,7 @@ impl Reader {
         let link = &self.link;
         let limits = &link.server.conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };
-        let mut scratch = link.worker.take_scratch();
+        let mut scratch = link.event_loop.take_scratch();
         let (parser, buf) = scratch.head();
         let mut draft = Draft { limits, parser, buf };
         let request = matches!(kind, BlockKind::Request);
@@ -385,11 +385,11 @@ impl Reader {
             }
         });
         if let Err(error) = decoded {
-            link.worker.give_scratch(scratch);
+            link.event_loop.give_scratch(scratch);
             return Err(error);
         }
         if !request {
-            link.worker.give_scratch(scratch);
+            link.event_loop.give_scratch(scratch);
             if let (BlockKind::Trailers, Some(stream)) = (kind, link.stream(id)) {
                 stream.take(b"", 0, true);
             }

@@ -96,7 +96,7 @@ async fn judge(
 ) -> Step {
     let shown = String::from_utf8_lossy(&user).into_owned();
     let file = path.clone();
-    let verdict = r.worker.handle.files().run(move || look_up(file, &user, &password)).await;
+    let verdict = r.event_loop.handle.files().run(move || look_up(file, &user, &password)).await;
     let path = path.display();
     match verdict.unwrap_or_else(Verdict::NoFile) {
         Verdict::Right => Step::Done,

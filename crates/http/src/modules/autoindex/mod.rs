@@ -113,7 +113,7 @@ async fn list(r: &mut Request) -> Step {
     if format == Format::Xml {
         r.response.charset.extend_from_slice(b"utf-8");
     }
-    let offset = if conf.autoindex.localtime { r.worker.local_time().1 } else { 0 };
+    let offset = if conf.autoindex.localtime { r.event_loop.local_time().1 } else { 0 };
     let look = page::Look { offset: offset.into(), exact_size, utf8 };
     let (count, path) = (entries.len(), r.path.clone());
     let write = move || {

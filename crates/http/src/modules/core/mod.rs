@@ -71,7 +71,7 @@ pub fn settings_changed(r: &mut Request) {
         return;
     }
     let core = &r.conf().core;
-    let age = r.worker.handle.now().saturating_duration_since(r.conn.started);
+    let age = r.event_loop.handle.now().saturating_duration_since(r.conn.started);
     r.keepalive = !core.keepalive_timeout.is_zero()
         && r.conn.requests.get() < core.keepalive_requests
         && age <= core.keepalive_time

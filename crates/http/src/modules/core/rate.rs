@@ -33,7 +33,7 @@ pub fn rate(r: &mut Request) -> Option<Limit> {
 
 /// Sends no faster than the limit: what the rate allows by now, then waits for more.
 pub async fn send_limited(r: &mut Request, chain: &mut Chain, limit: Limit) -> io::Result<()> {
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     let mut sent = r.output.sent;
     while !chain.is_empty() {
         let elapsed = handle.now().saturating_duration_since(r.started);

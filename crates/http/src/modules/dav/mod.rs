@@ -171,7 +171,7 @@ pub(crate) async fn on_disk<T: Send + 'static>(
     r: &mut Request,
     work: impl FnOnce(&mut Disk) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
-    let done = r.worker.handle.files().write(move || {
+    let done = r.event_loop.handle.files().write(move || {
         let mut disk = Disk::default();
         let outcome = work(&mut disk);
         (outcome, disk.notes)

@@ -244,7 +244,7 @@ async fn list(r: &mut Request) -> Step {
     let header = own(r, conf.header.as_ref()).await;
     let footer = own(r, conf.footer.as_ref()).await;
     let asked = page::asked(&r.args);
-    let offset = if conf.look.localtime { r.worker.local_time().1 } else { 0 };
+    let offset = if conf.look.localtime { r.event_loop.local_time().1 } else { 0 };
     let (count, path) = (entries.len(), r.path.clone());
     let write = move || {
         entries.retain(|entry| !is_ignored(&conf, entry));

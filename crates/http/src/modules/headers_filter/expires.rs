@@ -89,7 +89,7 @@ impl Expires {
                 Err(_) => return,
             },
         };
-        let (now, offset) = r.worker.local_time();
+        let (now, offset) = r.event_loop.local_time();
         let Some((at, age)) = when.resolve(now, i64::from(offset), r.response.last_modified) else {
             return;
         };

@@ -196,7 +196,7 @@ async fn answer(r: &mut Request) -> Step {
         None => return refuse(r, &conf, "invalid parameters for a picture"),
     };
     // Half of the pool's threads are left to who needs a file.
-    let done = r.worker.handle.files().write(move || match work {
+    let done = r.event_loop.handle.files().write(move || match work {
         Work::Pass => Ok((picture, None)),
         work => picture::change(&picture, kind, &work).map(|new| (picture, new)),
     });

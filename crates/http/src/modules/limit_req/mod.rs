@@ -211,7 +211,7 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
 
 /// Holds the request back; a client that goes meanwhile ends it.
 async fn wait(r: &mut Request, delay: Duration) -> Step {
-    let sleep = r.worker.handle.sleep(delay);
+    let sleep = r.event_loop.handle.sleep(delay);
     match either(sleep, r.client_left()).await {
         Either::Left(()) => Step::Next,
         Either::Right(()) => {

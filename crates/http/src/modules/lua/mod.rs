@@ -8,8 +8,8 @@
 
 use std::rc::Rc;
 
+use crate::event_loop::LoopState;
 use crate::modules::{LocationConf, Module, Settings};
-use crate::worker::Worker;
 
 mod answer;
 mod api;
@@ -109,24 +109,24 @@ pub fn wants_filter(conf: &LocationConf) -> bool {
 }
 
 /// Makes a loop's machine, where the site has scripts.
-pub fn start(worker: &Rc<Worker>) {
-    let Some(vm) = vm::start(worker) else { return };
-    if worker.lua.set(vm.clone()).is_ok() {
+pub fn start(event_loop: &Rc<LoopState>) {
+    let Some(vm) = vm::start(event_loop) else { return };
+    if event_loop.lua.set(vm.clone()).is_ok() {
         vm.started();
     }
 }
 
 /// The loop takes no new requests: its timers come before their time.
-pub fn retire(worker: &Worker) {
-    if let Some(vm) = worker.lua.get() {
+pub fn retire(event_loop: &LoopState) {
+    if let Some(vm) = event_loop.lua.get() {
         vm.timers.hurry();
         vm.pools.clear();
     }
 }
 
 /// The loop has ended.
-pub fn ended(worker: &Worker) {
-    if let Some(vm) = worker.lua.get() {
+pub fn ended(event_loop: &LoopState) {
+    if let Some(vm) = event_loop.lua.get() {
         vm.ending();
     }
 }

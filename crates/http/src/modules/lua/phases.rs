@@ -67,7 +67,7 @@ async fn in_content(r: &mut Request) -> Step {
 
 /// Runs a phase's script; the error is what the request comes to without it.
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outcome, Step> {
-    let Some(vm) = r.worker.lua.get().cloned() else { return Err(Step::Status(500)) };
+    let Some(vm) = r.event_loop.lua.get().cloned() else { return Err(Step::Status(500)) };
     if r.conf().lua.need_request_body {
         Box::pin(r.read_body()).await.map_err(Step::Status)?;
     }

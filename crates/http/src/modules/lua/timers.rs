@@ -14,7 +14,7 @@ use super::current::Phase;
 use super::run;
 use super::script::Scripts;
 use super::vm::Vm;
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// `lua_max_pending_timers` where nothing is said.
 const PENDING: u64 = 1024;
@@ -78,12 +78,12 @@ impl Timers {
 
 /// Sets a timer; `every` calls again and again.
 pub fn set(
-    worker: &Rc<Worker>,
+    event_loop: &Rc<LoopState>,
     delay: Duration,
     every: bool,
     (function, args): (Function, MultiValue),
 ) -> Result<(), &'static str> {
-    let vm = worker.lua.get().cloned().ok_or("no Lua VM")?;
+    let vm = event_loop.lua.get().cloned().ok_or("no Lua VM")?;
     let timers = &vm.timers;
     if timers.premature.get() && !delay.is_zero() {
         return Err("process exiting");
@@ -94,8 +94,8 @@ pub fn set(
     timers.pending.set(timers.pending.get() + 1);
     timers.count.set(timers.count.get() + 1);
     let number = timers.count.get();
-    let handle = worker.handle.clone();
-    worker.handle.spawn(async move {
+    let handle = event_loop.handle.clone();
+    event_loop.handle.spawn(async move {
         loop {
             let timers = &vm.timers;
             let waited = either(handle.sleep(delay), timers.hurried(number)).await;

@@ -15,9 +15,9 @@ use super::run;
 use super::script::{Script, ScriptId, without_shebang};
 use super::{api, socket, timers};
 use crate::config::site::Site;
+use crate::event_loop::LoopState;
 use crate::files;
 use crate::request::Request;
-use crate::worker::Worker;
 
 /// Files with variables in their names that are kept compiled.
 const FILES: usize = 1024;
@@ -43,8 +43,8 @@ pub struct Vm {
 }
 
 /// Makes a loop's machine and runs what belongs to its start; nothing where the site has no scripts.
-pub fn start(worker: &Rc<Worker>) -> Option<Rc<Vm>> {
-    let site = worker.site;
+pub fn start(event_loop: &Rc<LoopState>) -> Option<Rc<Vm>> {
+    let site = event_loop.site;
     if site.lua.is_empty() {
         return None;
     }
@@ -59,7 +59,7 @@ pub fn start(worker: &Rc<Worker>) -> Option<Rc<Vm>> {
         lua,
         site,
     });
-    if let Err(error) = vm.furnish(worker) {
+    if let Err(error) = vm.furnish(event_loop) {
         vm.log(Level::Emerg, format_args!("failed to init Lua VM: {error}"));
         vm.broken.set(true);
     }
@@ -114,7 +114,7 @@ impl Vm {
         }
     }
 
-    fn furnish(&self, worker: &Rc<Worker>) -> mlua::Result<()> {
+    fn furnish(&self, event_loop: &Rc<LoopState>) -> mlua::Result<()> {
         let package: Table = self.lua.globals().get("package")?;
         for (key, path) in
             [("path", &self.site.lua.package_path), ("cpath", &self.site.lua.package_cpath)]
@@ -124,7 +124,7 @@ impl Vm {
             let path = with_defaults(path, &default.as_bytes());
             package.set(key, self.lua.create_string(path)?)?;
         }
-        api::install(&self.lua, worker)
+        api::install(&self.lua, event_loop)
     }
 
     /// The function of a script of the configuration; the error is what the log is told.
@@ -201,7 +201,7 @@ pub enum Unloaded {
 }
 
 async fn read(r: &Request, path: &Path) -> std::io::Result<Vec<u8>> {
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     let (file, _) = handle.files().open(path, &weir_engine::OpenHow::read()).await?;
     let mut text = Vec::new();
     loop {

@@ -112,7 +112,7 @@ async fn find(r: &Request, opened: &Opened, wanted: Wanted) -> Found {
     let conf = &r.conf().mp4;
     let most = conf.max_buffer_size.max(conf.buffer_size);
     let (file, end) = (opened.file.clone(), opened.info.len);
-    let found = r.worker.handle.files().run(move || file::find(&file, end, wanted, most)).await;
+    let found = r.event_loop.handle.files().run(move || file::find(&file, end, wanted, most)).await;
     found.unwrap_or_else(Found::Failed)
 }
 

@@ -95,12 +95,12 @@ pub const MODULE: Module = Module { name: "http_ssi", directives: DIRECTIVES, in
 
 fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("date_local", |r, out| {
-        let unix = r.worker.handle.wall().secs;
+        let unix = r.event_loop.handle.wall().secs;
         let (offset, zone) = (weir_sys::localtime::local(unix).offset, zone(unix));
         date(r, out, Moment { unix, offset, zone: &zone })
     });
     setup.variables.define("date_gmt", |r, out| {
-        let unix = r.worker.handle.wall().secs;
+        let unix = r.event_loop.handle.wall().secs;
         date(r, out, Moment { unix, offset: 0, zone: "GMT" })
     });
 }

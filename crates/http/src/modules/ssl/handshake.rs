@@ -11,9 +11,9 @@ use weir_tls::{Begin, HandshakeError, Hello};
 
 use crate::config::site::Server;
 use crate::connection::Conn;
+use crate::event_loop::LoopState;
 use crate::regex::GaveUp;
 use crate::request::{Request, Scratch};
-use crate::worker::Worker;
 
 /// What is known of a connection to a port that wants TLS.
 #[derive(Debug)]
@@ -30,12 +30,16 @@ pub struct Secure {
 
 /// Goes through the handshake on a new connection, of which these bytes were read. With it come first bytes of a client that speaks no TLS;
 /// nothing comes of one that goes away, or is refused.
-pub async fn handshake(conn: Conn, worker: &Rc<Worker>, bytes: Vec<u8>) -> Option<(Conn, Vec<u8>)> {
-    let default = worker.site.default_server(&conn);
-    let until = worker.handle.now() + default.conf.client_header_timeout;
+pub async fn handshake(
+    conn: Conn,
+    event_loop: &Rc<LoopState>,
+    bytes: Vec<u8>,
+) -> Option<(Conn, Vec<u8>)> {
+    let default = event_loop.site.default_server(&conn);
+    let until = event_loop.handle.now() + default.conf.client_header_timeout;
     conn.stream.set_deadline(Some(until));
-    let outcome = match proxy_header(&conn, worker, bytes).await {
-        Ok(bytes) => begin(conn, worker, default, bytes).await,
+    let outcome = match proxy_header(&conn, event_loop, bytes).await {
+        Ok(bytes) => begin(conn, event_loop, default, bytes).await,
         Err(error) => Err((Some(conn), error)),
     };
     match outcome {
@@ -45,7 +49,7 @@ pub async fn handshake(conn: Conn, worker: &Rc<Worker>, bytes: Vec<u8>) -> Optio
         }
         Err((conn, error)) => {
             if let Some(conn) = conn {
-                say(&conn, worker, default, &error);
+                say(&conn, event_loop, default, &error);
             }
             None
         }
@@ -76,12 +80,12 @@ impl fmt::Display for Failure {
     }
 }
 
-fn say(conn: &Conn, worker: &Worker, server: &'static Server, failure: &Failure) {
+fn say(conn: &Conn, event_loop: &LoopState, server: &'static Server, failure: &Failure) {
     let level = match failure {
         Failure::Secure(failure) => failure.level(),
         Failure::ProxyProtocol(_) => Level::Error,
     };
-    let log = &worker.site.location(server.location).conf.core.error_log;
+    let log = &event_loop.site.location(server.location).conf.core.error_log;
     if log.enabled(level) {
         let (client, local) = (conn.peer.host(), conn.local());
         let text = format_args!("{failure}, client: {client}, server: {local}");
@@ -92,10 +96,10 @@ fn say(conn: &Conn, worker: &Worker, server: &'static Server, failure: &Failure)
 /// Takes the header that a balancer puts before the handshake; what follows it was read, too.
 async fn proxy_header(
     conn: &Conn,
-    worker: &Worker,
+    event_loop: &LoopState,
     mut bytes: Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
-    if !worker.site.protocols(conn).proxy_protocol {
+    if !event_loop.site.protocols(conn).proxy_protocol {
         return Ok(bytes);
     }
     loop {
@@ -121,7 +125,7 @@ async fn proxy_header(
 
 async fn begin(
     mut conn: Conn,
-    worker: &Rc<Worker>,
+    event_loop: &Rc<LoopState>,
     default: &'static Server,
     bytes: Vec<u8>,
 ) -> Result<(Conn, Vec<u8>), Refusal> {
@@ -136,10 +140,10 @@ async fn begin(
         }
         Ok(Begin::Hello(mut hello)) => {
             secure.shown = Shown::take(&mut hello);
-            let found = find(&conn, worker, &mut secure);
+            let found = find(&conn, event_loop, &mut secure);
             conn.tls = Some(Box::new(secure));
             match found {
-                Ok(()) => accept(conn, worker, default, hello).await,
+                Ok(()) => accept(conn, event_loop, default, hello).await,
                 Err(gave_up) => Err((Some(conn), Refused::NameUndecided(gave_up).into())),
             }
         }
@@ -147,9 +151,9 @@ async fn begin(
 }
 
 /// Finds the server that the client names.
-fn find(conn: &Conn, worker: &Worker, secure: &mut Secure) -> Result<(), GaveUp> {
+fn find(conn: &Conn, event_loop: &LoopState, secure: &mut Secure) -> Result<(), GaveUp> {
     let Some(host) = secure.shown.host() else { return Ok(()) };
-    if let Some(server) = worker.site.server_named(conn, host)? {
+    if let Some(server) = event_loop.site.server_named(conn, host)? {
         (secure.server, secure.chosen) = (server, true);
     }
     Ok(())
@@ -157,7 +161,7 @@ fn find(conn: &Conn, worker: &Worker, secure: &mut Secure) -> Result<(), GaveUp>
 
 async fn accept(
     conn: Conn,
-    worker: &Rc<Worker>,
+    event_loop: &Rc<LoopState>,
     default: &'static Server,
     hello: Hello,
 ) -> Result<(Conn, Vec<u8>), Refusal> {
@@ -167,27 +171,27 @@ async fn accept(
         Ok(chosen) => chosen,
         Err(failure) => return Err((Some(conn), failure.into())),
     };
-    let Some((conn, names)) = names(conn, context, worker) else {
+    let Some((conn, names)) = names(conn, context, event_loop) else {
         return Err((None, Refused::NoCertificate.into()));
     };
-    match context.accept(hello, conn.stream.socket(), names, &worker.certificates).await {
+    match context.accept(hello, conn.stream.socket(), names, &event_loop.certificates).await {
         Err(failure) => Err((Some(conn), failure.into())),
         Ok(secured) => {
             let mut conn = conn.secured(secured);
-            judge(&mut conn, context, worker).await;
+            judge(&mut conn, context, event_loop).await;
             Ok((conn, Vec::new()))
         }
     }
 }
 
 /// What certificates are called whose names have variables in them: a request that has not come is asked for those.
-fn names(conn: Conn, context: &Context, worker: &Rc<Worker>) -> Option<(Conn, FileNames)> {
+fn names(conn: Conn, context: &Context, event_loop: &Rc<LoopState>) -> Option<(Conn, FileNames)> {
     if !context.is_computed() {
         return Some((conn, FileNames::new()));
     }
     let conn = Rc::new(conn);
     let names = {
-        let mut r = Request::new(conn.clone(), worker.clone(), Scratch::default());
+        let mut r = Request::new(conn.clone(), event_loop.clone(), Scratch::default());
         context.names(&mut r)
     };
     Some((Rc::try_unwrap(conn).ok()?, names))
@@ -195,13 +199,13 @@ fn names(conn: Conn, context: &Context, worker: &Rc<Worker>) -> Option<(Conn, Fi
 
 /// What the client's certificate is worth, if it was asked for one and has shown it. Responders may take as long as a
 /// client for its first request.
-async fn judge(conn: &mut Conn, context: &'static Context, worker: &Worker) {
-    let server = worker.site.default_server(conn);
+async fn judge(conn: &mut Conn, context: &'static Context, event_loop: &LoopState) {
+    let server = event_loop.site.default_server(conn);
     let waiting = Waiting {
-        handle: &worker.handle,
-        log: &worker.site.location(server.location).conf.core.error_log,
+        handle: &event_loop.handle,
+        log: &event_loop.site.location(server.location).conf.core.error_log,
         number: conn.number,
-        until: worker.handle.now() + server.conf.client_header_timeout,
+        until: event_loop.handle.now() + server.conf.client_header_timeout,
     };
     let fault = context.judge(&conn.stream, waiting).await;
     if let Some(secure) = &mut conn.tls {

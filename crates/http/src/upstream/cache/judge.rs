@@ -35,7 +35,7 @@ pub struct Verdict {
 pub fn judge(r: &Request, passing: &Passing) -> Verdict {
     let context = &r.contexts.upstream;
     let headers = context.headers.iter().map(|h| (h.id, h.value.of(&context.head)));
-    Verdict::of(headers, passing, r.worker.handle.wall().secs)
+    Verdict::of(headers, passing, r.event_loop.handle.wall().secs)
 }
 
 impl Verdict {

@@ -47,7 +47,7 @@ enum Looked {
 
 /// Looks for what there is; waits for another request that fetches it, if the location says so.
 pub async fn lookup(r: &mut Request, passing: &'static Passing, state: &mut State) -> Found {
-    let deadline = r.worker.handle.now() + passing.caching.lock_timeout;
+    let deadline = r.event_loop.handle.now() + passing.caching.lock_timeout;
     loop {
         match once(r, passing, state, deadline).await {
             Looked::End(found) => return found,
@@ -73,12 +73,12 @@ async fn once(
     state: &mut State,
     deadline: Instant,
 ) -> Looked {
-    let now = state.cache.index.msec(r.worker.handle.now());
-    let wall = r.worker.handle.wall().secs;
+    let now = state.cache.index.msec(r.event_loop.handle.now());
+    let wall = r.event_loop.handle.wall().secs;
     let mut gone = Vec::new();
     let uses = passing.caching.min_uses;
     let known = state.cache.index.look(&state.key, now, wall, uses, &mut gone);
-    weir_cache::writer::remove_files(&state.cache, gone, &r.worker.handle);
+    weir_cache::writer::remove_files(&state.cache, gone, &r.event_loop.handle);
     if let Some(fill) = state.cache.whole(&state.key) {
         // It is on its way into its file.
         if let Some(looked) = join(r, passing, state, fill, deadline).await {
@@ -131,7 +131,7 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
         check_beside(r, state, &object);
     }
     let there = looked != Look::Due || is_there(r, state, &object, now).await;
-    let files = r.worker.handle.files();
+    let files = r.event_loop.handle.files();
     if there && let Some(kept) = Kept::of_object(files, object.clone()).await {
         return Some(kept);
     }
@@ -142,7 +142,7 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
 async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool {
     // Who removes a file by hand wants the answer to be gone.
     let path = state.cache.settings.place.path(&state.key);
-    match r.worker.handle.files().stat(&path).await {
+    match r.event_loop.handle.files().stat(&path).await {
         Ok(info) if info.inode == object.inode => {
             object.seen(now);
             true
@@ -156,8 +156,8 @@ async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool
 fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
     let (cache, key, object) = (state.cache.clone(), state.key, object.clone());
     let in_memory = state.memory;
-    let handle = r.worker.handle.clone();
-    r.worker.handle.spawn(async move {
+    let handle = r.event_loop.handle.clone();
+    r.event_loop.handle.spawn(async move {
         let path = cache.settings.place.path(&key);
         match handle.files().stat(&path).await {
             Ok(info) if info.inode == object.inode => object.seen(cache.index.msec(handle.now())),
@@ -169,7 +169,7 @@ fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
 async fn open(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
     let path = state.cache.settings.place.path(&state.key);
     let waiter = crate::files::waiter(r);
-    let outcome = Opened::open(r.worker.handle.files(), waiter, &path).await;
+    let outcome = Opened::open(r.event_loop.handle.files(), waiter, &path).await;
     opened(r, state, &path, outcome, Some(generation), now)
 }
 
@@ -205,7 +205,7 @@ fn opened(
             if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                 let (path, cause) = (path.display(), Cause(&error));
                 r.log(Level::Crit, format_args!("open() \"{path}\" failed {cause}"));
-                r.worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+                r.event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
             }
             state.cache.index.lost(&state.key);
             return None;
@@ -224,7 +224,7 @@ fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u
     let at_hand = state.cache.at_hand(state.memory);
     let fits = |body: &Bytes| at_hand.fits(body.len() as u64);
     let body = match opened.body().filter(fits) {
-        Some(body) if state.memory => Body::in_memory(&body, r.worker.handle.files()),
+        Some(body) if state.memory => Body::in_memory(&body, r.event_loop.handle.files()),
         _ if !state.memory && opened.file.is_local() => Body::File(opened.range()),
         _ => return,
     };
@@ -233,7 +233,7 @@ fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u
 }
 
 fn complain(r: &Request, path: &Path, why: Unusable) {
-    r.worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+    r.event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
     let (level, text) = match why {
         Unusable::TooSmall => (Level::Crit, "is too small"),
         Unusable::Version => (Level::Info, "version mismatch"),
@@ -253,7 +253,7 @@ fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> L
             return Looked::Variant(wanted);
         }
     }
-    let (now, times) = (r.worker.handle.wall().secs, entry.times);
+    let (now, times) = (r.event_loop.handle.wall().secs, entry.times);
     if times.valid_until >= now {
         state.shown.status.set(Status::Hit);
         return Looked::End(Found::Kept(kept));
@@ -262,7 +262,7 @@ fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> L
     state.stale_error = times.valid_until.saturating_add(times.error) >= now;
     let may_be_old = (caching.stale_while_updating || stale_updating) && !state.background;
     if state.ticket.is_none() {
-        let clock = state.cache.index.msec(r.worker.handle.now());
+        let clock = state.cache.index.msec(r.event_loop.handle.now());
         let age = caching.lock_age.max(passing.read_timeout);
         state.ticket = state.cache.index.take(&state.key, clock, age);
     }
@@ -296,7 +296,7 @@ async fn absent(
     if !caching.lock {
         return Looked::End(Found::Nothing);
     }
-    let now = state.cache.index.msec(r.worker.handle.now());
+    let now = state.cache.index.msec(r.event_loop.handle.now());
     if let Some(ticket) = state.cache.index.take(&state.key, now, caching.lock_age) {
         state.ticket = Some(ticket);
         let fill = Fill::new(super::relay::IN_MEMORY);
@@ -304,7 +304,7 @@ async fn absent(
         state.fill = Some(fill);
         return Looked::End(Found::Nothing);
     }
-    if r.worker.handle.now() >= deadline {
+    if r.event_loop.handle.now() >= deadline {
         if !caching.lock_timeout.is_zero() {
             r.log(Level::Info, format_args!("cache lock timeout"));
         }
@@ -314,8 +314,8 @@ async fn absent(
     if let Some(fill) = state.cache.fill(&state.key) {
         return join(r, passing, state, fill, deadline).await.unwrap_or(Looked::Again);
     }
-    let until = deadline.min(r.worker.handle.now() + LOOK);
-    let handle = r.worker.handle.clone();
+    let until = deadline.min(r.event_loop.handle.now() + LOOK);
+    let handle = r.event_loop.handle.clone();
     let waited = wait(r, passing, pin!(handle.sleep_until(until)), false).await;
     match waited {
         Waited::For(()) => Looked::Again,
@@ -332,7 +332,7 @@ async fn join(
     fill: Arc<Fill>,
     deadline: Instant,
 ) -> Option<Looked> {
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     // Who has the right to update a key may lose it meanwhile.
     let until = deadline.min(handle.now() + passing.caching.lock_age);
     let head = either(fill.head(), handle.sleep_until(until));

@@ -347,7 +347,7 @@ pub async fn instead<P: Protocol>(
     if may && (by_head || listed(caching, failure)) {
         return stale::send(r, state, passing, protocol).await.unwrap_or(step);
     }
-    let now = r.worker.handle.wall().secs;
+    let now = r.event_loop.handle.wall().secs;
     if let Step::Status(status @ (502 | 504)) = step
         && state.shown.cacheable.get()
         && let Some(valid) = caching.valid(status)
@@ -361,7 +361,7 @@ pub async fn instead<P: Protocol>(
 /// A page of this server takes the place of an answer of this status: the status may be kept.
 pub fn intercepted(r: &mut Request, mut state: State, passing: &Passing, status: u16) {
     let verdict = judge::judge(r, passing);
-    let now = r.worker.handle.wall().secs;
+    let now = r.event_loop.handle.wall().secs;
     if let Some(times) = verdict.times(&passing.caching, status, now)
         && verdict.cacheable
         && state.shown.cacheable.get()
@@ -384,7 +384,7 @@ pub fn keep(
     // What has no head says nothing of itself, not even whether it is whole.
     let refused = !state.shown.cacheable.get() || !buffering || answer.end == 0;
     let refused = refused || answer.status == 101 || Template::any_is_true(&caching.no_cache, r);
-    let now = r.worker.handle.wall().secs;
+    let now = r.event_loop.handle.wall().secs;
     let times = verdict.times(caching, answer.status, now);
     let kept = times.filter(|_| !refused && verdict.cacheable);
     let kept = kept.map(|times| prepare(r, passing, state, verdict, times, answer));
@@ -436,8 +436,8 @@ fn prepare(
         memory: state.memory,
         complain: complain(r, state),
     };
-    let handle = r.worker.handle.clone();
-    r.worker.handle.spawn(job.run(handle));
+    let handle = r.event_loop.handle.clone();
+    r.event_loop.handle.spawn(job.run(handle));
     fill
 }
 
@@ -445,13 +445,13 @@ fn prepare(
 fn complain(r: &Request, state: &State) -> weir_cache::writer::Complain {
     let log = r.conf().core.error_log.clone();
     let path = state.cache.settings.place.path(&state.key);
-    let (number, worker) = (r.conn.number, r.worker.clone());
+    let (number, event_loop) = (r.conn.number, r.event_loop.clone());
     Box::new(move |what, error| {
         let (metric, level) = match error.kind() {
             std::io::ErrorKind::ResourceBusy => (Metric::CacheUnstored, Level::Info),
             _ => (Metric::CacheFaults, Level::Crit),
         };
-        worker.metrics.add(metric, 1);
+        event_loop.metrics.add(metric, 1);
         let (path, cause) = (path.display(), weir_log::Cause(error));
         log.write(level, Some(number), format_args!("cache file \"{path}\" {what} {cause}"));
     })

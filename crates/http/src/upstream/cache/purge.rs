@@ -132,7 +132,7 @@ pub async fn purge(r: &mut Request, cache: &Arc<Cache>, text: Vec<u8>, told: Tel
         Some(_) => Which::Prefix(name),
         None => Which::Key(name),
     };
-    match remove(cache, which, r.worker.handle.files()).await {
+    match remove(cache, which, r.event_loop.handle.files()).await {
         Ok(0) => Step::Status(told.nothing),
         Ok(_) if told.page => {
             r.response.status = 200;

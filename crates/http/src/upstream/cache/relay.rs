@@ -33,7 +33,7 @@ pub async fn relay<P: Protocol>(
 ) -> Relayed {
     let rate = passing.limit_rate.as_ref();
     let rate = rate.and_then(|rate| weir_conf::values::size(&rate.eval(r))).filter(|n| *n > 0);
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate };
     let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);

@@ -49,7 +49,7 @@ pub async fn renew_and_send<P: Protocol>(
 ) -> Option<Step> {
     let old = state.old.take()?;
     let said = judge::judge(r, passing);
-    let now = r.worker.handle.wall().secs;
+    let now = r.event_loop.handle.wall().secs;
     let said =
         if said.says_when() { said } else { stored_verdict(r, passing, protocol, &old, now) };
     let times = said.times(&passing.caching, old.entry().status, now);
@@ -73,11 +73,11 @@ pub async fn renew_and_send<P: Protocol>(
 /// Writes the new times, beside the request.
 fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
-    let (handle, waiter) = (r.worker.handle.clone(), crate::files::waiter(r));
-    let (log, worker) = (r.conf().core.error_log.clone(), r.worker.clone());
-    r.worker.handle.spawn(async move {
+    let (handle, waiter) = (r.event_loop.handle.clone(), crate::files::waiter(r));
+    let (log, event_loop) = (r.conf().core.error_log.clone(), r.event_loop.clone());
+    r.event_loop.handle.spawn(async move {
         if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &waiter, &handle).await {
-            worker.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+            event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
             let path = cache.settings.place.path(&key);
             let (path, cause) = (path.display(), Cause(&error));
             log.write(Level::Crit, None, format_args!("write() \"{path}\" failed {cause}"));

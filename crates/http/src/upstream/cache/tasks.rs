@@ -5,13 +5,13 @@ use std::rc::Rc;
 use weir_cache::{loader, manager};
 use weir_log::{Cause, Level};
 
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// Starts to look after the site's caches.
-pub fn start(worker: &Rc<Worker>) {
-    for cache in &worker.site.caches {
-        let (handle, managed) = (worker.handle.clone(), cache.clone());
-        worker.handle.spawn(async move {
+pub fn start(event_loop: &Rc<LoopState>) {
+    for cache in &event_loop.site.caches {
+        let (handle, managed) = (event_loop.handle.clone(), cache.clone());
+        event_loop.handle.spawn(async move {
             loop {
                 let next = manager::run(&managed, &handle).await;
                 handle.sleep(next).await;
@@ -20,9 +20,9 @@ pub fn start(worker: &Rc<Worker>) {
         if cache.index.is_warm() {
             continue;
         }
-        let (handle, loaded) = (worker.handle.clone(), cache.clone());
-        let log = worker.site.main.core.error_log.clone();
-        worker.handle.spawn(async move {
+        let (handle, loaded) = (event_loop.handle.clone(), cache.clone());
+        let log = event_loop.site.main.core.error_log.clone();
+        event_loop.handle.spawn(async move {
             // nginx's waits for a minute, since it disturbs requests. This one does not.
             if let Err(error) = loader::run(loaded.clone(), handle).await {
                 let path = loaded.settings.place.directory.display();

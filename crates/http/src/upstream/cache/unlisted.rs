@@ -16,12 +16,12 @@ type Outcome = std::io::Result<Result<Opened, Unusable>>;
 pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome> {
     let cache = &state.cache;
     if cache.overdue.any() {
-        r.worker.metrics.add(Metric::CacheUnstored, 1);
+        r.event_loop.metrics.add(Metric::CacheUnstored, 1);
         return None;
     }
     let waiter = crate::files::waiter(r);
     let path = path.to_path_buf();
-    let handle = r.worker.handle.clone();
+    let handle = r.event_loop.handle.clone();
     // Whoever waits for a thread may have to go on without it.
     let mut opening = Box::pin({
         let handle = handle.clone();
@@ -32,7 +32,7 @@ pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome
         return Some(outcome);
     }
     let late = cache.overdue.one();
-    r.worker.metrics.add(Metric::CacheUnstored, 1);
+    r.event_loop.metrics.add(Metric::CacheUnstored, 1);
     let name = cache.name();
     r.log(Level::Info, format_args!("the disk of cache \"{name}\" does not say what it has"));
     handle.spawn(async move {

@@ -92,7 +92,7 @@ impl Run {
     fn answered(&mut self, r: &mut Request) {
         let Some(picked) = &mut self.picked else { return };
         if let Some(header) = r.contexts.upstream.attempt().and_then(|attempt| attempt.header) {
-            self.group.answered(picked, header, r.worker.handle.now());
+            self.group.answered(picked, header, r.event_loop.handle.now());
         }
         if let Some(binding) = &self.binding {
             binding.sticky.answered(r, &binding.bound, &picked.peer);
@@ -205,7 +205,7 @@ impl Run {
             client.stream.send(&mut down).await?;
             server.send(&mut up).await
         };
-        let handle = r.worker.handle.clone();
+        let handle = r.event_loop.handle.clone();
         if begun.await.is_ok() {
             let (ways, passed) = (Ways::plain(self.passing.read_timeout), Passed::default());
             let result = tunnel::run(&handle, &client.stream, server, ways, &passed).await;

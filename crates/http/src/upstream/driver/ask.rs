@@ -23,7 +23,7 @@ impl Run {
         protocol: &mut P,
     ) -> Result<(Talk, Answer), Fault> {
         let line = self.open(r, protocol).await?;
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.connect = Some(now.saturating_duration_since(attempt.started));
         }
@@ -33,13 +33,13 @@ impl Run {
         let rest = self.send(r, protocol, &line).await?;
         let mut buf = std::mem::take(&mut r.contexts.upstream.head);
         if buf.capacity() > 0 {
-            r.worker.handle.give_buf(std::mem::take(&mut buf));
+            r.event_loop.handle.give_buf(std::mem::take(&mut buf));
         }
         let answer = head::read(r, self.passing, &line, protocol.reader(), &mut buf).await;
         r.contexts.upstream.head = buf;
         let mut answer = answer?;
         r.contexts.upstream.headers = std::mem::take(&mut answer.headers);
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
             attempt.status = answer.status;
@@ -48,7 +48,7 @@ impl Run {
     }
 
     async fn open<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<Line, Fault> {
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         (self.started, self.pooled) = (false, false);
         let Some(picked) = self.pick(r).await? else {
             let who = Who::Group(self.group.clone());
@@ -58,7 +58,7 @@ impl Run {
             complain(r, "no live upstreams", Doing::Connecting);
             return Err(Fault::Nobody);
         };
-        let (now, peer) = (r.worker.handle.now(), picked.peer.clone());
+        let (now, peer) = (r.event_loop.handle.now(), picked.peer.clone());
         self.picked = Some(picked);
         if let Some(binding) = &mut self.binding {
             binding.cookie = binding.sticky.cookie(r, &peer);
@@ -72,7 +72,7 @@ impl Run {
         if self.shared {
             return Box::pin(self.open_stream(r, protocol, &peer, tag)).await.map(Line::Stream);
         }
-        let handle = &r.worker.handle;
+        let handle = &r.event_loop.handle;
         let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
         if let Some(connection) = kept {
             self.pooled = true;
@@ -114,7 +114,7 @@ impl Run {
 
     /// Chooses a server; where none is free, waits for one if the configuration says so.
     async fn pick(&mut self, r: &mut Request) -> Result<Option<Picked>, Fault> {
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         let Some(conf) = self.upstream.and_then(|u| u.queue.as_ref()) else {
             return Ok(self.group.pick(&mut self.choice, now));
         };

@@ -170,9 +170,9 @@ impl Run {
                     return Err(Step::Status(500));
                 };
                 let keeps =
-                    upstream.keepalive.as_ref().filter(|_| !(shared && r.worker.retiring()));
-                let pool = r.worker.upstreams.of(id).filter(|_| !shared).zip(keeps.cloned());
-                let links = r.worker.upstreams.links(id).filter(|_| shared).zip(keeps.cloned());
+                    upstream.keepalive.as_ref().filter(|_| !(shared && r.event_loop.retiring()));
+                let pool = r.event_loop.upstreams.of(id).filter(|_| !shared).zip(keeps.cloned());
+                let links = r.event_loop.upstreams.links(id).filter(|_| shared).zip(keeps.cloned());
                 (upstream.group.clone(), Some(upstream), pool, links)
             }
         };
@@ -185,7 +185,7 @@ impl Run {
         let left = passing.retry.attempts(group.tries());
         if !r.contexts.upstream.attempts.is_empty() {
             // Another location passed the request on before.
-            let between = Attempt::new(None, r.worker.handle.now());
+            let between = Attempt::new(None, r.event_loop.handle.now());
             r.contexts.upstream.attempts.push(between);
         }
         Ok(Run {
@@ -201,7 +201,7 @@ impl Run {
             streams,
             shared,
             left,
-            began: r.worker.handle.now(),
+            began: r.event_loop.handle.now(),
             picked: None,
             started: false,
             pooled: false,
@@ -226,13 +226,13 @@ impl Run {
             non_idempotent: matches!(r.method, Method::Post | Method::Lock | Method::Patch),
             streamed: self.streams,
             left,
-            elapsed: r.worker.handle.now().saturating_duration_since(self.began),
+            elapsed: r.event_loop.handle.now().saturating_duration_since(self.began),
         }
     }
 
     /// An attempt came to nothing: the request's end, or `None` for another attempt.
     fn settle(&mut self, r: &mut Request, fault: Fault) -> Option<Step> {
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
         }
@@ -268,7 +268,7 @@ impl Run {
     /// Gives the peer back.
     fn end(&mut self, r: &mut Request, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
-        if self.group.ended(&picked, how, r.worker.handle.now()) {
+        if self.group.ended(&picked, how, r.event_loop.handle.now()) {
             let doing = if self.started { Doing::ReadingHead } else { Doing::Connecting };
             let text = doing.text();
             r.log(Level::Warn, format_args!("upstream server temporarily disabled {text}"));
@@ -287,9 +287,9 @@ impl Run {
     fn keep(&self, r: &Request, line: Line) {
         if let Some((pool, limits)) = &self.pool
             && let Line::Own(connection) = line
-            && !r.worker.retiring()
+            && !r.event_loop.retiring()
         {
-            pool.give(&r.worker.handle, connection, limits);
+            pool.give(&r.event_loop.handle, connection, limits);
         }
     }
 
@@ -298,7 +298,7 @@ impl Run {
         if let (Some(binding), Some(picked)) = (&self.binding, &self.picked) {
             binding.sticky.served(r, &binding.bound, &picked.peer);
         }
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         let mut how = Ended::Well { header: None, response: None };
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.response = Some(now.saturating_duration_since(attempt.started));

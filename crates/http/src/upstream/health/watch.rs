@@ -10,51 +10,51 @@ use weir_upstream::{Group, Health, Peer};
 
 use super::Check;
 use super::probe::{Failed, Kept, pause, probe};
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 /// Connections between two checks, by the peer's name.
 type Connections = Rc<RefCell<HashMap<String, Kept>>>;
 
 /// Starts the checks of a configuration, on one loop of one worker.
-pub fn start(worker: &Rc<Worker>) {
-    for check in &worker.site.checks {
-        if let Some(upstream) = worker.site.upstreams.get(check.group) {
-            worker.handle.spawn(watch(worker.clone(), check, upstream.group.clone()));
+pub fn start(event_loop: &Rc<LoopState>) {
+    for check in &event_loop.site.checks {
+        if let Some(upstream) = event_loop.site.upstreams.get(check.group) {
+            event_loop.handle.spawn(watch(event_loop.clone(), check, upstream.group.clone()));
         }
     }
 }
 
-async fn watch(worker: Rc<Worker>, check: &'static Check, group: Arc<Group>) {
+async fn watch(event_loop: Rc<LoopState>, check: &'static Check, group: Arc<Group>) {
     if check.mandatory && !check.persistent {
-        group.check_anew(worker.handle.now());
+        group.check_anew(event_loop.handle.now());
     }
     let connections = Connections::default();
-    while !worker.retiring() {
-        for (peer, _) in group.peers(worker.handle.now()) {
-            let (worker, connections) = (worker.clone(), connections.clone());
-            let one = one(worker.clone(), check, group.clone(), peer, connections);
-            worker.handle.spawn(one);
+    while !event_loop.retiring() {
+        for (peer, _) in group.peers(event_loop.handle.now()) {
+            let (event_loop, connections) = (event_loop.clone(), connections.clone());
+            let one = one(event_loop.clone(), check, group.clone(), peer, connections);
+            event_loop.handle.spawn(one);
         }
-        let random = worker.random_word();
-        worker.handle.sleep(pause(check.interval, check.jitter, random)).await;
+        let random = event_loop.random_word();
+        event_loop.handle.sleep(pause(check.interval, check.jitter, random)).await;
     }
 }
 
 async fn one(
-    worker: Rc<Worker>,
+    event_loop: Rc<LoopState>,
     check: &'static Check,
     group: Arc<Group>,
     peer: Arc<Peer>,
     connections: Connections,
 ) {
     let kept = connections.borrow_mut().remove(&peer.name);
-    let outcome = probe(&worker.handle, check, &peer, kept).await;
-    let now = worker.handle.now();
+    let outcome = probe(&event_loop.handle, check, &peer, kept).await;
+    let now = event_loop.handle.now();
     let changed = match &outcome {
         Err(failed) if failed.ours => None,
         outcome => group.checked(&peer, outcome.is_ok(), check.thresholds, now),
     };
-    let log = &worker.site.main.core.error_log;
+    let log = &event_loop.site.main.core.error_log;
     let (name, address, upstream) = (check.name(), &peer.name, &group.name);
     let about = format!("health check \"{name}\" of peer {address} in upstream \"{upstream}\"");
     match outcome {

@@ -44,12 +44,12 @@ pub async fn open(
     };
     let mut sharing = !fresh;
     let opening = loop {
-        let now = r.worker.handle.now();
+        let now = r.event_loop.handle.now();
         match links.find(peer, tag, limits, now, sharing) {
             Found::Link(link) => return Ok((link, true)),
             Found::None(opening) => break opening,
             Found::Coming(coming) => {
-                let timeout = r.worker.handle.sleep(passing.connect_timeout);
+                let timeout = r.event_loop.handle.sleep(passing.connect_timeout);
                 let come = pin!(either(coming.wait(), timeout));
                 match wait(r, passing, come, true).await {
                     Waited::Gone => return Err(CLIENT_GONE),

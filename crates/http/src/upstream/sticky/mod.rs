@@ -117,7 +117,7 @@ impl Cookie {
             }
             Some(Expires::After(seconds)) => {
                 out.extend_from_slice(b"; expires=");
-                let now = r.worker.handle.wall().secs;
+                let now = r.event_loop.handle.wall().secs;
                 let until = now.saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX));
                 weir_proto::date::cookie(until, &mut out);
                 out.extend_from_slice(format!("; max-age={seconds}").as_bytes());
@@ -217,7 +217,7 @@ impl Sessions {
     }
 
     fn now(&self, r: &Request) -> u64 {
-        self.zone.get().map_or(0, |zone| zone.msec(r.worker.handle.now()))
+        self.zone.get().map_or(0, |zone| zone.msec(r.event_loop.handle.now()))
     }
 }
 

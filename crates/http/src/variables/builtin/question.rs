@@ -104,7 +104,7 @@ pub fn credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
 /// 16 bytes that no other request has, in hexadecimal.
 pub fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    for byte in r.worker.random_id() {
+    for byte in r.event_loop.random_id() {
         out.push(HEX[usize::from(byte >> 4)]);
         out.push(HEX[usize::from(byte & 15)]);
     }

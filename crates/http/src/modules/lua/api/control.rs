@@ -5,12 +5,12 @@ use std::time::Duration;
 use mlua::{Function, MultiValue, Thread, Value};
 
 use super::{Done, Natives, done, encode};
+use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
 use crate::modules::lua::run::{Exit, Wish, reply};
 use crate::modules::lua::timers;
 use crate::request::Request;
-use crate::worker::Worker;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -23,8 +23,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("sleep", |_, seconds: f64| {
         let delay = seconds_of(seconds)?;
-        let worker = Worker::current().ok_or(Refusal::NoRequest)?;
-        let sleep = worker.handle.sleep(delay);
+        let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+        let sleep = event_loop.handle.sleep(delay);
         Ok(Wish::Wait(Box::pin(async move {
             sleep.await;
             reply(|_| Ok(MultiValue::new()))
@@ -44,10 +44,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("get_phase", |_, ()| phase().name())?;
     natives.add_refusing("set_timer", |_, arguments: MultiValue| set_timer(arguments))?;
     natives.add("timers_pending", |_, ()| {
-        Worker::current().and_then(|w| w.lua.get().map(|vm| vm.timers.pending()))
+        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.pending()))
     })?;
     natives.add("timers_running", |_, ()| {
-        Worker::current().and_then(|w| w.lua.get().map(|vm| vm.timers.running()))
+        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.running()))
     })?;
     threads(natives)
 }
@@ -144,7 +144,7 @@ fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
     let Some(Value::Function(function)) = arguments.pop_front() else {
         return Err("bad argument #2 (function expected)".into());
     };
-    let worker = Worker::current().ok_or(Refusal::NoRequest)?;
+    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
     let what: (Function, MultiValue) = (function, arguments);
-    Ok(done(timers::set(&worker, delay, every, what)))
+    Ok(done(timers::set(&event_loop, delay, every, what)))
 }

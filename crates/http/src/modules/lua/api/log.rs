@@ -4,8 +4,8 @@ use mlua::{Lua, MultiValue, Value};
 use weir_log::Level;
 
 use super::Natives;
+use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, Phase};
-use crate::worker::Worker;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -66,9 +66,9 @@ fn write(lua: &Lua, level: Level, depth: usize, values: &MultiValue) {
         }
     }
     if current::with(|r| r.log(level, format_args!("{line}"))).is_err()
-        && let Some(worker) = Worker::current()
+        && let Some(event_loop) = LoopState::current()
     {
-        worker.site.main.core.error_log.write(level, None, format_args!("{line}"));
+        event_loop.site.main.core.error_log.write(level, None, format_args!("{line}"));
     }
 }
 

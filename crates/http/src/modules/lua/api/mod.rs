@@ -7,7 +7,7 @@ use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue
 
 use super::current::{self, Refusal};
 use super::run::{self, Wish};
-use crate::worker::Worker;
+use crate::event_loop::LoopState;
 
 mod capture;
 mod control;
@@ -82,7 +82,7 @@ impl Natives<'_> {
 }
 
 /// Puts `ngx` into a machine.
-pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
+pub fn install(lua: &Lua, event_loop: &Rc<LoopState>) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
     natives.constant("WAIT", run::mark())?;
     capture::install(&natives)?;
@@ -98,7 +98,7 @@ pub fn install(lua: &Lua, worker: &Rc<Worker>) -> mlua::Result<()> {
     socket::install(&natives)?;
     time::install(&natives)?;
     variables::install(&natives)?;
-    workers::install(&natives, worker)?;
+    workers::install(&natives, event_loop)?;
     for (name, text) in PRELUDE {
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
     }

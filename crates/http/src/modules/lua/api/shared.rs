@@ -4,18 +4,20 @@ use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
 use super::{Natives, Text, text};
+use crate::event_loop::LoopState;
 use crate::modules::lua::dict::{self, Dict, How, Refused, Value as Stored};
 use crate::modules::lua::run;
-use crate::worker::Worker;
 
 /// A key: a string, or a number as one; anything else is none.
 type Key = Either<BString, Value>;
 
 /// Adds the functions of this part. The prelude passes each its dictionary's number and the key first.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    let worker = Worker::current();
-    let names: Vec<String> = worker
-        .map(|worker| worker.site.lua.dicts.iter().map(|zone| zone.name().to_owned()).collect())
+    let event_loop = LoopState::current();
+    let names: Vec<String> = event_loop
+        .map(|event_loop| {
+            event_loop.site.lua.dicts.iter().map(|zone| zone.name().to_owned()).collect()
+        })
         .unwrap_or_default();
     natives.constant("dicts", names)?;
     natives.add("dict_get", |lua, (at, key): (usize, Key)| {
@@ -155,14 +157,14 @@ fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 fn zone<T>(at: usize, f: impl FnOnce(&ZoneRef) -> T) -> Option<T> {
-    let worker = Worker::current()?;
-    worker.site.lua.dicts.get(at).map(f)
+    let event_loop = LoopState::current()?;
+    event_loop.site.lua.dicts.get(at).map(f)
 }
 
 fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
-    let worker = Worker::current()?;
-    let zone = worker.site.lua.dicts.get(at)?.get()?;
-    let now = zone.msec(worker.handle.now());
+    let event_loop = LoopState::current()?;
+    let zone = event_loop.site.lua.dicts.get(at)?.get()?;
+    let now = zone.msec(event_loop.handle.now());
     Some(f(&mut Dict::new(zone.lock(), now)))
 }
 

@@ -8,12 +8,12 @@ use mlua::{Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
 
 use super::{Natives, done};
+use crate::event_loop::LoopState;
 use crate::modules::LocationConf;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::modules::lua::run::{Reply, Wish, failure, reply};
 use crate::modules::lua::socket::{Failed, Pattern, Server, Socket};
-use crate::worker::Worker;
 
 /// A socket as scripts hold it.
 struct Handed(Rc<Socket>);
@@ -40,11 +40,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("socket_connect", |_, (socket, host, port, pool): Connecting| {
         let server = Server::new(&host.as_bytes(), port)?;
         let pool = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
-        let worker = Worker::current().ok_or(Refusal::NoRequest)?;
+        let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
         let LocationConf { core, lua: conf, .. } = settings()?;
         let (socket, name) = (socket.0.clone(), server.clone());
         Ok(waiting(async move {
-            let connected = socket.connect(&worker, core, server, pool).await;
+            let connected = socket.connect(&event_loop, core, server, pool).await;
             if let Err(failed) = &connected
                 && conf.socket_log_errors
             {
@@ -76,8 +76,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let time =
                 ms.map_or(conf.keepalive_timeout, |ms| Duration::from_millis(ms.max(0.0) as u64));
             let most = most.unwrap_or(usize::try_from(conf.pool_size).unwrap_or(usize::MAX));
-            let worker = Worker::current().ok_or(Refusal::NoRequest)?;
-            Ok(done(socket.0.keep(&worker, time, most)))
+            let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+            Ok(done(socket.0.keep(&event_loop, time, most)))
         },
     )
 }
@@ -168,11 +168,12 @@ fn fail(lua: &Lua, failed: &Failed, part: Option<&[u8]>) -> mlua::Result<MultiVa
 }
 
 fn handle() -> Result<Handle, Refusal> {
-    Worker::current().map(|worker| worker.handle.clone()).ok_or(Refusal::NoRequest)
+    LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(Refusal::NoRequest)
 }
 
 /// Settings of the request's location, or of the site for those who have no request.
 fn settings() -> Result<&'static LocationConf, Refusal> {
-    let site = || Worker::current().map(|worker| &worker.site.main).ok_or(Refusal::NoRequest);
+    let site =
+        || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(Refusal::NoRequest);
     with(|r| r.conf()).or_else(|_| site())
 }

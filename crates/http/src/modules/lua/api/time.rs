@@ -7,8 +7,8 @@ use rustix::time::{ClockId, clock_gettime};
 use weir_proto::date;
 
 use super::Natives;
+use crate::event_loop::LoopState;
 use crate::modules::lua::current::with;
-use crate::worker::Worker;
 
 thread_local! {
     /// The turn that `ngx.update_time` was called in, in milliseconds of the wall clock, and the time then.
@@ -35,7 +35,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("parse_http_time", |_, text: mlua::String| date::parse(&text.as_bytes()))?;
     natives.add_refusing("start_time", |_, ()| {
         with(|r| {
-            let handle = &r.worker.handle;
+            let handle = &r.event_loop.handle;
             let since = handle.now().saturating_duration_since(r.started);
             Value::Number((turn() as f64) / 1000.0 - (since.as_millis() as f64) / 1000.0)
         })
@@ -44,8 +44,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 
 /// The turn's time in milliseconds since 1970.
 fn turn() -> i64 {
-    Worker::current().map_or(0, |worker| {
-        let wall = worker.handle.wall();
+    LoopState::current().map_or(0, |event_loop| {
+        let wall = event_loop.handle.wall();
         wall.secs * 1000 + i64::from(wall.msec)
     })
 }
@@ -58,7 +58,7 @@ fn now() -> i64 {
 /// Seconds since 1970 by the local clock.
 fn local() -> i64 {
     let seconds = now() / 1000;
-    let offset = Worker::current().map_or(0, |worker| worker.local_time().1);
+    let offset = LoopState::current().map_or(0, |event_loop| event_loop.local_time().1);
     seconds + i64::from(offset)
 }
 

@@ -4,11 +4,11 @@ use mlua::{BString, Lua, Value};
 use weir_log::Level;
 
 use super::{Natives, Text, failed, one, text};
+use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 use crate::variables::NotStored;
-use crate::worker::Worker;
 use weir_values::Subject;
 
 /// Adds the functions of this part.
@@ -21,7 +21,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         one(with(|r| value(lua, |out| r.variable_at(number, out))).flatten())
     })?;
     natives.add("var_number", |_, name: BString| {
-        Worker::current().and_then(|worker| worker.site.variables.number_of(&name))
+        LoopState::current().and_then(|event_loop| event_loop.site.variables.number_of(&name))
     })?;
     natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
         let value = match &value {

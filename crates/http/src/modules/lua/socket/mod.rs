@@ -12,8 +12,8 @@ use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, SocketAddrAny, either};
 use weir_tls::{Client, Secured, Wire};
 
+use crate::event_loop::LoopState;
 use crate::modules::core;
-use crate::worker::Worker;
 
 mod pattern;
 mod pools;
@@ -164,13 +164,14 @@ impl Socket {
     /// Connects, or takes a connection that was left in the pool.
     pub async fn connect(
         &self,
-        worker: &Rc<Worker>,
+        event_loop: &Rc<LoopState>,
         core: &'static core::Conf,
         server: Server,
         pool: Vec<u8>,
     ) -> Result<(), Failed> {
         self.close();
-        let kept = worker.lua.get().and_then(|vm| vm.pools.take(&pool, worker.handle.now()));
+        let kept =
+            event_loop.lua.get().and_then(|vm| vm.pools.take(&pool, event_loop.handle.now()));
         *self.pool.borrow_mut() = pool;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
@@ -180,11 +181,11 @@ impl Socket {
         self.reused.set(0);
         let limit = self.timeouts.get()[0];
         let connecting = async {
-            let to = address(worker, core, &server).await?;
-            let stream = worker.handle.connect(&to, &ConnectOptions::default()).await?;
+            let to = address(event_loop, core, &server).await?;
+            let stream = event_loop.handle.connect(&to, &ConnectOptions::default()).await?;
             Ok(Wire::join(stream, None))
         };
-        let wire = within(&worker.handle, limit, connecting).await?;
+        let wire = within(&event_loop.handle, limit, connecting).await?;
         *self.line.borrow_mut() = Some(Line::new(wire));
         Ok(())
     }
@@ -284,11 +285,11 @@ impl Socket {
     /// Leaves the connection in its pool.
     pub fn keep(
         &self,
-        worker: &Rc<Worker>,
+        event_loop: &Rc<LoopState>,
         time: Duration,
         most: usize,
     ) -> Result<(), &'static str> {
-        let Some(vm) = worker.lua.get() else { return Err("no Lua VM") };
+        let Some(vm) = event_loop.lua.get() else { return Err("no Lua VM") };
         if self.line.borrow().is_none() {
             return Err("closed");
         }
@@ -301,14 +302,14 @@ impl Socket {
         if line.late.get() || line.torn.get() || !line.wire.is_silent() {
             return Err("connection in dubious state");
         }
-        let now = worker.handle.now();
+        let now = event_loop.handle.now();
         // No time at all is no limit.
         let until = (!time.is_zero()).then(|| now + time);
         let idle = Idle { wire: line.wire, reused: self.reused.get(), until };
         vm.pools.put(self.pool.take(), idle, most, now);
         if !time.is_zero() {
-            let (vm, handle) = (vm.clone(), worker.handle.clone());
-            worker.handle.spawn(async move {
+            let (vm, handle) = (vm.clone(), event_loop.handle.clone());
+            event_loop.handle.spawn(async move {
                 handle.sleep(time).await;
                 vm.pools.purge(handle.now());
             });
@@ -336,7 +337,7 @@ impl Drop for Alone<'_> {
 }
 
 async fn address(
-    worker: &Rc<Worker>,
+    event_loop: &Rc<LoopState>,
     core: &'static core::Conf,
     server: &Server,
 ) -> Result<SocketAddrAny, Failed> {
@@ -353,8 +354,8 @@ async fn address(
     let Some(conf) = &core.resolver else {
         return Err(Failed::Other(format!("no resolver defined to resolve \"{host}\"")));
     };
-    let resolver = worker.resolvers.of(conf);
-    let found = resolver.resolve(&worker.handle, host, core.resolver_timeout).await;
+    let resolver = event_loop.resolvers.of(conf);
+    let found = resolver.resolve(&event_loop.handle, host, core.resolver_timeout).await;
     let found =
         found.map_err(|why| Failed::Other(format!("{host} could not be resolved ({why})")))?;
     let first = found.addresses.first();

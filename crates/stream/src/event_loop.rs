@@ -21,7 +21,7 @@ use crate::site::Site;
 pub type Hand = Rc<dyn Fn(&Address) -> Option<Box<dyn FnOnce(Handed)>>>;
 
 /// What the sessions of one loop share.
-pub struct Worker {
+pub struct LoopState {
     /// The loop.
     pub handle: Handle,
     /// What it serves.
@@ -45,15 +45,15 @@ pub struct Worker {
     retiring: Cell<Option<Retire>>,
 }
 
-impl Worker {
+impl LoopState {
     /// The state of this thread's loop.
     pub fn new(
         handle: Handle,
         site: &'static Site,
         identity: Identity,
         metrics: Rc<Row>,
-    ) -> Rc<Worker> {
-        let worker = Rc::new(Worker {
+    ) -> Rc<LoopState> {
+        let event_loop = Rc::new(LoopState {
             handle,
             site,
             identity,
@@ -70,19 +70,19 @@ impl Worker {
             retiring: Cell::new(None),
         });
         if identity.index == 0 {
-            let told = Rc::downgrade(&worker);
+            let told = Rc::downgrade(&event_loop);
             let retiring =
-                move || told.upgrade().is_none_or(|worker| worker.retiring.get().is_some());
-            weir_ssl::ocsp::staple::start(&worker.handle, &site.staplings, retiring.clone());
+                move || told.upgrade().is_none_or(|event_loop| event_loop.retiring.get().is_some());
+            weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring.clone());
             let looker = Looker {
-                handle: worker.handle.clone(),
-                resolvers: worker.resolvers.clone(),
+                handle: event_loop.handle.clone(),
+                resolvers: event_loop.resolvers.clone(),
                 log: site.main_log.clone(),
                 retiring: Box::new(retiring),
             };
             dynamic::start(&site.upstreams, &Rc::new(looker));
         }
-        worker
+        event_loop
     }
 
     /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
@@ -132,23 +132,23 @@ impl Worker {
 
 /// One session as its loop counts it. What is counted is undone when the value is dropped.
 pub struct Presence {
-    worker: Rc<Worker>,
+    event_loop: Rc<LoopState>,
     busy: Cell<bool>,
 }
 
 impl Presence {
     /// A session that was accepted, and is on its way.
-    pub fn begin(worker: &Rc<Worker>) -> Presence {
-        worker.metrics.add(Metric::Active, 1);
-        worker.sessions.set(worker.sessions.get() + 1);
-        worker.inflight.set(worker.inflight.get() + 1);
-        Presence { worker: worker.clone(), busy: Cell::new(true) }
+    pub fn begin(event_loop: &Rc<LoopState>) -> Presence {
+        event_loop.metrics.add(Metric::Active, 1);
+        event_loop.sessions.set(event_loop.sessions.get() + 1);
+        event_loop.inflight.set(event_loop.inflight.get() + 1);
+        Presence { event_loop: event_loop.clone(), busy: Cell::new(true) }
     }
 
     /// It has come to where it leads: from now on it costs what its bytes cost.
     pub fn quiet(&self) {
         if self.busy.replace(false) {
-            self.worker.inflight.set(self.worker.inflight.get().saturating_sub(1));
+            self.event_loop.inflight.set(self.event_loop.inflight.get().saturating_sub(1));
         }
     }
 }
@@ -156,7 +156,7 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         self.quiet();
-        self.worker.metrics.sub(Metric::Active, 1);
-        self.worker.sessions.set(self.worker.sessions.get().saturating_sub(1));
+        self.event_loop.metrics.sub(Metric::Active, 1);
+        self.event_loop.sessions.set(self.event_loop.sessions.get().saturating_sub(1));
     }
 }

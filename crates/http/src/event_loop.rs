@@ -29,11 +29,11 @@ use weir_upstream::config::dynamic::{self, Looker};
 const SCRATCHES: usize = 64;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<LoopState>>> = const { RefCell::new(None) };
 }
 
 /// What the connections of one loop share.
-pub struct Worker {
+pub struct LoopState {
     /// The loop.
     pub handle: Handle,
     /// What it serves. A worker process serves one configuration for its whole life.
@@ -102,7 +102,7 @@ impl Ids {
     }
 }
 
-impl Worker {
+impl LoopState {
     /// The state of this thread's loop; connections find it again when they wake.
     pub fn new(
         handle: Handle,
@@ -110,8 +110,8 @@ impl Worker {
         identity: Identity,
         metrics: Rc<Row>,
         registry: weir_metrics::Registry,
-    ) -> Rc<Worker> {
-        let worker = Rc::new(Worker {
+    ) -> Rc<LoopState> {
+        let event_loop = Rc::new(LoopState {
             handle,
             site,
             identity,
@@ -138,31 +138,33 @@ impl Worker {
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
         });
-        CURRENT.with(|c| *c.borrow_mut() = Some(worker.clone()));
+        CURRENT.with(|c| *c.borrow_mut() = Some(event_loop.clone()));
         if identity.index == 0 {
-            let told = Rc::downgrade(&worker);
+            let told = Rc::downgrade(&event_loop);
             let looker = Looker {
-                handle: worker.handle.clone(),
-                resolvers: worker.resolvers.clone(),
+                handle: event_loop.handle.clone(),
+                resolvers: event_loop.resolvers.clone(),
                 log: site.main.core.error_log.clone(),
-                retiring: Box::new(move || told.upgrade().is_none_or(|worker| worker.retiring())),
+                retiring: Box::new(move || {
+                    told.upgrade().is_none_or(|event_loop| event_loop.retiring())
+                }),
             };
             dynamic::start(&site.upstreams, &Rc::new(looker));
-            let told = Rc::downgrade(&worker);
-            let retiring = move || told.upgrade().is_none_or(|worker| worker.retiring());
-            weir_ssl::ocsp::staple::start(&worker.handle, &site.staplings, retiring);
+            let told = Rc::downgrade(&event_loop);
+            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
+            weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring);
             if identity.worker == 0 {
-                crate::upstream::cache::start(&worker);
-                crate::upstream::start_checks(&worker);
+                crate::upstream::cache::start(&event_loop);
+                crate::upstream::start_checks(&event_loop);
             }
         }
-        worker.handle.keep_time(Keeper::new(&worker));
-        lua::start(&worker);
-        worker
+        event_loop.handle.keep_time(Keeper::new(&event_loop));
+        lua::start(&event_loop);
+        event_loop
     }
 
     /// The worker of this thread.
-    pub fn current() -> Option<Rc<Worker>> {
+    pub fn current() -> Option<Rc<LoopState>> {
         CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()
     }
 
