@@ -82,6 +82,26 @@ fn a_server_has_no_more_streams_than_it_serves() {
     }
 }
 
+/// What a stream has room for is in the settings: no frame for each.
+#[test]
+fn the_window_of_streams_is_told_once() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        loop {
+            match talk.next()? {
+                Event::Head(head) => talk.answer(head.id, "told"),
+                Event::Window(stream, _) => assert_eq!(stream, 0),
+                _ => {}
+            }
+        }
+    });
+    let server = start(&peer, "", "proxy_buffers 32 8k;");
+    for _ in 0..3 {
+        assert_eq!(ask(&server, "/").response().body(), "told");
+    }
+    assert_eq!(peer.opened(), 1);
+}
+
 #[test]
 fn a_client_that_does_not_read_holds_up_nobody() {
     const BIG: usize = 64 << 20;

@@ -104,12 +104,8 @@ impl Run {
         self.pooled = pooled;
         let own_body = !self.outgoing.body.is_empty();
         let body = own_body || protocol.sends_body() && (self.streams || r.body.len() > 0);
-        let room = Room {
-            head: usize::try_from(self.passing.buffer_size).unwrap_or(usize::MAX),
-            body: u32::try_from(self.passing.memory()).unwrap_or(u32::MAX).min(LARGEST_WINDOW),
-        };
         self.started = true;
-        Ok(link.open(&self.outgoing.bytes, !body, room))
+        Ok(link.open(&self.outgoing.bytes, !body, Room::of(self.passing)))
     }
 
     /// Chooses a server; where none is free, waits for one if the configuration says so.
@@ -177,6 +173,3 @@ fn opened(r: &mut Request, line: Line) -> (Talk, Answer) {
     }
     (Talk { line, rest: None }, Answer { status: 200, ..Answer::default() })
 }
-
-/// The largest window of a stream, however much its request has room for.
-const LARGEST_WINDOW: u32 = 1 << 30;

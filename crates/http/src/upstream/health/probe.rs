@@ -132,7 +132,7 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
         return Ok(Kept::Http1(connection));
     }
     let limits = Limits { requests: u64::MAX, timeout: check.kept, ..Limits::default() };
-    Ok(Kept::Http2(Leaving(http2::start(connection, limits))))
+    Ok(Kept::Http2(Leaving(http2::start(connection, limits, ROOM.body))))
 }
 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {

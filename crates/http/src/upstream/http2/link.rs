@@ -25,6 +25,8 @@ pub struct Link {
     pub connection: Connection,
     /// What both ends have of it.
     shared: weir_http2::Link<State>,
+    /// A stream's window in the own settings.
+    announced: u32,
     /// How many streams the server serves at once.
     most: Cell<u32>,
     /// The number of the newest.
@@ -46,12 +48,14 @@ impl Deref for Link {
 }
 
 impl Link {
-    /// A connection on which nothing was said yet. `opening` hears when the server has greeted.
-    pub fn new(connection: Connection, opening: Option<Opening>) -> Rc<Link> {
+    /// A connection on which nothing was said yet. `opening` hears when the server has greeted; `window` is what most of
+    /// its streams will have room for.
+    pub fn new(connection: Connection, opening: Option<Opening>, window: u32) -> Rc<Link> {
         let (now, handle) = (connection.started, connection.stream.socket().handle().clone());
         let link = Link {
             connection,
             shared: weir_http2::Link::new(handle, Peer::default(), frame::MAX_PAYLOAD),
+            announced: window.max(frame::DEFAULT_WINDOW),
             most: Cell::new(MOST),
             last: Cell::new(0),
             opened: Cell::new(0),
@@ -63,7 +67,8 @@ impl Link {
     }
 
     fn greet(&self) {
-        let settings = [Setting::HeaderTableSize(0), Setting::EnablePush(0)];
+        let window = Setting::InitialWindowSize(self.announced);
+        let settings = [Setting::HeaderTableSize(0), Setting::EnablePush(0), window];
         self.write(|out| {
             out.extend_from_slice(frame::PREFACE);
             frame::write_settings(&settings, out);
@@ -104,7 +109,7 @@ impl Link {
     }
 
     /// Opens a stream with the block of fields `head`; `ended`: no body follows.
-    pub fn open(self: &Rc<Self>, head: &[u8], ended: bool, room: Room) -> Stream {
+    pub fn open(self: &Rc<Self>, head: &[u8], ended: bool, mut room: Room) -> Stream {
         let id = self.last.get() + if self.last.get() == 0 { 1 } else { 2 };
         self.last.set(id);
         self.opened.set(self.opened.get() + 1);
@@ -119,10 +124,11 @@ impl Link {
             out.extend_from_slice(head);
             let flags = if ended { frame::END_STREAM } else { 0 };
             frame::finish_headers(out, begin, id, flags, frame::MAX_PAYLOAD);
-            if let Some(more) = room.body.checked_sub(frame::DEFAULT_WINDOW).filter(|n| *n > 0) {
+            if let Some(more) = room.body.checked_sub(self.announced).filter(|n| *n > 0) {
                 frame::write_window_update(id, more, out);
             }
         });
+        room.body = room.body.max(self.announced);
         let state = Rc::new(State::new(self.clone(), id, ended, room, head.len()));
         self.add(state.clone());
         Stream(state)

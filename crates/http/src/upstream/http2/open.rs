@@ -10,6 +10,7 @@ use weir_upstream::{Connection, Limits, Peer, Tag};
 
 use super::link::Link;
 use super::links::{Found, Links};
+use super::stream::Room;
 use super::task;
 use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
@@ -19,8 +20,8 @@ use crate::upstream::passing::Passing;
 use crate::upstream::tls::Secure;
 
 /// Speaks HTTP/2 on a connection that nobody shares.
-pub fn start(connection: Connection, limits: Limits) -> Rc<Link> {
-    let link = Link::new(connection, None);
+pub fn start(connection: Connection, limits: Limits, window: u32) -> Rc<Link> {
+    let link = Link::new(connection, None, window);
     task::start(&link, None, limits);
     link
 }
@@ -36,9 +37,10 @@ pub async fn open(
     shared: Option<(&Rc<Links>, &Limits)>,
     fresh: bool,
 ) -> Result<(Rc<Link>, bool), Fault> {
+    let window = Room::of(passing).body;
     let Some((links, limits)) = shared else {
         let connection = connect(r, passing, peer, secure, tag, false).await?;
-        let link = start(connection, Limits::default());
+        let link = start(connection, Limits::default(), window);
         link.leave();
         return Ok((link, false));
     };
@@ -64,7 +66,7 @@ pub async fn open(
         }
     };
     let connection = connect(r, passing, peer, secure, tag, false).await?;
-    let link = Link::new(connection, Some(opening));
+    let link = Link::new(connection, Some(opening), window);
     links.add(link.clone());
     task::start(&link, Some(links), limits.clone());
     Ok((link, false))

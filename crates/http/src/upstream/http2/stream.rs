@@ -17,7 +17,11 @@ use super::ending::Ending;
 use super::link::Link;
 use super::message::Message;
 use crate::answer::headers::Headers;
+use crate::upstream::passing::Passing;
 use crate::upstream::pieces;
+
+/// The largest window of a stream, however much its request has room for.
+const LARGEST_WINDOW: u32 = 1 << 30;
 
 /// What a request has room for.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +30,16 @@ pub struct Room {
     pub head: usize,
     /// Bytes of a body that nobody has read: the stream's window.
     pub body: u32,
+}
+
+impl Room {
+    /// What the buffers of a location hold.
+    pub fn of(passing: &Passing) -> Room {
+        Room {
+            head: usize::try_from(passing.buffer_size).unwrap_or(usize::MAX),
+            body: u32::try_from(passing.memory()).unwrap_or(u32::MAX).min(LARGEST_WINDOW),
+        }
+    }
 }
 
 /// A request's end of a stream. Dropped before both sides are done, it resets the stream.
@@ -71,7 +85,7 @@ pub struct State {
 
 impl State {
     pub(super) fn new(link: Rc<Link>, id: u32, ended: bool, room: Room, head: usize) -> State {
-        let credit = i64::from(room.body.max(frame::DEFAULT_WINDOW));
+        let credit = i64::from(room.body);
         State {
             id,
             room,
@@ -205,7 +219,7 @@ impl State {
     /// So much was read: the server may send on.
     fn give_credit(&self, read: usize) {
         let owed = self.owed.get() + read as i64;
-        let whole = i64::from(self.room.body.max(frame::DEFAULT_WINDOW));
+        let whole = i64::from(self.room.body);
         if owed < whole / 2 || self.ended.get() {
             return self.owed.set(owed);
         }
