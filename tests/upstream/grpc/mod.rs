@@ -3,7 +3,7 @@
 mod foreign;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
-use weir_testkit::{Dir, Server, examples};
+use weir_testkit::{Dir, PATIENCE, Server, examples};
 
 use super::WEIR;
 use super::http2::peer::{Event, Head, Peer, Talk};
@@ -289,11 +289,14 @@ fn hints_come_first() {
 
 #[test]
 fn who_gives_up_is_told_to_the_other_side() {
-    let peer = Peer::new(|_, talk| {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let peer = Peer::new(move |_, talk| {
         talk.settings(&[]);
         let given_up = talk.head()?;
         talk.fields(given_up.id, &OK, false);
         assert_eq!(talk.reset_of(given_up.id), Some(ErrorCode::Cancel as u32));
+        tell.lock().unwrap().send(()).unwrap();
         let begun = talk.head()?;
         talk.fields(begun.id, &OK, false);
         talk.data(begun.id, b"begun", false);
@@ -308,6 +311,8 @@ fn who_gives_up_is_told_to_the_other_side() {
     client.data(1, b"asked", false);
     assert_eq!(head(&mut client, 1).field(":status"), "200");
     client.reset(1, ErrorCode::Cancel);
+    // Another call may overtake the word.
+    told.recv_timeout(PATIENCE).unwrap();
     call(&mut client, 3, "/", &[]);
     client.data(3, b"asked", true);
     assert!(is_refused(&mut client, 3), "{}", server.log());
