@@ -24,6 +24,11 @@ impl Dir {
         Dir(path)
     }
 
+    /// One that this process has made before it was replaced by another program.
+    pub fn of_before(path: &Path) -> Dir {
+        Dir(path.to_owned())
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.0

@@ -166,7 +166,7 @@ pub fn conf(html: &Dir, origin: u16, scripts: u16) -> String {
                  location /put/ {{ proxy_pass http://self/files/; proxy_request_buffering off; }}
                  location /cached/ {{
                      proxy_cache k; proxy_cache_valid any 1h; proxy_pass http://self/files/;
-                     proxy_set_header Accept-Encoding '';
+                     proxy_pass_request_headers off;
                  }}
                  location /sliced/ {{
                      slice 64; proxy_cache k; proxy_cache_key $uri$slice_range; proxy_cache_valid 206 1h;

@@ -26,6 +26,10 @@ pub struct Script {
     pub keeps: bool,
     /// An extension of a chunk without end, as fast as it is read.
     pub floods: bool,
+    /// Who asks for it takes the first half of its body and leaves.
+    pub left: bool,
+    /// Something in the middle of its body is no chunk.
+    pub garbled: bool,
     /// It thinks so long.
     pub delay: u64,
 }
@@ -41,6 +45,7 @@ impl Script {
             dice.pick(&[Framing::Length, Framing::Length, Framing::Chunked, Framing::Close]);
         let breaks = broken && dice.one_in(4);
         let floods = framing == Framing::Chunked && !breaks && broken && dice.one_in(6);
+        let garbled = framing == Framing::Chunked && !breaks && !floods && broken && dice.one_in(6);
         Script {
             len,
             framing,
@@ -49,19 +54,27 @@ impl Script {
             extra: broken && dice.one_in(10) && framing != Framing::Close,
             keeps: framing != Framing::Close && !dice.one_in(4),
             floods,
+            left: false,
+            garbled,
             delay: dice.pick(&[0, 0, 1_000_000, 300_000_000, 3_000_000_000]),
         }
     }
 
     pub fn is_sound(&self) -> bool {
-        self.breaks.is_none() && !self.floods
+        self.breaks.is_none() && !self.floods && !self.garbled
     }
 }
 
 #[derive(Default)]
 pub struct Book {
+    /// What time it is.
+    pub now: u64,
+    /// When each request began to be sent, or later.
+    pub begun: BTreeMap<u64, u64>,
     pub scripts: BTreeMap<u64, Script>,
-    /// How often a cached object was asked for: its generation.
+    /// The first generation of cached objects.
+    pub first: u64,
+    /// How often a cached object was asked for, and so many more: its generation.
     pub generations: BTreeMap<u64, u64>,
     /// Whose body is followed by what does not belong to it.
     pub spoiled: BTreeSet<u64>,

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
-use crate::book::{Book, Script};
-use crate::fate::{FILES, Fate, WORKS, file_len};
+use crate::book::{Book, Framing, Script};
+use crate::fate::{FILES, Fate, SCRIPTS, WORKS, file_len};
 use crate::pattern;
 use crate::wire::{Finish, Wire};
 
@@ -16,6 +16,8 @@ pub enum Kind {
     Proxied,
     Upload(u64),
     Cached(u64),
+    /// Answered by a script of this kind.
+    Script(&'static str),
     Short,
     /// It holds its loop up.
     Work(u64),
@@ -37,10 +39,12 @@ const OBJECTS: u64 = 5;
 
 impl Ask {
     pub fn draw(dice: &mut Dice, fate: &Fate, id: u64, book: &mut Book) -> Ask {
-        let kind = match dice.below(11) {
+        let kind = match dice.below(12) {
             _ if fate.accepts.is_some() && dice.one_in(2) => Kind::Short,
+            _ if fate.again && dice.one_in(2) => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ if fate.accepts.is_some() => Kind::Work(dice.below(WORKS as usize) as u64),
             10 => Kind::Work(dice.below(WORKS as usize) as u64),
+            11 => Kind::Script(dice.pick(SCRIPTS)),
             0..=2 => Kind::File(dice.below(FILES as usize) as u64),
             3..=5 => Kind::Proxied,
             6 => Kind::Upload(dice.below(fate.longest as usize) as u64),
@@ -48,8 +52,13 @@ impl Ask {
             _ => Kind::Short,
         };
         let mut excused = fate.faults.excuse();
-        if matches!(kind, Kind::Proxied | Kind::Upload(_)) {
-            let script = Script::draw(dice, fate.longest, fate.broken_servers);
+        if matches!(kind, Kind::Proxied | Kind::Upload(_) | Kind::Script(_)) {
+            let mut script = Script::draw(dice, fate.longest, fate.broken_servers);
+            if let Kind::Script(how) = kind {
+                // A script knows one framing.
+                (script.framing, script.floods, script.garbled) = (Framing::Length, false, false);
+                script.left = how == "leave";
+            }
             excused |= !script.is_sound();
             book.scripts.insert(id, script);
         }
@@ -71,7 +80,7 @@ impl Ask {
         let script = book.scripts.get(&self.id).map_or(0, |script| script.len);
         match self.kind {
             Kind::File(name) => (0, file_len(name)),
-            Kind::Proxied => (0, script),
+            Kind::Proxied | Kind::Script(_) => (0, script),
             Kind::Upload(len) => (len, script),
             Kind::Cached(_) => (0, fate.longest),
             Kind::Short | Kind::Work(_) => (0, 0),
@@ -90,6 +99,7 @@ impl Ask {
             Kind::Proxied => format!("/p/{id}"),
             Kind::Upload(_) => format!("/u/{id}"),
             Kind::Cached(name) => format!("/c/{name}"),
+            Kind::Script(how) => format!("/l/{how}/{id}"),
             Kind::Short => "/r".to_owned(),
             Kind::Work(name) => format!("/w{name}"),
         }
@@ -144,7 +154,7 @@ impl Ask {
                 let (from, to) = self.range.unwrap_or((0, file_len(name).wrapping_sub(1)));
                 (pattern::file(name), from, to.wrapping_add(1) - from)
             }
-            Kind::Proxied | Kind::Upload(_) => {
+            Kind::Proxied | Kind::Upload(_) | Kind::Script(_) => {
                 let whose = number("x-id")?;
                 if whose != self.id {
                     return Err(format!("the answer to {whose}"));
@@ -245,7 +255,7 @@ impl Client {
             asked_at: None,
             done: false,
         };
-        client.ask(dice);
+        client.ask(dice, book);
         if fate.broken_clients && dice.one_in(4) {
             client.break_off(dice, book);
         }
@@ -271,11 +281,12 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, dice: &mut Dice) {
+    fn ask(&mut self, dice: &mut Dice, book: &mut Book) {
         while (self.pipelines || self.asked.is_empty())
             && let Some(ask) = self.later.pop_front()
         {
             ask.write(dice, &mut self.wire.out);
+            book.begun.insert(ask.id, book.now);
             self.asked.push_back(ask);
         }
         if self.later.is_empty() && self.asked.is_empty() {
@@ -369,7 +380,7 @@ impl Client {
         if self.last_word {
             self.done = true;
         } else if !self.leaving {
-            self.ask(dice);
+            self.ask(dice, book);
         }
     }
 

@@ -15,11 +15,12 @@ use weir_testkit::Dice;
 
 use crate::book::Book;
 use crate::client::{Ask, Client, Kind};
+use crate::crash;
 use crate::fate::Fate;
 use crate::multiplexed::Multiplexed;
 use crate::server::Served;
 use crate::wire::{Came, Way, Wire};
-use crate::world::{Queue, World};
+use crate::world::{BEGINNING, Queue, World};
 
 /// No client takes so long, in nanoseconds.
 const MOST: u64 = 2_000_000_000_000;
@@ -96,7 +97,11 @@ impl Course {
             let data = EventData::new_u64(DOOR + i as u64);
             epoll::add(&epoll, door, data, EventFlags::IN).expect("a door to watch");
         }
-        let (dice, to_come) = (Dice::salted(fate.seed, "course"), fate.clients);
+        let part = if fate.again { "again" } else { "course" };
+        let (dice, to_come) = (Dice::salted(fate.seed, part), fate.clients);
+        // Nothing of what was is taken for what is.
+        let mut book = Book::default();
+        book.first = if fate.again { 1_000 } else { 0 };
         Course {
             world,
             fate,
@@ -107,7 +112,7 @@ impl Course {
             peers: BTreeMap::new(),
             doors,
             epoll,
-            book: Book::default(),
+            book,
             to_come,
             asks: 0,
         }
@@ -133,6 +138,14 @@ impl Course {
             self.after(1_000_000, What::Stop);
         }
         while (self.to_come > 0 || self.clients() > 0) && self.world.now() < MOST {
+            if self.fate.crash.is_some_and(|at| self.world.now() > BEGINNING + at) {
+                self.fate.crash = None;
+                self.book.settle();
+                // What is wrong already is told by this life.
+                if self.book.findings.is_empty() {
+                    return crash::happens(&self.home, &self.world, &self.fate);
+                }
+            }
             if !self.step() {
                 self.book.find("nothing will ever happen again".to_owned());
                 break;
@@ -272,6 +285,7 @@ impl Course {
     }
 
     fn happen(&mut self, what: What) {
+        self.book.now = self.world.now();
         match what {
             What::Comes => self.come(),
             What::Send(id) => self.send(id),
@@ -328,7 +342,7 @@ impl Course {
             let mut wire = wire;
             wire.there.piece = wire.there.piece.max(100);
             wire.there.delay = wire.there.delay.min(1_000_000);
-            Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks)))
+            Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks, book)))
         } else {
             let mut client = Client::new(wire, asks, dice, &self.fate, book);
             client.came = self.world.now();
@@ -404,6 +418,9 @@ impl Course {
             && all
         {
             client.asked_at = Some(self.world.now());
+        }
+        if let Peer::Server(served) = peer {
+            served.arrived(self.world.now());
         }
         if let Peer::Server(served) = peer
             && served.floods
@@ -496,8 +513,9 @@ impl Course {
     fn answer_door(&mut self, door: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
-            let there = Way::draw(&mut self.dice, self.fate.longest);
-            let back = Way::draw(&mut self.dice, self.fate.longest);
+            // Who reads a request for longer than weir waits for an answer is none of its servers.
+            let there = Way::draw(&mut self.dice, self.fate.longest + HEADS);
+            let back = Way::draw(&mut self.dice, self.fate.longest + HEADS);
             let id = self.enter(Peer::Server(Box::new(Served::new(Wire::new(fd, there, back)))));
             self.world.note("connects", id, door as u64);
         }

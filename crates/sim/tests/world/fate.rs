@@ -61,6 +61,10 @@ pub struct Fate {
     /// Servers that break off, and clients that do.
     pub broken_servers: bool,
     pub broken_clients: bool,
+    /// After so long the machine loses its power.
+    pub crash: Option<u64>,
+    /// It has, before this course.
+    pub again: bool,
     /// Bodies are up to so long.
     pub longest: u64,
     pub config: String,
@@ -76,6 +80,50 @@ pub fn file_len(name: u64) -> u64 {
 /// Locations that hold their loop up.
 pub const WORKS: u64 = 4;
 
+/// What scripts do.
+pub const SCRIPTS: &[&str] = &["sleep", "capture", "ask", "leave"];
+
+/// Scripts, which ask a server by way of a subrequest or on connections of their own. One that leaves takes half of what
+/// the server says, and would give the rest to the next one if it could.
+const SCRIPT: &str = r#"
+            local id, how = ngx.var.http_x_ask, ngx.var.uri:match("^/l/(%a+)/")
+            local function answer(whose, len, body)
+                ngx.header["X-Id"], ngx.header["X-Len"] = whose, len
+                ngx.print(body)
+            end
+            if how == "sleep" then
+                ngx.sleep(0.02)
+                return answer(id, 0, "")
+            elseif how == "capture" then
+                local got = ngx.location.capture("/p/" .. id)
+                ngx.status = got.status
+                return answer(got.header["X-Id"], got.header["X-Len"], got.body)
+            end
+            local sock = ngx.socket.tcp()
+            if not sock:connect("unix:HOME/u0") then return ngx.exit(502) end
+            sock:send("GET /p/" .. id .. " HTTP/1.1\r\nHost: h\r\nX-Ask: " .. id .. "\r\n\r\n")
+            local head, status
+            repeat
+                local line = sock:receive()
+                if not line then return ngx.exit(502) end
+                head, status = {}, tonumber(line:sub(10, 12))
+                line = sock:receive()
+                while line and line ~= "" do
+                    local name, value = line:match("^(.-): (.*)$")
+                    head[name] = value
+                    line = sock:receive()
+                end
+                if not line then return ngx.exit(502) end
+            until status >= 200
+            local len = tonumber(head["X-Len"])
+            if how == "leave" then len = math.floor(len / 2) end
+            local body = ""
+            if len > 0 then body = sock:receive(len) end
+            if not body then return ngx.exit(502) end
+            if head["Connection"] ~= "close" then sock:setkeepalive(10000, 4) end
+            answer(head["X-Id"], len, body)
+"#;
+
 fn work(d: &mut Dice, name: u64) -> String {
     let (how, time) = (d.pick(&["sleep", "spin"]), d.pick(&[1, 1, 2, 4, 4, 10, 40]));
     format!("        location = /w{name} {{ work {how} {time}ms; return 200 short; }}\n")
@@ -85,10 +133,19 @@ impl Fate {
     pub fn draw(seed: u64, home: &str) -> Fate {
         let mut dice = Dice::salted(seed, "fate");
         if dice.one_in(3) {
-            Fate::of_accepts(seed, home, dice)
-        } else {
-            Fate::of_all(seed, home, dice)
+            return Fate::of_accepts(seed, home, dice);
         }
+        let mut fate = Fate::of_all(seed, home, dice);
+        let mut dice = Dice::salted(seed, "power");
+        fate.crash =
+            dice.one_in(5).then(|| dice.pick(&[100_000_000, 3_000_000_000, 60_000_000_000u64]));
+        fate.crash = fate.crash.map(|most| dice.below(most as usize) as u64);
+        fate
+    }
+
+    /// What comes after its machine has lost its power.
+    pub fn after_crash(self) -> Fate {
+        Fate { crash: None, again: true, ..self }
     }
 
     fn of_all(seed: u64, home: &str, mut dice: Dice) -> Fate {
@@ -122,6 +179,8 @@ impl Fate {
             clients: 1 + d.below(30),
             broken_servers: d.one_in(2),
             broken_clients: d.one_in(2),
+            crash: None,
+            again: false,
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
             config: config(d, loops, law.policy, home),
         }
@@ -147,6 +206,8 @@ impl Fate {
             clients: 6 + d.below(80),
             broken_servers: false,
             broken_clients: false,
+            crash: None,
+            again: false,
             longest: 100,
             config: config(d, loops, law.policy, home),
         }
@@ -240,10 +301,12 @@ http {{
 {cache}            proxy_pass http://u;
         }}
         location = /r {{ return 200 short; }}
+        location /l/ {{ content_by_lua_block {{{} }} }}
 {works}        location = /status {{ stub_status; access_log off; }}
     }}
 }}
 ",
         d.pick(&["", " use_temp_path=off", " max_size=200k"]),
+        SCRIPT.replace("HOME", home),
     )
 }

@@ -15,6 +15,7 @@ mod answer;
 mod book;
 mod client;
 mod course;
+mod crash;
 mod door;
 mod fate;
 mod law;
@@ -45,9 +46,13 @@ fn main() -> ExitCode {
 
 /// One course of the world, in this process.
 fn one(seed: u64) -> ExitCode {
-    let dir = Dir::new();
+    let before = crash::before();
+    let dir = before.as_ref().map_or_else(Dir::new, |before| Dir::of_before(&before.home));
     let home = dir.path();
-    let fate = Fate::draw(seed, &home.display().to_string());
+    let mut fate = Fate::draw(seed, &home.display().to_string());
+    if before.is_some() {
+        fate = fate.after_crash();
+    }
     for name in 0..FILES {
         let mut bytes = Vec::new();
         pattern::fill(&mut bytes, pattern::file(name), 0, file_len(name));
@@ -58,7 +63,9 @@ fn one(seed: u64) -> ExitCode {
     if shown {
         println!("{}{fate:?}", fate.config);
     }
-    let world = World::new(seed, fate.loops, fate.cpus, fate.faults, shown);
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = since.map_or(0, |since| since.as_secs() as i64);
+    let world = World::new(&fate, before.as_ref().map_or(now, |before| before.date), shown);
     weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
     // The server's end is asked for by a signal, which only the server may take.
     let signals = weir_sys::signal::Set::new(&[3]);
@@ -87,6 +94,7 @@ fn one(seed: u64) -> ExitCode {
         println!("seed {seed}: {finding}");
     }
     let (answered, failed, excused) = (book.answered, book.failed, book.excused);
+    let trace = trace ^ before.map_or(0, |before| before.trace);
     let (bytes, secs, calls) = (book.verified, world.now() / 1_000_000_000, world.most_calls());
     println!(
         "answered {answered} failed {failed} excused {excused} bytes {bytes} seconds {secs} calls {calls} trace {trace:016x}"

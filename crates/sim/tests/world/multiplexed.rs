@@ -60,6 +60,7 @@ impl Multiplexed {
         heaviest: u64,
         dice: &mut Dice,
         breaks: bool,
+        book: &mut Book,
     ) -> Multiplexed {
         let window = dice.pick(&[100, 10_000, 65_535, 1 << 24]).max(heaviest as u32 / 300);
         let mut client = Multiplexed {
@@ -78,11 +79,11 @@ impl Multiplexed {
         out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         let [a, b, c, d] = window.to_be_bytes();
         frame(out, SETTINGS, 0, 0, &[0, 4, a, b, c, d, 0, 2, 0, 0, 0, 0]);
-        client.ask();
+        client.ask(book);
         client
     }
 
-    fn ask(&mut self) {
+    fn ask(&mut self, book: &mut Book) {
         while !self.last
             && self.streams.len() < self.at_once
             && let Some(ask) = self.later.pop()
@@ -103,6 +104,7 @@ impl Multiplexed {
                 block.extend_from_slice(value.as_bytes());
             }
             frame(&mut self.wire.out, HEADERS, 4 | END_STREAM, self.number, &block);
+            book.begun.insert(ask.id, book.now);
             self.streams.insert(self.number, Stream { ask, seen: 0, begun: false });
             self.number += 2;
         }
@@ -121,7 +123,7 @@ impl Multiplexed {
             let word = u32::from_be_bytes([whole[5], whole[6], whole[7], whole[8]]);
             self.take(whole[3], whole[4], word, &whole[9..], book);
         }
-        self.ask();
+        self.ask(book);
     }
 
     fn take(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8], book: &mut Book) {

@@ -16,10 +16,17 @@ pub struct Served {
     pub thinks: Option<u64>,
     /// What it has to send goes on without end.
     pub floods: bool,
-    /// It has sent what belongs to nobody. Who asks it next may have done so before all of that had arrived, which nobody
-    /// can tell from an answer.
-    haunted: bool,
+    haunted: Haunted,
     pub done: bool,
+}
+
+/// Whether what belongs to nobody follows an answer.
+enum Haunted {
+    No,
+    /// It is on its way. Who asks before it arrives cannot tell it from an answer.
+    Soon,
+    /// It was there at that time, for everybody to see.
+    Since(u64),
 }
 
 /// What an answer is about.
@@ -32,7 +39,7 @@ struct About {
 impl Served {
     pub fn new(wire: Wire) -> Served {
         let (asked, thinks) = (Message::default(), None);
-        let (floods, haunted, done) = (false, false, false);
+        let (floods, haunted, done) = (false, Haunted::No, false);
         Served { wire, asked, thinks, floods, haunted, done }
     }
 
@@ -59,13 +66,35 @@ impl Served {
                 book.find(format!("the server of request {id} got wrong bytes at {wrong}"));
             }
             if self.asked.done {
-                if self.haunted {
-                    book.haunted.insert(id);
-                }
+                self.judge_use(id, book);
                 self.thinks = Some(self.about(fate, book).script.delay);
             }
         }
         id
+    }
+
+    /// More of what is to be sent has arrived.
+    pub fn arrived(&mut self, now: u64) {
+        if std::mem::take(&mut self.wire.strayed) {
+            self.haunted = Haunted::Since(now);
+        }
+    }
+
+    /// May this connection be asked again?
+    fn judge_use(&self, id: u64, book: &mut Book) {
+        let began = book.begun.get(&id).copied().unwrap_or(0);
+        match self.haunted {
+            Haunted::No => {}
+            Haunted::Since(at) if at < began => {
+                book.find(format!(
+                    "request {id} went where something unasked lay for {} ns",
+                    began - at
+                ));
+            }
+            _ => {
+                book.haunted.insert(id);
+            }
+        }
     }
 
     fn about(&self, fate: &Fate, book: &mut Book) -> About {
@@ -73,7 +102,7 @@ impl Served {
         let got = self.asked.seen;
         if let Some(name) = self.asked.path().strip_prefix("/c/") {
             let name: u64 = name.parse().unwrap_or(0);
-            let generation = *book.generations.entry(name).or_default();
+            let generation = *book.generations.entry(name).or_insert(book.first);
             let salt = fate.seed ^ name << 32 ^ generation << 8;
             let script = Script::draw(&mut Dice::new(salt), fate.longest, fate.broken_servers);
             let fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
@@ -95,7 +124,8 @@ impl Served {
         self.thinks = None;
         let About { script, owner, fields } = self.about(fate, book);
         if let Some(name) = self.asked.path().strip_prefix("/c/") {
-            *book.generations.entry(name.parse().unwrap_or(0)).or_default() += 1;
+            let name = name.parse().unwrap_or(0);
+            *book.generations.entry(name).or_insert(book.first) += 1;
         }
         let to_head = self.asked.lines.first().is_some_and(|line| line.starts_with("HEAD "));
         self.asked = Message::default();
@@ -123,11 +153,24 @@ impl Served {
                 out.extend_from_slice(b"1;");
                 self.floods = true;
             }
+            _ if script.garbled => {
+                pattern::chunks(out, &mut Dice::new(owner), (owner, len), 40_000, "");
+                out.truncate(out.len() - 3);
+            }
             Framing::Chunked => chunked(out, owner, len),
             _ => pattern::fill(out, owner, 0, len),
         }
-        if script.extra && !script.floods {
-            self.haunted = true;
+        let strange = out.len();
+        if script.left && len > 0 && !to_head {
+            self.haunted = Haunted::Soon;
+            self.wire.strange = Some(strange - (len - len / 2) as usize);
+        }
+        if script.garbled && !to_head {
+            out.extend_from_slice(b"zz\r\n");
+        }
+        if (script.extra || script.garbled) && !script.floods {
+            self.haunted = Haunted::Soon;
+            self.wire.strange.get_or_insert(strange);
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
         }
         if let Some(at) = script.breaks {

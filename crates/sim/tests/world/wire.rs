@@ -53,6 +53,9 @@ pub struct Wire {
     pub back: Way,
     pub out: Vec<u8>,
     at: usize,
+    /// What stands from here on in `out` is nobody's; whether some of it is at the server.
+    pub strange: Option<usize>,
+    pub strayed: bool,
     pub finish: Finish,
     /// An event will send, or take, a piece.
     pub sending: bool,
@@ -73,7 +76,8 @@ pub enum Came {
 impl Wire {
     pub fn new(fd: OwnedFd, there: Way, back: Way) -> Wire {
         let (out, finish) = (Vec::new(), Finish::Stay);
-        Wire { fd, there, back, out, at: 0, finish, sending: false, taking: false, stuck: false }
+        let (sending, taking, stuck, strayed) = (false, false, false, false);
+        Wire { fd, there, back, out, at: 0, strange: None, strayed, finish, sending, taking, stuck }
     }
 
     pub fn has_more(&self) -> bool {
@@ -100,9 +104,10 @@ impl Wire {
                 }
             }
         }
+        self.strayed |= self.strange.take_if(|at| *at < self.at).is_some();
         if self.at == self.out.len() {
             self.out.clear();
-            self.at = 0;
+            (self.at, self.strange) = (0, None);
             if self.finish == Finish::Half {
                 self.finish = Finish::Stay;
                 let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);

@@ -15,11 +15,11 @@ use weir_engine::{Arm, Call};
 use weir_testkit::Dice;
 
 use crate::door::{Door, Seen};
-use crate::fate::Faults;
+use crate::fate::{Fate, Faults};
 use crate::looping::{Loops, State, Then};
 
 /// The world's time when it begins.
-const BEGINNING: u64 = 1_000_000_000;
+pub const BEGINNING: u64 = 1_000_000_000;
 /// So many system calls a task may make in a turn, or a few more; and there are a few tasks without a peer.
 const BUDGET: u64 = 150;
 const FEW: u64 = 4;
@@ -94,10 +94,11 @@ impl Trace {
 }
 
 impl World {
-    pub fn new(seed: u64, loops: usize, cpus: usize, faults: Faults, shown: bool) -> Arc<World> {
-        let secs = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    pub fn new(fate: &Fate, secs: i64, shown: bool) -> Arc<World> {
+        let Fate { loops, cpus, faults, .. } = *fate;
+        let part = if fate.again { "world again" } else { "world" };
         let core = Core {
-            dice: Dice::salted(seed, "world"),
+            dice: Dice::salted(fate.seed, part),
             faults,
             loops: Loops::new(loops, cpus),
             door: Door::new(loops),
@@ -117,7 +118,7 @@ impl World {
             turn: Condvar::new(),
             turns: (0..loops).map(|_| Condvar::new()).collect(),
             nanos: AtomicU64::new(BEGINNING),
-            secs: secs.map_or(0, |since| since.as_secs() as i64),
+            secs,
         })
     }
 
@@ -188,6 +189,11 @@ impl World {
     pub fn note(&self, what: &str, a: u64, b: u64) {
         let now = self.now();
         self.core().trace.add(now, what, a, b);
+    }
+
+    /// The seconds since 1970.
+    pub fn date(&self) -> i64 {
+        self.secs + (self.now() / 1_000_000_000) as i64
     }
 
     pub fn trace(&self) -> u64 {

@@ -1,0 +1,83 @@
+//! The machine loses its power: of what was not yet on the disk only a beginning is there, or nothing. Then the same
+//! server starts over the same directory, in this process, which becomes another program.
+//!
+//! Weir asks for no file to be written out, since what it stores can be had again. Of a file of the cache the disk may
+//! have all, none, or a beginning, as file systems have it that write data before they say how long a file is.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use weir_testkit::{Dice, number};
+
+use crate::fate::Fate;
+use crate::world::World;
+
+const HOME: &str = "WEIR_HOME";
+const DATE: &str = "WEIR_DATE";
+const TRACE: &str = "WEIR_TRACE_BEFORE";
+
+/// What is known of the life before.
+pub struct Before {
+    pub home: PathBuf,
+    pub date: i64,
+    pub trace: u64,
+}
+
+/// The life before this one, if there was one.
+pub fn before() -> Option<Before> {
+    let home = PathBuf::from(std::env::var_os(HOME)?);
+    Some(Before { home, date: number(DATE)? as i64, trace: number(TRACE)? })
+}
+
+/// Everything ends here, and begins again.
+pub fn happens(home: &Path, world: &World, fate: &Fate) {
+    let mut dice = Dice::salted(fate.seed, "disk");
+    for file in files_under(&home.join("cache")) {
+        lose(&file, &mut dice);
+    }
+    // Sockets and what is temporary go, as they do where a system starts.
+    for name in ["s", "u0", "u1", "pid"] {
+        let _ = std::fs::remove_file(home.join(name));
+    }
+    for name in ["body", "proxy"] {
+        let _ = std::fs::remove_dir_all(home.join(name));
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    let downtime = dice.pick(&[0, 2, 100]);
+    command.env(HOME, home).env(DATE, (world.date() + downtime).to_string());
+    let error = command.env(TRACE, world.trace().to_string()).exec();
+    panic!("cannot begin again: {error}");
+}
+
+/// What is left of a file.
+fn lose(file: &Path, dice: &mut Dice) {
+    let len = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+    let keep = match dice.below(6) {
+        0 => 0,
+        1 => dice.below(len as usize + 1) as u64,
+        2 => dice.below(len as usize + 1) as u64 / 4096 * 4096,
+        3 => {
+            let _ = std::fs::remove_file(file);
+            return;
+        }
+        _ => return,
+    };
+    if let Ok(file) = std::fs::OpenOptions::new().write(true).open(file) {
+        let _ = file.set_len(keep);
+    }
+}
+
+/// In one order.
+fn files_under(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.append(&mut files_under(&entry.path())),
+            _ => found.push(entry.path()),
+        }
+    }
+    found.sort();
+    found
+}
