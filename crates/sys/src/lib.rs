@@ -17,6 +17,7 @@ pub mod select;
 pub mod shared;
 pub mod signal;
 pub mod sockopt;
+pub mod steering;
 pub mod tcpinfo;
 pub mod title;
 pub mod user;

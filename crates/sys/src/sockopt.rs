@@ -31,7 +31,13 @@ pub fn steer(member: BorrowedFd<'_>, n: u32) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-/// Undoes [`steer`].
+/// Attaches a program of bpf(2) to an SO_REUSEPORT group, see [`crate::steering`]. SO_ATTACH_REUSEPORT_EBPF in
+/// socket(7).
+pub(crate) fn set_program(member: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF, &program.as_raw_fd())
+}
+
+/// Undoes [`steer`], and the work of [`crate::steering`].
 pub fn unsteer(member: BorrowedFd<'_>) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, &0i32)
 }

@@ -19,6 +19,22 @@ pub struct TcpInfo {
 
 /// Asks about a connected TCP socket.
 pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    let info = ask(socket)?;
+    Ok(TcpInfo {
+        rtt: info.tcpi_rtt,
+        rttvar: info.tcpi_rttvar,
+        snd_cwnd: info.tcpi_snd_cwnd,
+        rcv_space: info.tcpi_rcv_space,
+    })
+}
+
+/// How many connections wait in a listening socket's queue to be accepted, and how many it takes.
+pub fn accept_queue(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    // tcp_get_info in net/ipv4/tcp.c: of a listening socket these two have another meaning.
+    ask(socket).map(|info| (info.tcpi_unacked, info.tcpi_sacked))
+}
+
+fn ask(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, the size of what `info` has room for.
@@ -35,13 +51,7 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: tcp_info is plain old data; it was zeroed, and an older kernel leaves its end so.
-    let info = unsafe { info.assume_init() };
-    Ok(TcpInfo {
-        rtt: info.tcpi_rtt,
-        rttvar: info.tcpi_rttvar,
-        snd_cwnd: info.tcpi_snd_cwnd,
-        rcv_space: info.tcpi_rcv_space,
-    })
+    Ok(unsafe { info.assume_init() })
 }
 
 #[cfg(test)]
@@ -49,13 +59,25 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    use super::tcp_info;
+    use super::{accept_queue, tcp_info};
 
     #[test]
     fn a_connection_has_a_window() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(tcp_info(stream.as_fd()).unwrap().snd_cwnd > 0);
+    }
+
+    #[test]
+    fn a_queue_holds_who_was_not_accepted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let _clients: Vec<_> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let (waiting, most) = accept_queue(listener.as_fd()).unwrap();
+        assert_eq!(waiting, 3);
+        assert!(most >= 3);
+        listener.accept().unwrap();
+        assert_eq!(accept_queue(listener.as_fd()).unwrap().0, 2);
     }
 
     #[test]

@@ -15,6 +15,7 @@ fn main() {
     // Tools are words; whatever begins with a dash is the server's, as in nginx.
     let rest = args.get(1..).unwrap_or_default();
     exit(match rest.first().and_then(|word: &OsString| OsStr::to_str(word)) {
+        Some("balance") => weir_steer::balance(rest),
         Some("bench") => weir_bench::bench(rest),
         Some("histogram") => weir_bench::histogram(rest),
         Some("lab") => weir_lab::lab(rest),

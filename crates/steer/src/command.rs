@@ -1,0 +1,241 @@
+//! The command line of `weir balance`.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::io;
+use std::time::{Duration, Instant};
+
+use clap::{ArgGroup, Parser};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use weir_sys::signal::Set;
+
+use crate::group::Group;
+use crate::servers::{Listening, Sought, find};
+use crate::watch::{Summary, Watch};
+
+/// A table is shown this often, and processes that came or went are noticed.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Gives new connections of another server's SO_REUSEPORT group (nginx: `listen ... reuseport`) to the workers that have
+/// time for them. Nothing of the server changes; all is as it was when this ends, or is killed
+#[derive(Debug, Parser)]
+#[command(name = "weir balance", group = ArgGroup::new("server").required(true).multiple(true))]
+struct Options {
+    /// The server's master process, or any of its processes
+    #[arg(long, group = "server")]
+    pid: Option<i32>,
+    /// The port that it listens on
+    #[arg(long, group = "server")]
+    port: Option<u16>,
+    /// Seconds to look on before anything is done, to compare with
+    #[arg(long, value_name = "SECONDS", default_value_t = 3)]
+    look: u64,
+    /// Seconds to steer [default: until it is interrupted]
+    #[arg(long, value_name = "SECONDS")]
+    secs: Option<u64>,
+    /// Milliseconds between looks
+    #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    every: u64,
+    /// Look on, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// `weir balance`: the exit status. `args` begins with the command's name.
+pub fn balance(args: &[OsString]) -> i32 {
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(said) => {
+            // Nobody reads it, then.
+            let _ = said.print();
+            return said.exit_code();
+        }
+    };
+    match run(&options) {
+        Ok(()) => 0,
+        Err(text) => {
+            eprintln!("weir balance: {text}");
+            1
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    let sought = Sought { pid: options.pid, port: options.port };
+    let found = find(sought);
+    if found.is_empty() {
+        return Err(nobody(sought));
+    }
+    for listening in &found {
+        println!("{}", told(listening));
+    }
+    let mut groups = groups(&found)?;
+    if groups.is_empty() {
+        return Err("there is no group of sockets to be steered".to_owned());
+    }
+    let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
+    let signals = Set::new(&ends);
+    signals.block().map_err(|e| format!("signals: {e}"))?;
+    let every = Duration::from_millis(options.every);
+    let mut rounds = Rounds { signals, every, sought };
+
+    println!("\nlooking on for {} s", options.look);
+    let (before, interrupted) = rounds.go(&mut groups, Some(options.look), false)?;
+    if options.dry_run || interrupted {
+        return Ok(());
+    }
+    println!("\nsteering{}", if options.secs.is_none() { "; Ctrl-C ends it" } else { "" });
+    groups.iter_mut().try_for_each(Group::steer).map_err(|e| refused(&e))?;
+    let (after, _) = rounds.go(&mut groups, options.secs, true)?;
+    drop(groups);
+    println!("\nall is as it was before");
+    println!("{}", compared(&before, &after));
+    Ok(())
+}
+
+/// Looks, again and again.
+struct Rounds {
+    signals: Set,
+    every: Duration,
+    sought: Sought,
+}
+
+impl Rounds {
+    /// Until the time is over, or a signal comes: then true.
+    fn go(
+        &mut self,
+        groups: &mut Vec<Group>,
+        secs: Option<u64>,
+        steer: bool,
+    ) -> Result<(Vec<Summary>, bool), String> {
+        let began = Instant::now();
+        let mut whole: Vec<Watch> = groups.iter().map(|group| group.fresh()).collect();
+        let mut shown = began;
+        loop {
+            let now = Instant::now();
+            for (group, whole) in groups.iter_mut().zip(&mut whole) {
+                group.turn(now, whole);
+            }
+            let over = secs.is_some_and(|secs| now >= began + Duration::from_secs(secs));
+            if over || now >= shown + SECOND {
+                shown = now;
+                groups.iter_mut().for_each(|group| print!("{}", group.table()));
+                self.renew(groups, &mut whole, steer)?;
+            }
+            let arrived =
+                self.signals.wait(Some(self.every)).map_err(|e| format!("signals: {e}"))?;
+            if over || arrived.is_some() {
+                let summaries = whole.iter().map(Watch::summary).collect();
+                return Ok((summaries, arrived.is_some()));
+            }
+        }
+    }
+
+    /// Workers come and go, with a reload for instance.
+    fn renew(
+        &self,
+        groups: &mut Vec<Group>,
+        whole: &mut Vec<Watch>,
+        steer: bool,
+    ) -> Result<(), String> {
+        let found: Vec<Listening> = find(self.sought).into_iter().filter(is_group).collect();
+        if found.is_empty() {
+            return Err("the server has gone".to_owned());
+        }
+        if found.len() == groups.len()
+            && groups.iter().zip(&found).all(|(group, found)| group.is(found))
+        {
+            return Ok(());
+        }
+        // What steers a socket lets go of it before another does.
+        groups.clear();
+        *groups = self::groups(&found)?;
+        *whole = groups.iter().map(Group::fresh).collect();
+        if steer {
+            groups.iter_mut().try_for_each(Group::steer).map_err(|e| refused(&e))?;
+        }
+        println!("the server's processes have changed");
+        Ok(())
+    }
+}
+
+fn is_group(listening: &Listening) -> bool {
+    listening.sockets.len() > 1
+}
+
+fn groups(found: &[Listening]) -> Result<Vec<Group>, String> {
+    let several = found.iter().filter(|listening| is_group(listening));
+    several.map(|listening| Group::of(listening).map_err(|e| refused(&e))).collect()
+}
+
+fn nobody(sought: Sought) -> String {
+    let who =
+        sought.pid.map_or("no process that can be seen".to_owned(), |pid| format!("process {pid}"));
+    let place = sought.port.map_or(String::new(), |port| format!(" on port {port}"));
+    let verb = if sought.pid.is_some() { "does not listen" } else { "listens" };
+    format!("{who} {verb}{place}; processes of others can be seen by root only")
+}
+
+fn refused(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            format!("{error}: run it as root (it needs CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE)")
+        }
+        Some(Errno::BUSY | Errno::ADDRINUSE) => {
+            format!("{error}: another program steers these sockets")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// What was found at an address, and what can be done there.
+fn told(listening: &Listening) -> String {
+    let mut out = format!("{}: ", listening.address);
+    let workers: usize = listening.sockets.iter().map(|socket| socket.workers.len()).sum();
+    let name = listening.sockets.iter().flat_map(|s| &s.workers).next().map_or("?", |w| &w.name);
+    match listening.sockets.len() {
+        1 if workers == 1 => {
+            let _ = write!(out, "one socket of one process of {name}: nothing is to be spread");
+        }
+        1 => {
+            let _ = write!(
+                out,
+                "one queue, which {workers} processes of {name} share. Whoever is free takes the next connection from it, so \
+                 nobody waits behind a slow worker; but the kernel wakes the same ones first, so they have most of the \
+                 kept connections. There is nothing to steer: {}",
+                instead(name)
+            );
+        }
+        n => {
+            let _ = write!(out, "{n} queues of {name} (SO_REUSEPORT)");
+        }
+    }
+    out
+}
+
+/// What helps a server with one queue.
+fn instead(name: &str) -> &'static str {
+    match name {
+        "nginx" => {
+            "put `reuseport` on its listen line and reload, and call this again; or let weir serve the same nginx.conf: its \
+             default has one queue and is even"
+        }
+        "haproxy" => "a `shards by-thread` on its bind line makes a group that can be steered",
+        _ => "if the server can open its sockets with SO_REUSEPORT, let it, and call this again",
+    }
+}
+
+fn compared(before: &[Summary], after: &[Summary]) -> String {
+    let mut out = format!(
+        "{:>8} {:>14} {:>10} {:>22}\n",
+        "", "waiting (mean)", "(at most)", "unevenness of CPU time"
+    );
+    for (name, all) in [("before", before), ("steered", after)] {
+        for summary in all {
+            let Summary { waiting, most, unevenness } = summary;
+            let _ = writeln!(out, "{name:>8} {waiting:>14.2} {most:>10} {unevenness:>22.2}");
+        }
+    }
+    out
+}

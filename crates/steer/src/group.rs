@@ -1,0 +1,140 @@
+//! A group of sockets at one address, while it is watched and steered.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::{Duration, Instant};
+
+use weir_sys::sockopt::unsteer;
+use weir_sys::steering::{PLACES, Steering};
+
+use crate::load::Member;
+use crate::servers::Listening;
+use crate::shares::{Judge, Seen, places};
+use crate::watch::Watch;
+
+/// When nobody looks any more, the kernel's hash takes over after so long.
+const HOLDS: Duration = Duration::from_secs(1);
+const A_MOMENT: Duration = Duration::from_millis(10);
+const BUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
+
+/// Steered as long as it lives.
+pub(crate) struct Group {
+    address: std::net::SocketAddr,
+    members: Vec<Member>,
+    names: Vec<String>,
+    judge: Judge,
+    last: Instant,
+    steering: Option<(Steering, UnixListener)>,
+    watch: Watch,
+}
+
+impl Group {
+    /// The sockets that listen at an address, of which there are several.
+    pub(crate) fn of(listening: &Listening) -> io::Result<Group> {
+        let members: Vec<Member> =
+            listening.sockets.iter().map(Member::of).collect::<io::Result<_>>()?;
+        let name = |socket: &crate::servers::Socket| match &socket.workers[..] {
+            [one] => format!("{} {}", one.name, one.pid),
+            all => format!("{} of {}", all.len(), all.first().map_or("none", |p| &p.name)),
+        };
+        let watch = Watch::new(members.len());
+        Ok(Group {
+            address: listening.address,
+            names: listening.sockets.iter().map(name).collect(),
+            judge: Judge::default(),
+            last: Instant::now(),
+            steering: None,
+            watch,
+            members,
+        })
+    }
+
+    /// It still is what was found.
+    pub(crate) fn is(&self, listening: &Listening) -> bool {
+        let found = listening.sockets.iter().map(|socket| {
+            (socket.inode, socket.workers.iter().map(|worker| worker.pid).collect::<Vec<_>>())
+        });
+        self.address == listening.address
+            && found.eq(self.members.iter().map(|member| (member.inode, member.pids.clone())))
+    }
+
+    /// From now on the kernel goes by the shares of each look.
+    pub(crate) fn steer(&mut self) -> io::Result<()> {
+        let Some(first) = self.members.first() else { return Ok(()) };
+        // One at a time: who steers these sockets has this name.
+        let name = SocketAddr::from_abstract_name(format!("weir-balance-{}", first.inode))?;
+        let only = UnixListener::bind_addr(&name)?;
+        let sockets: Vec<_> = self.members.iter().map(|member| member.socket.as_fd()).collect();
+        let steering = load(&sockets)?;
+        steering.attach(first.socket.as_fd())?;
+        self.steering = Some((steering, only));
+        Ok(())
+    }
+
+    /// As if nothing was seen yet.
+    pub(crate) fn fresh(&self) -> Watch {
+        Watch::new(self.members.len())
+    }
+
+    /// Looks at all workers, and says who is to get what.
+    pub(crate) fn turn(&mut self, now: Instant, whole: &mut Watch) {
+        let given = |at| self.steering.as_ref().map_or(0, |(steering, _)| steering.given(at));
+        let members = self.members.iter_mut().enumerate();
+        let seen: Vec<Seen> = members.map(|(at, member)| member.look(now, given(at))).collect();
+        let seconds = now.duration_since(self.last).as_secs_f64();
+        self.last = now;
+        let given = match &self.steering {
+            Some((steering, _)) => {
+                let shares = self.judge.shares(&seen, seconds);
+                steering.hold(places(&shares, PLACES).into_iter(), HOLDS);
+                shares
+            }
+            None => vec![1.0 / seen.len() as f64; seen.len()],
+        };
+        self.watch.add(&seen, &given);
+        whole.add(&seen, &given);
+    }
+
+    /// What was seen since the last time, as a table.
+    pub(crate) fn table(&mut self) -> String {
+        let fresh = self.fresh();
+        let watch = std::mem::replace(&mut self.watch, fresh);
+        format!("{}\n{}", self.address, watch.table(&self.names))
+    }
+}
+
+/// The program for these sockets. One that was killed has left its own, which lets go of them some time after it is
+/// taken away.
+fn load(sockets: &[BorrowedFd<'_>]) -> io::Result<Steering> {
+    let end = Instant::now() + HOLDS;
+    loop {
+        match Steering::new(sockets) {
+            Err(e) if e.raw_os_error() == Some(BUSY) && Instant::now() < end => {
+                sockets.first().map_or(Ok(()), |first| unsteer(*first)).or_else(|e| {
+                    // Nothing is attached any more, and the kernel has not come to the rest yet.
+                    if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+                })?;
+                sleep(A_MOMENT);
+            }
+            other => return other,
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "no loop runs here")]
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.steering.is_some()
+            && let Some(member) = self.members.first()
+        {
+            // Without it the table runs out by itself.
+            let _ = unsteer(member.socket.as_fd());
+        }
+    }
+}

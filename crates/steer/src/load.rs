@@ -1,0 +1,57 @@
+//! How a worker fares: what waits in its socket's queue, and how busy it is. proc(5), tcp(7).
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use weir_sys::tcpinfo::accept_queue;
+
+use crate::servers::Socket;
+use crate::shares::Seen;
+
+/// How long a look back at the processor's time goes, more or less.
+const WINDOW: Duration = Duration::from_millis(200);
+
+/// One socket of a group, and who serves it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub socket: OwnedFd,
+    pub inode: u64,
+    pub pids: Vec<i32>,
+    /// When its processor's time was asked for last, and what was said.
+    asked: Option<(Instant, Duration)>,
+    busy: f64,
+}
+
+impl Member {
+    /// The socket is the server's own; this is another descriptor of it.
+    pub(crate) fn of(socket: &Socket) -> std::io::Result<Member> {
+        let pids = socket.workers.iter().map(|worker| worker.pid).collect();
+        Ok(Member { socket: socket.borrow()?, inode: socket.inode, pids, asked: None, busy: 0.0 })
+    }
+
+    /// A look at it; it was given so many connections.
+    pub(crate) fn look(&mut self, now: Instant, given: u64) -> Seen {
+        let waiting = accept_queue(self.socket.as_fd()).map_or(0, |(waiting, _)| waiting);
+        let due = self.asked.is_none_or(|(then, _)| now.duration_since(then) >= WINDOW);
+        if due {
+            let ran = self.pids.iter().map(|pid| ran(*pid)).sum::<Duration>();
+            if let Some((then, before)) = self.asked {
+                let over = now.duration_since(then).as_secs_f64();
+                self.busy = ran.saturating_sub(before).as_secs_f64() / over;
+            }
+            self.asked = Some((now, ran));
+        }
+        Seen { waiting, given, busy: self.busy }
+    }
+}
+
+/// The processor's time of a process: of all its threads.
+fn ran(pid: i32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let nanoseconds = tasks.filter_map(|task| {
+        let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}

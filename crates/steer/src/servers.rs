@@ -1,0 +1,206 @@
+//! Which processes listen where, and on which sockets: proc(5), epoll(7).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+/// A process that has listening sockets.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub pid: i32,
+    /// Its name, from `comm`.
+    pub name: String,
+    /// Its descriptors of sockets, by the socket's number (inode).
+    fds: BTreeMap<u64, i32>,
+    /// Those that it waits for in epoll.
+    waits: BTreeSet<u64>,
+}
+
+/// A socket that listens, and who takes connections from it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub inode: u64,
+    /// The processes that wait for it; those that hold it, where none does.
+    pub workers: Vec<Process>,
+}
+
+/// The sockets that listen at one address.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub address: SocketAddr,
+    pub sockets: Vec<Socket>,
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sought {
+    /// A process: it and its descendants.
+    pub pid: Option<i32>,
+    /// A port.
+    pub port: Option<u16>,
+}
+
+/// Who listens, by address.
+pub(crate) fn find(sought: Sought) -> Vec<Listening> {
+    let mut pids: Vec<i32> = numbers("/proc").collect();
+    if let Some(root) = sought.pid {
+        pids = family(root, &pids);
+    }
+    let addresses: BTreeMap<u64, SocketAddr> = listening(sought.pid)
+        .into_iter()
+        .filter(|(_, address)| sought.port.is_none_or(|port| address.port() == port))
+        .collect();
+    let all: Vec<Process> = pids.into_iter().filter_map(|pid| read(pid, &addresses)).collect();
+    let mut out: BTreeMap<SocketAddr, Vec<Socket>> = BTreeMap::new();
+    for (inode, address) in addresses {
+        let holders = || all.iter().filter(|process| process.fds.contains_key(&inode));
+        let mut workers: Vec<Process> =
+            holders().filter(|p| p.waits.contains(&inode)).cloned().collect();
+        if workers.is_empty() {
+            workers = holders().cloned().collect();
+        }
+        if !workers.is_empty() {
+            out.entry(address).or_default().push(Socket { inode, workers });
+        }
+    }
+    out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
+}
+
+impl Socket {
+    /// The socket itself, of which the process keeps its own.
+    pub(crate) fn borrow(&self) -> io::Result<OwnedFd> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for process in &self.workers {
+            let Some(fd) = process.fds.get(&self.inode) else { continue };
+            let got = Pid::from_raw(process.pid)
+                .ok_or(rustix::io::Errno::SRCH)
+                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
+                .and_then(|pidfd| pidfd_getfd(pidfd, *fd, PidfdGetfdFlags::empty()));
+            match got {
+                Ok(own) => return Ok(own),
+                Err(e) => last = e.into(),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Names of entries of a directory that are numbers.
+fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// A process and its descendants.
+fn family(root: i32, all: &[i32]) -> Vec<i32> {
+    let parents: BTreeMap<i32, i32> =
+        all.iter().filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
+    let up = |pid: i32| std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
+    // A process is not its own ancestor, but /proc is read while processes come and go.
+    all.iter().copied().filter(|pid| up(*pid).take(1000).any(|pid| pid == root)).collect()
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The listening TCP sockets of a process's network, or of this one's, by their numbers.
+fn listening(pid: Option<i32>) -> BTreeMap<u64, SocketAddr> {
+    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{of}/net/{name}")));
+    let lines = tables.iter().flatten().flat_map(|table| table.lines());
+    lines.filter_map(line).collect()
+}
+
+/// A line of `net/tcp` of a socket that listens: its number and address.
+fn line(line: &str) -> Option<(u64, SocketAddr)> {
+    let mut fields = line.split_whitespace().skip(1);
+    let own = fields.next()?;
+    const LISTEN: &str = "0A";
+    let listens = fields.nth(1)? == LISTEN;
+    let inode = fields.nth(5)?.parse().ok()?;
+    listens.then_some((inode, address(own)?))
+}
+
+/// `0100007F:1F90`: words of the address as the machine has them, and the port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| Some(u32::from_str_radix(host.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let ip = if host.len() == 8 {
+        IpAddr::V4(Ipv4Addr::from(word(0)?))
+    } else {
+        let mut bytes = [0; 16];
+        for (at, part) in bytes.chunks_exact_mut(4).enumerate() {
+            part.copy_from_slice(&word(at * 8)?);
+        }
+        IpAddr::V6(Ipv6Addr::from(bytes))
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+/// A process that has some of these sockets.
+fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
+    let (mut fds, mut of_fd, mut epolls) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    for fd in numbers(&format!("/proc/{pid}/fd")) {
+        let Ok(to) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else { continue };
+        let to = to.to_string_lossy();
+        let inode = to.strip_prefix("socket:[").and_then(|n| n.strip_suffix(']')?.parse().ok());
+        if let Some(inode) = inode.filter(|inode| sockets.contains_key(inode)) {
+            fds.insert(inode, fd);
+            of_fd.insert(fd, inode);
+        } else if to == "anon_inode:[eventpoll]" {
+            epolls.push(fd);
+        }
+    }
+    if fds.is_empty() {
+        return None;
+    }
+    let mut waits = BTreeSet::new();
+    for epoll in epolls {
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{epoll}")).unwrap_or_default();
+        let targets =
+            info.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next());
+        waits.extend(targets.filter_map(|fd| of_fd.get(&fd.parse::<i32>().ok()?)));
+    }
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(Process { pid, name: name.trim_end().to_owned(), fds, waits })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(address("0100007F:1F90").unwrap(), "127.0.0.1:8080".parse().unwrap());
+        let six = address("00000000000000000000000001000000:0050").unwrap();
+        assert_eq!(six, "[::1]:80".parse().unwrap());
+        for wrong in ["", ":", "0100007F", "0100007F:x", "01:1F90", "0100é07F:1F90"] {
+            assert_eq!(address(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_found_and_lends_its_socket() {
+        let own = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = own.local_addr().unwrap();
+        let sought = Sought { pid: Some(std::process::id() as i32), port: Some(at.port()) };
+        let found = find(sought);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].address, found[0].sockets.len()), (at, 1));
+        match found[0].sockets[0].borrow() {
+            Ok(borrowed) => assert_eq!(TcpListener::from(borrowed).local_addr().unwrap(), at),
+            Err(e) => eprintln!("not run: pidfd_getfd(2) needs a privilege: {e}"),
+        }
+        let other = Sought { port: Some(1), ..sought };
+        assert!(find(other).is_empty());
+    }
+}

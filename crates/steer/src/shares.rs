@@ -1,0 +1,163 @@
+//! Who gets which share of the new connections. Pure.
+//!
+//! Whoever has connections waiting and has taken none since the last look gets nothing more, and when it goes on, it is
+//! trusted again little by little, in less than a second. The others get shares by what is left of their processors, and the
+//! less the more wait already.
+
+/// What was seen of a worker at a look.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Seen {
+    /// Connections that wait to be accepted.
+    pub waiting: u32,
+    /// Connections that it was given so far.
+    pub given: u64,
+    /// Of a processor, lately: 0 to 1.
+    pub busy: f64,
+}
+
+/// Who is at work all the time gets so much of what an idle one does.
+const LEAST: f64 = 0.1;
+/// Who was stuck a moment ago is trusted so far.
+const DISTRUST: f64 = 1.0 / 256.0;
+/// Seconds after which who was stuck is trusted twice as far.
+const DOUBLES: f64 = 0.1;
+
+/// Says at each look who gets what.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    before: Vec<Seen>,
+    trust: Vec<f64>,
+}
+
+impl Judge {
+    /// Each worker's share, which add up to 1; the last look was so many seconds ago.
+    pub(crate) fn shares(&mut self, now: &[Seen], seconds: f64) -> Vec<f64> {
+        self.trust.resize(now.len(), 1.0);
+        let wants = |seen: &Seen| (1.0 - seen.busy).clamp(LEAST, 1.0) / f64::from(1 + seen.waiting);
+        let mut shares = Vec::with_capacity(now.len());
+        for (at, (seen, trust)) in now.iter().zip(&mut self.trust).enumerate() {
+            if self.before.get(at).is_some_and(|before| is_stuck(before, seen)) {
+                *trust = (*trust / 2.0).max(DISTRUST);
+                shares.push(0.0);
+            } else {
+                *trust = (*trust * (seconds / DOUBLES).exp2()).min(1.0);
+                shares.push(wants(seen) * *trust);
+            }
+        }
+        if shares.iter().all(|share| *share == 0.0) {
+            // Somebody has to have them.
+            shares = now.iter().map(wants).collect();
+        }
+        self.before = now.to_vec();
+        let sum: f64 = shares.iter().sum();
+        shares.iter().map(|share| share / sum).collect()
+    }
+}
+
+/// Somebody has waited all the time, and nobody was taken.
+fn is_stuck(before: &Seen, now: &Seen) -> bool {
+    let came = now.given.saturating_sub(before.given);
+    let waits = |seen: &Seen| u64::from(seen.waiting);
+    before.waiting > 0 && now.waiting > 0 && waits(now) >= waits(before) + came
+}
+
+/// Which worker has which place, of `places`, by their shares; a share of less than half a place may come to none.
+pub(crate) fn places(shares: &[f64], places: usize) -> Vec<u32> {
+    let (mut out, mut upto) = (Vec::with_capacity(places), 0.0);
+    for (worker, share) in (0u32..).zip(shares) {
+        upto += share;
+        let end = ((upto * places as f64).round() as usize).min(places);
+        out.resize(end.max(out.len()), worker);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seen(waiting: u32, given: u64, busy: f64) -> Seen {
+        Seen { waiting, given, busy }
+    }
+
+    #[test]
+    fn alike_workers_share_alike() {
+        let all = [seen(0, 9, 0.5); 4];
+        let mut judge = Judge::default();
+        assert_eq!(judge.shares(&all, 0.0), [0.25; 4]);
+        assert_eq!(judge.shares(&all, 0.01), [0.25; 4]);
+    }
+
+    #[test]
+    fn who_takes_none_gets_none() {
+        let fine = seen(0, 10, 0.1);
+        for (later, stuck) in [
+            (seen(3, 10, 0.1), true),
+            // Two more came, and all wait.
+            (seen(5, 12, 0.1), true),
+            // Two came, and two went.
+            (seen(3, 12, 0.1), false),
+            (seen(2, 10, 0.1), false),
+        ] {
+            let mut judge = Judge::default();
+            judge.shares(&[fine, seen(3, 10, 0.1)], 0.0);
+            assert_eq!(judge.shares(&[fine, later], 0.01)[1] == 0.0, stuck, "{later:?}");
+        }
+    }
+
+    #[test]
+    fn who_was_stuck_comes_back_within_a_second() {
+        let (fine, stuck) = (seen(0, 10, 0.0), seen(1, 10, 0.0));
+        let mut judge = Judge::default();
+        for _ in 0..10 {
+            judge.shares(&[fine, stuck], 0.002);
+        }
+        let after = |judge: &mut Judge, seconds| judge.shares(&[fine, fine], seconds)[1];
+        let at_once = after(&mut judge, 0.002);
+        assert!(at_once > 0.0 && at_once < 0.01, "{at_once}");
+        let later = after(&mut judge, 0.4);
+        assert!(later > 0.01 && later < 0.1, "{later}");
+        assert_eq!(after(&mut judge, 0.4), 0.5);
+    }
+
+    #[test]
+    fn who_has_more_time_gets_more() {
+        let shares = Judge::default().shares(&[seen(0, 0, 0.9), seen(0, 0, 0.1)], 0.0);
+        assert!(shares[1] > 8.0 * shares[0], "{shares:?}");
+    }
+
+    #[test]
+    fn where_all_are_stuck_the_shortest_queue_gets_most() {
+        let (mut judge, now) = (Judge::default(), [seen(9, 9, 1.0), seen(1, 9, 1.0)]);
+        judge.shares(&now, 0.0);
+        let shares = judge.shares(&now, 0.01);
+        assert!(shares[1] > shares[0] && shares[0] > 0.0, "{shares:?}");
+    }
+
+    fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
+        let one = (0u32..5000, 0u64..5000, 0.0f64..2.0);
+        prop::collection::vec(
+            one.prop_map(|(waiting, given, busy)| seen(waiting, given, busy)),
+            1..100,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn shares_add_up_and_each_has_its_places(before in any_seen(), now in any_seen()) {
+            let mut judge = Judge::default();
+            judge.shares(&before, 0.0);
+            let shares = judge.shares(&now, 0.01);
+            prop_assert_eq!(shares.len(), now.len());
+            prop_assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            let places = places(&shares, 256);
+            prop_assert_eq!(places.len(), 256);
+            for (worker, share) in shares.iter().enumerate() {
+                let own = places.iter().filter(|place| **place == worker as u32).count();
+                prop_assert!((own as f64 - share * 256.0).abs() <= 1.0, "{} {}", own, share);
+            }
+        }
+    }
+}
