@@ -141,7 +141,16 @@ fn versions_are_for_people_and_for_tools() {
     assert!(text.starts_with("weir version: weir/") && text.contains("\nnginx version: nginx/1."));
     let text = stderr(&run(WEIR, ["-V"]));
     assert!(text.contains("\nconfigure arguments: "));
-    assert!(stderr(&run(WEIR, ["-h"])).contains("Usage: weir "));
+    for word in ["-h", "-?", "--help", "help"] {
+        let text = stderr(&run(WEIR, [word]));
+        assert!(text.contains("Usage: weir ") && text.contains("\n  weir bench "), "{text}");
+    }
+    assert!(stderr(&run(WEIR, ["--version"])).starts_with("weir version: weir/"));
+    for tool in ["balance", "bench", "histogram", "lab"] {
+        let help = run(WEIR, [tool, "--help"]);
+        let text = String::from_utf8_lossy(&help.stdout);
+        assert!(text.contains(&format!("Usage: weir {tool} ")), "{text}");
+    }
     let out = run(WEIR, ["-x"]);
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(stderr(&out), "weir: invalid option: \"x\"\n");

@@ -20,7 +20,7 @@ const USUAL: Duration = Duration::from_secs(10);
 /// with --rate an open loop, in which requests begin on time whatever the answers do, and latency
 /// counts from the intended start.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "weir bench")]
+#[command(name = "weir bench", bin_name = "weir bench")]
 pub(crate) struct Options {
     /// What to request, in turn
     #[arg(required_unless_present = "urls")]
@@ -108,7 +108,7 @@ pub(crate) struct Options {
 
 /// Reads numbers from standard input, the first word of each line, and prints their histogram.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "weir histogram")]
+#[command(name = "weir histogram", bin_name = "weir histogram")]
 pub(crate) struct HistogramOptions {
     /// What the numbers are
     #[arg(short, long, value_name = "TEXT", default_value = "Values")]

@@ -9,6 +9,7 @@
 //! source line, a caret, "did you mean") stands on lines of its own: [`Sources::explain`].
 #![forbid(unsafe_code)]
 
+mod advice;
 mod check;
 mod context;
 mod docs;

@@ -196,7 +196,10 @@ impl Reader {
             if error.message != BLOCK_CUT_OFF || error.hint.is_some() {
                 return error;
             }
-            error.hint(not_closed(directive))
+            match misplaced(directive.block()) {
+                Some(inner) => error.hint(not_closed_it_seems(inner)),
+                None => error.hint(not_closed(directive)),
+            }
         })?;
         Ok(())
     }
@@ -282,6 +285,20 @@ fn lua_body(lexer: &mut Lexer<'_>, directive: &mut Directive) -> Result<(), Erro
 fn not_closed(directive: &Directive) -> String {
     let (name, line) = (directive.name.lossy(), directive.end.line);
     format!("the block of \"{name}\" in line {line} is not closed")
+}
+
+/// The innermost block whose brace stands further left than its name: likely another block's.
+fn misplaced(list: &[Directive]) -> Option<&Directive> {
+    list.iter().find_map(|directive| {
+        let (open, close) = (directive.name.pos, directive.close);
+        let left = close.file == open.file && close.line > open.line && close.column < open.column;
+        misplaced(directive.block()).or(left.then_some(directive))
+    })
+}
+
+fn not_closed_it_seems(directive: &Directive) -> String {
+    let close = directive.close.line;
+    format!("{}: the \"}}\" in line {close} seems to be another block's", not_closed(directive))
 }
 
 /// The bytes of a file. As in nginx the size is asked first, so that a device is an empty file.

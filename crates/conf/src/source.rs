@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::advice;
 use crate::error::Error;
 
 /// The name of the text that was given with `-g`.
@@ -88,9 +89,9 @@ impl Sources {
         {
             out.push_str(&excerpt(line, pos));
         }
-        if let Some(hint) = &error.hint {
+        if let Some(hint) = error.hint.clone().or_else(|| advice::of(self, error)) {
             out.push_str("\n  ");
-            out.push_str(hint);
+            out.push_str(&hint);
         }
         out
     }

@@ -15,7 +15,7 @@ use crate::slow_disk;
 
 /// Repeats the published experiments about accept queues on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "weir lab")]
+#[command(name = "weir lab", bin_name = "weir lab")]
 struct Options {
     #[command(subcommand)]
     command: Command,

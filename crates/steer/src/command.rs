@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Gives new connections of another server's SO_REUSEPORT group (nginx: `listen ... reuseport`) to the workers that have
 /// time for them. Nothing of the server changes; all is as it was when this ends, or is killed
 #[derive(Debug, Parser)]
-#[command(name = "weir balance", group = ArgGroup::new("server").required(true).multiple(true))]
+#[command(name = "weir balance", bin_name = "weir balance", group = ArgGroup::new("server").required(true).multiple(true))]
 struct Options {
     /// The server's master process, or any of its processes
     #[arg(long, group = "server")]

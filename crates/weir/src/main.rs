@@ -10,15 +10,49 @@ use weir_sys::allocator::Mimalloc;
 #[global_allocator]
 static ALLOCATOR: Mimalloc = Mimalloc;
 
+type Tool = fn(&[OsString]) -> i32;
+
+/// Tools are words; whatever begins with a dash is the server's, as in nginx.
+const TOOLS: &[(&str, Tool, &str)] = &[
+    (
+        "balance",
+        weir_steer::balance,
+        "steer the reuseport queues of another server to workers that have time",
+    ),
+    ("bench", weir_bench::bench, "load a web server and say what its clients see"),
+    ("histogram", weir_bench::histogram, "show latencies of bench, or of logs, as a picture"),
+    (
+        "lab",
+        weir_lab::lab,
+        "repeat the published experiments on accept queues; advise on a configuration",
+    ),
+];
+
 fn main() {
-    let args: Vec<OsString> = std::env::args_os().collect();
-    // Tools are words; whatever begins with a dash is the server's, as in nginx.
-    let rest = args.get(1..).unwrap_or_default();
-    exit(match rest.first().and_then(|word: &OsString| OsStr::to_str(word)) {
-        Some("balance") => weir_steer::balance(rest),
-        Some("bench") => weir_bench::bench(rest),
-        Some("histogram") => weir_bench::histogram(rest),
-        Some("lab") => weir_lab::lab(rest),
-        _ => weir_server::run(args),
-    });
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    let mut helps = false;
+    let word = args.get(1).and_then(|word| OsStr::to_str(word)).unwrap_or_default().to_owned();
+    if let Some((_, tool, _)) = TOOLS.iter().find(|(name, ..)| *name == word) {
+        exit(tool(args.get(1..).unwrap_or_default()));
+    }
+    // What other programs call them.
+    let nginx = match word.as_str() {
+        "-h" | "-?" | "--help" | "help" => {
+            helps = true;
+            Some("-h")
+        }
+        "--version" | "version" => Some("-v"),
+        _ => None,
+    };
+    if let (Some(own), Some(word)) = (nginx, args.get_mut(1)) {
+        *word = own.into();
+    }
+    let code = weir_server::run(args);
+    if helps {
+        eprintln!("Tools, each with --help of its own:");
+        for (name, _, about) in TOOLS {
+            eprintln!("  weir {name:<10}: {about}");
+        }
+    }
+    exit(code);
 }

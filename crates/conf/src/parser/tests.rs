@@ -90,6 +90,13 @@ fn hints_say_where_to_look() {
     let lua = "a {\n x_by_lua_block {\n c;";
     assert_eq!(hint(lua), "the block of \"x_by_lua_block\" in line 2 is not closed");
     assert_eq!(hint("a 'b;\n"), "this quote is not closed");
+    let inner = hint("a {\n b {\n  c;\n}\n");
+    assert!(
+        inner.starts_with("the block of \"b\" in line 2 is not closed: the \"}\" in line 4"),
+        "{inner}"
+    );
+    // Who does not indent is not judged by it.
+    assert_eq!(hint("a {\nb {\nc;\n}\n"), "the block of \"a\" in line 1 is not closed");
     let error = parse("a;\nb c\n\n").broken.unwrap();
     assert_eq!((error.at.unwrap().line, error.mark.unwrap().line), (4, 2));
 }

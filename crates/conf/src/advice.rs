@@ -1,0 +1,177 @@
+//! What people often mean by what nginx refuses: read from the text around the place of an error.
+
+use crate::error::Error;
+use crate::known::known;
+use crate::source::{Source, Sources};
+
+/// Advice about an error that has none of its own.
+pub(crate) fn of(sources: &Sources, error: &Error) -> Option<String> {
+    if let Some(name) =
+        error.message.strip_prefix("unknown \"").and_then(|m| m.strip_suffix("\" variable"))
+    {
+        return used(sources, name);
+    }
+    let (at, mark) = (error.at?, error.mark.or(error.at)?);
+    let source = sources.get(mark.file)?;
+    let line = line(source, mark.line)?;
+    if let Some(quote) = line.chars().find(|c| "“”„‘’«»".contains(*c)) {
+        return Some(format!("{quote} is a letter like others here: quotes are \" and '"));
+    }
+    if has_bare_braces(line) {
+        return Some(
+            "a { ends a word: put a regular expression that has braces in quotes".to_owned(),
+        );
+    }
+    if error.message.starts_with("zone ") && error.message.ends_with(" is too small") {
+        return Some("a zone has eight pages at least: 32k".to_owned());
+    }
+    if error.message.contains("value") || error.message.contains("size") {
+        let units = line.split([' ', '\t', ';', '=']).find_map(unit);
+        if let Some(units) = units {
+            return Some(units.to_owned());
+        }
+    }
+    let not_ended = error.message.ends_with("is not terminated by \";\"") && at.line > mark.line;
+    let taken_in = error.message.starts_with("invalid") && begins_with_directive(line, mark.column);
+    let from = if not_ended { at.line } else { mark.line };
+    if not_ended || taken_in {
+        let before = before(source, from)?;
+        return Some(format!("is a \";\" missing at the end of line {before}?"));
+    }
+    None
+}
+
+/// Where a variable is used first.
+fn used(sources: &Sources, name: &str) -> Option<String> {
+    sources.iter().find_map(|source| {
+        let text = String::from_utf8_lossy(&source.text);
+        let uses = |line: &&str| {
+            let code = line.split('#').next().unwrap_or_default();
+            code.match_indices('$').any(|(at, _)| is_named(&code[at + 1..], name))
+        };
+        let (number, line) = (1..).zip(text.lines()).find(|(_, line)| uses(line))?;
+        let line = line.trim();
+        Some(format!("it is used in {}:{number}: {line}", source.name.display()))
+    })
+}
+
+/// The text behind a dollar begins with this name: `name`, or `{name}`.
+fn is_named(text: &str, name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match text.strip_prefix('{') {
+        Some(braced) => braced.split('}').next() == Some(name),
+        None => text.strip_prefix(name).is_some_and(|rest| !rest.starts_with(letter)),
+    }
+}
+
+/// `{3}`, `{2,}` or `{2,5}` in a word without quotes.
+fn has_bare_braces(line: &str) -> bool {
+    let code = line.split(['"', '\'']).next().unwrap_or_default();
+    code.match_indices('{').any(|(at, _)| {
+        let Some((inside, _)) = code[at + 1..].split_once('}') else { return false };
+        inside.starts_with(|c: char| c.is_ascii_digit())
+            && inside.chars().all(|c| c.is_ascii_digit() || c == ',')
+    })
+}
+
+/// A number with a unit that nginx does not know: how it is written here.
+fn unit(word: &str) -> Option<&'static str> {
+    let digits = word.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
+    match word[digits..].to_ascii_lowercase().as_str() {
+        "sec" | "secs" | "second" | "seconds" | "min" | "mins" | "minute" | "minutes" | "hour"
+        | "hours" | "hr" | "hrs" | "day" | "days" => {
+            Some("times are written like 65s, 10m, 1h30m, 7d or 500ms")
+        }
+        "kb" | "mb" | "gb" | "kib" | "mib" | "gib" => {
+            Some("sizes are written like 512k, 10m or 1g")
+        }
+        _ => None,
+    }
+}
+
+/// The first word of the line is at this column, and is a directive.
+fn begins_with_directive(line: &str, column: u32) -> bool {
+    let indent = line.len() - line.trim_start().len();
+    let word = line.trim_start().split([' ', '\t', ';', '{']).next().unwrap_or_default();
+    indent + 1 == column as usize && known(word.as_bytes()).next().is_some()
+}
+
+/// The last line with anything on it before this one.
+fn before(source: &Source, number: u32) -> Option<u32> {
+    let says = |number: &u32| {
+        line(source, *number)
+            .is_some_and(|line| !matches!(line.trim().chars().next(), None | Some('#')))
+    };
+    (1..number).rev().find(says)
+}
+
+fn line(source: &Source, number: u32) -> Option<&str> {
+    let line = source.text.split(|b| *b == b'\n').nth(number.checked_sub(1)? as usize)?;
+    std::str::from_utf8(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::source::Pos;
+
+    fn advised(text: &str, message: &str, at: (u32, u32), mark: (u32, u32)) -> String {
+        let mut sources = Sources::default();
+        let (name, text) = (PathBuf::from("c.conf"), text.into());
+        let file = sources.add(Source { name, text, command_line: false });
+        let pos = |(line, column)| Pos { file, line, column };
+        let error = Error::emerg(message).at(pos(at)).mark(pos(mark));
+        of(&sources, &error).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_forgotten_semicolon_is_found() {
+        let text = "listen 80\n\n # a comment\n server_name a;";
+        let found = advised(text, "invalid parameter \"server_name\"", (4, 15), (4, 2));
+        assert_eq!(found, "is a \";\" missing at the end of line 1?");
+        let text = "worker_processes 1\nevents {}";
+        let message = "directive \"worker_processes\" is not terminated by \";\"";
+        assert_eq!(
+            advised(text, message, (2, 8), (1, 1)),
+            "is a \";\" missing at the end of line 1?"
+        );
+        // A word that may be meant.
+        assert_eq!(
+            advised("listen 80\n backlog;", "invalid parameter \"backlog\"", (2, 9), (2, 2)),
+            ""
+        );
+    }
+
+    #[test]
+    fn units_are_told() {
+        let value = |text| advised(text, "\"x\" directive invalid value", (1, 9), (1, 1));
+        assert!(value("keepalive_timeout 65sec;").contains("65s"));
+        assert!(value("client_max_body_size 10MB;").contains("10m"));
+        assert!(value("limit_req_zone $uri zone=a:10mb rate=1r/s;").is_empty());
+        assert!(value("keepalive_timeout 65x;").is_empty());
+    }
+
+    #[test]
+    fn braces_and_quotes_are_told() {
+        let braces = |text| advised(text, "unknown directive \"3}$\"", (1, 20), (1, 20));
+        for text in ["location ~ ^/[0-9]{3}$ {", "rewrite ^/a{2,5} /b;", "rewrite ^/a{2,} /b;"] {
+            assert!(braces(text).contains("quotes"), "{text}");
+        }
+        for text in ["location ~ \"^/[0-9]{3}$\" {", "location / {}", "if ($a) { return 200; }"] {
+            assert_eq!(braces(text), "", "{text}");
+        }
+        assert!(advised("add_header X “a b”;", "invalid parameter", (1, 9), (1, 9)).contains('“'));
+    }
+
+    #[test]
+    fn a_variable_is_found_where_it_is_used() {
+        let text = "# $nosuch\nset $nosuch_b 1;\nreturn 200 a$nosuch;";
+        let found = advised(text, "unknown \"nosuch\" variable", (1, 1), (1, 1));
+        assert_eq!(found, "it is used in c.conf:3: return 200 a$nosuch;");
+        let braced =
+            advised("return 200 ${nosuch}b;", "unknown \"nosuch\" variable", (1, 1), (1, 1));
+        assert!(braced.contains(":1:"));
+    }
+}
