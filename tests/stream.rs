@@ -9,6 +9,8 @@ use weir_testkit::{Server, examples, listen};
 
 #[path = "stream/datagrams.rs"]
 mod datagrams;
+#[path = "stream/groups.rs"]
+mod groups;
 #[path = "stream/tls.rs"]
 mod tls;
 

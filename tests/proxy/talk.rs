@@ -1,9 +1,11 @@
 //! Servers behind, as tests have them.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
+
+use weir_testkit::{Record, Reply};
 
 /// One connection of a server in this test.
 pub struct Talk {
@@ -70,21 +72,8 @@ pub fn echo() -> u16 {
 
 /// A name server that knows `up.test` as 127.0.0.1 and no other name; its port.
 pub fn name_server() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    thread::spawn(move || {
-        let mut buf = [0; 512];
-        while let Ok((n, from)) = socket.recv_from(&mut buf) {
-            let mut answer = buf[..n].to_vec();
-            let known = answer[12..].starts_with(b"\x02up\x04test\0");
-            let is_a = answer[n - 4..n - 2] == [0, 1];
-            answer[2..4].copy_from_slice(&[0x81, if known { 0x80 } else { 0x83 }]);
-            if known && is_a {
-                answer[7] = 1;
-                answer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\x7f\0\0\x01");
-            }
-            let _ = socket.send_to(&answer, from);
-        }
-    });
-    port
+    weir_testkit::name_server(|name| match name {
+        "up.test" => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
+        _ => Reply::NoSuchName,
+    })
 }

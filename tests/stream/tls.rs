@@ -33,7 +33,8 @@ fn conf_beside(http: &str, stream: &str) -> String {
     )
 }
 
-fn start(stream: &str) -> Server {
+/// A server with these lines in its `stream` block, which has a certificate.
+pub fn start(stream: &str) -> Server {
     start_with(WEIR, stream)
 }
 

@@ -1,11 +1,10 @@
 //! Servers known by name: what a reload keeps of them, and how soon a name server that was away is asked again.
 
-use std::net::UdpSocket;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 
-use weir_testkit::Server;
+use weir_testkit::{Record, Reply, Server};
 
 use super::origin::serve;
 use super::{WEIR, start};
@@ -24,22 +23,13 @@ impl Names {
 
     /// It misses the first datagrams.
     fn that_miss(first: usize) -> Names {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
         let (silent, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (is_silent, count) = (silent.clone(), asked.clone());
-        thread::spawn(move || {
-            let mut buf = [0; 512];
-            while let Ok((n, from)) = socket.recv_from(&mut buf) {
-                if count.fetch_add(1, Ordering::SeqCst) < first || is_silent.load(Ordering::SeqCst)
-                {
-                    continue;
-                }
-                let mut answer = buf[..n].to_vec();
-                answer[2..4].copy_from_slice(&[0x81, 0x80]);
-                answer[7] = 1;
-                answer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\x7f\0\0\x01");
-                let _ = socket.send_to(&answer, from);
+        let port = weir_testkit::name_server(move |_| {
+            let missed = count.fetch_add(1, Ordering::SeqCst) < first;
+            match missed || is_silent.load(Ordering::SeqCst) {
+                true => Reply::Silence,
+                false => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
             }
         });
         Names { port, silent, asked }
@@ -82,4 +72,34 @@ fn a_name_server_that_is_back_is_asked_at_once() {
     assert_eq!(server.get("/?h=up.test").status, 502);
     assert_eq!(server.get("/?h=up.test").status, 200, "{}", server.log());
     assert_eq!(names.asked.load(Ordering::SeqCst), 3);
+}
+
+/// `service=`: the servers of a service, those of later priorities as backups, as long as the name server says so.
+#[test]
+fn a_service_has_the_servers_that_its_records_name() {
+    let [a, b] = ["a", "b"].map(|name| super::origin::named(name, ""));
+    let (moved, nobody) = (Arc::new(AtomicBool::new(false)), weir_testkit::free_port());
+    let has_moved = moved.clone();
+    let names = weir_testkit::name_server(move |name| {
+        let service =
+            |priority, port| Record::Service { priority, weight: 1, port, target: "s.test" };
+        let first = if has_moved.load(Ordering::SeqCst) { nobody } else { a };
+        match name {
+            "_web._tcp.up.test" => Reply::Records(1, vec![service(1, first), service(2, b)]),
+            "s.test" => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
+            _ => Reply::NoSuchName,
+        }
+    });
+    let server = start(
+        "worker_processes 1;",
+        &format!(
+            "resolver 127.0.0.1:{names} ipv6=off;
+             upstream u {{ zone u 64k; server up.test service=web resolve; }}"
+        ),
+    );
+    let origin = || server.get("/").header("X-Origin").unwrap_or("-").to_owned();
+    assert!(weir_testkit::ask_until(|| origin() == "a"), "{}", server.log());
+    assert!((0..4).all(|_| origin() == "a"));
+    moved.store(true, Ordering::SeqCst);
+    assert!(weir_testkit::ask_until(|| origin() == "b"), "{}", server.log());
 }

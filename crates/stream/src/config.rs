@@ -324,7 +324,12 @@ fn upstream(setup: &mut Setup<'_>, d: &Line) -> Result<(), Error> {
             b"server" => server(block, &mut setup.warnings, line, 0)?,
             b"hash" => methods::hash(&mut setup.reading(), block, line)?,
             b"least_conn" => methods::least_conn(block, &mut setup.warnings, line)?,
-            b"random" => methods::random(block, &mut setup.warnings, line)?,
+            b"least_time" => {
+                methods::least_time(block, &mut setup.warnings, line, methods::OF_SESSIONS)?;
+            }
+            b"random" => {
+                methods::random(block, &mut setup.warnings, line, methods::OF_SESSIONS)?;
+            }
             b"zone" => methods::zone(block, zones, line)?,
             b"resolver" => block.resolver = Some(Arc::new(weir_resolver::Conf::read(line)?)),
             b"resolver_timeout" => block.resolver_timeout = Some(line.duration()?),

@@ -74,6 +74,7 @@ static TABLE: &[Directive] = &[
         "A value chooses the server of the group; with `consistent`, by ketama's ring.",
     ),
     elsewhere("least_conn", "The server with the fewest connections for its weight is chosen."),
+    elsewhere("least_time", "The server that answers soonest is chosen."),
     elsewhere("random", "Chance chooses the server, or the less loaded of two."),
     elsewhere("zone", "Shared memory where all workers find the servers' state."),
     line("listen", "An address that sessions come to.", |s, d| {

@@ -43,6 +43,7 @@ pub const MODULES: &[&str] = &[
     "stream_ssl_preread",
     "stream_upstream_hash",
     "stream_upstream_least_conn",
+    "stream_upstream_least_time",
     "stream_upstream_random",
     "stream_upstream_zone",
 ];

@@ -1,5 +1,6 @@
 //! Passes sessions on to servers. nginx: ngx_stream_proxy_module.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,9 +13,10 @@ use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
 use weir_ssl::client::Secure;
 use weir_tls::Wire;
+use weir_upstream::balance::Measure;
 use weir_upstream::config::{GroupId, Host, Key, Url};
 use weir_upstream::tunnel::{self, End, Ways};
-use weir_upstream::{Choice, Ended, Group, Peer, Picked, fault};
+use weir_upstream::{Choice, Ended, Group, Peer, Picked, Times, fault};
 use weir_values::{Address, Subject, Template};
 
 use crate::config::Proxy;
@@ -107,7 +109,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
             return BAD_GATEWAY;
         };
         let peer = picked.peer.clone();
-        let held = Held { group: &group, picked: Some(picked), since: now };
+        let held = Held { group: &group, picked: RefCell::new(Some(picked)), since: now };
         begin(s, &peer.name, now);
         left = left.saturating_sub(1);
         match reach(s, proxy, &peer, from, secure.as_ref()).await {
@@ -115,11 +117,11 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
                 presence.quiet();
                 let passed = match (server, s.client.clone()) {
                     (Server::Stream(server), Client::Connected(client)) => {
-                        let status = converse(s, proxy, &client, server).await;
+                        let status = converse(s, proxy, &held, &client, server).await;
                         Passed { status, failed: false }
                     }
                     (Server::Datagrams(server), Client::Sending(place)) => {
-                        datagrams::converse(s, proxy, &place, server).await
+                        datagrams::converse(s, proxy, &held, &place, server).await
                     }
                     _ => Passed { status: INTERNAL, failed: false },
                 };
@@ -127,7 +129,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
                     s,
                     match passed.failed {
                         true => Ended::Failed,
-                        false => Ended::Well { header: None, response: None },
+                        false => Ended::Well(times(s)),
                     },
                 );
                 return passed.status;
@@ -148,14 +150,21 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
 }
 
 /// A peer that was chosen, given back whatever happens to the session.
-struct Held<'g> {
+pub struct Held<'g> {
     group: &'g Arc<Group>,
-    picked: Option<Picked>,
+    picked: RefCell<Option<Picked>>,
     since: Instant,
 }
 
 impl Held<'_> {
-    fn ended(mut self, s: &Session, how: Ended) {
+    /// The session has come to this moment.
+    pub fn reached(&self, moment: Measure, now: Instant) {
+        if let Some(picked) = &mut *self.picked.borrow_mut() {
+            self.group.reached(picked, moment, now.saturating_duration_since(self.since), now);
+        }
+    }
+
+    fn ended(self, s: &Session, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
         if self.group.ended(&picked, how, s.event_loop.handle.now()) {
             let text = "upstream server temporarily disabled while connecting to upstream";
@@ -170,6 +179,12 @@ impl Drop for Held<'_> {
             self.group.ended(&picked, Ended::Next, self.since);
         }
     }
+}
+
+/// What the last try took.
+fn times(s: &Session) -> Times<Option<Duration>> {
+    let of = |a: &Attempt| Times { connect: a.connect, first: a.first, last: a.whole };
+    s.attempts.last().map(of).unwrap_or_default()
 }
 
 fn key(s: &mut Session, key: &Key) -> Vec<u8> {
@@ -313,9 +328,15 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
 }
 
 /// Bytes both ways, until one side is done.
-async fn converse(s: &mut Session, proxy: &Proxy, client: &Rc<Wire>, server: Wire) -> u16 {
+async fn converse(
+    s: &mut Session,
+    proxy: &Proxy,
+    held: &Held<'_>,
+    client: &Rc<Wire>,
+    server: Wire,
+) -> u16 {
     let handle = s.event_loop.handle.clone();
-    connected(s, || server.socket().local_addr());
+    connected(s, held, || server.socket().local_addr());
     let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
     let sent = head.len() as u64;
     if !head.is_empty() {
@@ -345,7 +366,8 @@ async fn converse(s: &mut Session, proxy: &Proxy, client: &Rc<Wire>, server: Wir
         half_close: proxy.half_close,
     };
     let passed = s.passed.clone();
-    let result = tunnel::run(&handle, client, &server, ways, &passed).await;
+    let answered = || held.reached(Measure::First, handle.now());
+    let result = tunnel::run(&handle, client, &server, ways, &passed, answered).await;
     server.close_notify();
     note_end(s);
     say_end(s, result);
@@ -353,8 +375,13 @@ async fn converse(s: &mut Session, proxy: &Proxy, client: &Rc<Wire>, server: Wir
 }
 
 /// There is a server: how long that took, and from where it is spoken to.
-pub fn connected(s: &mut Session, local: impl FnOnce() -> io::Result<SocketAddrAny>) {
+pub fn connected(
+    s: &mut Session,
+    held: &Held<'_>,
+    local: impl FnOnce() -> io::Result<SocketAddrAny>,
+) {
     let now = s.event_loop.handle.now();
+    held.reached(Measure::Connect, now);
     let Some(attempt) = s.attempts.last_mut() else { return };
     attempt.connect = Some(now.saturating_duration_since(attempt.started));
     let name = attempt.name.clone();

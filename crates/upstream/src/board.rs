@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use weir_zone::{Claimed, Row, Rows, Zone};
 
 use crate::health::{Health, Record};
-use crate::seat::{Inflight, Seat};
+use crate::seat::{Inflight, Seat, Times};
 use crate::seats::Seats;
 
 /// Values of a row.
-pub const VALUES: usize = 14;
+pub const VALUES: usize = 15;
 
 /// Where a group's peers stand in a zone.
 #[derive(Debug, Default)]
@@ -137,8 +137,7 @@ impl<'z> Board<'z> {
         seat.accessed = instant(3);
         seat.checked = instant(4);
         seat.risen = instant(5);
-        seat.header_time = duration(6);
-        seat.response_time = duration(7);
+        seat.times = Times { connect: duration(14), first: duration(6), last: duration(7) };
         let against = word(9) as u32;
         seat.health = Record { health: Health::from_word(word(8)), against };
         // Of a process that was killed nobody tells the method.
@@ -157,14 +156,15 @@ impl<'z> Board<'z> {
             msec(seat.accessed),
             msec(seat.checked),
             msec(seat.risen),
-            micros(seat.header_time),
-            micros(seat.response_time),
+            micros(seat.times.first),
+            micros(seat.times.last),
             seat.health.health.to_word(),
             seat.health.against.into(),
             seat.inflight.count.into(),
             micros(seat.inflight.sum),
             msec(seat.inflight.since),
             micros(seat.inflight.average),
+            micros(seat.times.connect),
         ];
         for (i, value) in values.into_iter().enumerate() {
             self.rows.set_value(row, i, value);

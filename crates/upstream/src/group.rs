@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use weir_zone::ZoneRef;
 
-use crate::balance::{Balance, RoundRobin};
+use crate::balance::{Balance, Measure, RoundRobin};
 use crate::board::{Board, Place, Places};
 use crate::health::{Health, Thresholds};
 use crate::peer::{Endpoint, Options, Peer};
 use crate::queue::Queue;
-use crate::seat::Seat;
+use crate::seat::{Seat, Times};
 use crate::seats::{Seats, Tried};
 
 /// Peers, the backups that step in for them, and how one is chosen.
@@ -22,8 +22,8 @@ pub struct Group {
     /// Requests that wait for a peer.
     pub queue: Queue,
     zone: Option<ZoneRef>,
-    /// The method wants to know when a head has come.
-    hears_heads: bool,
+    /// The method wants to know of this moment.
+    hears_of: Option<Measure>,
     tables: Mutex<Tables>,
 }
 
@@ -75,13 +75,8 @@ pub struct Picked {
 /// How it went with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It answered; how long its head and the whole took, where known.
-    Well {
-        /// To the head of the answer.
-        header: Option<Duration>,
-        /// To its last byte.
-        response: Option<Duration>,
-    },
+    /// It answered; how long that took, where known.
+    Well(Times<Option<Duration>>),
     /// It failed, and that counts.
     Failed,
     /// Another is to be tried, which is not the peer's fault.
@@ -110,7 +105,7 @@ impl Group {
             name: name.into(),
             queue: Queue::default(),
             zone: None,
-            hears_heads: balance.hears_heads(),
+            hears_of: balance.hears_of(),
             tables: Mutex::new(Tables { usual: tier(usual), backup: tier(backup), balance }),
         }
     }
@@ -171,16 +166,20 @@ impl Group {
         picked
     }
 
-    /// The head of the answer has come.
-    pub fn answered(&self, picked: &mut Picked, header: Duration, now: Instant) {
-        if !self.hears_heads {
+    /// A request has come to this moment, after so long.
+    pub fn reached(&self, picked: &mut Picked, moment: Measure, took: Duration, now: Instant) {
+        if self.hears_of != Some(moment) {
             return;
         }
+        let counted = std::mem::take(&mut picked.counted);
         self.with_seat(picked, Done(false), now, |seat, _| {
-            seat.timed(Some(header), None);
-            seat.inflight.end(header, now);
+            let mut times = Times::default();
+            *times.of_mut(moment) = Some(took);
+            seat.timed(times);
+            if counted {
+                seat.inflight.end(took, now);
+            }
         });
-        picked.counted = false;
     }
 
     /// The request is done with a peer. True if a failure made it unavailable.
@@ -196,9 +195,12 @@ impl Group {
             match how {
                 Ended::Failed if !single => return seat.failed(now),
                 Ended::Failed | Ended::Next => {}
-                Ended::Well { header, response } => {
+                Ended::Well(mut times) => {
                     seat.served(now);
-                    seat.timed(header.filter(|_| !self.hears_heads), response);
+                    if let Some(moment) = self.hears_of {
+                        *times.of_mut(moment) = None;
+                    }
+                    seat.timed(times);
                 }
             }
             false

@@ -28,7 +28,7 @@ pub use pool::{Connection, Limits, Pool, SharedPool, Tag};
 pub use queue::Queue;
 pub use rate::Rate;
 pub use retry::{Failure, Failures, Retry, Sent};
-pub use seat::{Inflight, Seat};
+pub use seat::{Inflight, Seat, Times};
 pub use seats::{Seats, Tried};
 
 /// How many peers have room in a zone of so many bytes.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::Peer;
+use crate::balance::Measure;
 use crate::health::{Health, Record};
 
 /// A weight of 1, in which a slow start can be told in steps.
@@ -30,14 +31,43 @@ pub struct Seat {
     pub checked: Option<Instant>,
     /// When it came back from a failure: its slow start.
     pub risen: Option<Instant>,
-    /// Moving average of the time to the head of an answer.
-    pub header_time: Duration,
-    /// Moving average of the time to an answer's last byte.
-    pub response_time: Duration,
+    /// Moving averages of its times.
+    pub times: Times<Duration>,
     /// What its checks say.
     pub health: Record,
     /// Requests that are not answered yet, where the method asks.
     pub inflight: Inflight,
+}
+
+/// How long what a [`Measure`] names takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times<T> {
+    /// Until there is a connection.
+    pub connect: T,
+    /// To the head of an answer, or to a session's first bytes.
+    pub first: T,
+    /// To the last byte.
+    pub last: T,
+}
+
+impl<T: Copy> Times<T> {
+    /// One of them.
+    pub fn of(&self, measure: Measure) -> T {
+        match measure {
+            Measure::Connect => self.connect,
+            Measure::First => self.first,
+            Measure::Last => self.last,
+        }
+    }
+
+    /// The place of one of them.
+    pub fn of_mut(&mut self, measure: Measure) -> &mut T {
+        match measure {
+            Measure::Connect => &mut self.connect,
+            Measure::First => &mut self.first,
+            Measure::Last => &mut self.last,
+        }
+    }
 }
 
 /// Requests in flight, and how long they have been.
@@ -67,8 +97,7 @@ impl Seat {
             accessed: None,
             checked: None,
             risen: None,
-            header_time: Duration::ZERO,
-            response_time: Duration::ZERO,
+            times: Times::default(),
             health: Record::default(),
             inflight: Inflight::default(),
         };
@@ -166,10 +195,11 @@ impl Seat {
         self.risen = Some(now).filter(|_| !self.peer.options.slow_start.is_zero());
     }
 
-    /// Notes how long an answer took.
-    pub fn timed(&mut self, header: Option<Duration>, response: Option<Duration>) {
-        average(&mut self.header_time, header);
-        average(&mut self.response_time, response);
+    /// Notes how long something took.
+    pub fn timed(&mut self, times: Times<Option<Duration>>) {
+        average(&mut self.times.connect, times.connect);
+        average(&mut self.times.first, times.first);
+        average(&mut self.times.last, times.last);
     }
 
     /// What a check has found; true if it changed the state.

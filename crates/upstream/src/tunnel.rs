@@ -60,19 +60,21 @@ pub enum End {
 }
 
 /// Passes bytes until one side is done and what it sent has gone out, or until neither has sent anything for the
-/// time-out. With `half_close`, until both are done.
+/// time-out. With `half_close`, until both are done. `answered` is called at the server's first bytes.
 pub async fn run(
     handle: &Handle,
     client: &Wire,
     server: &Wire,
     ways: Ways,
     passed: &Passed,
+    answered: impl Fn(),
 ) -> io::Result<End> {
     let up = Way { from: client, to: server, rate: ways.up_rate };
     let down = Way { from: server, to: client, rate: ways.down_rate };
     let first = || {
         if passed.first.get().is_none() {
             passed.first.set(Some(handle.now()));
+            answered();
         }
     };
     let up = up.pass(handle, ways, &passed.up, &passed.up_sent, || {});

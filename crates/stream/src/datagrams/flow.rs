@@ -225,17 +225,19 @@ impl Flow {
         ends.socket.try_send(bytes, peer, ends.asked).is_ok_and(|sent| sent)
     }
 
-    /// So many bytes came from the server.
-    pub fn heard(&self, bytes: u64, now: Instant) {
+    /// So many bytes came from the server; true if they were the first.
+    pub fn heard(&self, bytes: u64, now: Instant) -> bool {
         let passed = &self.passed;
         passed.down.set(passed.down.get() + bytes);
-        if passed.first.get().is_none() {
+        let first = passed.first.get().is_none();
+        if first {
             passed.first.set(Some(now));
         }
         if let Some(way) = self.way.get() {
             way.socket.set_timeout(Some(way.timeout));
         }
         self.answers.set(self.answers.get() + 1);
+        first
     }
 
     /// It is to end. Answers that were asked for by number and have not come may take a moment yet, if it is not urgent.

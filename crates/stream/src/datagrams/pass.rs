@@ -7,13 +7,14 @@ use std::task::Poll;
 
 use weir_engine::{Datagram, either};
 use weir_log::{Cause, Level};
+use weir_upstream::balance::Measure;
 use weir_upstream::{Rate, fault};
 use weir_values::Subject;
 
 use super::flow::{Expected, Flow, Over};
 use super::{LONGEST, Place};
 use crate::config::Proxy;
-use crate::proxy::{Passed, connected, head, note_end, rate};
+use crate::proxy::{Held, Passed, connected, head, note_end, rate};
 use crate::serve::{BAD_GATEWAY, OK};
 use crate::session::Session;
 
@@ -29,17 +30,18 @@ enum Event {
 pub async fn converse(
     s: &mut Session,
     proxy: &'static Proxy,
+    held: &Held<'_>,
     place: &Place,
     server: Datagram,
 ) -> Passed {
     let server = Rc::new(server);
-    connected(s, || server.local_addr());
+    connected(s, held, || server.local_addr());
     let first = head(s, proxy.proxy_protocol);
     let passed = match server.try_send_to(&first, None) {
         Ok(sent) => {
             let attempt = s.attempts.last_mut();
             attempt.into_iter().for_each(|a| a.sent = sent.unwrap_or_default() as u64);
-            exchange(s, proxy, place, &server).await
+            exchange(s, proxy, held, place, &server).await
         }
         Err(error) => broken(s, &error),
     };
@@ -50,6 +52,7 @@ pub async fn converse(
 async fn exchange(
     s: &mut Session,
     proxy: &'static Proxy,
+    held: &Held<'_>,
     place: &Place,
     server: &Rc<Datagram>,
 ) -> Passed {
@@ -77,10 +80,10 @@ async fn exchange(
             }
             Event::Readable(Err(_)) => return late(s, flow, expected, failed),
             Event::Readable(Ok(())) => match down {
-                None => failed |= hear(s, flow, server, expected),
+                None => failed |= hear(s, held, flow, server, expected),
                 Some(down) => {
                     let before = flow.passed.down.get();
-                    failed |= hear_one(s, flow, server).unwrap_or_default();
+                    failed |= hear_one(s, held, flow, server).unwrap_or_default();
                     pause(s, flow, down, before).await;
                 }
             },
@@ -104,9 +107,9 @@ async fn wait(flow: &Flow, server: &Datagram) -> Event {
 }
 
 /// Passes on what the server has sent; true if that says that nobody is there.
-fn hear(s: &Session, flow: &Flow, server: &Datagram, expected: Expected) -> bool {
+fn hear(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram, expected: Expected) -> bool {
     let mut failed = false;
-    while let Some(refused) = hear_one(s, flow, server) {
+    while let Some(refused) = hear_one(s, held, flow, server) {
         failed |= refused;
         if expected.is_done(flow.requests.get(), flow.answers.get()) || weir_engine::is_spent() {
             break;
@@ -116,14 +119,17 @@ fn hear(s: &Session, flow: &Flow, server: &Datagram, expected: Expected) -> bool
 }
 
 /// The same for one datagram, if there is one.
-fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
+fn hear_one(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram) -> Option<bool> {
+    let now = s.event_loop.handle.now();
     let mut scratch = s.event_loop.datagrams.scratch.borrow_mut();
     scratch.clear();
     scratch.reserve(LONGEST);
     match server.try_recv(&mut scratch) {
         Ok(None) => None,
         Ok(Some(n)) => {
-            flow.heard(n as u64, s.event_loop.handle.now());
+            if flow.heard(n as u64, now) {
+                held.reached(Measure::First, now);
+            }
             if flow.answer(&scratch) {
                 flow.passed.down_sent.set(flow.passed.down_sent.get() + n as u64);
             }
@@ -133,7 +139,7 @@ fn hear_one(s: &Session, flow: &Flow, server: &Datagram) -> Option<bool> {
         Err(error) => {
             let doing = "while proxying and reading from upstream";
             s.log(Level::Error, format_args!("recv() failed {} {doing}", Cause(&error)));
-            flow.heard(0, s.event_loop.handle.now());
+            flow.heard(0, now);
             Some(true)
         }
     }

@@ -10,10 +10,12 @@ use crate::seats::Seats;
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Time to the head of an answer.
-    Header,
-    /// Time to its last byte.
-    LastByte,
+    /// Time until there is a connection.
+    Connect,
+    /// Time to the head of an answer, or to a session's first bytes.
+    First,
+    /// Time to the last byte.
+    Last,
 }
 
 /// Soonest answer first.
@@ -28,11 +30,7 @@ pub struct LeastTime {
 impl LeastTime {
     /// Expected wait: average time, multiplied by the requests that it would have.
     fn cost(&self, seat: &Seat, now: Instant) -> u128 {
-        let time = match self.measure {
-            Measure::Header => seat.header_time,
-            Measure::LastByte => seat.response_time,
-        };
-        let mut time = faded(time.as_millis(), seat, now);
+        let mut time = faded(seat.times.of(self.measure).as_millis(), seat, now);
         if self.inflight && seat.inflight.count > 0 {
             time = time.max(seat.inflight.average.as_millis());
         }
@@ -90,7 +88,8 @@ impl Balance for LeastTime {
         self.inflight
     }
 
-    fn hears_heads(&self) -> bool {
-        self.inflight && self.measure == Measure::Header
+    fn hears_of(&self) -> Option<Measure> {
+        // The last byte is the end, which is always heard of.
+        Some(self.measure).filter(|measure| self.inflight && *measure != Measure::Last)
     }
 }

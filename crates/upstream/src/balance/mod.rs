@@ -37,9 +37,9 @@ pub trait Balance: Debug + Send {
         false
     }
 
-    /// A request counts as in flight until the head of its answer, and no longer.
-    fn hears_heads(&self) -> bool {
-        false
+    /// A request counts as in flight until this moment, and no longer; `None`: until its end.
+    fn hears_of(&self) -> Option<Measure> {
+        None
     }
 }
 

@@ -73,23 +73,34 @@ pub fn least_conn<T>(
     method(block, warnings, d, Box::new(LeastConn), Key::Nothing)
 }
 
-/// `least_time header | last_byte [inflight]`
+/// What is measured, as it is written.
+pub type Measures = &'static [(&'static str, Measure)];
+
+/// Of requests.
+pub const OF_REQUESTS: Measures = &[("header", Measure::First), ("last_byte", Measure::Last)];
+/// Of sessions.
+pub const OF_SESSIONS: Measures =
+    &[("connect", Measure::Connect), ("first_byte", Measure::First), ("last_byte", Measure::Last)];
+
+fn measure(measures: Measures, text: &[u8]) -> Option<Measure> {
+    measures.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, measure)| *measure)
+}
+
+/// `least_time MEASURE [inflight]`
 pub fn least_time<T>(
     block: &mut Block<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
+    measures: Measures,
 ) -> Result<(), Error> {
-    let invalid = |w: &Word| d.invalid("parameter", w);
-    let measure = match d.args.first() {
-        Some(w) if w.is("header") => Measure::Header,
-        Some(w) if w.is("last_byte") => Measure::LastByte,
-        Some(w) => return Err(invalid(w)),
-        None => return Ok(()),
-    };
+    // nginx looks at the second one first.
     let inflight = match d.args.get(1) {
-        Some(w) if !w.is("inflight") => return Err(invalid(w)),
+        Some(w) if !w.is("inflight") => return Err(d.invalid("parameter", w)),
         word => word.is_some(),
     };
+    let Some(word) = d.args.first() else { return Ok(()) };
+    let invalid = || d.error_at(word, format!("invalid value \"{}\"", word.lossy()));
+    let measure = measure(measures, &word.bytes).ok_or_else(invalid)?;
     method(block, warnings, d, Box::new(LeastTime { measure, inflight }), Key::Nothing)
 }
 
@@ -98,17 +109,19 @@ pub fn random<T>(
     block: &mut Block<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
+    measures: Measures,
 ) -> Result<(), Error> {
     let invalid = |w: &Word| d.invalid("parameter", w);
-    let by = |measure| LeastTime { measure, inflight: false };
+    let by = |text: &[u8]| {
+        let measure = measure(measures, text.strip_prefix(b"least_time=")?)?;
+        Some(Two::LeastTime(LeastTime { measure, inflight: false }))
+    };
     let two = match d.args.as_slice() {
         [] => None,
         [two] if two.is("two") => Some(Two::LeastConn),
         [two, which] if two.is("two") => Some(match which.bytes.as_slice() {
             b"least_conn" => Two::LeastConn,
-            b"least_time=header" => Two::LeastTime(by(Measure::Header)),
-            b"least_time=last_byte" => Two::LeastTime(by(Measure::LastByte)),
-            _ => return Err(invalid(which)),
+            text => by(text).ok_or_else(|| invalid(which))?,
         }),
         [word, ..] => return Err(invalid(word)),
     };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::balance::*;
-use crate::{Choice, Ended, Endpoint, Failure, Failures, Group, Options, Peer, Retry, Sent};
+use crate::{Choice, Ended, Endpoint, Failure, Failures, Group, Options, Peer, Retry, Sent, Times};
 
 mod sharing;
 
@@ -22,7 +22,7 @@ fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
 }
 
 fn well() -> Ended {
-    Ended::Well { header: None, response: None }
+    Ended::Well(Times::default())
 }
 
 fn key(text: &str) -> Choice {
@@ -99,8 +99,9 @@ macro_rules! laws {
 laws! {
     round_robin => RoundRobin;
     least_conn => LeastConn;
-    least_time => LeastTime { measure: Measure::Header, inflight: false };
-    least_inflight => LeastTime { measure: Measure::Header, inflight: true };
+    least_time => LeastTime { measure: Measure::First, inflight: false };
+    least_inflight => LeastTime { measure: Measure::First, inflight: true };
+    least_connecting => LeastTime { measure: Measure::Connect, inflight: true };
     ip_hash => IpHash;
     hash => Hash;
     consistent => Consistent::default();
@@ -239,4 +240,58 @@ fn retries_follow_the_configuration() {
     let all = Failures::word(b"http_503").unwrap().and(Failures::NON_IDEMPOTENT);
     assert!(Retry { on: all, ..Retry::default() }.again(Failure::Status(503), post));
     assert_eq!(Retry { tries: 2, ..Retry::default() }.attempts(5), 2);
+}
+
+/// Each measure counts its own time, and no other.
+#[test]
+fn the_soonest_are_those_of_the_measure() {
+    let ms = |n| Some(Duration::from_millis(n));
+    let slow = [
+        (Measure::Connect, Times { connect: ms(300), first: ms(1), last: ms(1) }),
+        (Measure::First, Times { connect: ms(1), first: ms(300), last: ms(1) }),
+        (Measure::Last, Times { connect: ms(1), first: ms(1), last: ms(300) }),
+    ];
+    for (measure, times) in slow {
+        for (of, _) in slow {
+            let balance = Box::new(LeastTime { measure: of, inflight: false });
+            let group = Group::new("g", peers(&[1, 1]), balance, 1);
+            let now = Instant::now();
+            let mut shares = [0, 0];
+            for _ in 0..8 {
+                let picked = group.pick(&mut Choice::default(), now).unwrap();
+                let at = usize::from(picked.peer.name.ends_with('1'));
+                shares[at] += 1;
+                let fast = Times { connect: ms(1), first: ms(1), last: ms(1) };
+                group.ended(&picked, Ended::Well(if at == 1 { times } else { fast }), now);
+            }
+            let expected = if of == measure { [7, 1] } else { [4, 4] };
+            assert_eq!(shares, expected, "{of:?} where {measure:?} is slow");
+        }
+    }
+}
+
+/// Whoever is waited for is slow, until the moment that the method measures.
+#[test]
+fn who_keeps_others_waiting_is_slow_until_the_measured_moment() {
+    let both = [Measure::Connect, Measure::First];
+    for (i, measure) in both.into_iter().enumerate() {
+        // The first peer has weight for two connections.
+        let balance = Box::new(LeastTime { measure, inflight: true });
+        let group = Group::new("g", peers(&[10, 1]), balance, 1);
+        let now = Instant::now();
+        let mut waiting = group.pick(&mut Choice::default(), now).unwrap();
+        assert!(waiting.peer.name.ends_with('0'));
+        let later = now + Duration::from_secs(4);
+        let next = || {
+            let picked = group.pick(&mut Choice::default(), later).unwrap();
+            group.ended(&picked, Ended::Next, later);
+            picked.peer.name.ends_with('0')
+        };
+        assert!(!next(), "{measure:?}");
+        let took = Duration::from_millis(1);
+        group.reached(&mut waiting, both[1 - i], took, later);
+        assert!(!next(), "{measure:?}");
+        group.reached(&mut waiting, measure, took, later);
+        assert!(next(), "{measure:?}");
+    }
 }

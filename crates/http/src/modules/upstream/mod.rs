@@ -64,12 +64,16 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "least_time",
         help: "The server that answers soonest is chosen.",
-        set: Set::Simple(|s, d| with(s, d, |s, block| methods::least_time(block, s.warnings, d))),
+        set: Set::Simple(|s, d| {
+            with(s, d, |s, block| methods::least_time(block, s.warnings, d, methods::OF_REQUESTS))
+        }),
     },
     Directive {
         name: "random",
         help: "Chance chooses the server, or the less loaded of two.",
-        set: Set::Simple(|s, d| with(s, d, |s, block| methods::random(block, s.warnings, d))),
+        set: Set::Simple(|s, d| {
+            with(s, d, |s, block| methods::random(block, s.warnings, d, methods::OF_REQUESTS))
+        }),
     },
     Directive {
         name: "keepalive",

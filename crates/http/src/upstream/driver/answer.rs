@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_cache::{End, Fill};
 use weir_engine::Chain;
 use weir_proto::http1::{HeaderId, Method};
+use weir_upstream::balance::Measure;
 use weir_upstream::tunnel::{self, Passed, Ways};
 
 use super::{Run, Talk};
@@ -92,7 +93,7 @@ impl Run {
     fn answered(&mut self, r: &mut Request) {
         let Some(picked) = &mut self.picked else { return };
         if let Some(header) = r.contexts.upstream.attempt().and_then(|attempt| attempt.header) {
-            self.group.answered(picked, header, r.event_loop.handle.now());
+            self.group.reached(picked, Measure::First, header, r.event_loop.handle.now());
         }
         if let Some(binding) = &self.binding {
             binding.sticky.answered(r, &binding.bound, &picked.peer);
@@ -208,7 +209,7 @@ impl Run {
         let handle = r.event_loop.handle.clone();
         if begun.await.is_ok() {
             let (ways, passed) = (Ways::plain(self.passing.read_timeout), Passed::default());
-            let result = tunnel::run(&handle, &client.stream, server, ways, &passed).await;
+            let result = tunnel::run(&handle, &client.stream, server, ways, &passed, || {}).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
             if let Err(error) = result {
                 operation(r, "recv()", &error, Doing::Upgraded);

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use weir_log::Level;
 use weir_proto::http1::Method;
-use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent};
+use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent, Times};
 
 use crate::phases::Step;
 use crate::request::Request;
@@ -299,12 +299,12 @@ impl Run {
             binding.sticky.served(r, &binding.bound, &picked.peer);
         }
         let now = r.event_loop.handle.now();
-        let mut how = Ended::Well { header: None, response: None };
+        let mut times = Times::default();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
-            how = Ended::Well { header: attempt.header, response: attempt.response };
+            times = Times { first: attempt.header, last: attempt.response, ..times };
         }
-        self.end(r, how);
+        self.end(r, Ended::Well(times));
         step
     }
 }

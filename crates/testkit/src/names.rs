@@ -1,0 +1,110 @@
+//! Name servers of the tests' own.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::thread;
+
+/// What a name server says.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// Nothing at all.
+    Silence,
+    /// There is no such name.
+    NoSuchName,
+    /// What it knows, to be asked for again after so many seconds.
+    Records(u32, Vec<Record>),
+}
+
+/// What a name server knows of a name.
+#[derive(Debug, Clone)]
+pub enum Record {
+    /// An address.
+    Address(Ipv4Addr),
+    /// A server of a service.
+    Service {
+        /// The lowest is asked first.
+        priority: u16,
+        /// Among those of a priority.
+        weight: u16,
+        /// Its port.
+        port: u16,
+        /// Its name.
+        target: &'static str,
+    },
+}
+
+/// The kind of question that asks for addresses.
+const ADDRESS: u16 = 1;
+/// For services.
+const SERVICE: u16 = 33;
+
+/// A name server on 127.0.0.1, which says of a name what `reply` says: its port. Of each kind it tells those who
+/// ask for it. It ends with the test's process.
+pub fn name_server(mut reply: impl FnMut(&str) -> Reply + Send + 'static) -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port for a name server");
+    let port = socket.local_addr().expect("its address").port();
+    thread::spawn(move || {
+        let mut buf = [0; 512];
+        while let Ok((n, from)) = socket.recv_from(&mut buf) {
+            let Some((name, end)) = question(&buf[..n]) else { continue };
+            let kind = u16::from_be_bytes([buf[end], buf[end + 1]]);
+            let mut answer = buf[..end + 4].to_vec();
+            answer[6..12].fill(0);
+            answer[2..4].copy_from_slice(&[0x81, 0x80]);
+            match reply(&name) {
+                Reply::Silence => continue,
+                Reply::NoSuchName => answer[3] = 0x83,
+                Reply::Records(seconds, records) => {
+                    for record in records {
+                        append(&mut answer, kind, seconds, &record);
+                    }
+                }
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+    port
+}
+
+/// The name that a message asks for, and where its kind stands.
+fn question(message: &[u8]) -> Option<(String, usize)> {
+    let (mut at, mut name) = (12, String::new());
+    loop {
+        let length = usize::from(*message.get(at)?);
+        if length == 0 {
+            return (message.len() >= at + 5).then_some((name, at + 1));
+        }
+        if !name.is_empty() {
+            name.push('.');
+        }
+        name.push_str(&String::from_utf8_lossy(message.get(at + 1..=at + length)?));
+        at += length + 1;
+    }
+}
+
+fn append(answer: &mut Vec<u8>, asked: u16, seconds: u32, record: &Record) {
+    let (kind, data) = match record {
+        Record::Address(ip) => (ADDRESS, ip.octets().to_vec()),
+        Record::Service { priority, weight, port, target } => {
+            let mut data = Vec::new();
+            for number in [priority, weight, port] {
+                data.extend_from_slice(&number.to_be_bytes());
+            }
+            for label in target.split('.') {
+                data.push(label.len() as u8);
+                data.extend_from_slice(label.as_bytes());
+            }
+            data.push(0);
+            (SERVICE, data)
+        }
+    };
+    if kind != asked {
+        return;
+    }
+    answer[7] += 1;
+    answer.extend_from_slice(&[0xc0, 12]);
+    answer.extend_from_slice(&kind.to_be_bytes());
+    answer.extend_from_slice(&[0, 1]);
+    answer.extend_from_slice(&seconds.to_be_bytes());
+    answer.extend_from_slice(&(data.len() as u16).to_be_bytes());
+    answer.extend_from_slice(&data);
+}
