@@ -11,6 +11,8 @@ use weir_testkit::{Server, examples, listen};
 mod datagrams;
 #[path = "stream/groups.rs"]
 mod groups;
+#[path = "stream/health.rs"]
+mod health;
 #[path = "stream/tls.rs"]
 mod tls;
 

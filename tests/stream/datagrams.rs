@@ -32,7 +32,7 @@ fn client_at(ip: &str, port: u16) -> UdpSocket {
     client
 }
 
-fn client(port: u16) -> UdpSocket {
+pub fn client(port: u16) -> UdpSocket {
     client_at("127.0.0.1", port)
 }
 
@@ -42,7 +42,7 @@ fn heard(client: &UdpSocket) -> String {
     String::from_utf8_lossy(&buf[..n]).into_owned()
 }
 
-fn asked(client: &UdpSocket, text: &str) -> String {
+pub fn asked(client: &UdpSocket, text: &str) -> String {
     client.send(text.as_bytes()).unwrap();
     heard(client)
 }

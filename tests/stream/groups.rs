@@ -3,32 +3,47 @@
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_testkit::{Record, Reply, listen};
 
 use super::{connect, heard, stream, tls};
 
-/// Longer than what is quick takes on a busy machine.
-const LONG: Duration = Duration::from_millis(800);
+/// How long slow servers take: much longer than the first session did, which was with a quick one, however busy the
+/// machine is.
+#[derive(Clone, Default)]
+struct Pace(Arc<AtomicU64>);
 
-/// A server that says these words, and takes its time before each but a quick one's.
-fn speaker(words: [&'static str; 2], waits: [bool; 2]) -> u16 {
+impl Pace {
+    #[allow(clippy::disallowed_methods, reason = "a slow server is what the test is about")]
+    fn wait(&self) {
+        sleep(Duration::from_millis(self.0.load(Ordering::SeqCst)));
+    }
+
+    /// Who of a group answers one session after the other.
+    fn answers(&self, port: u16) -> Vec<String> {
+        let ask = || String::from_utf8(heard(port, b"")).unwrap();
+        let began = Instant::now();
+        let first = ask();
+        let took = began.elapsed().as_millis() as u64;
+        self.0.store(20 * took + 500, Ordering::SeqCst);
+        std::iter::once(first).chain((1..6).map(|_| ask())).collect()
+    }
+}
+
+/// A server that says these words, and takes its time before some.
+fn speaker(words: [&'static str; 2], waits: [bool; 2], pace: &Pace) -> u16 {
+    let pace = pace.clone();
     listen(move |mut socket| {
         for (word, waits) in words.iter().zip(waits) {
             if waits {
-                sleep(LONG);
+                pace.wait();
             }
             let _ = socket.write_all(word.as_bytes());
         }
     })
-}
-
-/// Who of a group answers one session after the other.
-fn answers(port: u16) -> Vec<String> {
-    (0..6).map(|_| String::from_utf8(heard(port, b"")).unwrap()).collect()
 }
 
 fn count(answers: &[String], text: &str) -> usize {
@@ -37,9 +52,10 @@ fn count(answers: &[String], text: &str) -> usize {
 
 #[test]
 fn who_was_slow_is_asked_less() {
-    let quick = speaker(["qu", "ick"], [false, false]);
-    let late = speaker(["la", "te"], [true, false]);
-    let long = speaker(["lo", "ng"], [false, true]);
+    let pace = Pace::default();
+    let quick = speaker(["qu", "ick"], [false, false], &pace);
+    let late = speaker(["la", "te"], [true, false], &pace);
+    let long = speaker(["lo", "ng"], [false, true], &pace);
     let s = stream(&format!(
         "upstream first {{ least_time first_byte; server 127.0.0.1:{quick}; server 127.0.0.1:{late}; }}
          upstream last {{ least_time last_byte inflight;
@@ -51,7 +67,7 @@ fn who_was_slow_is_asked_less() {
          server {{ listen 127.0.0.1:%%PORT3%%; proxy_pass heard; }}"
     ));
     for (n, slow) in [(1, "late"), (2, "long"), (3, "late")] {
-        let answers = answers(s.port_at(n));
+        let answers = pace.answers(s.port_at(n));
         assert_eq!((count(&answers, "quick"), count(&answers, slow)), (5, 1), "{answers:?}");
     }
 }
@@ -59,10 +75,10 @@ fn who_was_slow_is_asked_less() {
 /// The time to a connection is that to the end of the handshake.
 #[test]
 fn who_connects_slowly_is_asked_less() {
-    let to = Arc::new(AtomicU16::new(0));
-    let behind = to.clone();
+    let (to, pace) = (Arc::new(AtomicU16::new(0)), Pace::default());
+    let (behind, slow) = (to.clone(), pace.clone());
     let late = listen(move |mut socket| {
-        sleep(LONG);
+        slow.wait();
         let mut server = connect(behind.load(Ordering::SeqCst));
         let (mut up, mut there) = (socket.try_clone().unwrap(), server.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut up, &mut there));
@@ -77,7 +93,7 @@ fn who_connects_slowly_is_asked_less() {
              server {{ listen 127.0.0.1:%%PORT3%%; proxy_pass u; proxy_ssl on; }}"
         ));
         to.store(s.port_at(2), Ordering::SeqCst);
-        let answers = answers(s.port_at(3));
+        let answers = pace.answers(s.port_at(3));
         assert_eq!((count(&answers, "quick"), count(&answers, "late")), (5, 1), "{answers:?}");
     }
 }
@@ -85,7 +101,7 @@ fn who_connects_slowly_is_asked_less() {
 /// `service=`: the servers of a service, those of later priorities as backups, as long as the name server says so.
 #[test]
 fn a_service_has_the_servers_that_its_records_name() {
-    let [a, b] = ["a", "b"].map(|name| speaker([name, ""], [false, false]));
+    let [a, b] = ["a", "b"].map(|name| speaker([name, ""], [false, false], &Pace::default()));
     let (moved, nobody) = (Arc::new(AtomicBool::new(false)), weir_testkit::free_port());
     let has_moved = moved.clone();
     let names = weir_testkit::name_server(move |name| {

@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_conf::{Directive as Line, Error, Spot};
+use weir_engine::ConnectOptions;
 use weir_log::{Level, Log};
 use weir_ssl::ocsp::Stapling;
 use weir_upstream::config::{
@@ -19,6 +21,7 @@ use weir_values::names::ServerName;
 use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
 
 use crate::directives::{self, Set};
+use crate::health::{self, Check, Match};
 use crate::session::Session;
 use crate::site::{Parts, Server, Site};
 use crate::tls;
@@ -57,6 +60,8 @@ pub struct Conf {
     pub log: log::Conf,
     /// `proxy_...`
     pub proxy: Proxy,
+    /// `health_check_timeout`
+    pub health_timeout: Duration,
     /// `ssl_...`, `proxy_ssl_...`
     pub tls: tls::Conf,
     /// `set`, in order.
@@ -142,6 +147,21 @@ impl Default for Proxy {
     }
 }
 
+impl Proxy {
+    /// How a server is reached from this address until then.
+    pub fn options(&self, from: Option<SocketAddr>, until: Instant) -> ConnectOptions {
+        ConnectOptions {
+            deadline: Some(until),
+            bind: from.map(Into::into),
+            freebind: self.bind.as_ref().is_some_and(|bind| bind.transparent),
+            keepalive: self.keepalive,
+            rcvbuf: self.rcvbuf,
+            sndbuf: self.sndbuf,
+            ..ConnectOptions::default()
+        }
+    }
+}
+
 impl Conf {
     fn new(error_log: Arc<Log>) -> Conf {
         Conf {
@@ -159,6 +179,7 @@ impl Conf {
             refusal: How { log_level: Level::Error, dry_run: false },
             log: log::Conf::default(),
             proxy: Proxy::default(),
+            health_timeout: Duration::from_secs(5),
             tls: tls::Conf::default(),
             sets: Vec::new(),
             content: Content::None,
@@ -178,6 +199,9 @@ pub struct Setup<'a> {
     pub targets: Vec<Target>,
     /// Groups of upstream servers.
     pub upstreams: Drafts<Infallible>,
+    /// `match` blocks.
+    pub matches: Vec<Arc<Match>>,
+    checks: Vec<Check>,
     /// Certificates and keys, each read once.
     pem_files: weir_ssl::Files,
     /// Responses that are fetched to be sent along with certificates.
@@ -213,7 +237,16 @@ pub struct Scope<'s, 'a> {
     pub names: Vec<ServerName>,
     /// `listen`
     pub listens: Vec<ListenLine>,
+    /// `health_check`, until all of the server is known.
+    pub checks: Vec<health::Line>,
     seen: HashSet<String>,
+}
+
+impl<'s, 'a> Scope<'s, 'a> {
+    fn new(setup: &'s mut Setup<'a>, conf: Conf) -> Scope<'s, 'a> {
+        let (names, listens, checks) = (Vec::new(), Vec::new(), Vec::new());
+        Scope { setup, conf, names, listens, checks, seen: HashSet::new() }
+    }
 }
 
 impl Scope<'_, '_> {
@@ -266,13 +299,14 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         warnings: Vec::new(),
         targets: Vec::new(),
         upstreams: Drafts::default(),
+        matches: Vec::new(),
+        checks: Vec::new(),
         pem_files: weir_ssl::Files::at(inputs.conf_prefix),
         staplings: Vec::new(),
         servers: Vec::new(),
     };
     let conf = Conf::new(inputs.error_log.clone());
-    let (names, listens, seen) = (Vec::new(), Vec::new(), HashSet::new());
-    let mut main = Scope { setup: &mut setup, conf, names, listens, seen };
+    let mut main = Scope::new(&mut setup, conf);
     main.read(block.block())?;
     let conf = main.conf;
     for d in block.block() {
@@ -285,20 +319,25 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
     setup.variables.check().map_err(Error::emerg)?;
     let around =
         Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
-    let Setup { variables, mut warnings, targets, upstreams, staplings, servers, .. } = setup;
+    let Setup { variables, mut warnings, targets, upstreams, staplings, servers, checks, .. } =
+        setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
+    health::finish(&checks, &upstreams)?;
     let main_log = conf.error_log;
-    let parts = Parts { servers, variables, upstreams, targets, staplings, main_log };
+    let parts = Parts { servers, variables, upstreams, checks, targets, staplings, main_log };
     let site = Site::new(parts, &mut warnings)?;
     Ok((site, warnings))
 }
 
 fn one_server(setup: &mut Setup<'_>, d: &Line, conf: Conf) -> Result<(), Error> {
-    let (names, listens, seen) = (Vec::new(), Vec::new(), HashSet::new());
-    let mut scope = Scope { setup, conf, names, listens, seen };
+    let mut scope = Scope::new(setup, conf);
     scope.read(d.block())?;
     tls::finish(&mut scope)?;
-    let Scope { conf, mut names, listens, .. } = scope;
+    for line in std::mem::take(&mut scope.checks) {
+        let check = line.finish(&scope)?;
+        scope.setup.checks.push(check);
+    }
+    let Scope { setup, conf, mut names, listens, .. } = scope;
     if listens.is_empty() {
         let text = "no \"listen\" is defined for server";
         return Err(Error::emerg(text).at(d.close).mark(d.name.pos));

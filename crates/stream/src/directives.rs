@@ -9,6 +9,7 @@ use weir_upstream::config::{Bind, Url};
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
 use crate::config::{self, Content, Scope, only_content};
+use crate::health;
 use crate::tls;
 
 /// A directive of the `stream` family.
@@ -282,6 +283,21 @@ static TABLE: &[Directive] = &[
         |d| d.number().map(|n| (n < NO_NUMBER).then_some(n)),
         "How many datagrams answer each of them; a session that has them all is complete."
     ),
+    line(
+        "health_check",
+        "The servers are asked regularly; one that does not answer well gets no sessions.",
+        |s, d| {
+            s.checks.push(health::Line::read(d)?);
+            Ok(())
+        },
+    ),
+    once!(
+        "health_check_timeout",
+        health_timeout,
+        Line::duration,
+        "How long an answer to a health check may take."
+    ),
+    line("match", "What a health check sends, and what must come back.", health::rules),
     line("proxy_bind", "The local address of connections to servers.", |s, d| {
         s.once(d)?;
         s.conf.proxy.bind = Bind::read(&mut s.setup.reading(), d)?;

@@ -14,6 +14,7 @@ use weir_values::log::Writers;
 use weir_values::{Address, Identity, Offset, Retire};
 
 use crate::datagrams::Sessions;
+use crate::health;
 use crate::serve;
 use crate::site::Site;
 
@@ -71,8 +72,7 @@ impl LoopState {
         });
         if identity.index == 0 {
             let told = Rc::downgrade(&event_loop);
-            let retiring =
-                move || told.upgrade().is_none_or(|event_loop| event_loop.retiring.get().is_some());
+            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
             weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring.clone());
             let looker = Looker {
                 handle: event_loop.handle.clone(),
@@ -81,6 +81,9 @@ impl LoopState {
                 retiring: Box::new(retiring),
             };
             dynamic::start(&site.upstreams, &Rc::new(looker));
+            if identity.worker == 0 {
+                health::start(&event_loop);
+            }
         }
         event_loop
     }
@@ -107,6 +110,11 @@ impl LoopState {
     /// Begins the end: sessions go on, and no new ones come.
     pub fn retire(&self, how: Retire) {
         self.retiring.set(Some(how));
+    }
+
+    /// Whether it has begun to end.
+    pub fn retiring(&self) -> bool {
+        self.retiring.get().is_some()
     }
 
     /// Sends buffered lines of access logs to their files.

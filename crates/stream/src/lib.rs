@@ -9,6 +9,7 @@ mod config;
 mod datagrams;
 mod directives;
 mod event_loop;
+mod health;
 mod preread;
 mod proxy;
 mod serve;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_conf::values;
-use weir_engine::{Chain, ConnectOptions, Datagram, SocketAddrAny, Stream};
+use weir_engine::{Chain, Datagram, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol;
 use weir_ssl::client::Secure;
@@ -253,15 +253,7 @@ async fn reach(
     secure: Option<&Secure>,
 ) -> Reached {
     let handle = s.event_loop.handle.clone();
-    let options = ConnectOptions {
-        deadline: Some(handle.now() + proxy.connect_timeout),
-        bind: from.map(Into::into),
-        freebind: proxy.bind.as_ref().is_some_and(|bind| bind.transparent),
-        keepalive: proxy.keepalive,
-        rcvbuf: proxy.rcvbuf,
-        sndbuf: proxy.sndbuf,
-        ..ConnectOptions::default()
-    };
+    let options = proxy.options(from, handle.now() + proxy.connect_timeout);
     let connecting = async {
         let to = peer.endpoint.to_any()?;
         match &s.client {

@@ -12,6 +12,7 @@ use weir_values::log::Target;
 use weir_values::names::{Hosts, ServerId, ServerName};
 
 use crate::config::{Conf, Groups};
+use crate::health::Check;
 use crate::session::Session;
 
 /// A `server` block.
@@ -33,6 +34,8 @@ pub struct Parts {
     pub variables: Variables<Session>,
     /// Groups of upstream servers.
     pub upstreams: Groups,
+    /// `health_check`s.
+    pub checks: Vec<Check>,
     /// Files that sessions are logged to.
     pub targets: Vec<Target>,
     /// Responses that are fetched to be sent along with certificates.
@@ -52,6 +55,8 @@ pub struct Site {
     pub variables: Variables<Session>,
     /// Groups of upstream servers.
     pub upstreams: Groups,
+    /// `health_check`s.
+    pub checks: Vec<Check>,
     /// Files that sessions are logged to.
     pub targets: Vec<Target>,
     /// Responses that are fetched to be sent along with certificates.
@@ -87,8 +92,18 @@ impl Site {
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
-        let Parts { variables, upstreams, targets, staplings, main_log, .. } = parts;
-        Ok(Site { sockets, bound, servers, variables, upstreams, targets, staplings, main_log })
+        let Parts { variables, upstreams, checks, targets, staplings, main_log, .. } = parts;
+        Ok(Site {
+            sockets,
+            bound,
+            servers,
+            variables,
+            upstreams,
+            checks,
+            targets,
+            staplings,
+            main_log,
+        })
     }
 
     /// The sockets to open; connections are handed over with an index into this list.

@@ -33,7 +33,7 @@ pub struct Conf {
     alpn: Vec<Vec<u8>>,
     /// `proxy_ssl`
     pub to_servers: bool,
-    client: client::Settings,
+    pub(crate) client: client::Settings,
 }
 
 impl Default for Conf {

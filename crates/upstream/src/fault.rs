@@ -15,6 +15,12 @@ pub fn is_ours(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
 }
 
+/// There is no free port, or no address of our own, for this server; there may be one for another.
+pub fn is_without_way(error: &io::Error) -> bool {
+    let ways = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
+    Errno::from_io_error(error).is_some_and(|errno| ways.contains(&errno))
+}
+
 /// The address that was to be spoken from, where that cannot be had.
 pub fn unbound(error: &io::Error) -> Option<&Unbound> {
     error.get_ref()?.downcast_ref()

@@ -8,7 +8,7 @@ mod board;
 pub mod config;
 pub mod fault;
 mod group;
-mod health;
+pub mod health;
 mod peer;
 mod pool;
 mod queue;

@@ -19,6 +19,9 @@ modules! {
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
         "match",          HTTP,     lines(1, 1), MANY, Emerg;
+        "health_check",   STREAM_SERVER, args(0, MORE), MANY, Emerg;
+        "health_check_timeout", STREAM_BOTH, MSEC, ONCE, Warn;
+        "match",          STREAM,   lines(1, 1), MANY, Emerg;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }
 }

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::io;
 
-use rustix::io::Errno;
 use weir_log::{Cause, Level};
 use weir_upstream::Failure;
-use weir_upstream::fault::{is_late, is_ours, late, unbound};
+use weir_upstream::fault::{is_late, is_ours, is_without_way, late, unbound};
 
 use crate::request::Request;
 
@@ -116,16 +115,17 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
 
 /// Whose fault an error of the system is. What this process or its system lacks says nothing of whom it speaks to.
 pub fn blame(error: &io::Error) -> Fault {
-    match Errno::from_io_error(error) {
-        _ if is_ours(error) => Fault::Us(500),
-        // Ports, or an address of our own: there may be one for another server.
-        Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => Fault::Peer(Failure::Unreachable),
-        _ => Fault::Peer(Failure::Error),
+    match () {
+        () if is_ours(error) => Fault::Us(500),
+        () if is_without_way(error) => Fault::Peer(Failure::Unreachable),
+        () => Fault::Peer(Failure::Error),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[test]

@@ -177,7 +177,9 @@ impl Settings {
     /// The same apart from requests, whose variables it cannot know.
     pub fn client(&self, host: &[u8]) -> Option<Client> {
         let name = self.name.as_ref().and_then(Template::constant).unwrap_or(host);
-        self.http2.as_ref().or(self.built.as_ref()).map(|built| built.named(without_port(name)))
+        let built = self.http2.as_ref().or(self.built.as_ref())?.named(without_port(name));
+        let alpn: Vec<_> = self.alpn.iter().filter_map(Template::constant).collect();
+        Some(if alpn.is_empty() { built } else { built.offering(&alpn) })
     }
 
     /// How connections to a server are secured that the URL calls `host`.

@@ -33,6 +33,11 @@ impl Bind {
         Ok(Some(Bind { address, transparent }))
     }
 
+    /// The address where it is everybody's.
+    pub fn constant(&self) -> Option<SocketAddr> {
+        parse(self.address.constant()?)
+    }
+
     /// The address for a subject; none where its value is none, which the log is told unless it is empty.
     pub fn address<S: Subject>(&self, subject: &mut S) -> Option<SocketAddr> {
         let text = self.address.eval(subject).into_owned();

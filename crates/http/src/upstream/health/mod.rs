@@ -1,41 +1,34 @@
 //! Active health checks: the servers of a group are asked regularly, and one that does not answer as it should gets
 //! no requests until it does. nginx's commercial edition: ngx_http_upstream_hc_module.
 //!
-//! One loop of one worker asks; what it finds stands in the group's zone, where all workers see it.
+//! When they are asked, and what follows, is `weir-upstream`'s.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use weir_conf::Error;
-use weir_upstream::Thresholds;
+use weir_upstream::health::{self, Watcher};
 
 use super::groups::{GroupId, Upstreams};
 use super::http::fields;
 use super::tls;
-use crate::config::scope::Spot;
+use crate::event_loop::LoopState;
 
 mod conf;
 mod matching;
 mod probe;
-mod watch;
 
 pub use conf::{Line, rules};
 pub use matching::Match;
-pub use watch::start;
 
 /// One `health_check`.
 #[derive(Debug)]
 pub struct Check {
-    at: Spot,
+    line: health::Line,
     group: GroupId,
-    interval: Duration,
-    jitter: Duration,
-    thresholds: Thresholds,
     rules: Option<Arc<Match>>,
-    port: Option<u16>,
-    mandatory: bool,
-    persistent: bool,
     /// How long a connection may serve one check after another.
     kept: Duration,
     uri: Vec<u8>,
@@ -51,11 +44,6 @@ pub struct Check {
 }
 
 impl Check {
-    /// The name of its rules, for log lines.
-    fn name(&self) -> &str {
-        self.rules.as_ref().map_or("", |rules| &rules.name)
-    }
-
     /// Writes the request, now that the group's name is known.
     fn write(&mut self, host: &str) {
         if self.http2 {
@@ -88,15 +76,23 @@ const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"), " (health check)
 pub fn finish(mut checks: Vec<Check>, upstreams: &Upstreams) -> Result<Vec<Check>, Error> {
     for check in &mut checks {
         let Some(upstream) = upstreams.get(check.group) else { continue };
-        let name = &upstream.group.name;
-        if !upstream.group.is_shared() {
-            let text = format!("\"health_check\" requires upstream \"{name}\" to have a \"zone\"");
-            return Err(check.at.error(text));
-        }
-        if check.mandatory {
-            upstream.group.guard();
-        }
-        check.write(name);
+        check.line.guard(&upstream.group)?;
+        check.write(&upstream.group.name);
     }
     Ok(checks)
+}
+
+/// Starts the checks of a configuration, on one loop of one worker.
+pub fn start(event_loop: &Rc<LoopState>) {
+    let told = Rc::downgrade(event_loop);
+    let watcher = Rc::new(Watcher {
+        handle: event_loop.handle.clone(),
+        log: event_loop.site.main.core.error_log.clone(),
+        retiring: Box::new(move || told.upgrade().is_none_or(|event_loop| event_loop.retiring())),
+    });
+    for check in &event_loop.site.checks {
+        if let Some(upstream) = event_loop.site.upstreams.get(check.group) {
+            health::start(&watcher, check, upstream.group.clone());
+        }
+    }
 }

@@ -3,18 +3,16 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use weir_engine::{Chain, ConnectOptions, Handle};
-use weir_log::Cause;
 use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
 use weir_tls::{HandshakeError, Secured, Wire};
-use weir_upstream::fault::late;
-use weir_upstream::{Connection, Endpoint, Limits, Peer, Tag};
+use weir_upstream::health::{self, Failed};
+use weir_upstream::{Connection, Limits, Peer, Tag};
 
 use super::Check;
 use super::matching::Seen;
-use crate::upstream::fault::{self, Complaint, Fault};
+use crate::upstream::fault::Complaint;
 use crate::upstream::http2::{self, Link, Room};
 use crate::upstream::line::Line;
 
@@ -59,44 +57,33 @@ impl Kept {
     }
 }
 
-/// Why a server did not pass.
-pub struct Failed {
-    /// What was being done, in the words of the log.
-    pub doing: &'static str,
-    /// What went wrong, where that says more.
-    pub cause: Option<String>,
-    /// It was this process that could not ask: nothing is known of the server.
-    pub ours: bool,
+/// What an error says of the server.
+fn failed(doing: &'static str, call: &str, error: &io::Error) -> Failed {
+    if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
+        return Failed::wrong(doing, said.text.as_str());
+    }
+    Failed::io(doing, call, error)
 }
 
-impl Failed {
-    fn new(doing: &'static str) -> Failed {
-        Failed { doing, cause: None, ours: false }
+impl health::Check for Check {
+    type Kept = Kept;
+
+    fn line(&self) -> &health::Line {
+        &self.line
     }
 
-    /// The server did what it should not.
-    fn wrong(doing: &'static str, what: impl Into<String>) -> Failed {
-        Failed { doing, cause: Some(what.into()), ours: false }
-    }
-
-    fn io(doing: &'static str, call: &str, error: &io::Error) -> Failed {
-        if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
-            return Failed::wrong(doing, said.text.as_str());
-        }
-        let cause = match error.kind() {
-            io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&late())),
-            _ => format!("{call} failed {}", Cause(error)),
-        };
-        let ours = match fault::blame(error) {
-            Fault::Peer(failure) => !failure.counts(),
-            _ => true,
-        };
-        Failed { doing, cause: Some(cause), ours }
+    async fn probe(
+        &'static self,
+        handle: &Handle,
+        peer: &Arc<Peer>,
+        kept: Option<Kept>,
+    ) -> Result<Option<Kept>, Failed> {
+        probe(handle, self, peer, kept).await
     }
 }
 
 /// Asks a server once. A connection that may serve again comes back.
-pub async fn probe(
+async fn probe(
     handle: &Handle,
     check: &Check,
     peer: &Arc<Peer>,
@@ -138,18 +125,11 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
     const CONNECTING: &str = "connecting to upstream";
     const SECURING: &str = "SSL handshaking to upstream";
-    let endpoint = match (&peer.endpoint, check.port) {
-        (Endpoint::Inet(address), Some(port)) => {
-            let mut address = *address;
-            address.set_port(port);
-            Endpoint::Inet(address)
-        }
-        (endpoint, _) => endpoint.clone(),
-    };
+    let endpoint = check.line.endpoint(peer);
     let deadline = Some(handle.now() + check.connect_timeout);
     let how = ConnectOptions { deadline, ..ConnectOptions::default() };
     let connected = async { handle.connect(&endpoint.to_any()?, &how).await };
-    let stream = connected.await.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
+    let stream = connected.await.map_err(|e| failed(CONNECTING, "connect()", &e))?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
     let name = peer.server.as_bytes();
     let Some(client) = tls.client(name) else {
@@ -157,7 +137,7 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Fa
     };
     match Secured::connect(&stream, &client).await {
         Ok(secured) => Ok(Wire::join(stream, Some(secured))),
-        Err(HandshakeError::Io(error)) => Err(Failed::io(SECURING, "SSL_do_handshake()", &error)),
+        Err(HandshakeError::Io(error)) => Err(failed(SECURING, "SSL_do_handshake()", &error)),
         Err(error) => Err(Failed::wrong(SECURING, error.to_string())),
     }
 }
@@ -170,7 +150,7 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
         let mut chain = Chain::new();
         chain.push(check.request.clone());
         let sent = connection.stream.send(&mut chain).await;
-        sent.map_err(|e| Failed::io("sending request to upstream", "send()", &e))?;
+        sent.map_err(|e| failed("sending request to upstream", "send()", &e))?;
     }
     let mut parser = ResponseParser::new();
     let mut buf = Vec::new();
@@ -190,7 +170,7 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
                 return Err(Failed::wrong(READING, error.reason(&buf)));
             }
         }
-        if !more(line, &mut buf).await.map_err(|e| Failed::io(READING, "recv()", &e))? {
+        if !more(line, &mut buf).await.map_err(|e| failed(READING, "recv()", &e))? {
             return Err(Failed::wrong(READING, "upstream prematurely closed connection"));
         }
     }
@@ -210,7 +190,7 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
         let decoder = decoder.unwrap_or_else(BodyDecoder::until_close);
         whole = read_body(line, decoder, rest, &mut body)
             .await
-            .map_err(|e| Failed::io("reading upstream", "recv()", &e))?;
+            .map_err(|e| failed("reading upstream", "recv()", &e))?;
     }
     let headers: Vec<_> =
         head.headers.iter().map(|h| (h.name.of(&buf), h.value.of(&buf))).collect();
@@ -263,26 +243,5 @@ async fn more(line: &Line, buf: &mut Vec<u8>) -> io::Result<bool> {
         if let Some(n) = line.try_recv(buf)? {
             return Ok(n > 0);
         }
-    }
-}
-
-/// A wait of `interval` and up to `jitter` more.
-pub fn pause(interval: Duration, jitter: Duration, random: u64) -> Duration {
-    let millis = jitter.as_millis() as u64;
-    interval + Duration::from_millis(random % (millis + 1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jitter_only_adds() {
-        let (second, tenth) = (Duration::from_secs(1), Duration::from_millis(100));
-        for random in [0, 1, 99, 100, 101, u64::MAX] {
-            let pause = pause(second, tenth, random);
-            assert!(pause >= second && pause <= second + tenth, "{pause:?}");
-        }
-        assert_eq!(pause(second, Duration::ZERO, 7), second);
     }
 }

@@ -1,4 +1,11 @@
-//! What active checks have found out about a peer, apart from how they are made. nginx: `health_check`.
+//! Active checks: servers are asked regularly, and one that does not answer as it should gets nothing to do until it
+//! does. nginx: `health_check`. How a server is asked is the business of who speaks with it.
+
+mod line;
+mod watch;
+
+pub use line::{Line, time};
+pub use watch::{Check, Failed, Watcher, start};
 
 /// A peer's state of health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

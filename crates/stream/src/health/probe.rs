@@ -1,0 +1,146 @@
+//! One check of one server.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use weir_engine::{Chain, ConnectOptions, Handle, Stream};
+use weir_proto::proxy_protocol;
+use weir_tls::{HandshakeError, Secured, Wire};
+use weir_upstream::Peer;
+use weir_upstream::health::{self, Failed};
+
+use super::{Check, Match};
+
+const CONNECTING: &str = "connecting to upstream";
+const SENDING: &str = "sending to upstream";
+const READING: &str = "reading from upstream";
+/// It said something else.
+const CHECKING: &str = "checking data";
+/// Read at once.
+const PIECE: usize = 4096;
+/// The longest datagram.
+const LONGEST: usize = 65_535;
+
+impl health::Check for Check {
+    /// Connections are not kept: what is checked is that there is one.
+    type Kept = ();
+
+    fn line(&self) -> &health::Line {
+        &self.line
+    }
+
+    async fn probe(
+        &'static self,
+        handle: &Handle,
+        peer: &Arc<Peer>,
+        _: Option<()>,
+    ) -> Result<Option<()>, Failed> {
+        match (&self.rules, self.udp) {
+            (Some(rules), true) => self.datagram(handle, peer, rules).await?,
+            _ => self.connection(handle, peer).await?,
+        }
+        Ok(None)
+    }
+}
+
+impl Check {
+    fn options(&self, handle: &Handle) -> ConnectOptions {
+        let from = self.proxy.bind.as_ref().and_then(|bind| bind.constant());
+        self.proxy.options(from, handle.now() + self.proxy.connect_timeout)
+    }
+
+    /// That nobody is named who is spoken for, where servers want to hear of that.
+    fn introduction(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        if let Some(version) = self.proxy.proxy_protocol {
+            proxy_protocol::write(version, None, self.udp, &mut head);
+        }
+        head
+    }
+
+    async fn connection(&self, handle: &Handle, peer: &Peer) -> Result<(), Failed> {
+        let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
+        let connected = async { handle.connect(&endpoint.to_any()?, &options).await };
+        let stream = connected.await.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
+        stream.set_deadline(Some(handle.now() + self.timeout));
+        let head = self.introduction();
+        if !head.is_empty() {
+            let mut chain = Chain::new();
+            chain.push(head);
+            let sent = stream.send(&mut chain).await;
+            sent.map_err(|e| Failed::io(SENDING, "send()", &e))?;
+        }
+        let secured = self.secure(peer, &stream).await?;
+        let wire = Wire::join(stream, secured);
+        let spoken = match &self.rules {
+            Some(rules) => self.speak(&wire, rules).await,
+            None => Ok(()),
+        };
+        wire.close_notify();
+        spoken
+    }
+
+    async fn secure(&self, peer: &Peer, stream: &Stream) -> Result<Option<Secured>, Failed> {
+        const SECURING: &str = "SSL handshaking to upstream";
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let Some(client) = tls.client(peer.server.as_bytes()) else {
+            return Err(Failed { ours: true, ..Failed::new(SECURING) });
+        };
+        match Secured::connect(stream, &client).await {
+            Ok(secured) => Ok(Some(secured)),
+            Err(HandshakeError::Io(e)) => Err(Failed::io(SECURING, "SSL_do_handshake()", &e)),
+            Err(error) => Err(Failed::wrong(SECURING, error.to_string())),
+        }
+    }
+
+    /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.
+    async fn speak(&self, wire: &Wire, rules: &Match) -> Result<(), Failed> {
+        if !rules.send.is_empty() {
+            let mut chain = Chain::new();
+            chain.push(rules.send.clone());
+            let sent = wire.send(&mut chain).await;
+            sent.map_err(|e| Failed::io(SENDING, "send()", &e))?;
+        }
+        let most = self.proxy.buffer;
+        let mut said = Vec::new();
+        loop {
+            match rules.judge(&said) {
+                Some(true) => return Ok(()),
+                None if said.len() < most => {}
+                _ => return Err(Failed::new(CHECKING)),
+            }
+            wire.readable().await.map_err(|e| Failed::io(READING, "recv()", &e))?;
+            said.reserve(PIECE.min(most - said.len()));
+            let received = wire.try_recv(&mut said);
+            if received.map_err(|e| Failed::io(READING, "recv()", &e))? == Some(0) {
+                return Err(Failed::wrong(CHECKING, "upstream closed connection"));
+            }
+            said.truncate(most);
+        }
+    }
+
+    /// Sends one datagram; the first that comes back is judged.
+    async fn datagram(&self, handle: &Handle, peer: &Peer, rules: &Match) -> Result<(), Failed> {
+        let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
+        let socket = endpoint.to_any().and_then(|to| handle.connect_datagrams(&to, &options));
+        let socket = socket.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
+        socket.set_deadline(Some(handle.now() + self.timeout));
+        let mut text = self.introduction();
+        text.extend_from_slice(&rules.send);
+        let sent = socket.send_to(&text, None).await;
+        sent.map_err(|e| Failed::io(SENDING, "sendmsg()", &e))?;
+        let mut said = Vec::with_capacity(self.proxy.buffer.min(LONGEST));
+        loop {
+            let readable = poll_fn(|cx| socket.poll_readable(cx)).await;
+            readable.map_err(|e| Failed::io(READING, "recv()", &e))?;
+            let received = socket.try_recv(&mut said);
+            if received.map_err(|e| Failed::io(READING, "recv()", &e))?.is_some() {
+                break;
+            }
+        }
+        match rules.judge(&said) {
+            Some(true) => Ok(()),
+            _ => Err(Failed::new(CHECKING)),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `health_check` as it is written, in what requests and sessions share.
+
+use std::time::Duration;
+
+use weir_conf::{Directive, Error, Spot, Word, values};
+
+use super::Thresholds;
+use crate::Group;
+
+/// When servers are checked, and what follows from what is found.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// For complaints.
+    pub at: Spot,
+    /// How long from one check to the next.
+    pub interval: Duration,
+    /// Up to so much more.
+    pub jitter: Duration,
+    /// How many checks in a row change a server's state.
+    pub thresholds: Thresholds,
+    /// `match`: the name of the rules.
+    pub rules: Option<String>,
+    /// Another port than that of the server.
+    pub port: Option<u16>,
+    /// Servers must pass a check before they are used.
+    pub mandatory: bool,
+    /// Those that were healthy before a reload are so after it.
+    pub persistent: bool,
+}
+
+impl Line {
+    /// `health_check [parameter]...`; `own` reads what only this kind of check has: a name, and a value or nothing.
+    pub fn read(
+        d: &Directive,
+        mut own: impl FnMut(&[u8], Option<&[u8]>) -> Option<()>,
+    ) -> Result<Line, Error> {
+        let mut line = Line {
+            at: Spot::new(d, &d.name),
+            interval: Duration::from_secs(5),
+            jitter: Duration::ZERO,
+            thresholds: Thresholds { fails: 1, passes: 1 },
+            rules: None,
+            port: None,
+            mandatory: false,
+            persistent: false,
+        };
+        for word in &d.args {
+            line.parameter(word, &mut own).ok_or_else(|| d.invalid("parameter", word))?;
+        }
+        if line.persistent && !line.mandatory {
+            return Err(d.problem("\"persistent\" requires \"mandatory\""));
+        }
+        Ok(line)
+    }
+
+    fn parameter(
+        &mut self,
+        word: &Word,
+        own: &mut impl FnMut(&[u8], Option<&[u8]>) -> Option<()>,
+    ) -> Option<()> {
+        let text = word.bytes.as_slice();
+        let Some(at) = memchr::memchr(b'=', text) else {
+            match text {
+                b"mandatory" => self.mandatory = true,
+                b"persistent" => self.persistent = true,
+                name => own(name, None)?,
+            }
+            return Some(());
+        };
+        let (name, value) = (&text[..at], &text[at + 1..]);
+        match name {
+            b"interval" => self.interval = time(value).filter(|t| !t.is_zero())?,
+            b"jitter" => self.jitter = time(value)?,
+            b"fails" => self.thresholds.fails = count(value)?,
+            b"passes" => self.thresholds.passes = count(value)?,
+            b"match" => self.rules = Some(String::from_utf8_lossy(value).into_owned()),
+            b"port" => {
+                let port = values::number(value).and_then(|n| u16::try_from(n).ok());
+                self.port = Some(port.filter(|port| *port > 0)?);
+            }
+            name => own(name, Some(value))?,
+        }
+        Some(())
+    }
+
+    /// The rules that it names, among these.
+    pub fn find<'m, M>(
+        &self,
+        all: &'m [M],
+        name: impl Fn(&M) -> &str,
+    ) -> Result<Option<&'m M>, Error> {
+        let Some(wanted) = &self.rules else { return Ok(None) };
+        let found = all.iter().find(|rules| name(rules) == wanted);
+        let unknown = || self.at.error(format!("unknown match \"{wanted}\""));
+        found.ok_or_else(unknown).map(Some)
+    }
+
+    /// All groups are known: what is checked must be shared.
+    pub fn guard(&self, group: &Group) -> Result<(), Error> {
+        if !group.is_shared() {
+            let name = &group.name;
+            let text = format!("\"health_check\" requires upstream \"{name}\" to have a \"zone\"");
+            return Err(self.at.error(text));
+        }
+        if self.mandatory {
+            group.guard();
+        }
+        Ok(())
+    }
+}
+
+/// A time of a parameter.
+pub fn time(value: &[u8]) -> Option<Duration> {
+    values::msec(value).map(Duration::from_millis)
+}
+
+fn count(value: &[u8]) -> Option<u32> {
+    values::number(value).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)
+}

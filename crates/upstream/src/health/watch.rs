@@ -1,0 +1,176 @@
+//! Who is checked when, and what the log hears of it. One loop of one worker asks; what it finds stands in the group's
+//! zone, where all workers see it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_engine::Handle;
+use weir_log::{Cause, Level, Log};
+
+use super::{Health, Line};
+use crate::{Endpoint, Group, Peer, fault};
+
+/// How servers are asked.
+pub trait Check: 'static {
+    /// A connection that is good for the next check.
+    type Kept: 'static;
+
+    /// When they are asked.
+    fn line(&self) -> &Line;
+
+    /// Asks a server once. A connection that may serve again comes back.
+    fn probe(
+        &'static self,
+        handle: &Handle,
+        peer: &Arc<Peer>,
+        kept: Option<Self::Kept>,
+    ) -> impl Future<Output = Result<Option<Self::Kept>, Failed>>;
+}
+
+/// Why a server did not pass.
+#[derive(Debug)]
+pub struct Failed {
+    /// What was being done, in the words of the log.
+    pub doing: &'static str,
+    /// What went wrong, where that says more.
+    pub cause: Option<String>,
+    /// It was this process that could not ask: nothing is known of the server.
+    pub ours: bool,
+}
+
+impl Failed {
+    /// The words say all.
+    pub fn new(doing: &'static str) -> Failed {
+        Failed { doing, cause: None, ours: false }
+    }
+
+    /// What an error of the system says of the server.
+    pub fn io(doing: &'static str, call: &str, error: &io::Error) -> Failed {
+        let cause = match error.kind() {
+            io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&fault::late())),
+            _ => format!("{call} failed {}", Cause(error)),
+        };
+        let ours = fault::is_ours(error) || fault::is_without_way(error);
+        Failed { doing, cause: Some(cause), ours }
+    }
+
+    /// The server did what it should not.
+    pub fn wrong(doing: &'static str, what: impl Into<String>) -> Failed {
+        Failed { doing, cause: Some(what.into()), ours: false }
+    }
+}
+
+/// Who asks.
+pub struct Watcher {
+    /// The loop.
+    pub handle: Handle,
+    /// Who hears of what is found.
+    pub log: Arc<Log>,
+    /// The loop takes no more requests.
+    pub retiring: Box<dyn Fn() -> bool>,
+}
+
+/// Connections between two checks, by the peer's name.
+type Connections<K> = Rc<RefCell<HashMap<String, K>>>;
+
+/// Starts a check of a group.
+pub fn start<C: Check>(watcher: &Rc<Watcher>, check: &'static C, group: Arc<Group>) {
+    watcher.handle.spawn(watch(watcher.clone(), check, group));
+}
+
+async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Group>) {
+    let (line, handle) = (check.line(), &watcher.handle);
+    if line.mandatory && !line.persistent {
+        group.check_anew(handle.now());
+    }
+    let connections: Connections<C::Kept> = Rc::default();
+    let (chance, mut turn) = (RandomState::new(), 0u64);
+    while !(watcher.retiring)() {
+        for (peer, _) in group.peers(handle.now()) {
+            let one = one(watcher.clone(), check, group.clone(), peer, connections.clone());
+            handle.spawn(one);
+        }
+        turn += 1;
+        handle.sleep(pause(line.interval, line.jitter, chance.hash_one(turn))).await;
+    }
+}
+
+async fn one<C: Check>(
+    watcher: Rc<Watcher>,
+    check: &'static C,
+    group: Arc<Group>,
+    peer: Arc<Peer>,
+    connections: Connections<C::Kept>,
+) {
+    let (handle, log, line) = (&watcher.handle, &watcher.log, check.line());
+    let kept = connections.borrow_mut().remove(&peer.name);
+    let outcome = check.probe(handle, &peer, kept).await;
+    let changed = match &outcome {
+        Err(failed) if failed.ours => None,
+        outcome => group.checked(&peer, outcome.is_ok(), line.thresholds, handle.now()),
+    };
+    let name = line.rules.as_deref().unwrap_or_default();
+    let (address, upstream) = (&peer.name, &group.name);
+    let about = format!("health check \"{name}\" of peer {address} in upstream \"{upstream}\"");
+    match outcome {
+        Ok(kept) => {
+            if let Some(kept) = kept {
+                connections.borrow_mut().insert(peer.name.clone(), kept);
+            }
+            if changed == Some(Health::Healthy) {
+                log.write(Level::Notice, None, format_args!("peer is healthy, {about}"));
+            }
+        }
+        Err(Failed { doing, cause, ours }) => {
+            if let Some(cause) = cause {
+                let level = if ours { Level::Alert } else { Level::Error };
+                log.write(level, None, format_args!("{cause} while {doing}, {about}"));
+            }
+            if changed == Some(Health::Unhealthy) {
+                let text = format_args!("peer is unhealthy while {doing}, {about}");
+                log.write(Level::Warn, None, text);
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Where this server is asked.
+    pub fn endpoint(&self, peer: &Peer) -> Endpoint {
+        match (&peer.endpoint, self.port) {
+            (Endpoint::Inet(address), Some(port)) => {
+                let mut address = *address;
+                address.set_port(port);
+                Endpoint::Inet(address)
+            }
+            (endpoint, _) => endpoint.clone(),
+        }
+    }
+}
+
+/// A wait of `interval` and up to `jitter` more.
+fn pause(interval: Duration, jitter: Duration, random: u64) -> Duration {
+    let millis = jitter.as_millis() as u64;
+    interval + Duration::from_millis(random % millis.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_only_adds() {
+        let (second, tenth) = (Duration::from_secs(1), Duration::from_millis(100));
+        for random in [0, 1, 99, 100, 101, u64::MAX] {
+            let pause = pause(second, tenth, random);
+            assert!(pause >= second && pause <= second + tenth, "{pause:?}");
+        }
+        assert_eq!(pause(second, Duration::ZERO, 7), second);
+    }
+}
