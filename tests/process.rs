@@ -146,7 +146,7 @@ fn versions_are_for_people_and_for_tools() {
         assert!(text.contains("Usage: weir ") && text.contains("\n  weir bench "), "{text}");
     }
     assert!(stderr(&run(WEIR, ["--version"])).starts_with("weir version: weir/"));
-    for tool in ["balance", "bench", "histogram", "lab"] {
+    for tool in ["balance", "bench", "histogram", "inspect", "lab"] {
         let help = run(WEIR, [tool, "--help"]);
         let text = String::from_utf8_lossy(&help.stdout);
         assert!(text.contains(&format!("Usage: weir {tool} ")), "{text}");

@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use weir_sys::signal::Set;
 
 use crate::group::Group;
-use crate::servers::{Listening, Sought, find};
 use crate::watch::{Summary, Watch};
+use weir_inspect::servers::{Listening, Sought, find};
 
 /// A table is shown this often, and processes that came or went are noticed.
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,10 +62,10 @@ pub fn balance(args: &[OsString]) -> i32 {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    let sought = Sought { pid: options.pid, port: options.port };
-    let found = find(sought);
+    let sought = Sought { pid: options.pid, port: options.port, name: None };
+    let found = find(&sought);
     if found.is_empty() {
-        return Err(nobody(sought));
+        return Err(nobody(&sought));
     }
     for listening in &found {
         println!("{}", told(listening));
@@ -139,7 +139,7 @@ impl Rounds {
         whole: &mut Vec<Watch>,
         steer: bool,
     ) -> Result<(), String> {
-        let found: Vec<Listening> = find(self.sought).into_iter().filter(is_group).collect();
+        let found: Vec<Listening> = find(&self.sought).into_iter().filter(is_group).collect();
         if found.is_empty() {
             return Err("the server has gone".to_owned());
         }
@@ -169,7 +169,7 @@ fn groups(found: &[Listening]) -> Result<Vec<Group>, String> {
     several.map(|listening| Group::of(listening).map_err(|e| refused(&e))).collect()
 }
 
-fn nobody(sought: Sought) -> String {
+fn nobody(sought: &Sought) -> String {
     let who =
         sought.pid.map_or("no process that can be seen".to_owned(), |pid| format!("process {pid}"));
     let place = sought.port.map_or(String::new(), |port| format!(" on port {port}"));

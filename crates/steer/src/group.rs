@@ -10,9 +10,9 @@ use weir_sys::sockopt::unsteer;
 use weir_sys::steering::{PLACES, Steering};
 
 use crate::load::Member;
-use crate::servers::Listening;
 use crate::shares::{Judge, Seen, places};
 use crate::watch::Watch;
+use weir_inspect::servers::Listening;
 
 /// When nobody looks any more, the kernel's hash takes over after so long.
 const HOLDS: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ impl Group {
     pub(crate) fn of(listening: &Listening) -> io::Result<Group> {
         let members: Vec<Member> =
             listening.sockets.iter().map(Member::of).collect::<io::Result<_>>()?;
-        let name = |socket: &crate::servers::Socket| match &socket.workers[..] {
+        let name = |socket: &weir_inspect::servers::Socket| match &socket.workers[..] {
             [one] => format!("{} {}", one.name, one.pid),
             all => format!("{} of {}", all.len(), all.first().map_or("none", |p| &p.name)),
         };

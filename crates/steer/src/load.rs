@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use weir_sys::tcpinfo::accept_queue;
 
-use crate::servers::Socket;
 use crate::shares::Seen;
+use weir_inspect::servers::Socket;
 
 /// How long a look back at the processor's time goes, more or less.
 const WINDOW: Duration = Duration::from_millis(200);

@@ -22,31 +22,41 @@ const DISTRUST: f64 = 1.0 / 256.0;
 /// Seconds after which who was stuck is trusted twice as far.
 const DOUBLES: f64 = 0.1;
 
+/// Seconds that are no time.
+const A_MOMENT: f64 = 0.001;
+
 /// Says at each look who gets what.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     before: Vec<Seen>,
     trust: Vec<f64>,
+    /// For how many seconds each has been stuck.
+    stuck: Vec<f64>,
 }
 
 impl Judge {
     /// Each worker's share, which add up to 1; the last look was so many seconds ago.
     pub(crate) fn shares(&mut self, now: &[Seen], seconds: f64) -> Vec<f64> {
         self.trust.resize(now.len(), 1.0);
+        self.stuck.resize(now.len(), 0.0);
         let wants = |seen: &Seen| (1.0 - seen.busy).clamp(LEAST, 1.0) / f64::from(1 + seen.waiting);
         let mut shares = Vec::with_capacity(now.len());
-        for (at, (seen, trust)) in now.iter().zip(&mut self.trust).enumerate() {
+        let states = self.trust.iter_mut().zip(&mut self.stuck);
+        for (at, (seen, (trust, stuck))) in now.iter().zip(states).enumerate() {
             if self.before.get(at).is_some_and(|before| is_stuck(before, seen)) {
                 *trust = (*trust / 2.0).max(DISTRUST);
+                *stuck += seconds;
                 shares.push(0.0);
             } else {
+                *stuck = 0.0;
                 *trust = (*trust * (seconds / DOUBLES).exp2()).min(1.0);
                 shares.push(wants(seen) * *trust);
             }
         }
         if shares.iter().all(|share| *share == 0.0) {
-            // Somebody has to have them.
-            shares = now.iter().map(wants).collect();
+            // Somebody has to have them: who is stuck for a moment only, sooner than who has stopped.
+            let by_time = |(seen, stuck): (&Seen, &f64)| wants(seen) / (stuck + A_MOMENT).powi(2);
+            shares = now.iter().zip(&self.stuck).map(by_time).collect();
         }
         self.before = now.to_vec();
         let sum: f64 = shares.iter().sum();
@@ -134,6 +144,17 @@ mod tests {
         judge.shares(&now, 0.0);
         let shares = judge.shares(&now, 0.01);
         assert!(shares[1] > shares[0] && shares[0] > 0.0, "{shares:?}");
+    }
+
+    #[test]
+    fn where_all_are_stuck_who_has_stopped_gets_least() {
+        let (mut judge, stopped) = (Judge::default(), seen(1, 9, 0.0));
+        for _ in 0..500 {
+            judge.shares(&[stopped, seen(0, 9, 0.0)], 0.002);
+        }
+        judge.shares(&[stopped, seen(7, 9, 1.0)], 0.002);
+        let shares = judge.shares(&[stopped, seen(7, 9, 1.0)], 0.002);
+        assert!(shares[0] < 0.001, "{shares:?}");
     }
 
     fn any_seen() -> impl Strategy<Value = Vec<Seen>> {

@@ -22,6 +22,11 @@ const TOOLS: &[(&str, Tool, &str)] = &[
     ("bench", weir_bench::bench, "load a web server and say what its clients see"),
     ("histogram", weir_bench::histogram, "show latencies of bench, or of logs, as a picture"),
     (
+        "inspect",
+        weir_inspect::inspect,
+        "look into any server on this machine: who has which connections, and what helps",
+    ),
+    (
         "lab",
         weir_lab::lab,
         "repeat the published experiments on accept queues; advise on a configuration",

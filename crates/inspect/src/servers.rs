@@ -1,6 +1,6 @@
-//! Which processes listen where, and on which sockets: proc(5), epoll(7).
+//! Which processes listen where, on which sockets, and how they wait: proc(5), epoll(7).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,42 +10,63 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 /// A process that has listening sockets.
 #[derive(Debug, Clone)]
-pub(crate) struct Process {
+pub struct Process {
+    /// Its process id.
     pub pid: i32,
     /// Its name, from `comm`.
     pub name: String,
-    /// Its descriptors of sockets, by the socket's number (inode).
+    /// Its descriptors of these sockets, by the socket's number (inode).
     fds: BTreeMap<u64, i32>,
     /// Those that it waits for in epoll.
-    waits: BTreeSet<u64>,
+    waits: BTreeMap<u64, Epoll>,
+    /// It has an epoll instance, whatever for.
+    pub has_epoll: bool,
+    /// It has a ring of io_uring.
+    pub has_ring: bool,
+}
+
+/// How a process waits for a socket in epoll.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Epoll {
+    /// In so many of its epoll instances: one for each of its loops, usually.
+    pub instances: usize,
+    /// With EPOLLEXCLUSIVE in all of them: a connection wakes one of those who wait.
+    pub exclusive: bool,
 }
 
 /// A socket that listens, and who takes connections from it.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
+    /// Its number.
     pub inode: u64,
     /// The processes that wait for it; those that hold it, where none does.
     pub workers: Vec<Process>,
+    /// Those that hold it and wait in turns, as with nginx's `accept_mutex`, included.
+    pub sharers: Vec<Process>,
 }
 
 /// The sockets that listen at one address.
 #[derive(Debug)]
-pub(crate) struct Listening {
+pub struct Listening {
+    /// The address.
     pub address: SocketAddr,
+    /// The sockets: one queue each.
     pub sockets: Vec<Socket>,
 }
 
 /// What is looked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sought {
+#[derive(Debug, Clone, Default)]
+pub struct Sought {
     /// A process: it and its descendants.
     pub pid: Option<i32>,
     /// A port.
     pub port: Option<u16>,
+    /// The name of a program.
+    pub name: Option<String>,
 }
 
 /// Who listens, by address.
-pub(crate) fn find(sought: Sought) -> Vec<Listening> {
+pub fn find(sought: &Sought) -> Vec<Listening> {
     let mut pids: Vec<i32> = numbers("/proc").collect();
     if let Some(root) = sought.pid {
         pids = family(root, &pids);
@@ -54,17 +75,21 @@ pub(crate) fn find(sought: Sought) -> Vec<Listening> {
         .into_iter()
         .filter(|(_, address)| sought.port.is_none_or(|port| address.port() == port))
         .collect();
-    let all: Vec<Process> = pids.into_iter().filter_map(|pid| read(pid, &addresses)).collect();
+    let named = |process: &Process| sought.name.as_ref().is_none_or(|name| *name == process.name);
+    let all: Vec<Process> =
+        pids.into_iter().filter_map(|pid| read(pid, &addresses)).filter(named).collect();
     let mut out: BTreeMap<SocketAddr, Vec<Socket>> = BTreeMap::new();
     for (inode, address) in addresses {
         let holders = || all.iter().filter(|process| process.fds.contains_key(&inode));
         let mut workers: Vec<Process> =
-            holders().filter(|p| p.waits.contains(&inode)).cloned().collect();
+            holders().filter(|p| p.waits.contains_key(&inode)).cloned().collect();
+        let mut sharers: Vec<Process> = holders().filter(|p| p.has_epoll).cloned().collect();
         if workers.is_empty() {
             workers = holders().cloned().collect();
+            sharers.clone_from(&workers);
         }
         if !workers.is_empty() {
-            out.entry(address).or_default().push(Socket { inode, workers });
+            out.entry(address).or_default().push(Socket { inode, workers, sharers });
         }
     }
     out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
@@ -72,7 +97,11 @@ pub(crate) fn find(sought: Sought) -> Vec<Listening> {
 
 impl Socket {
     /// The socket itself, of which the process keeps its own.
-    pub(crate) fn borrow(&self) -> io::Result<OwnedFd> {
+    ///
+    /// # Errors
+    ///
+    /// What pidfd_getfd(2) answers: `PermissionDenied` to those who may not trace the process.
+    pub fn borrow(&self) -> io::Result<OwnedFd> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for process in &self.workers {
             let Some(fd) = process.fds.get(&self.inode) else { continue };
@@ -90,7 +119,7 @@ impl Socket {
 }
 
 /// Names of entries of a directory that are numbers.
-fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
+pub(crate) fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
@@ -147,6 +176,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 /// A process that has some of these sockets.
 fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
     let (mut fds, mut of_fd, mut epolls) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let mut has_ring = false;
     for fd in numbers(&format!("/proc/{pid}/fd")) {
         let Ok(to) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else { continue };
         let to = to.to_string_lossy();
@@ -156,20 +186,45 @@ fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
             of_fd.insert(fd, inode);
         } else if to == "anon_inode:[eventpoll]" {
             epolls.push(fd);
+        } else if to == "anon_inode:[io_uring]" {
+            has_ring = true;
         }
     }
     if fds.is_empty() {
         return None;
     }
-    let mut waits = BTreeSet::new();
+    let mut waits: BTreeMap<u64, Epoll> = BTreeMap::new();
+    let has_epoll = !epolls.is_empty();
     for epoll in epolls {
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{epoll}")).unwrap_or_default();
-        let targets =
-            info.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next());
-        waits.extend(targets.filter_map(|fd| of_fd.get(&fd.parse::<i32>().ok()?)));
+        for (fd, events) in info.lines().filter_map(target) {
+            let Some(inode) = of_fd.get(&fd) else { continue };
+            let exclusive = events & EXCLUSIVE != 0;
+            let known = waits.entry(*inode).or_insert(Epoll { instances: 0, exclusive });
+            known.instances += 1;
+            known.exclusive &= exclusive;
+        }
     }
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(Process { pid, name: name.trim_end().to_owned(), fds, waits })
+    Some(Process { pid, name: name.trim_end().to_owned(), fds, waits, has_epoll, has_ring })
+}
+
+/// EPOLLEXCLUSIVE in linux/eventpoll.h.
+const EXCLUSIVE: u32 = 1 << 28;
+
+/// A line of an epoll instance's `fdinfo`: a descriptor, and the events it is waited for.
+fn target(line: &str) -> Option<(i32, u32)> {
+    let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+    let fd = words.next()?.parse().ok()?;
+    (words.next()? == "events:").then_some(())?;
+    Some((fd, u32::from_str_radix(words.next()?, 16).ok()?))
+}
+
+impl Process {
+    /// How it waits for a socket in epoll, if it does.
+    pub fn epoll(&self, inode: u64) -> Option<Epoll> {
+        self.waits.get(&inode).copied()
+    }
 }
 
 #[cfg(test)]
@@ -189,18 +244,28 @@ mod tests {
     }
 
     #[test]
+    fn what_epoll_waits_for_is_read() {
+        let line = "tfd:        5 events: 10000019 data:                5  pos:0 ino:1d sdev:7";
+        assert_eq!(target(line), Some((5, 0x1000_0019)));
+        for wrong in ["", "tfd:", "tfd: x events: 1", "tfd: 5 events: z", "pos: 0"] {
+            assert_eq!(target(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn who_listens_is_found_and_lends_its_socket() {
         let own = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = own.local_addr().unwrap();
-        let sought = Sought { pid: Some(std::process::id() as i32), port: Some(at.port()) };
-        let found = find(sought);
+        let pid = Some(std::process::id() as i32);
+        let sought = Sought { pid, port: Some(at.port()), name: None };
+        let found = find(&sought);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].address, found[0].sockets.len()), (at, 1));
         match found[0].sockets[0].borrow() {
             Ok(borrowed) => assert_eq!(TcpListener::from(borrowed).local_addr().unwrap(), at),
             Err(e) => eprintln!("not run: pidfd_getfd(2) needs a privilege: {e}"),
         }
-        let other = Sought { port: Some(1), ..sought };
-        assert!(find(other).is_empty());
+        assert!(find(&Sought { port: Some(1), ..sought.clone() }).is_empty());
+        assert!(find(&Sought { name: Some("nobody".to_owned()), ..sought }).is_empty());
     }
 }

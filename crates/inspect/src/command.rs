@@ -1,0 +1,92 @@
+//! The command line of `weir inspect`.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Parser;
+use rustix::process::Signal;
+use weir_sys::signal::Set;
+
+use crate::look::look;
+use crate::servers::{Listening, Sought, find};
+
+/// Looks into any server on this machine (nginx, HAProxy, envoy, gunicorn, ...): who shares which queue, how the connections and
+/// the work are spread over its workers, what is wrong, and what helps. It changes nothing
+#[derive(Debug, Parser)]
+#[command(name = "weir inspect", bin_name = "weir inspect")]
+struct Options {
+    /// A port, a process, or the name of a program
+    #[arg(value_name = "PORT|PID|NAME")]
+    whom: String,
+    /// Seconds to look on
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    secs: f64,
+    /// Again and again, until it is interrupted
+    #[arg(long)]
+    watch: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let said = text.parse::<f64>().ok().filter(|s| (0.0..=3600.0).contains(s));
+    said.ok_or_else(|| "a number of seconds, an hour at most".to_owned())
+}
+
+/// `weir inspect`: the exit status. `args` begins with the command's name.
+pub fn inspect(args: &[OsString]) -> i32 {
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(said) => {
+            // Nobody reads it, then.
+            let _ = said.print();
+            return said.exit_code();
+        }
+    };
+    match run(&options) {
+        Ok(()) => 0,
+        Err(text) => {
+            eprintln!("weir inspect: {text}");
+            1
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    let sought = sought(&options.whom)?;
+    let signals = Set::new(&[Signal::INT, Signal::TERM].map(Signal::as_raw));
+    signals.block().map_err(|e| format!("signals: {e}"))?;
+    let time = Duration::from_secs_f64(options.secs);
+    loop {
+        let found = find(&sought);
+        if found.is_empty() {
+            return Err(format!("{} has gone", options.whom));
+        }
+        let mut interrupted = false;
+        let report = look(&found, time, |pause| {
+            interrupted |= matches!(signals.wait(Some(pause)), Ok(Some(_)));
+        });
+        let text = if options.json { report.json() + "\n" } else { report.text() };
+        let clear = if options.watch && !options.json { "\x1b[H\x1b[2J" } else { "" };
+        // Nobody reads it any more.
+        if write!(std::io::stdout(), "{clear}{text}").is_err() || !options.watch || interrupted {
+            return Ok(());
+        }
+    }
+}
+
+/// A number is a port if somebody listens there, and a process otherwise.
+fn sought(whom: &str) -> Result<Sought, String> {
+    let somebody = |sought: Sought| -> Option<Sought> {
+        let found: Vec<Listening> = find(&sought);
+        (!found.is_empty()).then_some(sought)
+    };
+    let port = whom.parse().ok().map(|port| Sought { port: Some(port), ..Sought::default() });
+    let pid = whom.parse().ok().map(|pid| Sought { pid: Some(pid), ..Sought::default() });
+    let name = Sought { name: Some(whom.to_owned()), ..Sought::default() };
+    port.and_then(somebody).or_else(|| pid.and_then(somebody)).or_else(|| somebody(name)).ok_or_else(|| {
+        format!("nobody that can be seen listens as {whom}: processes of others can be seen by root only")
+    })
+}

@@ -1,0 +1,227 @@
+//! Takes the figures: queues, connections, processor time and context switches. proc(5), tcp(7).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use weir_sys::tcpinfo::accept_queue;
+
+use crate::report::{Place, Queue, Report, Waits, Worker};
+use crate::servers::{Listening, Process, Socket, numbers};
+use crate::verdict;
+
+/// Queues are looked at this often during a look.
+const OFTEN: Duration = Duration::from_millis(20);
+
+/// What a process had used up at a time.
+#[derive(Debug, Clone, Default)]
+struct Used {
+    /// The processor's time of each thread.
+    ran: BTreeMap<i32, Duration>,
+    switches: u64,
+}
+
+/// Looks on for a while. `pause` waits between two looks at the queues.
+pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Duration)) -> Report {
+    let began = Instant::now();
+    let pids = pids(found);
+    let before: BTreeMap<i32, Used> = pids.iter().map(|pid| (*pid, used(*pid))).collect();
+    let overflows = overflows();
+    let mut queues: Vec<Vec<Watched>> =
+        found.iter().map(|at| at.sockets.iter().map(Watched::of).collect()).collect();
+    loop {
+        queues.iter_mut().flatten().for_each(Watched::look);
+        if began.elapsed() >= time {
+            break;
+        }
+        pause(OFTEN);
+    }
+    let seconds = began.elapsed().as_secs_f64().max(0.001);
+    let grown = overflows.zip(self::overflows()).map(|(then, now)| now.saturating_sub(then));
+    let mut unseen = BTreeSet::new();
+    let mut places = Vec::new();
+    for (listening, queues) in found.iter().zip(queues) {
+        let mut place = Place {
+            address: listening.address.to_string(),
+            program: program(listening),
+            workers: workers(listening, &before, seconds),
+            queues: Vec::new(),
+            overflows: grown,
+            findings: Vec::new(),
+        };
+        for (queue, socket) in queues.into_iter().zip(&listening.sockets) {
+            if let Err(e) = &queue.socket {
+                unseen.insert(format!("how many wait in queues ({e}): run it as root"));
+            }
+            let workers = takers(listening, socket).iter().map(|worker| worker.pid).collect();
+            place.queues.push(Queue { waiting: queue.waiting, room: queue.room, workers });
+        }
+        places.push(place);
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    for place in &mut places {
+        place.findings = verdict::findings(place, processors);
+    }
+    Report { seconds, processors, places, unseen: unseen.into_iter().collect() }
+}
+
+/// A queue, at several looks.
+struct Watched {
+    socket: std::io::Result<OwnedFd>,
+    waiting: Option<u32>,
+    room: Option<u32>,
+}
+
+impl Watched {
+    fn of(socket: &Socket) -> Watched {
+        Watched { socket: socket.borrow(), waiting: None, room: None }
+    }
+
+    fn look(&mut self) {
+        if let Ok(socket) = &self.socket
+            && let Ok((waiting, room)) = accept_queue(socket.as_fd())
+        {
+            self.waiting = self.waiting.max(Some(waiting));
+            self.room = Some(room);
+        }
+    }
+}
+
+fn processes(found: &[Listening]) -> impl Iterator<Item = &Process> {
+    let sockets = found.iter().flat_map(|listening| &listening.sockets);
+    sockets.flat_map(|socket| &socket.sharers)
+}
+
+/// Who takes connections from a socket: of several queues only who waits for this one.
+fn takers<'a>(listening: &Listening, socket: &'a Socket) -> &'a [Process] {
+    if listening.sockets.len() == 1 { &socket.sharers } else { &socket.workers }
+}
+
+fn pids(found: &[Listening]) -> BTreeSet<i32> {
+    processes(found).map(|process| process.pid).collect()
+}
+
+fn program(listening: &Listening) -> String {
+    let names: BTreeSet<&str> =
+        processes(std::slice::from_ref(listening)).map(|process| process.name.as_str()).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn workers(listening: &Listening, before: &BTreeMap<i32, Used>, seconds: f64) -> Vec<Worker> {
+    let open = open_at(listening.address.port());
+    let mut out: BTreeMap<i32, Worker> = BTreeMap::new();
+    for socket in &listening.sockets {
+        let somebody_waits = socket.workers.iter().any(|other| other.epoll(socket.inode).is_some());
+        for process in takers(listening, socket) {
+            let epoll = process.epoll(socket.inode);
+            let worker = out.entry(process.pid).or_insert_with(|| {
+                let now = used(process.pid);
+                let then = before.get(&process.pid).cloned().unwrap_or_default();
+                let ran = |(thread, ran): (&i32, &Duration)| {
+                    let past = then.ran.get(thread).copied().unwrap_or_default();
+                    ran.saturating_sub(past).as_secs_f64() / seconds
+                };
+                let shares: Vec<f64> = now.ran.iter().map(ran).collect();
+                Worker {
+                    pid: process.pid,
+                    name: process.name.clone(),
+                    waits: match epoll {
+                        None if somebody_waits => Waits::Turns,
+                        _ => waits(process, socket.inode),
+                    },
+                    loops: 0,
+                    threads: now.ran.len(),
+                    cpu: shares.iter().sum(),
+                    busiest: shares.iter().copied().fold(0.0, f64::max),
+                    switches: now.switches.saturating_sub(then.switches) as f64 / seconds,
+                    connections: connections(process.pid, &open),
+                }
+            });
+            worker.loops += epoll.map_or(0, |epoll| epoll.instances);
+        }
+    }
+    out.into_values().collect()
+}
+
+fn waits(process: &Process, inode: u64) -> Waits {
+    if let Some(epoll) = process.epoll(inode) {
+        return if epoll.exclusive { Waits::EpollExclusive } else { Waits::Epoll };
+    }
+    let calls: BTreeSet<i64> = numbers(&format!("/proc/{}/task", process.pid))
+        .filter_map(|thread| {
+            let call = fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", process.pid));
+            call.ok()?.split(' ').next()?.parse().ok()
+        })
+        .collect();
+    let any = |names: &[i64]| names.iter().any(|name| calls.contains(name));
+    if any(&[libc::SYS_accept, libc::SYS_accept4]) {
+        Waits::Accept
+    } else if process.has_ring {
+        Waits::IoUring
+    } else if any(&[libc::SYS_ppoll, libc::SYS_pselect6]) || any(OLD_CALLS) {
+        Waits::Poll
+    } else {
+        Waits::Unknown
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: &[i64] = &[libc::SYS_poll, libc::SYS_select];
+/// Newer architectures have none.
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_CALLS: &[i64] = &[];
+
+fn used(pid: i32) -> Used {
+    let mut used = Used::default();
+    for thread in numbers(&format!("/proc/{pid}/task")) {
+        let read = |name| fs::read_to_string(format!("/proc/{pid}/task/{thread}/{name}"));
+        let ran = read("schedstat").ok().and_then(|stat| stat.split(' ').next()?.parse().ok());
+        used.ran.insert(thread, Duration::from_nanos(ran.unwrap_or(0)));
+        let status = read("status").unwrap_or_default();
+        let switches = status.lines().filter_map(|line| {
+            let (name, count) = line.split_once(':')?;
+            name.ends_with("voluntary_ctxt_switches").then_some(count.trim().parse::<u64>().ok()?)
+        });
+        used.switches += switches.sum::<u64>();
+    }
+    used
+}
+
+/// The connections that are open at a port of this machine, by their sockets' numbers.
+fn open_at(port: u16) -> BTreeSet<u64> {
+    const ESTABLISHED: &str = "01";
+    let port = format!("{port:04X}");
+    let mut out = BTreeSet::new();
+    for name in ["tcp", "tcp6"] {
+        let table = fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
+        let inode = |line: &str| {
+            let mut fields = line.split_whitespace().skip(1);
+            let own = fields.next()?.split_once(':')?.1;
+            let state = fields.nth(1)?;
+            let inode: u64 = fields.nth(5)?.parse().ok()?;
+            (own == port && state == ESTABLISHED).then_some(inode)
+        };
+        out.extend(table.lines().filter_map(inode));
+    }
+    out
+}
+
+/// How many of these a process has.
+fn connections(pid: i32, open: &BTreeSet<u64>) -> usize {
+    let links = numbers(&format!("/proc/{pid}/fd"))
+        .filter_map(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok());
+    let inodes = links.filter_map(|to| {
+        to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
+    });
+    inodes.filter(|inode| open.contains(inode)).count()
+}
+
+/// Connections that were dropped for full queues since this machine started. netstat(8), ListenOverflows.
+fn overflows() -> Option<u64> {
+    let table = fs::read_to_string("/proc/self/net/netstat").ok()?;
+    let mut lines = table.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|name| name == "ListenOverflows")?;
+    values.split(' ').nth(at)?.parse().ok()
+}

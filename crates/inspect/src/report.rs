@@ -1,0 +1,196 @@
+//! What is told of a server: figures and findings, as text or as JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// All that was seen over a while.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// How long the figures were taken, in seconds.
+    pub seconds: f64,
+    /// Processors of this machine.
+    pub processors: usize,
+    /// Where somebody listens.
+    pub places: Vec<Place>,
+    /// What could not be seen, and why.
+    pub unseen: Vec<String>,
+}
+
+/// An address, and who serves it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Place {
+    pub address: String,
+    /// The name of its processes.
+    pub program: String,
+    pub queues: Vec<Queue>,
+    pub workers: Vec<Worker>,
+    /// Connections for which a queue had no room, in the machine's whole network, during the look.
+    pub overflows: Option<u64>,
+    pub findings: Vec<Finding>,
+}
+
+/// A listening socket's queue of connections that were not accepted yet.
+#[derive(Debug, Serialize)]
+pub(crate) struct Queue {
+    /// How many waited, at most, when it was looked at.
+    pub waiting: Option<u32>,
+    /// How many it takes.
+    pub room: Option<u32>,
+    /// Who takes from it.
+    pub workers: Vec<i32>,
+}
+
+/// A process that takes connections.
+#[derive(Debug, Serialize)]
+pub(crate) struct Worker {
+    pub pid: i32,
+    pub name: String,
+    pub waits: Waits,
+    /// Its epoll instances that wait for connections: loops.
+    pub loops: usize,
+    pub threads: usize,
+    /// Of a processor: 1 is all of one.
+    pub cpu: f64,
+    /// The same of its busiest thread.
+    pub busiest: f64,
+    /// Context switches in a second.
+    pub switches: f64,
+    /// Open connections at this port.
+    pub connections: usize,
+}
+
+/// How somebody waits for connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Waits {
+    /// epoll with EPOLLEXCLUSIVE: a connection wakes one who waits.
+    EpollExclusive,
+    /// epoll without it: a connection wakes all who wait.
+    Epoll,
+    /// A ring of io_uring.
+    IoUring,
+    /// Only who has a lock waits, in turns: nginx's `accept_mutex`.
+    Turns,
+    /// accept(2) blocks.
+    Accept,
+    /// poll(2) or select(2).
+    Poll,
+    /// It was not seen.
+    Unknown,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    /// All is well.
+    Fine,
+    /// It may become a trouble.
+    Note,
+    /// Clients feel it.
+    Bad,
+}
+
+/// What the figures mean.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub severity: Severity,
+    /// What is seen, with figures.
+    pub what: String,
+    /// Where it comes from.
+    pub why: String,
+    /// What to change in that server.
+    pub advice: String,
+}
+
+impl Waits {
+    fn words(self) -> &'static str {
+        match self {
+            Waits::EpollExclusive => "epoll, a connection wakes one (EPOLLEXCLUSIVE)",
+            Waits::Epoll => "epoll, a connection wakes all",
+            Waits::IoUring => "io_uring",
+            Waits::Turns => "one waits at a time (accept_mutex)",
+            Waits::Accept => "accept(2)",
+            Waits::Poll => "poll(2) or select(2)",
+            Waits::Unknown => "waits in a way that was not seen",
+        }
+    }
+}
+
+impl Report {
+    /// For programs.
+    pub(crate) fn json(&self) -> String {
+        // Strings and numbers only, so it cannot fail; an empty text would be the least surprise.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        for place in &self.places {
+            place.write(&mut out);
+        }
+        for unseen in &self.unseen {
+            let _ = writeln!(out, "not seen: {unseen}");
+        }
+        out
+    }
+}
+
+impl Place {
+    fn write(&self, out: &mut String) {
+        let workers = self.workers.len();
+        let shape = match (self.queues.len(), workers) {
+            (1, 1) => "one queue, one process".to_owned(),
+            (1, n) => format!("one queue that {n} processes share"),
+            (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
+        };
+        let turns = self.workers.iter().find(|worker| worker.waits == Waits::Turns);
+        let waits = turns.or(self.workers.first()).map_or("", |worker| match worker.waits {
+            // Nobody else is there to be woken.
+            Waits::Epoll | Waits::EpollExclusive if self.queues.len() > 1 || workers == 1 => {
+                "epoll"
+            }
+            waits => waits.words(),
+        });
+        let _ = writeln!(out, "{} on {}: {shape}; {waits}", self.program, self.address);
+        let number = |n: Option<u32>| n.map_or("?".to_owned(), |n| n.to_string());
+        if let [queue] = &self.queues[..] {
+            let _ = writeln!(out, "  waiting {} of {}", number(queue.waiting), number(queue.room));
+        }
+        let _ = writeln!(
+            out,
+            "  {:>22} {:>6} {:>8} {:>10} {:>12} {:>8}",
+            "worker", "cpu", "threads", "switches/s", "connections", "waiting"
+        );
+        for worker in &self.workers {
+            let own = |queue: &&Queue| self.queues.len() > 1 && queue.workers.contains(&worker.pid);
+            let waiting = self.queues.iter().find(own);
+            let waiting = waiting.map_or(String::new(), |queue| number(queue.waiting));
+            let _ = writeln!(
+                out,
+                "  {:>22} {:>5.0}% {:>8} {:>10.0} {:>12} {waiting:>8}",
+                format!("{} {}", worker.name, worker.pid),
+                worker.cpu * 100.0,
+                worker.threads,
+                worker.switches,
+                worker.connections,
+            );
+        }
+        for finding in &self.findings {
+            let head = match finding.severity {
+                Severity::Fine => "fine",
+                Severity::Note => "note",
+                Severity::Bad => "trouble",
+            };
+            let _ = writeln!(out, "  {head}: {}", finding.what);
+            for (word, text) in [("why", &finding.why), ("do", &finding.advice)] {
+                if !text.is_empty() {
+                    let _ = writeln!(out, "    {word}: {text}");
+                }
+            }
+        }
+        out.push('\n');
+    }
+}

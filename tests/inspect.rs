@@ -1,0 +1,157 @@
+//! `weir inspect`, as a whole process, with servers of several kinds, where they are installed.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use weir_testkit::{Client, Dir, Oracle, Process, Server, ask_until, free_port, run};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// What is said of a port, and how it ended.
+fn said(port: u16, more: &[&str]) -> String {
+    let port = port.to_string();
+    let output = run(WEIR, ["inspect", &port, "--secs", "0.1"].iter().chain(more));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn nginx(listen: &str, events: &str) -> Option<Server> {
+    let oracle = Oracle::find()?;
+    let conf = format!(
+        "worker_processes 4; events {{ {events} }}
+         http {{ server {{ listen 127.0.0.1:%%PORT%% {listen}; return 200 \"$pid\"; }} }}"
+    );
+    Some(Server::start(&oracle.path, &conf))
+}
+
+#[test]
+fn of_nginx_it_says_who_shares_which_queue() {
+    let Some(one) = nginx("", "") else { return };
+    let text = said(one.port(), &[]);
+    assert!(text.contains("nginx on 127.0.0.1:"), "{text}");
+    assert!(
+        text.contains("one queue that 4 processes share; epoll, a connection wakes one"),
+        "{text}"
+    );
+    assert!(text.contains("nothing is wrong"), "{text}");
+    let Some(each) = nginx("reuseport", "") else { return };
+    assert!(said(each.port(), &[]).contains("4 queues (SO_REUSEPORT)"));
+}
+
+/// Four kept connections on one of four workers: who has them, where it comes from, and what helps.
+#[test]
+fn who_has_all_connections_is_named() {
+    // Whoever has the lock takes all that wait.
+    let Some(server) = nginx("", "accept_mutex on; multi_accept on;") else { return };
+    let first = server.get("/").body();
+    let mut kept: Vec<Client> = Vec::new();
+    let got = ask_until(|| {
+        let mut client = server.connect();
+        if client.get("/").body() == first {
+            kept.push(client);
+        }
+        kept.len() == 4
+    });
+    assert!(got);
+    // Who has closed meanwhile is gone.
+    let has = format!("nginx {first} has 4 of 4 connections");
+    let mut text = String::new();
+    let told = ask_until(|| {
+        text = said(server.port(), &[]);
+        text.contains(&has)
+    });
+    assert!(told, "{text}");
+    assert!(
+        text.contains("3 of 4 workers have none")
+            && text.contains("why: one worker at a time waits at the queue (accept_mutex)"),
+        "{text}"
+    );
+    assert!(text.contains("do: nginx has no setting that is even and keeps one queue"), "{text}");
+
+    let json = said(server.port(), &["--json"]);
+    let read = "import json, sys; place = json.load(sys.stdin)['places'][0]; \
+                print(sum(w['connections'] for w in place['workers']), place['findings'][0]['severity'])";
+    let mut python = Command::new("python3")
+        .args(["-c", read])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    python.stdin.take().unwrap().write_all(json.as_bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "4 bad\n", "{json}");
+}
+
+#[test]
+fn a_prefork_server_blocks_in_accept() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "prefork.py",
+        "import os, socket, sys
+s = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+for _ in range(2): os.fork()
+while True: s.accept()
+",
+    );
+    let port = free_port();
+    let mut server = Command::new("python3")
+        .arg(&script)
+        .arg(port.to_string())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let four = ask_until(|| {
+        let output = run(WEIR, ["inspect", &port.to_string(), "--secs", "0"]);
+        String::from_utf8_lossy(&output.stdout).contains("4 processes share; accept(2)")
+    });
+    let group = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    server.wait().unwrap();
+    assert!(four);
+}
+
+#[test]
+fn of_weir_it_knows_the_loops() {
+    let conf = "worker_processes 2; events { }
+        http { server { listen 127.0.0.1:%%PORT%%; return 200; } }";
+    let server = Server::start(WEIR, conf);
+    assert_eq!(server.get("/").status, 200);
+    let text = said(server.port(), &[]);
+    assert!(text.contains("weir on 127.0.0.1:"), "{text}");
+    assert!(text.contains("one queue that 2 processes share"), "{text}");
+    let by_pid = run(WEIR, ["inspect", &server.pid().to_string(), "--secs", "0"]);
+    assert!(String::from_utf8_lossy(&by_pid.stdout).contains(&format!(":{}", server.port())));
+}
+
+#[test]
+fn haproxy_is_one_process_of_threads() {
+    let version = Command::new("haproxy").arg("-v").output();
+    if version.is_err() {
+        return println!("not run: haproxy is not installed");
+    }
+    let dir = Dir::new();
+    let port = free_port();
+    let conf = dir.write(
+        "haproxy.cfg",
+        format!(
+            "global\n nbthread 2\ndefaults\n mode http\n timeout connect 1s\n timeout client 1s\n timeout server 1s\n\
+             frontend f\n bind 127.0.0.1:{port}\n http-request return status 200\n"
+        ),
+    );
+    let haproxy = Process::start(Command::new("haproxy").arg("-db").arg("-f").arg(&conf));
+    let known = ask_until(|| {
+        let output = run(WEIR, ["inspect", &port.to_string(), "--secs", "0"]);
+        String::from_utf8_lossy(&output.stdout).contains("haproxy on 127.0.0.1:")
+    });
+    drop(haproxy);
+    assert!(known);
+}
+
+#[test]
+fn nobody_is_told_as_nobody() {
+    let output = run(WEIR, ["inspect", "no-such-server"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("nobody that can be seen listens as no-such-server"), "{said}");
+}
