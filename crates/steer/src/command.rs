@@ -17,6 +17,9 @@ use weir_inspect::servers::{Listening, Sought, find};
 /// A table is shown this often, and processes that came or went are noticed.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The nice value while it steers: a look takes some microseconds.
+const PRIORITY: i32 = -15;
+
 /// Gives new connections of another server's SO_REUSEPORT group (nginx: `listen ... reuseport`) to the workers that have
 /// time for them. Nothing of the server changes; all is as it was when this ends, or is killed
 #[derive(Debug, Parser)]
@@ -85,6 +88,8 @@ fn run(options: &Options) -> Result<(), String> {
     if options.dry_run || interrupted {
         return Ok(());
     }
+    // Who looks after the slow must not be held up with them. Without the privilege it goes on as it is.
+    let _ = rustix::process::setpriority_process(None, PRIORITY);
     println!("\nsteering{}", if options.secs.is_none() { "; Ctrl-C ends it" } else { "" });
     groups.iter_mut().try_for_each(Group::steer).map_err(|e| refused(&e))?;
     let (after, _) = rounds.go(&mut groups, options.secs, true)?;
