@@ -97,6 +97,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("proxy_ssl_trusted_certificate", "servers_are_checked_and_connections_to_them_kept"),
     ("health_check", "the_ill_get_no_requests_until_they_are_well"),
     ("match", "the_ill_get_no_requests_until_they_are_well"),
+    ("health_check_timeout", "silence_is_no_answer"),
     ("queue", "who_finds_no_server_waits_in_line"),
     ("zone", "max_conns_is_exact_over_workers_and_reloads"),
     ("weir_status", "status_pages_count"),
