@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_sys::tcpinfo::accept_queue;
 
 use crate::report::{Place, Queue, Report, Waits, Worker};
-use crate::servers::{Listening, Process, Socket, numbers};
+use crate::servers::{Listening, Process, Socket, inode, numbers, rows};
 use crate::verdict;
 
 /// Queues are looked at this often during a look.
@@ -190,30 +190,16 @@ fn used(pid: i32) -> Used {
 
 /// The connections that are open at a port of this machine, by their sockets' numbers.
 fn open_at(port: u16) -> BTreeSet<u64> {
-    const ESTABLISHED: &str = "01";
-    let port = format!("{port:04X}");
-    let mut out = BTreeSet::new();
-    for name in ["tcp", "tcp6"] {
-        let table = fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
-        let inode = |line: &str| {
-            let mut fields = line.split_whitespace().skip(1);
-            let own = fields.next()?.split_once(':')?.1;
-            let state = fields.nth(1)?;
-            let inode: u64 = fields.nth(5)?.parse().ok()?;
-            (own == port && state == ESTABLISHED).then_some(inode)
-        };
-        out.extend(table.lines().filter_map(inode));
-    }
-    out
+    const ESTABLISHED: u8 = 1;
+    let open = rows(None).into_iter().filter(|row| row.state == ESTABLISHED);
+    open.filter(|row| row.own.port() == port).map(|row| row.inode).collect()
 }
 
 /// How many of these a process has.
 fn connections(pid: i32, open: &BTreeSet<u64>) -> usize {
     let links = numbers(&format!("/proc/{pid}/fd"))
         .filter_map(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok());
-    let inodes = links.filter_map(|to| {
-        to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
-    });
+    let inodes = links.filter_map(|to| inode(&to));
     inodes.filter(|inode| open.contains(inode)).count()
 }
 

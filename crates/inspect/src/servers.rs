@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -140,20 +141,40 @@ fn parent(pid: i32) -> Option<i32> {
 
 /// The listening TCP sockets of a process's network, or of this one's, by their numbers.
 fn listening(pid: Option<i32>) -> BTreeMap<u64, SocketAddr> {
-    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
-    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{of}/net/{name}")));
-    let lines = tables.iter().flatten().flat_map(|table| table.lines());
-    lines.filter_map(line).collect()
+    rows(pid)
+        .into_iter()
+        .filter(|row| row.state == LISTEN)
+        .map(|row| (row.inode, row.own))
+        .collect()
 }
 
-/// A line of `net/tcp` of a socket that listens: its number and address.
-fn line(line: &str) -> Option<(u64, SocketAddr)> {
+const LISTEN: u8 = 10;
+
+/// A socket of TCP, as `net/tcp` and `net/tcp6` list it.
+pub(crate) struct Row {
+    pub own: SocketAddr,
+    /// As in net/tcp_states.h: 1 is an open connection.
+    pub state: u8,
+    pub inode: u64,
+}
+
+/// The TCP sockets of a process's network, or of this one's.
+pub(crate) fn rows(pid: Option<i32>) -> Vec<Row> {
+    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{of}/net/{name}")));
+    tables.iter().flatten().flat_map(|table| table.lines()).filter_map(row).collect()
+}
+
+fn row(line: &str) -> Option<Row> {
     let mut fields = line.split_whitespace().skip(1);
-    let own = fields.next()?;
-    const LISTEN: &str = "0A";
-    let listens = fields.nth(1)? == LISTEN;
-    let inode = fields.nth(5)?.parse().ok()?;
-    listens.then_some((inode, address(own)?))
+    let own = address(fields.next()?)?;
+    let state = u8::from_str_radix(fields.nth(1)?, 16).ok()?;
+    Some(Row { own, state, inode: fields.nth(5)?.parse().ok()? })
+}
+
+/// The number of the socket that a link of `/proc/PID/fd` leads to, `socket:[123]`.
+pub(crate) fn inode(link: &Path) -> Option<u64> {
+    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// `0100007F:1F90`: words of the address as the machine has them, and the port.
@@ -179,14 +200,12 @@ fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
     let mut has_ring = false;
     for fd in numbers(&format!("/proc/{pid}/fd")) {
         let Ok(to) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else { continue };
-        let to = to.to_string_lossy();
-        let inode = to.strip_prefix("socket:[").and_then(|n| n.strip_suffix(']')?.parse().ok());
-        if let Some(inode) = inode.filter(|inode| sockets.contains_key(inode)) {
+        if let Some(inode) = inode(&to).filter(|inode| sockets.contains_key(inode)) {
             fds.insert(inode, fd);
             of_fd.insert(fd, inode);
-        } else if to == "anon_inode:[eventpoll]" {
+        } else if to.as_os_str() == "anon_inode:[eventpoll]" {
             epolls.push(fd);
-        } else if to == "anon_inode:[io_uring]" {
+        } else if to.as_os_str() == "anon_inode:[io_uring]" {
             has_ring = true;
         }
     }
