@@ -35,6 +35,22 @@ pub struct Script {
 }
 
 impl Script {
+    /// It takes so long and says little.
+    pub fn plain(delay: u64) -> Script {
+        Script {
+            len: 10,
+            framing: Framing::Length,
+            breaks: None,
+            interim: 0,
+            extra: false,
+            keeps: true,
+            floods: false,
+            left: false,
+            garbled: false,
+            delay,
+        }
+    }
+
     pub fn draw(dice: &mut Dice, longest: u64, broken: bool) -> Script {
         let len = match dice.below(4) {
             0 => dice.below(10) as u64,

@@ -16,6 +16,8 @@ pub enum Kind {
     Proxied,
     Upload(u64),
     Cached(u64),
+    /// The same, where only so many are let in.
+    Limited,
     /// Answered by a script of this kind.
     Script(&'static str),
     Short,
@@ -35,24 +37,25 @@ pub struct Ask {
 }
 
 /// Objects that are cached.
-const OBJECTS: u64 = 5;
+pub const OBJECTS: u64 = 5;
 
 impl Ask {
     pub fn draw(dice: &mut Dice, fate: &Fate, id: u64, book: &mut Book) -> Ask {
-        let kind = match dice.below(12) {
+        let kind = match dice.below(13) {
             _ if fate.accepts.is_some() && dice.one_in(2) => Kind::Short,
             _ if fate.again && dice.one_in(2) => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ if fate.accepts.is_some() => Kind::Work(dice.below(WORKS as usize) as u64),
             10 => Kind::Work(dice.below(WORKS as usize) as u64),
             11 => Kind::Script(dice.pick(SCRIPTS)),
+            12 if fate.limits.is_some() => Kind::Limited,
             0..=2 => Kind::File(dice.below(FILES as usize) as u64),
             3..=5 => Kind::Proxied,
             6 => Kind::Upload(dice.below(fate.longest as usize) as u64),
             7 | 8 => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ => Kind::Short,
         };
-        let mut excused = fate.faults.excuse();
-        if matches!(kind, Kind::Proxied | Kind::Upload(_) | Kind::Script(_)) {
+        let mut excused = fate.faults.excuse() || kind == Kind::Limited;
+        if matches!(kind, Kind::Proxied | Kind::Limited | Kind::Upload(_) | Kind::Script(_)) {
             let mut script = Script::draw(dice, fate.longest, fate.broken_servers);
             if let Kind::Script(how) = kind {
                 // A script knows one framing.
@@ -80,7 +83,7 @@ impl Ask {
         let script = book.scripts.get(&self.id).map_or(0, |script| script.len);
         match self.kind {
             Kind::File(name) => (0, file_len(name)),
-            Kind::Proxied | Kind::Script(_) => (0, script),
+            Kind::Proxied | Kind::Limited | Kind::Script(_) => (0, script),
             Kind::Upload(len) => (len, script),
             Kind::Cached(_) => (0, fate.longest),
             Kind::Short | Kind::Work(_) => (0, 0),
@@ -97,6 +100,7 @@ impl Ask {
         match self.kind {
             Kind::File(name) => format!("/s/f{name}"),
             Kind::Proxied => format!("/p/{id}"),
+            Kind::Limited => format!("/k/{id}"),
             Kind::Upload(_) => format!("/u/{id}"),
             Kind::Cached(name) => format!("/c/{name}"),
             Kind::Script(how) => format!("/l/{how}/{id}"),
@@ -154,7 +158,7 @@ impl Ask {
                 let (from, to) = self.range.unwrap_or((0, file_len(name).wrapping_sub(1)));
                 (pattern::file(name), from, to.wrapping_add(1) - from)
             }
-            Kind::Proxied | Kind::Upload(_) | Kind::Script(_) => {
+            Kind::Proxied | Kind::Limited | Kind::Upload(_) | Kind::Script(_) => {
                 let whose = number("x-id")?;
                 if whose != self.id {
                     return Err(format!("the answer to {whose}"));
@@ -265,6 +269,9 @@ impl Client {
     /// It goes away in the middle of what it sends.
     fn break_off(&mut self, dice: &mut Dice, book: &mut Book) {
         self.wire.out.truncate(dice.below(self.wire.out.len() + 1));
+        if dice.one_in(3) {
+            self.wire.tls = None;
+        }
         match dice.below(6) {
             2 | 3 => self.wire.out = hostile_frames(dice),
             0 => self.wire.out.extend_from_slice(b"\x00\xff\r\n: \r\n\r\n"),

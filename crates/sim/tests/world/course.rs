@@ -10,14 +10,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_testkit::Dice;
 
 use crate::book::Book;
 use crate::client::{Ask, Client, Kind};
 use crate::crash;
-use crate::fate::Fate;
+use crate::fate::{Fate, SERVERS};
 use crate::multiplexed::Multiplexed;
+use crate::secured::Secrets;
 use crate::server::Served;
 use crate::wire::{Came, Way, Wire};
 use crate::world::{BEGINNING, Queue, World};
@@ -28,10 +29,10 @@ const MOST: u64 = 2_000_000_000_000;
 const QUIET: u64 = 400_000_000_000;
 
 /// Until all loops have done what they have to do at once.
-const SHORT: u64 = 100_000_000;
+pub const SHORT: u64 = 100_000_000;
 
-/// A head may be so long, and must come in time.
-const HEADS: u64 = 4_000;
+/// A head may be so long, a handshake as well, and they must come in time.
+const HEADS: u64 = 8_000;
 /// Who finds no room tries again after this time.
 const STUCK: u64 = 10_000_000;
 
@@ -73,10 +74,11 @@ impl Peer {
 }
 
 pub struct Course {
-    world: Arc<World>,
-    fate: Fate,
-    home: PathBuf,
-    dice: Dice,
+    pub world: Arc<World>,
+    pub fate: Fate,
+    pub home: PathBuf,
+    pub dice: Dice,
+    pub secrets: Secrets,
     queue: Queue<What>,
     numbers: u64,
     peers: BTreeMap<u64, Peer>,
@@ -84,7 +86,9 @@ pub struct Course {
     epoll: OwnedFd,
     pub book: Book,
     to_come: usize,
-    asks: u64,
+    pub asks: u64,
+    /// All have gone but those who look what is left.
+    pub last: bool,
 }
 
 const DOOR: u64 = 1 << 40;
@@ -92,7 +96,7 @@ const DOOR: u64 = 1 << 40;
 impl Course {
     pub fn new(world: Arc<World>, fate: Fate, home: &Path) -> Course {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
-        let doors: Vec<OwnedFd> = (0..2).map(|i| door(&home.join(format!("u{i}")))).collect();
+        let doors: Vec<OwnedFd> = (0..SERVERS).map(|i| door(&home.join(format!("u{i}")))).collect();
         for (i, door) in doors.iter().enumerate() {
             let data = EventData::new_u64(DOOR + i as u64);
             epoll::add(&epoll, door, data, EventFlags::IN).expect("a door to watch");
@@ -107,6 +111,7 @@ impl Course {
             fate,
             home: home.to_owned(),
             dice,
+            secrets: Secrets::new(),
             queue: Queue::new(),
             numbers: 0,
             peers: BTreeMap::new(),
@@ -115,6 +120,7 @@ impl Course {
             book,
             to_come,
             asks: 0,
+            last: false,
         }
     }
 
@@ -162,6 +168,8 @@ impl Course {
         self.judge_law();
         self.world.calm();
         self.rest_for(QUIET);
+        self.look_whether_all_is_given_back();
+        self.rest_for(QUIET);
         for peer in self.peers.values() {
             if let Peer::Server(_) = peer {
                 self.book.find("a server's connection is still open".to_owned());
@@ -178,37 +186,14 @@ impl Course {
     }
 
     /// Time passes, with all that happens by itself.
-    fn rest_for(&mut self, time: u64) {
+    pub fn rest_for(&mut self, time: u64) {
         let end = self.world.now() + time;
         self.after(time, What::Nothing);
         while self.world.now() < end && self.step() {}
     }
 
-    /// Counters are back where they were, and no temporary file is left.
-    fn look_what_is_left(&mut self) {
-        for name in ["body", "proxy"] {
-            let left = files_under(&self.home.join(name));
-            if left > 0 {
-                self.book.find(format!("{left} temporary files are left in {name}"));
-            }
-        }
-        let fd = self.connect().expect("a connection that asks for the status");
-        let ask = b"GET /status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        let _ = rustix::net::send(&fd, ask, SendFlags::NOSIGNAL);
-        self.rest_for(SHORT);
-        let mut text = Vec::with_capacity(4096);
-        let _ = rustix::net::recv(&fd, spare_capacity(&mut text), RecvFlags::DONTWAIT);
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let lines: Vec<&str> = text.lines().rev().take(4).collect();
-        let alone = lines.first().is_some_and(|l| l.trim() == "Reading: 0 Writing: 1 Waiting: 0")
-            && lines.get(3).is_some_and(|l| l.trim() == "Active connections: 1");
-        if !alone {
-            self.book.find(format!("one client asks who is there: {lines:?}"));
-        }
-    }
-
     /// A new connection to the server; none if there is no room for it now.
-    fn connect(&mut self) -> Option<OwnedFd> {
+    pub fn connect(&mut self) -> Option<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let kind = SocketType::STREAM;
         let fd =
@@ -333,13 +318,14 @@ impl Course {
         let way = |dice: &mut Dice, n| if quick { Way::quick(dice) } else { Way::draw(dice, n) };
         let there = way(&mut self.dice, to + HEADS);
         let back = way(&mut self.dice, fro + HEADS);
-        let wire = Wire::new(fd, there, back);
+        let mut wire = Wire::new(fd, there, back);
+        let multiplexed = !quick && self.dice.one_in(4);
+        wire.tls = self.fate.tls.then(|| self.secrets.connect(&mut self.dice, multiplexed));
         let (dice, book, breaks) = (&mut self.dice, &mut self.book, self.fate.broken_clients);
-        let peer = if !quick && dice.one_in(4) {
+        let peer = if multiplexed {
             let whole = |ask: &Ask| !matches!(ask.kind, Kind::Upload(_)) && ask.range.is_none();
             let asks = asks.into_iter().filter(whole).collect();
             // It has a word to say to each frame that it gets.
-            let mut wire = wire;
             wire.there.piece = wire.there.piece.max(100);
             wire.there.delay = wire.there.delay.min(1_000_000);
             Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks, book)))
@@ -441,6 +427,13 @@ impl Course {
         wire.taking = false;
         let came = wire.take(&mut self.dice, &mut bytes);
         let n = if let Came::Bytes(n) = came { n as u64 } else { 0 };
+        let came = match came {
+            Came::Torn(why) => {
+                self.book.find(format!("connection {id}: {why}"));
+                Came::Reset
+            }
+            came => came,
+        };
         self.world.note("gets", id, n);
         match (peer, came) {
             (_, Came::Nothing) => return,
@@ -460,9 +453,32 @@ impl Course {
                 }
             }
             (Peer::Server(served), Came::End | Came::Reset) => served.done = true,
+            (_, Came::Torn(_)) => {}
         }
+        self.judge_limits(id);
         self.will_take(id);
         self.go_on(id);
+    }
+
+    /// Only so many are let in at once, and so many to each server.
+    fn judge_limits(&mut self, id: u64) {
+        let Some(limits) = self.fate.limits else { return };
+        if !matches!(self.peers.get(&id), Some(Peer::Server(served)) if served.is_at_limited()) {
+            return;
+        }
+        let mut counts = [0; SERVERS];
+        for peer in self.peers.values() {
+            if let Peer::Server(served) = peer
+                && served.is_at_limited()
+            {
+                counts[served.door] += 1;
+            }
+        }
+        let all: usize = counts.iter().sum();
+        self.world.note("limited", all as u64, counts[0] as u64);
+        if all > limits.all || counts.iter().any(|count| *count > limits.each) {
+            self.book.find(format!("{counts:?} at once, of {limits:?}"));
+        }
     }
 
     fn will_take(&mut self, id: u64) {
@@ -477,18 +493,29 @@ impl Course {
 
     /// What the server has done.
     fn look(&mut self) {
+        // What came on a connection together with it is seen once that is taken.
+        while self.look_once() {}
+    }
+
+    /// Whether a server was connected to.
+    fn look_once(&mut self) -> bool {
         let mut events: Vec<Event> = Vec::with_capacity(256);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&now));
+        let mut any = false;
         for Event { data, .. } in events {
             match data.u64().checked_sub(DOOR) {
-                Some(door) => self.answer_door(door as usize),
+                Some(door) => {
+                    self.answer_door(door as usize);
+                    any = true;
+                }
                 None => {
                     self.judge_order(data.u64());
                     self.will_take(data.u64());
                 }
             }
         }
+        any
     }
 
     /// The server has said something to this client: who had asked before it came has been answered, where there is
@@ -514,9 +541,11 @@ impl Course {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
             // Who reads a request for longer than weir waits for an answer is none of its servers.
-            let there = Way::draw(&mut self.dice, self.fate.longest + HEADS);
-            let back = Way::draw(&mut self.dice, self.fate.longest + HEADS);
-            let id = self.enter(Peer::Server(Box::new(Served::new(Wire::new(fd, there, back)))));
+            let (most, last) = (self.fate.longest + HEADS, self.last);
+            let way = |d: &mut Dice| if last { Way::quick(d) } else { Way::draw(d, most) };
+            let (there, back) = (way(&mut self.dice), way(&mut self.dice));
+            let id =
+                self.enter(Peer::Server(Box::new(Served::new(Wire::new(fd, there, back), door))));
             self.world.note("connects", id, door as u64);
         }
     }
@@ -534,13 +563,4 @@ fn door(path: &Path) -> OwnedFd {
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
-}
-
-fn files_under(dir: &Path) -> usize {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let count = |entry: std::fs::DirEntry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => files_under(&entry.path()),
-        _ => 1,
-    };
-    entries.map(count).sum()
 }

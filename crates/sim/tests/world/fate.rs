@@ -46,6 +46,24 @@ impl Faults {
     }
 }
 
+/// How many of `/k/` there may be at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// `limit_conn`.
+    pub all: usize,
+    /// `max_conns` of each server.
+    pub each: usize,
+}
+
+impl Limits {
+    pub fn most(&self) -> usize {
+        self.all.min(self.each * SERVERS)
+    }
+}
+
+/// Servers behind the server.
+pub const SERVERS: usize = 2;
+
 /// One course of the world.
 #[derive(Clone, Debug)]
 pub struct Fate {
@@ -58,6 +76,10 @@ pub struct Fate {
     pub stops: bool,
     pub faults: Faults,
     pub clients: usize,
+    /// Clients speak TLS.
+    pub tls: bool,
+    /// So many requests at once are let in, and so many are passed on to each server, where that is limited.
+    pub limits: Option<Limits>,
     /// Servers that break off, and clients that do.
     pub broken_servers: bool,
     pub broken_clients: bool,
@@ -169,8 +191,14 @@ impl Fate {
         }
         let loops = d.pick(&[1, 1, 2, 3]);
         let law = law::draw(d);
+        let tls = Dice::salted(seed, "tls").one_in(3);
+        let mut of_limits = Dice::salted(seed, "limits");
+        let (all, each) = (1 + of_limits.below(6), 1 + of_limits.below(3));
+        let limits = of_limits.one_in(2).then_some(Limits { all, each });
         Fate {
             seed,
+            tls,
+            limits,
             loops,
             cpus: d.pick(&[1, 2, loops]),
             accepts: None,
@@ -182,7 +210,7 @@ impl Fate {
             crash: None,
             again: false,
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
-            config: config(d, loops, law.policy, home),
+            config: config(d, loops, law.policy, home, (tls, limits)),
         }
     }
 
@@ -198,6 +226,8 @@ impl Fate {
         let law = law::draw(d);
         Fate {
             seed,
+            tls: false,
+            limits: None,
             loops,
             cpus: if d.one_in(4) { 1 + d.below(2) } else { loops },
             accepts: Some(law),
@@ -209,12 +239,48 @@ impl Fate {
             crash: None,
             again: false,
             longest: 100,
-            config: config(d, loops, law.policy, home),
+            config: config(d, loops, law.policy, home, (false, None)),
         }
     }
 }
 
-fn config(d: &mut Dice, loops: usize, policy: &str, home: &str) -> String {
+/// A group whose servers take so many at once, and a location that lets so many in.
+fn limit_lines(Limits { all, each }: Limits, home: &str, keepalive: &str) -> (String, String) {
+    let server = |i: usize| format!("server unix:{home}/u{i} max_conns={each} max_fails=0;");
+    let servers: Vec<String> = (0..SERVERS).map(server).collect();
+    let servers = servers.join(" ");
+    (
+        format!(
+            "    limit_conn_zone $host zone=n:64k;
+    upstream k {{ zone k 64k; {servers} {keepalive} }}
+"
+        ),
+        format!("        location /k/ {{ limit_conn n {all}; proxy_pass http://k; }}\n"),
+    )
+}
+
+/// What makes the server's clients speak TLS.
+fn tls_lines(d: &mut Dice, home: &str) -> String {
+    let (size, tickets) = (d.pick(&["16k", "4k", "100"]), d.pick(&["on", "off"]));
+    let cache = d.pick(&["off", "shared:t:100k"]);
+    format!(
+        "        listen unix:{home}/s ssl;
+        ssl_certificate {home}/h.pem;
+        ssl_certificate_key {home}/h.key;
+        ssl_buffer_size {size};
+        ssl_session_tickets {tickets};
+        ssl_session_cache {cache};
+"
+    )
+}
+
+fn config(
+    d: &mut Dice,
+    loops: usize,
+    policy: &str,
+    home: &str,
+    (tls, limits): (bool, Option<Limits>),
+) -> String {
     let mut http = String::new();
     let mut say = |line: String| {
         http.push_str("    ");
@@ -275,6 +341,11 @@ fn config(d: &mut Dice, loops: usize, policy: &str, home: &str) -> String {
     let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
     let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);
     let works: String = (0..WORKS).map(|name| work(d, name)).collect();
+    let secured = match tls {
+        true => tls_lines(d, home),
+        false => format!("        listen unix:{home}/s;\n"),
+    };
+    let (group, limited) = limits.map(|l| limit_lines(l, home, keepalive)).unwrap_or_default();
     let many = d.pick(&["", "", "", "multi_accept on; "]);
     format!(
         "daemon off;
@@ -290,9 +361,8 @@ http {{
     proxy_temp_path {home}/proxy;
     proxy_cache_path {home}/cache keys_zone=c:1m inactive=1m{};
     upstream u {{ server unix:{home}/u0 max_fails=0; server unix:{home}/u1 max_fails=0; {keepalive} }}
-{http}    server {{
-        listen unix:{home}/s;
-        http2 on;
+{http}{group}    server {{
+{secured}        http2 on;
         location /s/ {{ }}
         location /p/ {{ proxy_pass http://u; }}
         location /u/ {{ proxy_pass http://u; client_max_body_size 0; }}
@@ -300,7 +370,7 @@ http {{
             proxy_cache c;
 {cache}            proxy_pass http://u;
         }}
-        location = /r {{ return 200 short; }}
+{limited}        location = /r {{ return 200 short; }}
         location /l/ {{ content_by_lua_block {{{} }} }}
 {works}        location = /status {{ stub_status; access_log off; }}
     }}

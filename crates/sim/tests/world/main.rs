@@ -18,11 +18,13 @@ mod course;
 mod crash;
 mod door;
 mod fate;
+mod last;
 mod law;
 mod looping;
 mod many;
 mod multiplexed;
 mod pattern;
+mod secured;
 mod server;
 mod wire;
 mod world;
@@ -58,6 +60,7 @@ fn one(seed: u64) -> ExitCode {
         pattern::fill(&mut bytes, pattern::file(name), 0, file_len(name));
         dir.write(&format!("files/s/f{name}"), bytes);
     }
+    secured::write_files(&dir);
     let conf = dir.write("nginx.conf", &fate.config);
     let shown = number("WEIR_TRACE").is_some();
     if shown {

@@ -1,5 +1,8 @@
 //! Servers behind the server: each does with a request what its script says.
 
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
@@ -17,6 +20,8 @@ pub struct Served {
     /// What it has to send goes on without end.
     pub floods: bool,
     haunted: Haunted,
+    /// Which server it is to.
+    pub door: usize,
     pub done: bool,
 }
 
@@ -37,10 +42,10 @@ struct About {
 }
 
 impl Served {
-    pub fn new(wire: Wire) -> Served {
+    pub fn new(wire: Wire, door: usize) -> Served {
         let (asked, thinks) = (Message::default(), None);
         let (floods, haunted, done) = (false, Haunted::No, false);
-        Served { wire, asked, thinks, floods, haunted, done }
+        Served { wire, asked, thinks, floods, haunted, door, done }
     }
 
     /// Bytes of requests; whose the last one is.
@@ -71,6 +76,17 @@ impl Served {
             }
         }
         id
+    }
+
+    /// It was asked for something of which only so much may be under way, and has not answered; and whoever asked has not
+    /// gone.
+    pub fn is_at_limited(&self) -> bool {
+        let gone = PollFlags::HUP | PollFlags::RDHUP;
+        let mut fds = [PollFd::from_borrowed_fd(self.wire.fd.as_fd(), gone)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.asked.done
+            && self.asked.path().starts_with("/k/")
+            && poll(&mut fds, Some(&now)).is_ok_and(|found| found == 0)
     }
 
     /// More of what is to be sent has arrived.

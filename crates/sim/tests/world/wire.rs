@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use weir_testkit::Dice;
 
+use crate::secured::Secured;
+
 /// How bytes travel in one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
@@ -51,8 +53,11 @@ pub struct Wire {
     pub fd: OwnedFd,
     pub there: Way,
     pub back: Way,
+    /// What the peer has to say.
     pub out: Vec<u8>,
     at: usize,
+    /// It is said within TLS.
+    pub tls: Option<Box<Secured>>,
     /// What stands from here on in `out` is nobody's; whether some of it is at the server.
     pub strange: Option<usize>,
     pub strayed: bool,
@@ -71,41 +76,59 @@ pub enum Came {
     Nothing,
     End,
     Reset,
+    /// What came is no TLS, or not this connection's.
+    Torn(String),
 }
 
 impl Wire {
     pub fn new(fd: OwnedFd, there: Way, back: Way) -> Wire {
-        let (out, finish) = (Vec::new(), Finish::Stay);
+        let (out, finish, tls) = (Vec::new(), Finish::Stay, None);
         let (sending, taking, stuck, strayed) = (false, false, false, false);
-        Wire { fd, there, back, out, at: 0, strange: None, strayed, finish, sending, taking, stuck }
+        let (at, strange) = (0, None);
+        Wire { fd, there, back, out, at, tls, strange, strayed, finish, sending, taking, stuck }
     }
 
+    /// Something can be sent now.
     pub fn has_more(&self) -> bool {
-        self.at < self.out.len() || self.finish == Finish::Half
+        match &self.tls {
+            Some(tls) if tls.has_more() => true,
+            Some(tls) if tls.is_handshaking() && !self.out.is_empty() => false,
+            _ => self.at < self.out.len() || self.finish == Finish::Half,
+        }
     }
 
     /// Everything was sent, and the connection is to be closed now.
     pub fn is_over(&self) -> bool {
-        self.at >= self.out.len() && self.finish == Finish::Close
+        let sent = self.tls.as_ref().is_none_or(|tls| !tls.has_more());
+        sent && self.at >= self.out.len() && self.finish == Finish::Close
     }
 
     /// One piece arrives at the server. False if the server has closed.
     pub fn send(&mut self, dice: &mut Dice) -> bool {
         self.stuck = false;
-        let left = &self.out[self.at..];
+        let (out, at) = match &mut self.tls {
+            Some(tls) => {
+                tls.seal(&mut self.out);
+                tls.sealed()
+            }
+            None => (&self.out, &mut self.at),
+        };
+        let left = &out[*at..];
         let piece = &left[..left.len().min(1 + dice.below(self.there.piece))];
         if !piece.is_empty() {
             match rustix::net::send(&self.fd, piece, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(n) => self.at += n,
+                Ok(n) => *at += n,
                 Err(Errno::AGAIN) => self.stuck = true,
                 Err(_) => {
+                    *at = out.len();
                     self.at = self.out.len();
                     return false;
                 }
             }
         }
         self.strayed |= self.strange.take_if(|at| *at < self.at).is_some();
-        if self.at == self.out.len() {
+        let all = self.tls.as_mut().is_none_or(|tls| tls.forget_sent());
+        if all && self.at == self.out.len() {
             self.out.clear();
             (self.at, self.strange) = (0, None);
             if self.finish == Finish::Half {
@@ -123,7 +146,14 @@ impl Wire {
         let room = into.capacity().min(self.back.piece.max(1));
         let mut piece = Vec::with_capacity(room);
         let got = rustix::net::recv(&self.fd, spare_capacity(&mut piece), RecvFlags::DONTWAIT);
-        into.append(&mut piece);
+        match &mut self.tls {
+            None => into.append(&mut piece),
+            Some(tls) => {
+                if let Err(why) = tls.open(&piece, into) {
+                    return Came::Torn(why);
+                }
+            }
+        }
         match got {
             Ok((0, _)) => Came::End,
             Ok((n, _)) => Came::Bytes(n),

@@ -1,0 +1,106 @@
+//! When all is over: what is left, and what whoever comes last still gets.
+
+use std::path::Path;
+
+use crate::book::Script;
+use crate::client::OBJECTS;
+use crate::course::{Course, SHORT};
+use crate::wire::{Came, Way, Wire};
+
+/// When all is over, an answer comes within this time: before who waits for another one's lock of the cache gives up.
+const PATIENCE: u64 = 4_800_000_000;
+
+/// One that asks when all is over.
+struct Last {
+    wire: Wire,
+    text: Vec<u8>,
+}
+
+impl Course {
+    /// Counters are back where they were, and no temporary file is left.
+    pub fn look_what_is_left(&mut self) {
+        for name in ["body", "proxy"] {
+            let left = files_under(&self.home.join(name));
+            if left > 0 {
+                self.book.find(format!("{left} temporary files are left in {name}"));
+            }
+        }
+        let mut last = self.begin_at_last("/status", 0);
+        let text = self.hear_at_last(&mut last, SHORT);
+        let lines: Vec<&str> = text.lines().rev().take(4).collect();
+        let alone = lines.first().is_some_and(|l| l.trim() == "Reading: 0 Writing: 1 Waiting: 0")
+            && lines.get(3).is_some_and(|l| l.trim() == "Active connections: 1");
+        if !alone {
+            self.book.find(format!("one client asks who is there: {lines:?}"));
+        }
+    }
+
+    /// As many are let in as before anybody came, and no more; each object that is cached can be had.
+    pub fn look_whether_all_is_given_back(&mut self) {
+        if self.fate.accepts.is_some() {
+            return;
+        }
+        (self.fate.broken_servers, self.last) = (false, true);
+        for name in 0..OBJECTS {
+            let path = format!("/c/{name}");
+            let mut last = self.begin_at_last(&path, 0);
+            let text = self.hear_at_last(&mut last, PATIENCE);
+            if !text.starts_with("HTTP/1.1 200") {
+                let begin = text.get(..200).unwrap_or(&text);
+                self.book.find(format!("{path} cannot be had in the end: {begin:?}"));
+            }
+        }
+        let Some(limits) = self.fate.limits else { return };
+        let ask = |course: &mut Course| {
+            course.asks += 1;
+            let id = course.asks;
+            course.book.scripts.insert(id, Script::plain(PATIENCE));
+            let mut last = course.begin_at_last(&format!("/k/{id}"), id);
+            let text = course.hear_at_last(&mut last, PATIENCE / 8);
+            (last, text)
+        };
+        let mut let_in: Vec<Last> = (0..limits.most()).map(|_| ask(self).0).collect();
+        let (_, refusal) = ask(self);
+        let answers: Vec<String> =
+            let_in.iter_mut().map(|last| self.hear_at_last(last, PATIENCE)).collect();
+        let all = answers.iter().all(|text| text.starts_with("HTTP/1.1 200"));
+        if !all || !refusal.starts_with("HTTP/1.1 50") {
+            self.book.find(format!("{limits:?} are in the end {answers:?}, and {refusal:?}"));
+        }
+    }
+
+    /// One that nothing disturbs asks.
+    fn begin_at_last(&mut self, path: &str, id: u64) -> Last {
+        let fd = self.connect().expect("a connection where there is room for all");
+        let way = Way { piece: 64_000, delay: 0 };
+        let mut wire = Wire::new(fd, way, way);
+        wire.tls = self.fate.tls.then(|| self.secrets.connect(&mut self.dice, false));
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: h\r\nX-Ask: {id}\r\nConnection: close\r\n\r\n");
+        wire.out.extend_from_slice(head.as_bytes());
+        Last { wire, text: Vec::new() }
+    }
+
+    /// What it has heard after that time.
+    fn hear_at_last(&mut self, last: &mut Last, time: u64) -> String {
+        let end = self.world.now() + time;
+        let mut piece = Vec::new();
+        while self.world.now() < end {
+            while last.wire.has_more() && last.wire.send(&mut self.dice) {}
+            self.rest_for(SHORT / 10);
+            while let Came::Bytes(_) = last.wire.take(&mut self.dice, &mut piece) {
+                last.text.append(&mut piece);
+            }
+        }
+        String::from_utf8_lossy(&last.text).into_owned()
+    }
+}
+
+fn files_under(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let count = |entry: std::fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_under(&entry.path()),
+        _ => 1,
+    };
+    entries.map(count).sum()
+}
