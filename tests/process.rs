@@ -136,6 +136,24 @@ fn a_test_leaves_a_running_server_alone() {
 }
 
 #[test]
+fn lint_tells_mistakes_by_its_exit_status() {
+    let dir = Dir::new();
+    let lint = |text: &str| {
+        let path = dir.write("nginx.conf", text);
+        run(WEIR, ["lint", "-c", &path.display().to_string()])
+    };
+    let bad = lint("events { } http { server { location /a { alias /b/; } } }");
+    let said = String::from_utf8_lossy(&bad.stdout);
+    assert!(said.contains("[alias-slash]") && said.contains("nginx.conf:1"), "{said}");
+    assert!(said.contains("let both end in a slash"), "{said}");
+    assert_eq!(bad.status.code(), Some(1));
+    assert_eq!(lint("events { } http { server { } }").status.code(), Some(0));
+    let broken = lint("events {");
+    assert_eq!(broken.status.code(), Some(2));
+    assert!(stderr(&broken).contains("expecting \"}\""), "{}", stderr(&broken));
+}
+
+#[test]
 fn versions_are_for_people_and_for_tools() {
     let text = stderr(&run(WEIR, ["-v"]));
     assert!(text.starts_with("weir version: weir/") && text.contains("\nnginx version: nginx/1."));
@@ -146,7 +164,7 @@ fn versions_are_for_people_and_for_tools() {
         assert!(text.contains("Usage: weir ") && text.contains("\n  weir bench "), "{text}");
     }
     assert!(stderr(&run(WEIR, ["--version"])).starts_with("weir version: weir/"));
-    for tool in ["balance", "bench", "histogram", "inspect", "lab"] {
+    for tool in ["balance", "bench", "histogram", "inspect", "lab", "lint"] {
         let help = run(WEIR, [tool, "--help"]);
         let text = String::from_utf8_lossy(&help.stdout);
         assert!(text.contains(&format!("Usage: weir {tool} ")), "{text}");

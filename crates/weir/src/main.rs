@@ -31,6 +31,7 @@ const TOOLS: &[(&str, Tool, &str)] = &[
         weir_lab::lab,
         "repeat the published experiments on accept queues; advise on a configuration",
     ),
+    ("lint", weir_lint::lint, "find mistakes in an nginx.conf that are no errors"),
 ];
 
 fn main() {

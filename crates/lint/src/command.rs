@@ -1,0 +1,62 @@
+//! The command line of `weir lint`.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::{findings, rules};
+
+/// Finds what is no error in an nginx.conf and yet a mistake: each with line, reason and remedy. The exit status is 0 when there
+/// is nothing, 1 when there is something, 2 when the configuration cannot be read
+#[derive(Debug, Parser)]
+#[command(name = "weir lint", bin_name = "weir lint")]
+struct Options {
+    /// The configuration
+    #[arg(short, value_name = "FILE", default_value = "/etc/nginx/nginx.conf")]
+    conf: PathBuf,
+    /// Rules to leave out
+    #[arg(long, value_name = "RULE,...", value_delimiter = ',')]
+    allow: Vec<String>,
+    /// Names the rules
+    #[arg(long)]
+    list: bool,
+}
+
+/// `weir lint`: the exit status. `args` begins with the command's name.
+pub fn lint(args: &[OsString]) -> i32 {
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(said) => {
+            // Nobody reads it, then.
+            let _ = said.print();
+            return said.exit_code();
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    if options.list {
+        for (name, _) in rules::ALL {
+            let _ = writeln!(out, "{name}");
+        }
+        return 0;
+    }
+    let known = |name: &&String| rules::ALL.iter().any(|(rule, _)| rule == name);
+    if let Some(unknown) = options.allow.iter().find(|name| !known(name)) {
+        eprintln!("weir lint: there is no rule \"{unknown}\"; --list names them");
+        return 2;
+    }
+    let path = options.conf.canonicalize().unwrap_or(options.conf);
+    let tree = weir_conf::read(&path, None);
+    if let Some(error) = &tree.broken {
+        eprintln!("weir lint: {}", tree.sources.explain(error));
+        return 2;
+    }
+    let findings = findings(&tree, &options.allow);
+    for finding in &findings {
+        let _ = writeln!(out, "[{}] {}\n", finding.rule, tree.sources.explain(&finding.error));
+    }
+    let rest = if findings.len() == 1 { "" } else { "s" };
+    let _ = writeln!(out, "{} finding{rest}", findings.len());
+    i32::from(!findings.is_empty())
+}

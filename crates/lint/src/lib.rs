@@ -1,0 +1,52 @@
+//! `weir lint`: what experienced people look for in an nginx.conf, mistakes that are no errors.
+//!
+//! A rule looks at one directive in its [`Scope`] and says what is wrong, or nothing; [`rules`] lists them. A finding is
+//! a warning of `weir_conf` with the rule's name before it and the remedy behind it, so it is shown as the
+//! server shows its own.
+
+mod command;
+mod rules;
+mod scope;
+#[cfg(test)]
+mod tests;
+
+use weir_conf::{Directive, Error, Tree};
+
+pub use command::lint;
+use scope::Scope;
+
+/// What was found.
+struct Finding {
+    /// The rule's name.
+    rule: &'static str,
+    error: Error,
+}
+
+/// All findings of a configuration, in the order of its text; rules of these names are left out.
+fn findings(tree: &Tree, allowed: &[String]) -> Vec<Finding> {
+    let mut out = Vec::new();
+    walk(&mut Scope::new(&tree.main), &mut |scope, directive| {
+        for (name, rule) in rules::ALL.iter().filter(|(name, _)| allowed.iter().all(|a| a != name))
+        {
+            // A file that is included twice is told of once.
+            let told = |error: &Error| {
+                out.iter().any(|f: &Finding| f.rule == *name && f.error.mark == error.mark)
+            };
+            if let Some(error) = rule(scope, directive).filter(|error| !told(error)) {
+                out.push(Finding { rule: name, error });
+            }
+        }
+    });
+    out
+}
+
+fn walk<'a>(scope: &mut Scope<'a>, see: &mut dyn FnMut(&Scope<'a>, &'a Directive)) {
+    for directive in scope.inner() {
+        see(scope, directive);
+        if scope::has_directives(directive) {
+            scope.enter(directive);
+            walk(scope, see);
+            scope.leave();
+        }
+    }
+}

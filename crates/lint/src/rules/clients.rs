@@ -1,0 +1,105 @@
+//! Who may come, over what, and with how much.
+
+use weir_conf::{Directive, Error};
+
+use super::{begins, found, text};
+use crate::scope::Scope;
+
+/// The first rule that fits decides: behind one for all, none is asked.
+pub(super) fn access_order<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let is_rule = |d: &Directive| d.name.is("allow") || d.name.is("deny");
+    is_rule(d).then_some(())?;
+    let before = scope.inner().iter().take_while(|other| !std::ptr::eq(*other, d));
+    let all = before.filter(|other| is_rule(other)).find(|other| text(other.arg(0)) == "all")?;
+    found(
+        d,
+        d.arg(0)?,
+        format!(
+            "\"{} all\" in line {} fits everybody, so this is never asked",
+            all.name.lossy(),
+            all.end.line
+        ),
+        "put the rule for all last",
+    )
+}
+
+/// Bodies of any size, in a whole server.
+pub(super) fn endless_body<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let whole = scope.around("location").is_none() && d.name.is("client_max_body_size");
+    (whole && matches!(text(d.arg(0)), "0" | "0m" | "0k")).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        "a body may have any size, and anybody may fill the disk with it",
+        "say the largest that is meant, in the location where it is",
+    )
+}
+
+/// A limit by what clients say of themselves is none.
+pub(super) fn key_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    (d.name.is("limit_req_zone") || d.name.is("limit_conn_zone")).then_some(())?;
+    let key = d.arg(0)?;
+    let name = begins(key.str()?, &["http_", "arg_", "cookie_", "proxy_add_x_forwarded_for"])?;
+    found(
+        d,
+        key,
+        format!("who sends another ${name} each time is never limited, and fills the zone"),
+        "limit by $binary_remote_addr; behind a proxy, with set_real_ip_from and real_ip_header",
+    )
+}
+
+/// Port 443 without TLS.
+pub(super) fn listen_without_ssl<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let server = scope.block().filter(|block| block.name.is("server") && d.name.is("listen"))?;
+    let to = text(d.arg(0));
+    let tls = d.args.iter().any(|word| word.is("ssl") || word.is("quic"));
+    let certified = !scope.holding("ssl_certificate").is_empty();
+    let old = server.block().iter().any(|d| d.name.is("ssl") && text(d.arg(0)) == "on");
+    ((to == "443" || to.ends_with(":443")) && !tls && !old && scope.around("http").is_some())
+        .then_some(())?;
+    let more = if certified { ", though there is a certificate" } else { "" };
+    found(
+        d,
+        d.arg(0)?,
+        format!("port 443 is spoken to without TLS{more}"),
+        format!("listen {to} ssl;"),
+    )
+}
+
+/// Versions that nobody should speak any more. RFC 8996.
+pub(super) fn old_tls<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    (d.name.lossy().ends_with("ssl_protocols")).then_some(())?;
+    let old = d.args.iter().find(|word| {
+        word.str().is_some_and(|text| ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1"].contains(&text))
+    })?;
+    found(
+        d,
+        old,
+        format!("{} is broken, or not spoken any more (RFC 8996)", old.lossy()),
+        "ssl_protocols TLSv1.2 TLSv1.3; which is the default",
+    )
+}
+
+/// `valid_referers none` lets in whoever leaves the field out.
+pub(super) fn referer_none<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let none =
+        d.args.iter().find(|word| word.is("none")).filter(|_| d.name.is("valid_referers"))?;
+    found(
+        d,
+        none,
+        "who sends no Referer is let in, and any page may leave it out",
+        "take none away if this is meant as a protection",
+    )
+}
+
+/// Whoever connects may say who he is.
+pub(super) fn trusts_everybody<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let who = d.arg(0).filter(|_| d.name.is("set_real_ip_from"))?;
+    matches!(text(Some(who)), "0.0.0.0/0" | "::/0").then_some(())?;
+    found(
+        d,
+        who,
+        "anybody may say to come from any address, so limits, access rules and logs are his",
+        "name the addresses of your proxies",
+    )
+}

@@ -1,0 +1,107 @@
+//! Fields of requests and answers.
+
+use weir_conf::{Directive, Error};
+
+use super::{begins, found, text, uses};
+use crate::scope::Scope;
+
+/// A list that an inner block begins anew loses what stood outside.
+fn lost<'a>(scope: &Scope<'a>, d: &'a Directive, name: &str) -> Option<Vec<String>> {
+    d.name.is(name).then_some(())?;
+    let own = |list: &'a [Directive]| list.iter().filter(|d| d.name.is(name)).collect::<Vec<_>>();
+    let mut lists = scope.outwards().map(own);
+    let inner = lists.next()?;
+    // Told once for each block.
+    std::ptr::eq(*inner.first()?, d).then_some(())?;
+    let outer = lists.find(|list| !list.is_empty())?;
+    let key = |d: &Directive| text(d.arg(0)).to_ascii_lowercase();
+    let missing: Vec<String> = outer
+        .iter()
+        .filter(|outer| !inner.iter().any(|inner| key(inner) == key(outer)))
+        .map(|outer| text(outer.arg(0)).to_owned())
+        .collect();
+    (!missing.is_empty()).then_some(missing)
+}
+
+/// `add_header` of the blocks outside does not hold where there is another one.
+pub(super) fn add_header_lost<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let missing = lost(scope, d, "add_header")?;
+    let inherits = scope.holding("add_header_inherit");
+    inherits.iter().all(|d| !d.args.iter().any(|word| word.is("merge"))).then_some(())?;
+    found(
+        d,
+        &d.name,
+        format!(
+            "in this block, the add_header of {} from outside holds no more",
+            missing.join(", ")
+        ),
+        "repeat them here, or say: add_header_inherit merge;",
+    )
+}
+
+/// The same of what servers are told.
+pub(super) fn proxy_set_header_lost<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let missing = lost(scope, d, "proxy_set_header")?;
+    found(
+        d,
+        &d.name,
+        format!(
+            "in this block, the proxy_set_header of {} from outside holds no more",
+            missing.join(", ")
+        ),
+        "repeat them here, or include one file in both places",
+    )
+}
+
+/// `$uri` is decoded: a line end in it begins another field.
+pub(super) fn decoded_uri<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3')
+        || d.name.is("add_header")
+        || d.name.is("more_set_headers")
+        || d.name.is("rewrite")
+            && d.args.iter().any(|word| word.is("permanent") || word.is("redirect"));
+    let passed = d.name.is("proxy_pass");
+    (redirects || passed).then_some(())?;
+    let from = usize::from(!passed);
+    let word = d.args.iter().skip(from).find(|word| {
+        word.str().is_some_and(|text| uses(text, "uri") || uses(text, "document_uri"))
+    })?;
+    found(
+        d,
+        word,
+        "$uri is decoded: \"%0d%0a\" in a path becomes a line end, and a \"?\" the begin of arguments",
+        "use $request_uri",
+    )
+}
+
+/// `$http_host` is whatever a client says.
+pub(super) fn host_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let tells = d.name.is("return") && text(d.arg(0)).starts_with('3');
+    let word = d.arg(1).filter(|_| tells)?;
+    uses(word.str()?, "http_host").then_some(())?;
+    found(
+        d,
+        word,
+        "$http_host is whatever the client says, and the redirect leads there",
+        "use $host",
+    )
+}
+
+/// Browsers do not believe it over HTTP.
+pub(super) fn hsts_without_tls<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let is_hsts =
+        d.name.is("add_header") && text(d.arg(0)).eq_ignore_ascii_case("strict-transport-security");
+    let server = scope.around("server").filter(|_| is_hsts)?;
+    let listens = || server.block().iter().filter(|d| d.name.is("listen"));
+    let is_http = |d: &Directive| text(d.arg(0)) == "80" || text(d.arg(0)).ends_with(":80");
+    // On another port a proxy before it may speak TLS.
+    let tls = listens().any(|d| d.args.iter().any(|word| word.is("ssl") || word.is("quic")));
+    let plain = !tls && listens().any(is_http);
+    (plain && begins(text(d.arg(1)), &[""]).is_none()).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        "this server speaks no TLS, and over HTTP nobody heeds Strict-Transport-Security",
+        "put it into the server with `listen ... ssl`, and let this one redirect there",
+    )
+}

@@ -1,0 +1,74 @@
+//! The rules, by what they are about.
+
+mod clients;
+mod headers;
+mod locations;
+mod proxying;
+
+use weir_conf::{Directive, Error, Word};
+
+use crate::scope::Scope;
+
+/// What a rule says of a directive in its place.
+pub(crate) type Rule = for<'a> fn(&Scope<'a>, &'a Directive) -> Option<Error>;
+
+/// Every rule by its name.
+pub(crate) const ALL: &[(&str, Rule)] = &[
+    ("alias-slash", locations::alias_slash),
+    ("dot-php", locations::dot_php),
+    ("if-is-a-location", locations::if_is_a_location),
+    ("never-reached", locations::never_reached),
+    ("proxy-slash", locations::proxy_slash),
+    ("cache-key-host", proxying::cache_key_host),
+    ("connection-upgrade", proxying::connection_upgrade),
+    ("no-resolver", proxying::no_resolver),
+    ("server-of-the-client", proxying::server_of_the_client),
+    ("add-header-lost", headers::add_header_lost),
+    ("decoded-uri", headers::decoded_uri),
+    ("host-of-the-client", headers::host_of_the_client),
+    ("hsts-without-tls", headers::hsts_without_tls),
+    ("proxy-set-header-lost", headers::proxy_set_header_lost),
+    ("access-order", clients::access_order),
+    ("endless-body", clients::endless_body),
+    ("key-of-the-client", clients::key_of_the_client),
+    ("listen-without-ssl", clients::listen_without_ssl),
+    ("old-tls", clients::old_tls),
+    ("referer-none", clients::referer_none),
+    ("trusts-everybody", clients::trusts_everybody),
+];
+
+/// A finding about a word, and what to do.
+fn found(
+    d: &Directive,
+    word: &Word,
+    what: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Option<Error> {
+    Some(Error::warn(what).at(d.end).mark(word.pos).hint(remedy))
+}
+
+fn text(word: Option<&Word>) -> &str {
+    word.and_then(Word::str).unwrap_or_default()
+}
+
+/// A text uses this variable, with braces or without.
+fn uses(text: &str, variable: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices('$').any(|(at, _)| {
+        let rest = text.get(at + 1..).unwrap_or_default();
+        match rest.strip_prefix('{') {
+            Some(braced) => braced.split('}').next() == Some(variable),
+            None => rest.strip_prefix(variable).is_some_and(|rest| !rest.starts_with(letter)),
+        }
+    })
+}
+
+/// The first variable of a text whose name begins so.
+fn begins<'t>(text: &'t str, prefixes: &[&str]) -> Option<&'t str> {
+    text.match_indices('$').find_map(|(at, _)| {
+        let rest = text.get(at + 1..)?.trim_start_matches('{');
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let name = rest.get(..end)?;
+        prefixes.iter().any(|prefix| name.starts_with(prefix)).then_some(name)
+    })
+}

@@ -1,0 +1,88 @@
+//! Servers behind, and what is stored of them.
+
+use weir_conf::{Directive, Error};
+
+use super::{begins, found, text, uses};
+use crate::scope::Scope;
+
+/// `https://HOST...` of a `..._pass`.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let path = ["/", "$request_uri", "$uri", "$document_uri"];
+    let end = path.iter().filter_map(|begin| rest.find(begin)).min();
+    rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
+}
+
+const PASSES: [&str; 5] = ["proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass"];
+
+fn passes(d: &Directive) -> bool {
+    PASSES.iter().any(|name| d.name.is(name))
+}
+
+/// A name that is made when a request comes is looked up then, by a name server that must be said.
+pub(super) fn no_resolver<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let host = host(text(d.arg(0).filter(|_| passes(d))));
+    // Variables that are addresses already need none.
+    let is_variable =
+        host.contains('$') && begins(host, &["server_addr", "upstream_addr"]).is_none();
+    (is_variable && scope.holding("resolver").is_empty()).then_some(())?;
+    let groups = scope.anywhere("upstream");
+    let may_be_group = host.starts_with('$') && !groups.is_empty();
+    (!may_be_group).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        format!(
+            "the name in \"{host}\" is looked up when a request comes, and no \"resolver\" is said: 502"
+        ),
+        "add: resolver 127.0.0.53; (or the name server of your network)",
+    )
+}
+
+/// The client says which server is asked.
+pub(super) fn server_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let url = d.arg(0).filter(|_| passes(d))?;
+    let host = host(url.str()?);
+    let name = begins(host, &["arg_", "http_", "cookie_", "host"])?;
+    found(
+        d,
+        url,
+        format!(
+            "whoever asks says by ${name} which server is asked, those inside your network included"
+        ),
+        "choose the server by a map of the values that you know",
+    )
+}
+
+/// One cache for several hosts, by a key without them.
+pub(super) fn cache_key_host<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let caches = ["proxy_cache_key", "fastcgi_cache_key", "uwsgi_cache_key", "scgi_cache_key"];
+    caches.iter().any(|name| d.name.is(name)).then_some(())?;
+    let key: String = d.args.iter().map(|word| word.lossy()).collect();
+    let hosts = ["host", "http_host", "server_name", "proxy_host", "ssl_server_name", "request"];
+    let has = hosts.iter().any(|name| uses(&key, name))
+        || begins(&key, &["site", "vhost", "domain"]).is_some();
+    let servers =
+        scope.anywhere("server").iter().filter(|server| !server.block().is_empty()).count();
+    (!has && servers > 1).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        "several servers may store in one cache, and their answers have the same keys",
+        "begin the key with $scheme$host",
+    )
+}
+
+/// `Connection: upgrade` to everybody: no connection to a server is kept.
+pub(super) fn connection_upgrade<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let is_connection =
+        d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("connection");
+    let value = d.arg(1).filter(|_| is_connection)?;
+    value.str()?.eq_ignore_ascii_case("upgrade").then_some(())?;
+    found(
+        d,
+        value,
+        "ordinary requests ask for an upgrade, too, and their connections to the server are not kept",
+        "map $http_upgrade $connection { default upgrade; '' ''; } and: proxy_set_header Connection $connection;",
+    )
+}

@@ -1,0 +1,127 @@
+//! Each rule finds its mistake, and nothing where there is none.
+
+use std::path::Path;
+
+use super::*;
+
+/// The rules that find something in a text.
+fn found(text: &str) -> Vec<&'static str> {
+    let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
+    assert!(tree.broken.is_none(), "{text}: {:?}", tree.broken);
+    findings(&tree, &[]).into_iter().map(|finding| finding.rule).collect()
+}
+
+fn in_server(text: &str) -> Vec<&'static str> {
+    found(&format!("http {{ server {{ listen 8080; {text} }} }}"))
+}
+
+/// A rule, a mistake, and what is none.
+const PLANTED: &[(&str, &str, &str)] = &[
+    ("alias-slash", "location /a { alias /b/; }", "location /a/ { alias /b/; }"),
+    ("alias-slash", "location /a/ { alias /b; }", "location = /a { alias /b; }"),
+    (
+        "dot-php",
+        "location ~ \\.php { fastcgi_pass u; }",
+        "location ~ \\.php$ { try_files $uri =404; fastcgi_pass u; }",
+    ),
+    (
+        "if-is-a-location",
+        "location / { if ($a) { proxy_pass http://u; } }",
+        "location / { if ($a) { return 403; } }",
+    ),
+    (
+        "never-reached",
+        "location ~ . { } location ~ \\.php$ { }",
+        "location ~ \\.php$ { } location ~ . { }",
+    ),
+    ("never-reached", "location ~ a { } location ~ a { }", "location ~ a { } location ~ ab { }"),
+    (
+        "proxy-slash",
+        "location /a { proxy_pass http://u/b/; }",
+        "location /a/ { proxy_pass http://u/b/; }",
+    ),
+    (
+        "connection-upgrade",
+        "proxy_set_header Connection upgrade;",
+        "proxy_set_header Connection $connection;",
+    ),
+    (
+        "no-resolver",
+        "location / { proxy_pass http://a.$b; }",
+        "resolver 127.0.0.1; location / { proxy_pass http://a.$b; }",
+    ),
+    (
+        "no-resolver",
+        "location / { proxy_pass http://a.$b; }",
+        "location / { proxy_pass http://127.0.0.1$request_uri; }",
+    ),
+    (
+        "server-of-the-client",
+        "resolver 127.0.0.1; proxy_pass http://$arg_to/;",
+        "proxy_pass http://u/$arg_to;",
+    ),
+    (
+        "add-header-lost",
+        "add_header A 1; location / { add_header B 1; }",
+        "add_header A 1; location / { add_header a 2; }",
+    ),
+    (
+        "add-header-lost",
+        "add_header A 1; location / { add_header B 1; }",
+        "add_header A 1; location / { add_header_inherit merge; add_header B 1; }",
+    ),
+    ("decoded-uri", "return 301 https://a$uri;", "return 301 https://a$request_uri;"),
+    ("decoded-uri", "rewrite ^ https://a${uri} permanent;", "rewrite ^/a $uri_of_mine last;"),
+    ("host-of-the-client", "return 301 https://$http_host/;", "return 301 https://$host/;"),
+    (
+        "hsts-without-tls",
+        "listen 80; add_header Strict-Transport-Security 1;",
+        "listen 443 ssl; add_header Strict-Transport-Security 1;",
+    ),
+    (
+        "proxy-set-header-lost",
+        "proxy_set_header Host a; location / { proxy_set_header B 1; }",
+        "proxy_set_header Host a; location / { proxy_set_header host b; }",
+    ),
+    ("access-order", "allow all; deny 10.0.0.1;", "deny 10.0.0.1; allow all;"),
+    ("endless-body", "client_max_body_size 0;", "location /up { client_max_body_size 0; }"),
+    ("listen-without-ssl", "listen 443;", "listen 443 ssl;"),
+    ("old-tls", "ssl_protocols TLSv1 TLSv1.2;", "ssl_protocols TLSv1.2 TLSv1.3;"),
+    ("referer-none", "valid_referers none a.a;", "valid_referers blocked a.a;"),
+    ("trusts-everybody", "set_real_ip_from 0.0.0.0/0;", "set_real_ip_from 10.0.0.0/8;"),
+];
+
+#[test]
+fn each_rule_finds_its_mistake_and_nothing_else() {
+    for (rule, mistake, none) in PLANTED {
+        assert_eq!(in_server(mistake), [*rule], "{mistake}");
+        assert_eq!(in_server(none), [""; 0], "{none}");
+    }
+    let http = |text: &str| found(&format!("http {{ {text} }}"));
+    assert_eq!(http("limit_req_zone $http_a zone=a:1m rate=1r/s;"), ["key-of-the-client"]);
+    assert!(http("limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;").is_empty());
+    let two = |key| format!("server {{ listen 1; proxy_cache_key {key}; }} server {{ listen 2; }}");
+    assert_eq!(http(&two("$uri")), ["cache-key-host"]);
+    assert!(http(&two("$host$uri")).is_empty());
+    let told = |rule: &str| {
+        PLANTED.iter().any(|(planted, ..)| *planted == rule)
+            || ["key-of-the-client", "cache-key-host"].contains(&rule)
+    };
+    assert!(rules::ALL.iter().all(|(rule, _)| told(rule)), "a rule without a mistake here");
+}
+
+#[test]
+fn what_is_allowed_is_left_out() {
+    let text = "http { server { ssl_protocols TLSv1; set_real_ip_from ::/0; } }";
+    let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
+    let left: Vec<_> = findings(&tree, &["old-tls".to_owned()]).iter().map(|f| f.rule).collect();
+    assert_eq!(left, ["trusts-everybody"]);
+}
+
+#[test]
+fn the_page_names_each_rule() {
+    let page = include_str!("../../../docs/lint.md");
+    let rows: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(rows, rules::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+}
