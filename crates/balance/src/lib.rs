@@ -20,8 +20,11 @@ mod laws;
 pub mod model;
 mod mutex;
 mod porter;
+#[cfg(test)]
+mod processes;
 mod reuseport;
 mod rotate;
+mod seam;
 mod seat;
 mod shared_epoll;
 mod single;

@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
+use crate::seam;
+
 /// Words per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
 /// the first line, others the second.
 const ROW: usize = 16;
@@ -127,7 +129,7 @@ impl<'a> LoadTable<'a> {
     /// by a loop that takes the row over.
     pub fn clear(&self, i: usize) {
         for word in &self.rows[i] {
-            word.store(0, SeqCst);
+            put(word, 0, SeqCst);
         }
         self.unmark_heavy(i);
         self.unlock(i);
@@ -186,7 +188,7 @@ impl<'a> LoadTable<'a> {
     /// Notes that loop `me` sleeps, or is about to, and carries more than the mean.
     pub(crate) fn mark_heavy(&self, me: usize) {
         if let Some((word, bit)) = self.heavy_bit(me) {
-            word.fetch_or(bit, SeqCst);
+            change(|| word.fetch_or(bit, SeqCst));
         }
     }
 
@@ -195,7 +197,7 @@ impl<'a> LoadTable<'a> {
         if let Some((word, bit)) = self.heavy_bit(me)
             && word.load(SeqCst) & bit != 0
         {
-            word.fetch_and(!bit, SeqCst);
+            change(|| word.fetch_and(!bit, SeqCst));
         }
     }
 
@@ -216,9 +218,10 @@ impl<'a> LoadTable<'a> {
     /// Takes the accept lock for loop `me`; true when it holds the lock now.
     pub(crate) fn try_lock(&self, me: usize) -> bool {
         let mine = me as u64 + 1;
-        match self.head[LOCK].compare_exchange(0, mine, SeqCst, SeqCst) {
-            Ok(_) => true,
-            Err(holder) => holder == mine,
+        match change(|| self.head[LOCK].compare_exchange(0, mine, SeqCst, SeqCst)) {
+            Some(Ok(_)) => true,
+            Some(Err(holder)) => holder == mine,
+            None => false,
         }
     }
 
@@ -226,7 +229,7 @@ impl<'a> LoadTable<'a> {
     pub(crate) fn unlock(&self, me: usize) {
         let mine = me as u64 + 1;
         if self.head[LOCK].load(SeqCst) == mine {
-            self.head[LOCK].store(0, SeqCst);
+            put(&self.head[LOCK], 0, SeqCst);
         }
     }
 
@@ -280,57 +283,71 @@ impl Row<'_> {
     }
 
     pub(crate) fn set_state(&self, state: State, stamp: u64) {
-        self.0[STATE].store(stamp << STATE_BITS | state as u64, SeqCst);
+        put(&self.0[STATE], stamp << STATE_BITS | state as u64, SeqCst);
     }
 
     pub(crate) fn set_load(&self, load: Load) {
-        self.0[INFLIGHT].store(load.inflight, Relaxed);
-        self.0[OPEN].store(load.open, Relaxed);
+        put(&self.0[INFLIGHT], load.inflight, Relaxed);
+        put(&self.0[OPEN], load.open, Relaxed);
     }
 
     pub(crate) fn set_turn(&self, micros: u64) {
-        self.0[TURN].store(micros, Relaxed);
+        put(&self.0[TURN], micros, Relaxed);
     }
 
     pub(crate) fn count_accepted(&self, n: u32) {
-        self.0[ACCEPTED].fetch_add(u64::from(n), Relaxed);
+        change(|| self.0[ACCEPTED].fetch_add(u64::from(n), Relaxed));
     }
 
     pub(crate) fn count_handed(&self) {
-        self.0[HANDED].fetch_add(1, SeqCst);
+        change(|| self.0[HANDED].fetch_add(1, SeqCst));
     }
 
     /// What was handed to a loop that died was counted in a row that has been cleared since.
     pub(crate) fn count_taken(&self) {
         if self.pending() > 0 {
-            self.0[TAKEN].fetch_add(1, SeqCst);
+            change(|| self.0[TAKEN].fetch_add(1, SeqCst));
         }
     }
 
     /// Notes that the loop is being woken; false when somebody did so before and it has not stirred.
     pub(crate) fn wake(&self, stamp: u64) -> bool {
-        self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst).is_ok()
+        change(|| self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst))
+            .is_some_and(|changed| changed.is_ok())
     }
 
     /// The loop stirs: it answers whoever woke it. False if nobody did.
     pub(crate) fn stir(&self) -> bool {
-        self.0[WOKEN].load(SeqCst) != 0 && self.0[WOKEN].swap(0, SeqCst) != 0
+        self.0[WOKEN].load(SeqCst) != 0
+            && change(|| self.0[WOKEN].swap(0, SeqCst)).is_some_and(|before| before != 0)
     }
 
     fn give_baton(&self, stamp: u64) {
-        self.0[BATON].store(1, SeqCst);
+        put(&self.0[BATON], 1, SeqCst);
         self.wake(stamp);
     }
 
     /// Takes the baton; false if nobody passed it. To be asked after [`Row::stir`]: who passes it notes it first.
     pub(crate) fn take_baton(&self) -> bool {
-        self.0[BATON].load(SeqCst) != 0 && self.0[BATON].swap(0, SeqCst) != 0
+        self.0[BATON].load(SeqCst) != 0
+            && change(|| self.0[BATON].swap(0, SeqCst)).is_some_and(|before| before != 0)
     }
 
     fn is_silent(&self, stamp: u64) -> bool {
         let woken = self.0[WOKEN].load(SeqCst);
         woken != 0 && stamp.saturating_sub(woken) >= micros(SILENT)
     }
+}
+
+/// A change of a word that all see: none if whoever makes it is dead.
+#[inline(always)]
+fn change<T>(how: impl FnOnce() -> T) -> Option<T> {
+    seam::step().then(how)
+}
+
+#[inline(always)]
+fn put(word: &AtomicU64, value: u64, order: std::sync::atomic::Ordering) {
+    change(|| word.store(value, order));
 }
 
 /// The positions of the bits that are set.

@@ -20,6 +20,7 @@ mod openssl;
 mod oracle;
 mod page;
 mod process;
+pub mod processes;
 mod server;
 mod wait;
 

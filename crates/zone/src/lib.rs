@@ -21,7 +21,7 @@ pub use lock::on_stall;
 pub use rows::{Claimed, Row, Rows, capacity};
 pub use table::{Entry, Locked, RecordName};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use weir_sys::beginning::beginning;
@@ -75,8 +75,7 @@ impl Zone {
     /// as rows or as a table, never as both: its [`Use::tag`] says which.
     pub fn rows(&self, values: usize) -> Rows<'_> {
         let mut rows = Rows::new(&self.words, values);
-        let this = owner::this();
-        if self.entered.swap(this, Ordering::Relaxed) != this {
+        if seam::enters(&self.entered, owner::this()) {
             rows.enter();
         }
         rows

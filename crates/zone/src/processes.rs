@@ -6,213 +6,18 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use weir_testkit::processes::{Me, World};
 use weir_testkit::{Dice, number, seed};
 
 use crate::rows::{Claimed, Row, Rows};
 use crate::table::{Locked, Shape};
-use seam::{ME, Me};
 
-/// Processes at a time.
-const PLACES: usize = 4;
-/// What one does in its life, and how many come after one another.
+/// What one does in its life.
 const DEEDS: usize = 30;
-const LIVES: usize = 4;
-/// No case takes so many steps.
-const MOST: u64 = 2_000_000;
-/// So long is the sleep of one that waits, in steps.
-const NAP: u64 = 200;
-/// So long a process is stopped at most, in steps of others.
-const STOP: usize = 3_000;
-
-pub mod seam {
-    use std::cell::RefCell;
-    use std::sync::Arc;
-
-    use super::World;
-
-    /// What this thread is in a model: its place there, and its process.
-    #[derive(Clone)]
-    pub struct Me {
-        pub world: Arc<World>,
-        pub place: usize,
-        pub owner: u64,
-    }
-
-    thread_local! {
-        pub static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
-    }
-
-    fn me() -> Option<Me> {
-        ME.with_borrow(Clone::clone)
-    }
-
-    pub fn step() -> bool {
-        me().is_none_or(|me| me.world.step(&me))
-    }
-
-    pub fn this() -> Option<u64> {
-        me().map(|me| me.owner)
-    }
-
-    pub fn is_alive(owner: u64) -> Option<bool> {
-        me().map(|me| me.world.lives(owner))
-    }
-
-    pub fn rest() -> bool {
-        me().is_some_and(|me| {
-            me.world.rest(me.place);
-            true
-        })
-    }
-}
-
-/// How a killed process's thread ends.
-struct Killed;
-
-#[derive(Clone, Copy)]
-struct Process {
-    owner: u64,
-    lives: bool,
-    stopped: u64,
-    /// How many have been in its place.
-    lived: usize,
-}
-
-/// Whose turn it is, and who lives.
-pub struct World {
-    core: Mutex<Core>,
-    turns: Condvar,
-}
-
-struct Core {
-    dice: Dice,
-    list: Vec<Process>,
-    running: usize,
-    steps: u64,
-    born: u64,
-    /// Once in so many steps.
-    kills: usize,
-    stops: usize,
-    others: usize,
-    /// What a process has found wrong: all end.
-    wrong: bool,
-}
-
-impl World {
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lives(&self, owner: u64) -> bool {
-        self.core().list.iter().any(|p| p.owner == owner && p.lives)
-    }
-
-    fn step(&self, me: &Me) -> bool {
-        let mut core = self.core();
-        // The dead write nothing, though their threads put things back on their way.
-        if std::thread::panicking() || core.list[me.place].owner != me.owner {
-            return false;
-        }
-        let Core { dice, kills, stops, others, .. } = &mut *core;
-        if dice.one_in(*kills) {
-            core.bury(me.place);
-            core.pass();
-            drop(core);
-            self.turns.notify_all();
-            resume_unwind(Box::new(Killed));
-        }
-        let stops = dice.one_in(*stops).then(|| 1 + dice.below(STOP) as u64);
-        let switches = dice.one_in(*others);
-        core.steps += 1;
-        if let Some(time) = stops {
-            core.list[me.place].stopped = core.steps + time;
-        }
-        if switches || stops.is_some() {
-            self.switch(core, me.place);
-        }
-        true
-    }
-
-    /// One that waits for a lock sleeps for a while.
-    fn rest(&self, me: usize) {
-        let mut core = self.core();
-        core.steps += NAP;
-        self.switch(core, me);
-    }
-
-    fn give_way(&self, me: usize) {
-        self.switch(self.core(), me);
-    }
-
-    /// Another one goes on, and this one later.
-    fn switch(&self, mut core: MutexGuard<'_, Core>, me: usize) {
-        core.pass();
-        self.turns.notify_all();
-        while core.running != me && !core.wrong {
-            core = self.turns.wait(core).unwrap_or_else(PoisonError::into_inner);
-        }
-        let wrong = core.wrong;
-        drop(core);
-        if wrong && !std::thread::panicking() {
-            resume_unwind(Box::new(Killed));
-        }
-    }
-
-    /// A process has done all it had to do.
-    fn end(&self, place: usize) {
-        let mut core = self.core();
-        core.bury(place);
-        core.pass();
-        drop(core);
-        self.turns.notify_all();
-    }
-
-    /// Waits for the turn of whoever is in a place now; none when nobody comes there any more.
-    fn wait_for_turn(&self, place: usize) -> Option<u64> {
-        let mut core = self.core();
-        while core.running != place && !core.wrong && core.list[place].lives {
-            core = self.turns.wait(core).unwrap_or_else(PoisonError::into_inner);
-        }
-        Some(core.list[place]).filter(|p| p.lives && !core.wrong).map(|p| p.owner)
-    }
-}
-
-impl Core {
-    /// A process is no more, and another one comes in its place, if that was not the last. Now and then it has the id of
-    /// the one before.
-    fn bury(&mut self, place: usize) {
-        let lived = self.list[place].lived + 1;
-        self.list[place] = match lived <= LIVES {
-            true => self.born(place, lived),
-            false => Process { owner: 0, lives: false, stopped: 0, lived },
-        };
-    }
-
-    fn born(&mut self, place: usize, lived: usize) -> Process {
-        self.born += 1;
-        let pid = if self.dice.one_in(2) { place as u64 + 1 } else { 100 + self.born };
-        Process { owner: pid << 32 | self.born, lives: true, stopped: 0, lived }
-    }
-
-    /// The turn goes to one that lives and is not stopped; where all are, the first who goes on.
-    fn pass(&mut self) {
-        self.steps += 1;
-        assert!(self.steps < MOST, "somebody waits for ever");
-        let living: Vec<usize> = (0..self.list.len()).filter(|i| self.list[*i].lives).collect();
-        let awake = |i: &usize| self.list[*i].stopped <= self.steps;
-        let ready: Vec<usize> = living.iter().copied().filter(awake).collect();
-        if !ready.is_empty() {
-            self.running = ready[self.dice.below(ready.len())];
-        } else if let Some(first) = living.into_iter().min_by_key(|i| self.list[*i].stopped) {
-            self.running = first;
-            self.steps = self.list[first].stopped;
-        }
-    }
-}
 
 type Entries = Vec<(Vec<u8>, [u64; 2])>;
 
@@ -246,17 +51,10 @@ fn words(n: usize) -> Vec<AtomicU64> {
 
 impl Case {
     fn new(seed: u64) -> Case {
-        let mut dice = Dice::new(seed);
-        let kills = dice.pick(&[60, 300, 2_000]);
-        let (stops, others) = (dice.pick(&[200, 2_000]), dice.pick(&[50, 500]));
-        let nobody = Process { owner: 0, lives: false, stopped: 0, lived: LIVES };
-        let list = vec![nobody; PLACES + 1];
-        let (running, steps, born, wrong) = (0, 0, 0, false);
-        let core = Core { dice, list, running, steps, born, kills, stops, others, wrong };
         let table = words(300);
         let rows = words(crate::rows::words_for(3, VALUES));
         Case {
-            world: Arc::new(World { core: Mutex::new(core), turns: Condvar::new() }),
+            world: World::new(seed),
             shape: Shape::new(table.len(), VALUES).expect("room for some"),
             table,
             rows,
@@ -421,61 +219,21 @@ impl Case {
                 self.world.give_way(place);
             }
         }
-        self.world.end(place);
-    }
-
-    /// The processes that follow each other in a place; what one of them has found wrong.
-    fn fill_place(&self, place: usize, mut dice: Dice) -> Option<Box<dyn Any + Send>> {
-        while let Some(owner) = self.world.wait_for_turn(place) {
-            let me = Me { world: self.world.clone(), place, owner };
-            ME.set(Some(me.clone()));
-            let life = Dice::new(dice.any());
-            let ended = catch_unwind(AssertUnwindSafe(|| self.live(me, life)));
-            ME.set(None);
-            if let Err(why) = ended
-                && !why.is::<Killed>()
-            {
-                self.world.core().wrong = true;
-                self.world.turns.notify_all();
-                return Some(why);
-            }
-        }
-        None
     }
 
     /// All live and die; then one comes that finds everything whole, and nothing held.
     fn run(&self, seed: u64) -> Option<Box<dyn Any + Send>> {
-        for place in 0..PLACES {
-            let mut core = self.world.core();
-            core.list[place] = core.born(place, 1);
-        }
-        let wrong = std::thread::scope(|scope| {
-            let fill = |place: usize| {
-                let dice = Dice::salted(seed, ["a", "b", "c", "d"][place]);
-                scope.spawn(move || self.fill_place(place, dice))
-            };
-            let places: Vec<_> = (0..PLACES).map(fill).collect();
-            places.into_iter().filter_map(|place| place.join().unwrap_or(None)).next()
-        });
-        wrong.or_else(|| catch_unwind(AssertUnwindSafe(|| self.look_at_the_end())).err())
+        let wrong = self.world.run(seed, |me, dice| self.live(me, dice));
+        wrong.or_else(|| self.world.look(|me| self.look_at_the_end(me.owner)))
     }
 
-    fn look_at_the_end(&self) {
-        let mut core = self.world.core();
-        (core.kills, core.stops, core.others) = (usize::MAX, usize::MAX, usize::MAX);
-        core.list[PLACES] = core.born(PLACES, 1);
-        core.running = PLACES;
-        let owner = core.list[PLACES].owner;
-        drop(core);
-        ME.set(Some(Me { world: self.world.clone(), place: PLACES, owner }));
+    fn look_at_the_end(&self, owner: u64) {
         let mut rows = Rows::new(&self.rows, VALUES);
         self.enter(1, owner);
         rows.enter();
         assert!(rows.all().all(|row| rows.held(row) == 0), "the dead hold something");
         self.look_at_rows(&rows);
         self.look_at_table(&Locked::new(&self.table, &self.shape));
-        drop(rows);
-        ME.set(None);
     }
 }
 

@@ -1,18 +1,28 @@
 //! Where zones meet the processes that use them: each step of shared memory comes by here, so that a model of several
-//! processes may stop or kill one between any two. Outside of this room's own tests nothing of it is compiled.
+//! processes may stop or kill one between any two. Outside of tests, of this room and of those above it that ask for
+//! `processes`, nothing of it is compiled.
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "processes")))]
 pub(crate) use real::*;
 
-#[cfg(test)]
-pub(crate) use crate::processes::seam::*;
+#[cfg(any(test, feature = "processes"))]
+pub(crate) use weir_testkit::processes::seam::*;
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "processes")))]
 mod real {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+
     /// A word is about to change: false if whoever wants that is dead.
     #[inline(always)]
     pub(crate) fn step() -> bool {
         true
+    }
+
+    /// Whether this process has not used this yet, of which each process remembers who last did.
+    #[inline(always)]
+    pub(crate) fn enters(entered: &AtomicU64, this: u64) -> bool {
+        entered.swap(this, Relaxed) != this
     }
 
     /// This process, if it is a model's.

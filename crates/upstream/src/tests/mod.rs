@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use crate::balance::*;
 use crate::{Choice, Ended, Endpoint, Failure, Failures, Group, Options, Peer, Retry, Sent, Times};
 
+mod processes;
 mod sharing;
 
 fn peer(port: u16, options: Options) -> Arc<Peer> {

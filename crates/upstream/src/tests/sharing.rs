@@ -5,7 +5,7 @@ use weir_zone::{Declarations, Use, ZoneRef, Zones};
 use super::*;
 use crate::{Health, Thresholds};
 
-fn zone() -> ZoneRef {
+pub fn zone() -> ZoneRef {
     let all = Declarations::default();
     let purpose = Use { tag: "upstream", values: 0, key: String::new() };
     let zone = all.declare("one", 32 * 1024, purpose).unwrap();
@@ -13,7 +13,7 @@ fn zone() -> ZoneRef {
     zone
 }
 
-fn limited(most: u32) -> Vec<Arc<Peer>> {
+pub fn limited(most: u32) -> Vec<Arc<Peer>> {
     let options = Options { max_conns: most, ..Options::default() };
     (0..3).map(|i| peer(8000 + i, options.clone())).collect()
 }
