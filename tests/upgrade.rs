@@ -9,6 +9,8 @@ use weir_testkit::{Client, Dir, ask_until, free_port, run, until, wait_end};
 mod anybody;
 #[path = "doors/ask.rs"]
 mod ask;
+#[path = "upgrade/datagrams.rs"]
+mod datagrams;
 #[path = "upgrade/generations.rs"]
 mod generations;
 #[path = "upgrade/known.rs"]
@@ -38,13 +40,14 @@ impl Daemon {
 
     fn with(dir: Dir, workers: usize, events: &str, http: &str, server: &str) -> Daemon {
         let port = free_port();
-        dir.write(
-            "nginx.conf",
-            format!(
-                "error_log error.log info; pid nginx.pid; worker_processes {workers}; events {{ {events} }}
-                 http {{ {http} server {{ listen 127.0.0.1:{port}; {server} }} }}"
-            ),
-        );
+        let http = format!("http {{ {http} server {{ listen 127.0.0.1:{port}; {server} }} }}");
+        Daemon::serving(dir, port, workers, &format!("events {{ {events} }} {http}"))
+    }
+
+    /// One with these blocks.
+    fn serving(dir: Dir, port: u16, workers: usize, blocks: &str) -> Daemon {
+        let main = "error_log error.log info; pid nginx.pid;";
+        dir.write("nginx.conf", format!("{main} worker_processes {workers}; {blocks}"));
         let prefix = format!("{}/", dir.path().display());
         let args = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"].map(str::to_owned);
         assert!(run(WEIR, &args).status.success(), "{}", dir.read("error.log"));
