@@ -46,6 +46,45 @@ fn a_handler_that_holds_the_loop_up_is_named() {
     assert!(value("weir_turn_seconds_count") >= 1.0);
 }
 
+/// So it is where sessions are all that is served.
+#[test]
+fn a_session_that_holds_the_loop_up_is_named() {
+    let server = Server::start(
+        WEIR,
+        "error_log %%DIR%%/error.log info; events { }
+         stream {
+             blocked_threshold 1ms;
+             map $text $slow {
+                 ~^(a+)+$ 1; ~^(aa*)+$ 2; ~^(a|aa)+$ 3; ~^(a+a*)+$ 4; ~^(a*a)+$ 5; ~^(a|a?)+$ 6;
+                 ~^(?:a+)+$ 7; ~^(?:aa*)+$ 8; ~^(?:a|aa)+$ 9; ~^(?:a+a*)+$ 10; ~^(?:a*a)+$ 11;
+                 default none;
+             }
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 set $text aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!;
+                 return $slow;
+             }
+             server {
+                 listen 127.0.0.1:%%PORT1%%;
+                 blocked_threshold 1h;
+                 set $text aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!;
+                 return $slow;
+             }
+         }",
+    );
+    let port = server.port();
+    for port in [server.port_at(1), port] {
+        let mut all = Vec::new();
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        std::io::Read::read_to_end(&mut client, &mut all).unwrap();
+    }
+    server.wait_log("by the content phase, ", 1);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("by the content phase")).unwrap_or_default();
+    assert!(line.ends_with(&format!("server: \"127.0.0.1:{port}\"")), "{log}");
+    assert!(!log.contains(&format!("server: \"127.0.0.1:{}\"", server.port_at(1))), "{log}");
+}
+
 /// Each way to panic costs its connection, and leaves no load behind: the counts are as before, a place is free again,
 /// and the worker ends when it is told to.
 #[test]

@@ -13,6 +13,8 @@ mod datagrams;
 mod groups;
 #[path = "stream/health.rs"]
 mod health;
+#[path = "stream/status.rs"]
+mod status;
 #[path = "stream/tls.rs"]
 mod tls;
 

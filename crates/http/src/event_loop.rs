@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use weir_engine::{Handle, Wake};
 use weir_metrics::{Metric, Row};
+use weir_values::status::StatusZone;
 use weir_values::{Identity, Offset, Retire};
 
 use crate::address::Address;
 use crate::config::site::Site;
 use crate::connection;
-use crate::doing::Keeper;
 use crate::files::{Caches, TurnFiles};
 use crate::http2::{self, Link};
 use crate::modules::log::Writers;
@@ -44,6 +44,8 @@ pub struct LoopState {
     pub metrics: Rc<Row>,
     /// All loops' counters, for the status pages.
     pub registry: weir_metrics::Registry,
+    /// What sessions are counted under, for the same.
+    pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
     /// Lines of access logs on their way.
     pub(crate) logs: Writers,
     /// Idle connections to upstream servers.
@@ -117,6 +119,7 @@ impl LoopState {
             identity,
             metrics,
             registry,
+            status_zones: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams, identity.index),
             resolvers: Resolvers::of_loop(),
@@ -158,7 +161,6 @@ impl LoopState {
                 crate::upstream::start_checks(&event_loop);
             }
         }
-        event_loop.handle.keep_time(Keeper::new(&event_loop));
         lua::start(&event_loop);
         event_loop
     }

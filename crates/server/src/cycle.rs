@@ -246,7 +246,7 @@ const OF_STREAM: Context = Context::STREAM.or(Context::STREAM_SERVER).or(Context
 
 /// The sentence about a directive that weir has built, for docs/directives.md.
 pub fn help(known: &Known) -> Option<&'static str> {
-    if known.module.starts_with("ngx_stream") && known.name != "stream" {
+    if known.contexts.each().all(|at| OF_STREAM.meets(at)) {
         return weir_stream::directive(known.name).map(|d| d.help);
     }
     let of_http = || weir_http::modules::directive(known.name).map(|d| d.help);

@@ -10,6 +10,7 @@ use weir_engine::Handle;
 use weir_metrics::{Registry, Row};
 use weir_ssl::Handed;
 use weir_stream::Leaving;
+use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
 use weir_values::{Address, Identity, Retire};
 
@@ -82,12 +83,19 @@ impl Service {
             return None;
         }
         let metrics = Rc::new(metrics);
+        let usual = served.http.map(|site| site.usual());
+        if let Some(usual) = usual.or_else(|| served.stream.map(|site| site.usual())) {
+            handle.keep_time(Keeper::new(metrics.clone(), usual));
+        }
         let http = served.http.map(|site| {
             weir_http::LoopState::new(handle.clone(), site, identity, Rc::clone(&metrics), registry)
         });
         let stream = served.stream.map(|site| {
             weir_stream::LoopState::new(handle.clone(), site, identity, Rc::clone(&metrics))
         });
+        if let (Some(http), Some(site)) = (&http, served.stream) {
+            let _ = http.status_zones.set(&site.status_zones);
+        }
         let of_http = served.http.map_or(0, |site| site.listens().len());
         let (handle, own) = (handle.clone(), metrics);
         let service = Rc::new(Service { handle, metrics: own, http, stream, of_http });

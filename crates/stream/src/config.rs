@@ -14,10 +14,12 @@ use weir_upstream::config::{
     Around, Bind, Block, Drafts, GroupId, Host, Upstreams, Url, methods, server,
 };
 use weir_values::access::Rules;
+use weir_values::doing::THRESHOLD;
 use weir_values::limit_conn::{How, Limits};
 use weir_values::listen::ListenLine;
 use weir_values::log::{self, Target};
 use weir_values::names::ServerName;
+use weir_values::status::StatusZone;
 use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
 
 use crate::directives::{self, Set};
@@ -44,6 +46,8 @@ pub struct Conf {
     pub preread_timeout: Duration,
     /// `preread_buffer_size`
     pub preread_buffer: usize,
+    /// `blocked_threshold`
+    pub threshold: Duration,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
     /// `ssl_preread`
@@ -60,6 +64,8 @@ pub struct Conf {
     pub log: log::Conf,
     /// `proxy_...`
     pub proxy: Proxy,
+    /// `status_zone`
+    pub status_zone: Option<Arc<StatusZone>>,
     /// `health_check_timeout`
     pub health_timeout: Duration,
     /// `ssl_...`, `proxy_ssl_...`
@@ -171,6 +177,7 @@ impl Conf {
             proxy_protocol_timeout: Duration::from_secs(30),
             preread_timeout: Duration::from_secs(30),
             preread_buffer: 16 * 1024,
+            threshold: THRESHOLD,
             tcp_nodelay: true,
             ssl_preread: false,
             believed: Vec::new(),
@@ -179,6 +186,7 @@ impl Conf {
             refusal: How { log_level: Level::Error, dry_run: false },
             log: log::Conf::default(),
             proxy: Proxy::default(),
+            status_zone: None,
             health_timeout: Duration::from_secs(5),
             tls: tls::Conf::default(),
             sets: Vec::new(),
@@ -323,8 +331,9 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
     health::finish(&checks, &upstreams)?;
-    let main_log = conf.error_log;
-    let parts = Parts { servers, variables, upstreams, checks, targets, staplings, main_log };
+    let (main_log, threshold) = (conf.error_log, conf.threshold);
+    let parts =
+        Parts { servers, variables, upstreams, checks, targets, staplings, main_log, threshold };
     let site = Site::new(parts, &mut warnings)?;
     Ok((site, warnings))
 }
@@ -338,15 +347,16 @@ fn one_server(setup: &mut Setup<'_>, d: &Line, conf: Conf) -> Result<(), Error> 
         scope.setup.checks.push(check);
     }
     let Scope { setup, conf, mut names, listens, .. } = scope;
-    if listens.is_empty() {
+    let Some(first) = listens.first() else {
         let text = "no \"listen\" is defined for server";
         return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
-    }
+    };
+    let address = first.listen.address.clone();
     if names.is_empty() {
         names.push(ServerName::Exact(Vec::new()));
     }
     let at = Spot::new(d, &d.name);
-    setup.servers.push((Server { conf, names, at }, listens));
+    setup.servers.push((Server { conf, names, address, at }, listens));
     Ok(())
 }
 

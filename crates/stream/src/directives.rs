@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error, values};
 use weir_log::Level;
 use weir_upstream::config::{Bind, Url};
+use weir_values::status::StatusZone;
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
 use crate::config::{self, Content, Scope, only_content};
@@ -110,6 +111,12 @@ static TABLE: &[Directive] = &[
         proxy_protocol_timeout,
         Line::duration,
         "How long a balancer's header may take."
+    ),
+    once!(
+        "blocked_threshold",
+        threshold,
+        Line::duration,
+        "A session that holds its event loop up for longer is warned of in the error log."
     ),
     once!("tcp_nodelay", tcp_nodelay, Line::flag, "Small pieces leave at once."),
     once!(
@@ -297,6 +304,11 @@ static TABLE: &[Directive] = &[
         Line::duration,
         "How long an answer to a health check may take."
     ),
+    line("status_zone", "The name under which `weir_status` shows a server's sessions.", |s, d| {
+        s.once(d)?;
+        s.conf.status_zone = StatusZone::read(s.setup.inputs.zones, d)?;
+        Ok(())
+    }),
     line("match", "What a health check sends, and what must come back.", health::rules),
     line("proxy_bind", "The local address of connections to servers.", |s, d| {
         s.once(d)?;

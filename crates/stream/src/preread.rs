@@ -2,8 +2,8 @@
 
 use weir_log::Level;
 use weir_proto::client_hello::{Progress, parse};
-use weir_values::Subject;
 use weir_values::regex::GaveUp;
+use weir_values::{Subject, doing};
 
 use crate::serve::{BAD_REQUEST, INTERNAL, OK, complain};
 use crate::session::Session;
@@ -59,6 +59,7 @@ pub fn choose(s: &mut Session, name: &[u8]) -> Result<(), GaveUp> {
     let local = s.local().ip();
     let hosts = &site.bound(s.listen).at(|| local).hosts;
     if !hosts.single() && !name.is_empty() {
+        doing::note("the preread phase", "", s.server);
         s.server = site.server(hosts.find(name, s)?);
     }
     Ok(())

@@ -11,6 +11,7 @@ use weir_proto::proxy_protocol;
 use weir_ssl::Handed;
 use weir_tls::Wire;
 use weir_upstream::fault;
+use weir_values::doing;
 use weir_values::listen::Protocols;
 use weir_values::{Address, Subject, Template, forwarded};
 
@@ -116,6 +117,10 @@ impl Drop for Begun {
         if s.status == 0 {
             s.status = OK;
         }
+        doing::note("the log phase", "", s.server);
+        if let Some(counting) = s.counting.take() {
+            counting.ended(s.status, s.bytes_received(), s.bytes_sent());
+        }
         let event_loop = s.event_loop.clone();
         let conf = &s.conf().log;
         weir_values::log::write(s, conf, &event_loop.logs, |s, name, cache, line| {
@@ -178,6 +183,7 @@ pub fn complain(s: &Session, error: &io::Error, doing: &str) {
 /// The phases; the session's status.
 async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, u16> {
     let conf = s.conf();
+    doing::note("the preaccess phase", "", s.server);
     real(s);
     if !conf.limits.is_empty() {
         match conf.limits.take(s, conf.refusal) {
@@ -192,6 +198,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
         let value = value.eval(s).into_owned();
         s.store_variable(*variable, value);
     }
+    doing::note("the access phase", "", s.server);
     if conf.access.allow(s.peer()) == Some(false) {
         s.log(Level::Error, format_args!("access forbidden by rule"));
         return Err(FORBIDDEN);
@@ -202,6 +209,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
     if s.conf().ssl_preread {
         preread::look(s).await?;
     }
+    doing::note("the content phase", "", s.server);
     match &s.conf().content {
         Content::None => Err(INTERNAL),
         Content::Return(text) => Ok(answer(s, text).await),

@@ -15,6 +15,7 @@ use weir_tls::{Secured, Wire};
 use weir_upstream::tunnel::Passed;
 use weir_values::limit_conn::Held;
 use weir_values::regex::Captures;
+use weir_values::status::{Counting, StatusZone};
 use weir_values::{Address, Get, Identity, Subject, Values, Variables};
 
 use crate::config::Conf;
@@ -83,6 +84,8 @@ pub struct Session {
     pub shown: Option<Box<Shown>>,
     /// What `limit_conn` came to.
     pub held: Held,
+    /// What counts it for status pages.
+    pub counting: Option<Counting>,
     /// How it ended.
     pub status: u16,
     /// Bytes from the client that were read before it was passed on.
@@ -128,6 +131,7 @@ impl Session {
             hello: None,
             shown: None,
             held: Held::default(),
+            counting: server.conf.status_zone.as_ref().map(StatusZone::begin),
             status: 0,
             received: 0,
             sent: 0,

@@ -1,15 +1,19 @@
 //! A compiled `stream` block.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_conf::{Error, Spot};
 use weir_log::Log;
 use weir_ssl::ocsp::Stapling;
-use weir_values::Variables;
+use weir_values::doing::{Blamed, Usual};
 use weir_values::endpoints::{Bound, Group, bind, gather};
 use weir_values::listen::{Listen, ListenLine, Protocols};
 use weir_values::log::Target;
 use weir_values::names::{Hosts, ServerId, ServerName};
+use weir_values::status::StatusZone;
+use weir_values::{Address, Variables};
 
 use crate::config::{Conf, Groups};
 use crate::health::Check;
@@ -22,8 +26,24 @@ pub struct Server {
     pub conf: Conf,
     /// `server_name`
     pub names: Vec<ServerName>,
+    /// The first address that it listens on.
+    pub address: Address,
     /// For complaints.
     pub at: Spot,
+}
+
+impl Blamed for Server {
+    fn name(&self) -> (&'static str, Cow<'_, str>) {
+        ("server", self.address.to_string().into())
+    }
+
+    fn log(&self) -> &Log {
+        &self.conf.error_log
+    }
+
+    fn threshold(&self) -> Duration {
+        self.conf.threshold
+    }
 }
 
 /// What a site is made of.
@@ -42,6 +62,8 @@ pub struct Parts {
     pub staplings: Vec<Stapling>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
+    /// `blocked_threshold` outside of any server.
+    pub threshold: Duration,
 }
 
 /// A compiled `stream` block.
@@ -57,12 +79,16 @@ pub struct Site {
     pub upstreams: Groups,
     /// `health_check`s.
     pub checks: Vec<Check>,
+    /// `status_zone`s.
+    pub status_zones: Vec<Arc<StatusZone>>,
     /// Files that sessions are logged to.
     pub targets: Vec<Target>,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<Stapling>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
+    /// `blocked_threshold` outside of any server.
+    pub threshold: Duration,
 }
 
 /// What one address leads to.
@@ -92,7 +118,14 @@ impl Site {
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
-        let Parts { variables, upstreams, checks, targets, staplings, main_log, .. } = parts;
+        let mut status_zones: Vec<Arc<StatusZone>> = Vec::new();
+        for zone in servers.iter().filter_map(|server| server.conf.status_zone.as_ref()) {
+            if !status_zones.iter().any(|known| known.name() == zone.name()) {
+                status_zones.push(zone.clone());
+            }
+        }
+        let Parts { variables, upstreams, checks, targets, staplings, main_log, threshold, .. } =
+            parts;
         Ok(Site {
             sockets,
             bound,
@@ -100,15 +133,22 @@ impl Site {
             variables,
             upstreams,
             checks,
+            status_zones,
             targets,
             staplings,
             main_log,
+            threshold,
         })
     }
 
     /// The sockets to open; connections are handed over with an index into this list.
     pub fn listens(&self) -> &[Listen] {
         &self.sockets
+    }
+
+    /// Who hears of what held a loop up for no server in particular.
+    pub fn usual(&self) -> Usual {
+        Usual { log: self.main_log.clone(), threshold: self.threshold }
     }
 
     /// Whether an `error_log` of it is stderr.

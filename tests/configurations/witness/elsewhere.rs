@@ -98,6 +98,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("health_check", "the_ill_get_no_requests_until_they_are_well"),
     ("match", "the_ill_get_no_requests_until_they_are_well"),
     ("health_check_timeout", "silence_is_no_answer"),
+    ("status_zone", "sessions_are_counted_under_a_name"),
     ("queue", "who_finds_no_server_waits_in_line"),
     ("zone", "max_conns_is_exact_over_workers_and_reloads"),
     ("weir_status", "status_pages_count"),

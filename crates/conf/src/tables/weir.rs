@@ -19,6 +19,8 @@ modules! {
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
         "match",          HTTP,     lines(1, 1), MANY, Emerg;
+        "blocked_threshold", STREAM_BOTH, MSEC,  ONCE, Warn;
+        "status_zone",    STREAM_SERVER, ONE,    ONCE, Warn;
         "health_check",   STREAM_SERVER, args(0, MORE), MANY, Emerg;
         "health_check_timeout", STREAM_BOTH, MSEC, ONCE, Warn;
         "match",          STREAM,   lines(1, 1), MANY, Emerg;

@@ -15,6 +15,7 @@ use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
 use crate::request::Request;
 use crate::variables::Variables;
+use weir_values::doing::Usual;
 use weir_values::endpoints::{Bound, Group, bind, gather};
 
 /// One `server` block.
@@ -154,6 +155,12 @@ impl Site {
     /// The sockets to open; connections are handed over with an index into this list.
     pub fn listens(&self) -> &[Listen] {
         &self.sockets
+    }
+
+    /// Who hears of what held a loop up for no location in particular.
+    pub fn usual(&self) -> Usual {
+        let log = self.main.core.error_log.clone();
+        Usual { log, threshold: self.main.event_loop.threshold }
     }
 
     /// Whether an `error_log` of it is stderr.

@@ -15,7 +15,7 @@ pub struct Conf {
 
 impl Default for Conf {
     fn default() -> Self {
-        Conf { threshold: Duration::from_millis(20) }
+        Conf { threshold: weir_values::doing::THRESHOLD }
     }
 }
 

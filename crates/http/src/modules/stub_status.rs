@@ -1,11 +1,14 @@
 //! Counters of connections and requests, as nginx shows them and as monitors read them.
 //! nginx: ngx_http_stub_status_module.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use weir_conf::Error;
 use weir_log::Sink;
 use weir_metrics::Metric;
 use weir_proto::http1::Method;
+use weir_values::status::{self, StatusZone};
 
 use crate::answer::output::write_number;
 use crate::config::Setup;
@@ -70,13 +73,22 @@ fn stub(r: &mut Request) -> Step {
 }
 
 fn prometheus(r: &mut Request) -> Step {
-    let text = r.event_loop.registry.prometheus();
+    let mut text = r.event_loop.registry.prometheus();
+    status::prometheus(status_zones(r), &mut text);
     answer(r, b"text/plain; version=0.0.4", text)
 }
 
 fn json(r: &mut Request) -> Step {
-    let text = r.event_loop.registry.json();
+    let mut text = r.event_loop.registry.json();
+    let zones = status_zones(r);
+    if !zones.is_empty() && text.pop().is_some() {
+        text.push_str(&format!(",\"status_zones\":{}}}", status::json(zones)));
+    }
     answer(r, b"application/json", text)
+}
+
+fn status_zones(r: &Request) -> &'static [Arc<StatusZone>] {
+    r.event_loop.status_zones.get().copied().unwrap_or_default()
 }
 
 /// The newest lines of what the location logs to memory.
