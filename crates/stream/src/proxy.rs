@@ -274,7 +274,8 @@ async fn reach(
     }
     match secure {
         None => Reached::Server(Server::Stream(Wire::join(stream, None))),
-        Some(secure) => open(s, proxy, stream, secure).await,
+        // It is large, and no session rests in it.
+        Some(secure) => Box::pin(open(s, proxy, stream, secure)).await,
     }
 }
 

@@ -204,7 +204,8 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
         return Err(FORBIDDEN);
     }
     if ssl {
-        tls::accept(s).await?;
+        // What few sessions go through, and none rests in, is no part of every session's task.
+        Box::pin(tls::accept(s)).await?;
     }
     if s.conf().ssl_preread {
         preread::look(s).await?;
