@@ -114,6 +114,7 @@ impl Loop {
         if sleeps && !inner.mailbox.may_sleep() {
             timeout = Some(Duration::ZERO);
         }
+        seam::holds(|| (inner.tasks.live(), inner.sources.borrow().len()));
         let waited = inner.backend.borrow_mut().wait(timeout, &mut self.events);
         if sleeps {
             inner.mailbox.awake();

@@ -78,7 +78,6 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }

@@ -42,6 +42,8 @@ pub trait World: Send + Sync {
     fn rest(&self, rest: Rest<'_>);
     /// A handler holds its loop up, computing or not.
     fn block(&self, time: Duration, computes: bool);
+    /// A loop is about to rest with so many tasks and sockets.
+    fn holds(&self, tasks: usize, sockets: usize);
     /// The loop of this thread is gone.
     fn end(&self);
     /// A system call is about to be made: it takes its time, and may fail.
@@ -136,6 +138,13 @@ pub(crate) mod seam {
     pub(crate) fn begin() {
         if let Some(world) = world() {
             world.begin();
+        }
+    }
+
+    pub(crate) fn holds(what: impl FnOnce() -> (usize, usize)) {
+        if let Some(world) = world() {
+            let (tasks, sockets) = what();
+            world.holds(tasks, sockets);
         }
     }
 

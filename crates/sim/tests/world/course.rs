@@ -138,7 +138,7 @@ impl Course {
     pub fn run(&mut self) {
         self.world.gather();
         self.rest_for(SHORT);
-        let before = descriptors();
+        let before = (descriptors(), self.world.held());
         self.after(0, What::Comes);
         if self.fate.stops {
             self.after(1_000_000, What::Stop);
@@ -179,9 +179,13 @@ impl Course {
         self.rest_for(SHORT);
         self.look_what_is_left();
         self.rest_for(SHORT);
-        let after = descriptors();
-        if after != before {
-            self.book.find(format!("{before} descriptors before, {after} after"));
+        let after = (descriptors(), self.world.held());
+        let more = |((task, socket), (tasks, sockets)): (&(usize, usize), &(usize, usize))| {
+            tasks > task || sockets > socket
+        };
+        if after.0 != before.0 || before.1.iter().zip(&after.1).any(more) {
+            let what = "descriptors, and tasks and sockets of each loop";
+            self.book.find(format!("{before:?} {what} before, {after:?} after"));
         }
     }
 

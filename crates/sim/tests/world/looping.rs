@@ -45,6 +45,8 @@ pub struct Looping {
     pub stopped: u64,
     /// It takes no connection before that time: descriptors have run out, or its door is deaf.
     pub unable: u64,
+    /// The tasks and sockets that it has.
+    pub holds: (usize, usize),
     /// Readable when there is something for it.
     pub news: Option<OwnedFd>,
     /// System calls of this turn, and whether the next is another one.
@@ -56,8 +58,8 @@ impl Looping {
     pub fn new() -> Looping {
         let state = State::Wants { at: 0, left: 0 };
         let (began, gone, fresh, news) = (false, false, true, None);
-        let (stopped, unable, calls) = (0, 0, 0);
-        Looping { began, gone, state, stopped, unable, news, calls, fresh }
+        let (stopped, unable, calls, holds) = (0, 0, 0, (0, 0));
+        Looping { began, gone, state, stopped, unable, holds, news, calls, fresh }
     }
 
     /// Asleep in its wait, in the kernel's eyes: a stopped process waits for nothing.

@@ -279,6 +279,11 @@ impl World {
         }
     }
 
+    /// The tasks and sockets of each loop.
+    pub fn held(&self) -> Vec<(usize, usize)> {
+        self.core().loops.list.iter().map(|l| l.holds).collect()
+    }
+
     pub fn all_gone(&self) -> bool {
         self.core().loops.are_gone()
     }
@@ -332,6 +337,10 @@ impl sim::World for Share {
         }
         l.fresh |= !looked;
         world.give_back(core, me, Then::Rest(until));
+    }
+
+    fn holds(&self, tasks: usize, sockets: usize) {
+        self.0.core().loops.list[ME.get()].holds = (tasks, sockets);
     }
 
     fn block(&self, time: Duration, computes: bool) {
