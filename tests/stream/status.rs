@@ -1,6 +1,6 @@
 //! `status_zone`: sessions as status pages show them.
 
-use weir_testkit::{Server, ask_until};
+use weir_testkit::{Server, ask_until, examples};
 
 use super::{connect, echo, echoed, heard};
 
@@ -46,4 +46,19 @@ fn sessions_are_counted_under_a_name() {
     drop(open);
     let ended = r#""an \"echo\"":{"processing":0,"connections":1,"sessions":{"2xx":1,"4xx":0,"5xx":0,"total":1},"received":5,"sent":5}"#;
     assert!(ask_until(|| json().contains(ended)), "{}", json());
+}
+
+#[test]
+fn the_example_of_the_page_works() {
+    let to = echo();
+    let example = examples(include_str!("../../docs/status.md"))
+        .find(|example| example.contains("status_zone"))
+        .unwrap()
+        .replace(":8080", ":%%PORT1%%")
+        .replace(":6379", &format!(":{to}"));
+    let http = "http { server { listen 127.0.0.1:%%PORT%%; location / { weir_status; } } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), &format!("events {{ }} {http} {example}"));
+    echoed(&mut connect(s.port_at(1)), b"hello");
+    let counted = "weir_zone_connections_total{zone=\"stores\"} 1";
+    assert!(s.get("/").body().lines().any(|line| line == counted), "{}", s.get("/").body());
 }
