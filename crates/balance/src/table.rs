@@ -140,33 +140,35 @@ impl<'a> LoadTable<'a> {
         self.row(i).count_taken();
     }
 
-    /// Those of `from` were told of a connection that they may not take: chooses a sleeping loop that looks for
-    /// it, if there is one. It is to be woken, and passes the baton on if it finds one or cannot take it.
+    /// Those of `from` were told of a connection that they may not take: chooses a loop that looks for it, one that
+    /// sleeps if there is one. It is to be woken, and passes the baton on if it finds one or cannot take it. One that is
+    /// awake looks before it sleeps for long: the kernel would not tell it by itself, since it has told another.
     pub fn pass_baton(&self, now: Instant, from: std::ops::Range<usize>) -> Option<usize> {
         let stamp = self.stamp(now);
         let counts = |i: &usize| self.counts(self.row(*i), stamp);
         let order = |i: &usize| {
             let (state, since) = self.row(*i).state_since();
-            (state != State::Armed, since, *i)
+            (state == State::Awake, state != State::Armed, since, *i)
         };
-        let i = self.sleepers(from).filter(counts).min_by_key(order)?;
+        let i = self.takers(from).filter(counts).min_by_key(order)?;
         self.row(i).give_baton(stamp);
         Some(i)
     }
 
-    /// The same where who sleeps may be stopped as well: all that sleep look.
+    /// The same where who is chosen may be stopped as well: all look.
     pub fn pass_baton_to_all(
         &self,
         now: Instant,
         from: std::ops::Range<usize>,
     ) -> impl Iterator<Item = usize> + use<'a> {
         let (table, stamp) = (*self, self.stamp(now));
-        self.sleepers(from).inspect(move |i| table.row(*i).give_baton(stamp))
+        self.takers(from).inspect(move |i| table.row(*i).give_baton(stamp))
     }
 
-    fn sleepers(&self, but: std::ops::Range<usize>) -> impl Iterator<Item = usize> + use<'a> {
-        let sleeps = |row: Row<'_>| matches!(row.state(), State::Armed | State::Disarmed);
-        self.rows().filter(move |(i, row)| !but.contains(i) && sleeps(*row)).map(|(i, _)| i)
+    fn takers(&self, but: std::ops::Range<usize>) -> impl Iterator<Item = usize> + use<'a> {
+        let takes =
+            |row: Row<'_>| matches!(row.state(), State::Armed | State::Disarmed | State::Awake);
+        self.rows().filter(move |(i, row)| !but.contains(i) && takes(*row)).map(|(i, _)| i)
     }
 
     /// Microseconds since the base, never 0.
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others() {
+    fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others_then_to_who_is_awake() {
         let (words, base) = (words(5), Instant::now());
         let table = LoadTable::over(&words, base);
         let states = [State::Awake, State::Armed, State::Armed, State::Disarmed, State::Full];
@@ -427,7 +429,10 @@ mod tests {
         assert!(table.row(2).stir() && table.row(2).take_baton() && !table.row(2).take_baton());
         assert_eq!(table.pass_baton(base, 2..3), Some(1));
         assert_eq!(table.pass_baton(base, 1..3), Some(3));
-        assert_eq!(table.pass_baton(base, 1..5), None);
+        // Nobody sleeps: who is awake looks once it would sleep.
+        assert_eq!(table.pass_baton(base, 1..5), Some(0));
+        assert!(table.row(0).stir() && table.row(0).take_baton());
+        assert_eq!(table.pass_baton(base, 0..4), None, "who is full");
     }
 
     #[test]
