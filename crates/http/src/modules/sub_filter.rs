@@ -116,7 +116,7 @@ impl BodyFilter for Sub {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
-        let mut out = Chain::new();
+        let mut out = Joined::default();
         let mut eval = |template: &Template| Bytes::from(template.eval(r).into_owned());
         while let Some(segment) = input.pop() {
             let bytes = into_bytes(segment);
@@ -125,7 +125,33 @@ impl BodyFilter for Sub {
         if last {
             self.0.end(&mut eval, &mut |bytes| out.push(bytes));
         }
-        Filtered::Now(Ok(out))
+        Filtered::Now(Ok(out.into_chain()))
+    }
+}
+
+/// Pieces shorter than this are copied together: a body with a text in each line would leave in thousands of them.
+const SHORT: usize = 512;
+
+/// What goes out, with short pieces joined.
+#[derive(Default)]
+struct Joined {
+    chain: Chain,
+    short: Vec<u8>,
+}
+
+impl Joined {
+    fn push(&mut self, bytes: Bytes) {
+        if bytes.len() < SHORT {
+            self.short.extend_from_slice(&bytes);
+        } else {
+            self.chain.push(std::mem::take(&mut self.short));
+            self.chain.push(bytes);
+        }
+    }
+
+    fn into_chain(mut self) -> Chain {
+        self.chain.push(self.short);
+        self.chain
     }
 }
 
@@ -256,6 +282,7 @@ mod tests {
 
     use super::*;
     use crate::trial::complaint;
+    use weir_engine::Segment;
 
     /// Replaces in a body that comes in these pieces: `(from, to)`.
     fn replaced(pairs: &[(&str, &'static Template)], once: bool, pieces: &[&[u8]]) -> Vec<u8> {
@@ -296,6 +323,18 @@ mod tests {
         // The begin of a text at the end of the body hides no other one.
         let pairs: &[(&str, &'static Template)] = &[("abcd", &ONE), ("b", &LONG)];
         assert_eq!(replaced(pairs, false, &[b"abc"]), b"a<aab>c");
+    }
+
+    #[test]
+    fn short_pieces_go_out_together() {
+        let mut out = Joined::default();
+        for n in 0..1000 {
+            out.push(Bytes::from(vec![b'x'; n % 10]));
+        }
+        out.push(Bytes::from(vec![b'y'; SHORT]));
+        out.push(Bytes::from_static(b"end"));
+        let lengths: Vec<u64> = out.into_chain().segments().map(Segment::len).collect();
+        assert_eq!(lengths, [4500, SHORT as u64, 3]);
     }
 
     #[test]
