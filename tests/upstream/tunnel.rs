@@ -1,6 +1,6 @@
 //! CONNECT: tunnels to the servers that clients name.
 
-use weir_testkit::{Client, Server, free_port};
+use weir_testkit::{Client, Deaf, Server, free_port};
 
 use super::WEIR;
 
@@ -97,7 +97,11 @@ fn a_server_that_is_not_there_is_a_502() {
 /// What the status of a tunnel through these lines is, to a group whose first server is not there, and what its other end
 /// says of who asks.
 fn through(lines: &str) -> (u16, String) {
-    let dead = free_port();
+    through_after(free_port(), lines)
+}
+
+/// The same where the first server is at this port.
+fn through_after(dead: u16, lines: &str) -> (u16, String) {
     let server = Server::start(
         WEIR,
         &format!(
@@ -138,4 +142,51 @@ fn a_silent_tunnel_ends() {
     assert!(client.is_closed());
     let mut rest = Vec::new();
     assert_eq!(std::io::Read::read_to_end(&mut other, &mut rest).unwrap(), 0);
+}
+
+#[test]
+fn a_tunnel_is_opened_in_the_time_that_is_said() {
+    let deaf = Deaf::new();
+    let through = |lines: &str| through_after(deaf.port(), lines).0;
+    assert_eq!(through("tunnel_connect_timeout 100ms;"), 200);
+    assert_eq!(through("tunnel_connect_timeout 100ms; tunnel_next_upstream_timeout 50ms;"), 504);
+}
+
+#[test]
+fn a_tunnel_whose_other_end_reads_nothing_ends() {
+    use std::io::{Read, Write};
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap().to_string();
+    let server =
+        start("location / { tunnel_pass; tunnel_send_timeout 100ms; tunnel_read_timeout 1h; }");
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    client.set_write_timeout(Some(weir_testkit::PATIENCE)).unwrap();
+    write!(client, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+    let _unread = silent.accept().unwrap();
+    client.read_exact(&mut [0; 12]).unwrap();
+    let begun = std::time::Instant::now();
+    while client.write_all(&[b'x'; 65536]).is_ok() {}
+    assert!(begun.elapsed() < weir_testkit::PATIENCE, "it does not end");
+}
+
+#[test]
+fn who_takes_what_waits_for_it_slowly_may_be_silent() {
+    use std::io::{Read, Write};
+    const MUCH: usize = 8 << 20;
+    let to = weir_testkit::listen(|mut stream| {
+        let _ = stream.write_all(&vec![b'x'; MUCH]);
+        let _ = stream.read(&mut [0]);
+    });
+    let server = start("location / { tunnel_pass; tunnel_read_timeout 1s; }");
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    client.set_read_timeout(Some(weir_testkit::PATIENCE)).unwrap();
+    write!(client, "CONNECT 127.0.0.1:{to} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 12]).unwrap();
+    // Longer than a server may be silent: one that is ends its tunnel.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let quiet = connect(&server, &silent.local_addr().unwrap().to_string()).rest();
+    assert!(quiet.starts_with("HTTP/1.1 200"));
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    assert!(all.iter().filter(|byte| **byte == b'x').count() >= MUCH, "{} bytes", all.len());
 }

@@ -356,6 +356,8 @@ async fn converse(
         piece: proxy.buffer,
         up_rate: rate(s, &proxy.upload_rate),
         down_rate: rate(s, &proxy.download_rate),
+        up_patience: None,
+        down_patience: None,
         half_close: proxy.half_close,
     };
     let passed = s.passed.clone();

@@ -27,7 +27,7 @@ mod wait;
 pub use dice::{Dice, number, seed};
 pub use dir::Dir;
 pub use http::{Client, Response};
-pub use listen::listen;
+pub use listen::{Deaf, listen};
 pub use names::{Record, Reply, name_server};
 pub use openssl::{certified, s_client};
 pub use oracle::{Oracle, is_signed, unsigned};

@@ -3,6 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 /// Listens on 127.0.0.1 and hands each connection to a call of `serve`, in a thread of its own: the port. It ends
 /// with the test's process.
@@ -17,4 +18,34 @@ pub fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
         }
     });
     port
+}
+
+/// An address where connections do not come about as long as it lives: nobody accepts, and the queue is full.
+#[derive(Debug)]
+pub struct Deaf {
+    listener: TcpListener,
+    _queued: Vec<TcpStream>,
+}
+
+impl Deaf {
+    /// One on 127.0.0.1.
+    pub fn new() -> Deaf {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port where nobody accepts");
+        rustix::net::listen(&listener, 0).expect("a short queue");
+        let address = listener.local_addr().expect("its address");
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+        let queued = std::iter::from_fn(connect).collect();
+        Deaf { listener, _queued: queued }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().expect("its address").port()
+    }
+}
+
+impl Default for Deaf {
+    fn default() -> Deaf {
+        Deaf::new()
+    }
 }

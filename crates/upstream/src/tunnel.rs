@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Handle};
+use weir_engine::{Chain, Either, Handle, either};
 use weir_tls::Wire;
 
 use crate::Rate;
@@ -24,14 +24,27 @@ pub struct Ways {
     pub up_rate: u64,
     /// Bytes a second to the client; 0: no limit.
     pub down_rate: u64,
+    /// It ends when the server takes nothing of what waits for it, and nothing else passes, for so long. None: `timeout`
+    /// is all that counts.
+    pub up_patience: Option<Duration>,
+    /// The same of the client.
+    pub down_patience: Option<Duration>,
     /// One side may be done long before the other.
     pub half_close: bool,
 }
 
 impl Ways {
-    /// As fast as both sides can.
-    pub fn plain(timeout: Duration) -> Ways {
-        Ways { timeout, piece: 16 * 1024, up_rate: 0, down_rate: 0, half_close: false }
+    /// As fast as both sides can, and as long as each may take to take something.
+    pub fn plain(timeout: Duration, up_patience: Duration, down_patience: Duration) -> Ways {
+        Ways {
+            timeout,
+            piece: 16 * 1024,
+            up_rate: 0,
+            down_rate: 0,
+            up_patience: Some(up_patience),
+            down_patience: Some(down_patience),
+            half_close: false,
+        }
     }
 }
 
@@ -69,8 +82,25 @@ pub async fn run(
     passed: &Passed,
     answered: impl Fn(),
 ) -> io::Result<End> {
-    let up = Way { from: client, to: server, rate: ways.up_rate };
-    let down = Way { from: server, to: client, rate: ways.down_rate };
+    let active = &Cell::new(handle.now());
+    let patience = ways.up_patience;
+    let up = Way {
+        from: client,
+        to: server,
+        rate: ways.up_rate,
+        patience,
+        active,
+        may_be_silent: false,
+    };
+    let patience = ways.down_patience;
+    let down = Way {
+        from: server,
+        to: client,
+        rate: ways.down_rate,
+        patience,
+        active,
+        may_be_silent: true,
+    };
     let first = || {
         if passed.first.get().is_none() {
             passed.first.set(Some(handle.now()));
@@ -113,6 +143,11 @@ struct Way<'w> {
     from: &'w Wire,
     to: &'w Wire,
     rate: u64,
+    patience: Option<Duration>,
+    /// Who is to take the bytes need not send any meanwhile: only the other one is waited for.
+    may_be_silent: bool,
+    /// When something went either way.
+    active: &'w Cell<Instant>,
 }
 
 impl Way<'_> {
@@ -124,8 +159,8 @@ impl Way<'_> {
         sent: &Cell<u64>,
         heard: impl Fn(),
     ) -> io::Result<()> {
-        let Way { from, to, rate } = self;
-        let rate = Rate::new(rate, handle.now());
+        let Way { from, to, active, .. } = self;
+        let rate = Rate::new(self.rate, handle.now());
         loop {
             let allowed = match rate {
                 None => ways.piece,
@@ -148,14 +183,46 @@ impl Way<'_> {
             }
             heard();
             read.set(read.get() + n as u64);
+            active.set(handle.now());
             let mut chain = Chain::new();
             chain.push(buf);
-            to.send(&mut chain).await?;
+            match self.patience {
+                None => to.send(&mut chain).await?,
+                Some(patience) => self.send(handle, &mut chain, patience).await?,
+            }
             sent.set(sent.get() + n as u64);
             let pause = rate.map(|rate| rate.time_of(n as u64));
             if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
                 handle.sleep(pause).await;
             }
+        }
+    }
+}
+
+impl Way<'_> {
+    /// Sends all, unless nothing passes either way for too long.
+    async fn send(&self, handle: &Handle, chain: &mut Chain, most: Duration) -> io::Result<()> {
+        if self.may_be_silent {
+            self.to.set_deadline(None);
+        }
+        while !chain.is_empty() {
+            match either(self.to.send_some(chain), self.silence(handle, most)).await {
+                Either::Left(sent) => sent?,
+                Either::Right(()) => return Err(io::ErrorKind::TimedOut.into()),
+            }
+            self.active.set(handle.now());
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing has passed for so long.
+    async fn silence(&self, handle: &Handle, most: Duration) {
+        loop {
+            let end = self.active.get() + most;
+            if handle.now() >= end {
+                return;
+            }
+            handle.sleep_until(end).await;
         }
     }
 }

@@ -208,7 +208,9 @@ impl Run {
         };
         let handle = r.event_loop.handle.clone();
         if begun.await.is_ok() {
-            let (ways, passed) = (Ways::plain(self.passing.read_timeout), Passed::default());
+            let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
+            let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
+            let passed = Passed::default();
             let result = tunnel::run(&handle, &client.stream, server, ways, &passed, || {}).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
             if let Err(error) = result {
