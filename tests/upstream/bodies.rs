@@ -103,3 +103,24 @@ fn a_body_in_a_file_that_cannot_be_sent_at_once_is_read_first() {
     assert!(came.expect("the body") == body, "the body came otherwise");
     assert_eq!(answer, Some(200));
 }
+
+#[test]
+fn of_what_passes_by_one_range_is_made_at_a_time() {
+    let server = Server::start(
+        WEIR,
+        "events { }
+         http {
+             proxy_cache_path %%DIR%%/cache keys_zone=c:1m; proxy_force_ranges on; proxy_cache_valid 1h;
+             server { listen 127.0.0.1:%%PORT%%;
+                 location /passed { proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /kept { proxy_pass http://127.0.0.1:%%PORT1%%; proxy_cache c; } }
+             server { listen 127.0.0.1:%%PORT1%%; max_ranges 0; return 200 0123456789; }
+         }",
+    );
+    let ask = |path: &str, range: &str| server.ask(&format!("GET {path}"), range, "").status;
+    assert_eq!(ask("/passed", "Range: bytes=2-3\r\n"), 206);
+    assert_eq!(ask("/passed", "Range: bytes=0-0,2-3\r\n"), 200);
+    assert_eq!(ask("/kept", ""), 200);
+    let kept = || ask("/kept", "Range: bytes=0-0,2-3\r\n") == 206;
+    assert!(weir_testkit::ask_until(kept), "all of it is at hand");
+}

@@ -120,7 +120,9 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answe
     r.response.content_length = answer.length;
     r.response.unconditional = !(r.contexts.upstream.cached || r.is_cacheable());
     if passing.force_ranges {
-        r.response.allow_ranges = true;
+        // Several at once only of what is at hand.
+        let single = !r.contexts.upstream.cached;
+        (r.response.allow_ranges, r.response.single_range) = (true, single);
     }
 }
 
