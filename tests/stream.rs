@@ -51,6 +51,20 @@ fn echoed(client: &mut TcpStream, text: &[u8]) {
     assert_eq!(back, text);
 }
 
+#[test]
+fn what_was_looked_for_and_not_found_is_empty() {
+    let s = stream(
+        "log_format l '[$v][$ssl_preread_protocol]'; access_log %%DIR%%/seen l;
+         server { listen 127.0.0.1:%%PORT1%%; ssl_preread on; set $v x; return $ssl_preread_protocol.; }
+         server { listen 127.0.0.1:%%PORT2%% proxy_protocol; set $v x; return ok; }",
+    );
+    assert_eq!(heard(s.port_at(1), b"no message of TLS"), b".");
+    s.wait_file("seen", "[x][]\n", 1);
+    // One that ends before anything is set or looked for.
+    assert_eq!(heard(s.port_at(2), b"no balancer\r\n"), b"");
+    s.wait_file("seen", "[][-]\n", 1);
+}
+
 /// A server that says what it hears.
 fn echo() -> u16 {
     listen(|mut socket| {

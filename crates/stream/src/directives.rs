@@ -360,7 +360,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let (Some(name), Some(value)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
     let mut reading = s.setup.reading();
     let new = reading.new_variable(d, name)?;
-    let id = reading.variables.stored(new.as_bytes());
+    let id = reading.variables.stored_or(new.as_bytes(), |_, _| true);
     let value = reading.template(d, value)?;
     s.conf.sets.push((id, value));
     Ok(())

@@ -16,6 +16,7 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
     client.set_deadline(Some(s.event_loop.handle.now() + conf.preread_timeout));
     loop {
         if !s.unread.is_empty() {
+            s.looked = true;
             match parse(&s.unread) {
                 Progress::More => {}
                 Progress::Hello(hello) => {

@@ -80,6 +80,8 @@ pub struct Session {
     pub unread: Vec<u8>,
     /// What the client's first message said.
     pub hello: Option<Hello>,
+    /// One was looked for.
+    pub looked: bool,
     /// What the handshake with the client has shown.
     pub shown: Option<Box<Shown>>,
     /// What `limit_conn` came to.
@@ -129,6 +131,7 @@ impl Session {
             proxy: None,
             unread: Vec::new(),
             hello: None,
+            looked: false,
             shown: None,
             held: Held::default(),
             counting: server.conf.status_zone.as_ref().map(StatusZone::begin),

@@ -97,5 +97,9 @@ fn preread<'s>(
     out: &mut Vec<u8>,
     read: impl FnOnce(&'s weir_proto::client_hello::Hello) -> &'s [u8],
 ) -> bool {
-    s.hello.as_ref().is_some_and(|hello| text(out, read(hello)))
+    match &s.hello {
+        Some(hello) => text(out, read(hello)),
+        // Looked for, and not found: empty, not unknown.
+        None => s.looked,
+    }
 }
