@@ -55,7 +55,8 @@ backends! {
         a_panic_ends_one_task_only,
         a_panic_while_accepting_costs_one_connection,
         a_task_that_wakes_itself_starves_nobody,
-        who_has_used_up_a_budget_lets_others_go_first;
+        who_has_used_up_a_budget_lets_others_go_first,
+        who_has_used_up_a_budget_sends_once;
 }
 
 /// Kernels and containers without it are common.

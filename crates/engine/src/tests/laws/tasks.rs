@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::{client, receive, send};
-use crate::BackendKind;
 use crate::tests::site::{Record, Site, record};
+use crate::{BackendKind, Chain};
 
 /// Waits for another thread that holds an ordinary `Waker`.
 struct FromThread(Arc<Mutex<(bool, Option<Waker>)>>);
@@ -226,4 +226,23 @@ pub(crate) fn who_has_used_up_a_budget_lets_others_go_first(kind: BackendKind) {
     });
     assert_eq!(site.h.panics(), 0);
     assert!(seen.get() < BYTES, "the other one came last");
+}
+
+/// A last word gets out, however little is left, but not what would take more calls.
+pub(crate) fn who_has_used_up_a_budget_sends_once(kind: BackendKind) {
+    let mut site = Site::new(kind);
+    let _client = site.client();
+    site.serve(|h, stream| async move {
+        let mut chain = Chain::new();
+        // More pieces than the kernel takes at once.
+        for _ in 0..5000 {
+            chain.push(b"x".to_vec());
+        }
+        crate::spend(u32::MAX);
+        let sent = stream.try_send(&mut chain).unwrap();
+        assert!(sent.is_some_and(|n| n > 0), "nothing was sent");
+        assert!(!chain.is_empty(), "all was sent");
+        h.stop();
+    });
+    assert_eq!(site.h.panics(), 0);
 }
