@@ -1,6 +1,8 @@
 //! A client's connection over HTTP/1: reads heads, serves requests one after another, and parks the socket
 //! between them as a small value without buffers.
 
+#![expect(clippy::disallowed_methods, reason = "this is the room")]
+
 mod conn;
 mod head;
 pub mod presence;

@@ -46,6 +46,8 @@ pub struct TempFile {
     pub file: Arc<OpenFile>,
     /// Its name; only others can use it if it was kept.
     pub path: PathBuf,
+    /// It has that name: others can open it as long as it is used.
+    pub named: bool,
     /// Who removes the name in the end.
     remover: Cell<Option<Handle>>,
 }
@@ -79,7 +81,8 @@ impl TempPath {
         let (file, path) =
             made.map_err(|error| Failed { path: self.directory.clone(), error })??;
         let remover = (keep == Keep::WhileUsed).then(|| handle.clone());
-        Ok(TempFile { file: handle.files().hold(file), path, remover: Cell::new(remover) })
+        let (file, named) = (handle.files().hold(file), keep != Keep::Nameless);
+        Ok(TempFile { file, path, named, remover: Cell::new(remover) })
     }
 
     fn create_waiting(&self, keep: Keep) -> Result<(File, PathBuf), Failed> {

@@ -298,6 +298,7 @@ fn always(_: &LocationConf) -> bool {
 }
 
 /// One request's way through the modules.
+#[expect(clippy::disallowed_methods, reason = "this is their order")]
 pub static PHASES: Phases = Phases {
     post_read: &[now("realip", realip::wanted, realip::handler)],
     server_rewrite: &[either("rewrite", rewrite::wanted, rewrite::server)],

@@ -69,6 +69,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 }
 
 /// The handler of the content phase.
+#[expect(clippy::disallowed_methods, reason = "its methods are one handler")]
 pub fn handler(r: &mut Request) -> Answer<'_> {
     if !r.conf().dav.methods.contains(&r.method) {
         return Answer::Now(Step::Next);

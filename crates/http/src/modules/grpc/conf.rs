@@ -62,6 +62,7 @@ impl Settings for Conf {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the module's own handler")]
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let conf = Arc::make_mut(&mut s.location.grpc);
         if conf.pass.takes_over(&s.place.kind) {
@@ -88,6 +89,7 @@ impl Settings for Conf {
 }
 
 /// `grpc_pass ADDRESS`
+#[expect(clippy::disallowed_methods, reason = "the module's own handler")]
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };

@@ -108,6 +108,7 @@ impl Settings for Conf {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the module's own handler")]
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let temporary = TempPath::default_in(s.setup, "proxy_temp");
         let inherits = matches!(s.place.kind, Kind::If | Kind::LimitExcept);

@@ -13,6 +13,7 @@ use crate::upstream::http::{To, Vars};
 use crate::upstream::url::{Host, Url};
 
 /// `proxy_pass URL`
+#[expect(clippy::disallowed_methods, reason = "the module's own handler")]
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };

@@ -115,6 +115,7 @@ async fn proxy_header(
             Err(error) => return Err(Failure::ProxyProtocol(error)),
         }
         bytes.reserve(1024);
+        #[expect(clippy::disallowed_methods, reason = "what a balancer says, of a bounded length")]
         let (result, back) = conn.stream.recv(bytes).await;
         bytes = back;
         if result.map_err(HandshakeError::from)? == 0 {

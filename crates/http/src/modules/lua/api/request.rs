@@ -114,7 +114,7 @@ fn body_data(lua: &Lua, r: &Request) -> mlua::Result<Value> {
 fn body_file(r: &Request) -> Option<String> {
     use std::os::fd::AsRawFd;
     let body = r.body.file.as_ref().filter(|_| r.body.is_whole())?;
-    if body.file.path.exists() {
+    if body.file.named {
         return Some(body.file.path.display().to_string());
     }
     Some(format!("/proc/self/fd/{}", body.file.file.as_raw_fd()))

@@ -247,6 +247,7 @@ impl Socket {
             }
             line.late.set(true);
             let limit = self.timeouts.get()[2];
+            #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
             let reading = async {
                 let (read, buf) = line.wire.recv(Vec::with_capacity(READ)).await;
                 read.map(|_| buf).map_err(Failed::from)
