@@ -9,92 +9,97 @@ use crate::ask::{Ask, Framing, Wire};
 use crate::back::Back;
 use crate::{WEIR, files, seen};
 
-/// Variables that are equal by right: no clock, no chance, no counter, no number of a process, nothing of the kernel's.
-const VARIABLES: &[&str] = &[
-    "request",
-    "request_method",
-    "request_uri",
-    "server_protocol",
-    "scheme",
-    "https",
-    "uri",
-    "document_uri",
-    "is_args",
-    "args",
-    "query_string",
+/// Names that begin with what they read, and names of the configuration's own. All others are those that weir has.
+const EXAMPLES: &[&str] = &[
     "arg_v",
     "arg_V",
     "arg_none",
-    "host",
-    "server_name",
-    "http_host",
-    "http_user_agent",
-    "http_referer",
-    "http_via",
     "http_x",
-    "http_x_forwarded_for",
-    "http_cookie",
+    "http_none",
     "cookie_a",
     "cookie_v",
     "cookie_none",
-    "content_type",
-    "content_length",
-    "remote_user",
-    "request_body",
-    "request_body_file",
-    "request_filename",
-    "document_root",
-    "realpath_root",
-    "status",
-    "sent_http_content_type",
-    "sent_http_content_length",
-    "sent_http_location",
     "sent_http_x",
-    "sent_http_last_modified",
-    "sent_http_cache_control",
-    "sent_http_link",
     "sent_trailer_x",
-    "limit_rate",
-    "remote_addr",
-    "server_addr",
-    "connection_requests",
-    "proxy_protocol_addr",
-    "proxy_protocol_port",
-    "proxy_add_x_forwarded_for",
-    "proxy_host",
-    "proxy_port",
-    "upstream_addr",
-    "upstream_status",
     "upstream_http_x",
-    "upstream_cache_status",
     "upstream_cookie_a",
     "upstream_trailer_x",
-    "ancient_browser",
-    "modern_browser",
-    "msie",
-    "http2",
-    "ssl_protocol",
-    "ssl_alpn_protocol",
-    "ssl_server_name",
-    "ssl_session_reused",
-    "ssl_client_verify",
-    "ssl_client_s_dn",
-    "ssl_client_cert",
-    "invalid_referer",
-    "secure_link",
-    "secure_link_expires",
-    "slice_range",
-    "uid_got",
-    "uid_set",
-    "gzip_ratio",
-    "realip_remote_addr",
-    "limit_req_status",
-    "limit_conn_status",
-    "hostname",
-    "is_request_port",
-    "http_none",
+    "proxy_protocol_tlv_alpn",
     "part",
 ];
+
+/// Variables that are not equal by right, and why.
+const UNEQUAL: &[(&str, &[&str])] = &[
+    (
+        "times",
+        &[
+            "connection_time",
+            "date_gmt",
+            "date_local",
+            "msec",
+            "request_time",
+            "time_iso8601",
+            "time_local",
+            "upstream_connect_time",
+            "upstream_header_time",
+            "upstream_response_time",
+            "ssl_client_v_remain",
+        ],
+    ),
+    (
+        "chance, and numbers of connections, processes and ports",
+        &[
+            "connection",
+            "pid",
+            "remote_port",
+            "realip_remote_port",
+            "request_id",
+            "request_port",
+            "server_port",
+            "ssl_session_id",
+        ],
+    ),
+    (
+        "counters, which another request may change",
+        &[
+            "connections_active",
+            "connections_reading",
+            "connections_waiting",
+            "connections_writing",
+        ],
+    ),
+    (
+        "how many bytes heads take, which compress or name their writer",
+        &[
+            "bytes_sent",
+            "body_bytes_sent",
+            "request_length",
+            "upstream_bytes_received",
+            "upstream_bytes_sent",
+            "upstream_response_length",
+        ],
+    ),
+    ("bytes that weir writes into no head", &["binary_remote_addr"]),
+    ("of the kernel", &["tcpinfo_rcv_space", "tcpinfo_rtt", "tcpinfo_rttvar", "tcpinfo_snd_cwnd"]),
+    (
+        "what two libraries of TLS offer and prefer",
+        &["ssl_cipher", "ssl_ciphers", "ssl_curve", "ssl_curves", "ssl_sigalg", "ssl_sigalgs"],
+    ),
+    ("nginx has them not", &["event_loop_blocked", "loop", "upstream_cache_key"]),
+];
+
+/// All that are compared: who adds a variable adds nothing here.
+fn variables() -> Vec<String> {
+    let all = weir_server::variables();
+    for name in UNEQUAL.iter().flat_map(|(_, names)| *names) {
+        assert!(all.iter().any(|known| known == name), "there is no ${name}");
+    }
+    let unequal = |name: &String| {
+        UNEQUAL.iter().any(|(_, names)| names.contains(&name.as_str())) || name.starts_with("echo_")
+    };
+    let equal = all.into_iter().filter(|name| !unequal(name));
+    equal.chain(EXAMPLES.iter().map(|name| (*name).to_owned())).collect()
+}
 
 /// Directives that take variables, with one of them.
 const TAKERS: &[&str] = &[
@@ -171,6 +176,8 @@ const BY_RIGHT: &[(&str, &[&str])] = &[
     ("error_page 404 /$arg_v", &["v=../x"]),
     ("charset $arg_v", &["", "v"]),
     ("source_charset $arg_v", &["", "v"]),
+    // nginx ends these without a word of TLS.
+    ("proxy_pass http://$arg_v", &["", "v", "v=/", "v=/e.txt"]),
     // nginx takes a kept connection of any address; neither may have this one.
     ("proxy_bind $arg_v", &["v=127.0.0.1:1"]),
 ];
@@ -213,11 +220,11 @@ const VALUES: &[&str] = &[
 fn conf(back: &str, old: bool) -> String {
     let (mut names, mut early) = (String::new(), String::new());
     let mut lines = String::new();
-    for name in VARIABLES.iter().filter(|name| !NEW.contains(name) || !old) {
-        let _ = write!(names, "{name}=[${{{name}}}] ");
+    for name in variables().iter().filter(|name| !NEW.contains(&name.as_str()) || !old) {
+        let _ = write!(names, "[${{{name}}}] ");
         // What nginx is asked too early it does not find later, either.
         if !LATE.iter().any(|late| name.starts_with(late)) {
-            let _ = write!(early, "{name}=[${{{name}}}] ");
+            let _ = write!(early, "[${{{name}}}] ");
         }
     }
     for (n, taker) in TAKERS.iter().enumerate().filter(|(_, t)| !t.starts_with("early") || !old) {

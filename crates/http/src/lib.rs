@@ -28,7 +28,7 @@ mod variables;
 use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones};
 
 pub use config::site::Site;
-pub use config::{Inputs, configure};
+pub use config::{Inputs, configure, variables};
 pub use files::temp_file::TempPath;
 
 pub use event_loop::LoopState;

@@ -27,3 +27,5 @@ mod worker;
 
 pub use boot::run;
 pub use cycle::{built, help};
+/// The names of all variables of requests that are there without a directive.
+pub use weir_http::variables;

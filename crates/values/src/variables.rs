@@ -204,6 +204,11 @@ impl<S: Subject> Variables<S> {
         id
     }
 
+    /// The names of all that are there, in lower case.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(|variable| String::from_utf8_lossy(&variable.name).into_owned())
+    }
+
     /// Whether anything refers to the variable of this name, in lower case.
     pub fn is_referred(&self, name: &[u8]) -> bool {
         self.known(name).is_some_and(|id| self.get(id).referred)

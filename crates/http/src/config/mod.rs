@@ -7,9 +7,11 @@ pub mod site;
 pub mod table;
 pub mod types;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use weir_conf::{Body, Context, Directive, Error, Word};
+use weir_log::{Log, OpenLogs};
 
 use crate::config::location::{Kind, Location, LocationId, Place};
 use crate::config::scope::Scope;
@@ -26,6 +28,7 @@ use crate::variables::Variables;
 use weir_upstream::config::Around;
 pub use weir_values::Inputs;
 use weir_values::{Reading, Template};
+use weir_zone::Declarations;
 
 /// What the whole block shares while it is read.
 pub struct Setup<'a> {
@@ -176,6 +179,27 @@ impl<'a> Setup<'a> {
         self.temp_paths.push(path.clone());
         path
     }
+}
+
+/// The names of all variables that are there without a directive.
+pub fn variables() -> Vec<String> {
+    let (logs, error_log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
+    let (root, zones) = (Path::new("/"), Declarations::default());
+    let sources = weir_conf::read_text(root, b"").sources;
+    let mut setup = Setup::new(Inputs {
+        prefix: root,
+        conf_prefix: root,
+        logs: &logs,
+        access_log: root,
+        error_log: &error_log,
+        zones: &zones,
+        pools: &[],
+        sources: &sources,
+    });
+    for module in MODULES {
+        (module.init)(&mut setup);
+    }
+    setup.variables.names().collect()
 }
 
 /// Reads the block; also says what is odd but no reason to stop.
