@@ -166,6 +166,20 @@ fn a_hit_is_the_same_wherever_it_comes_from() {
 }
 
 #[test]
+fn a_hit_in_memory_needs_no_file() {
+    for (memory, status) in [("", "HIT"), ("proxy_cache_memory 0;", "MISS")] {
+        let server = start("", memory, "location / { root %%DIR%%/site; }");
+        server.dir().write("site/a", "answer");
+        get_until(&server, "/a", "HIT");
+        for file in files(&server.dir().file("cache")) {
+            std::fs::remove_file(file).unwrap();
+        }
+        let again = server.get("/a");
+        assert_eq!((again.header("X-Cache"), again.body()), (Some(status), "answer".to_owned()));
+    }
+}
+
+#[test]
 fn without_a_disk_requests_are_served_all_the_same() {
     let server = start("use_temp_path=off", "", "location / { return 200 answer; }");
     let dir = server.dir();

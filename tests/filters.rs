@@ -93,6 +93,12 @@ fn a_small_answer_takes_little_memory_to_compress() {
         }
         assert!(peak() < before + 16 * 1024, "{coding}: {before} kB before, {} after", peak());
     }
+    for coding in ["br", "zstd"] {
+        let coded = |level| {
+            ask(&server, &format!("/{level}/page.html"), &format!("Accept-Encoding: {coding}\r\n"))
+        };
+        assert_ne!(coded(1).bytes, coded(6).bytes, "{coding}");
+    }
 }
 
 #[test]

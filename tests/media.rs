@@ -6,6 +6,11 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// An MP4 of one track with four samples of a second and a byte each, one in a chunk: `abcd`.
 fn film() -> Vec<u8> {
+    film_with(&[])
+}
+
+/// The same; these samples are whole pictures, or all of them.
+fn film_with(whole: &[u32]) -> Vec<u8> {
     let atom = |name: &[u8], body: &[u8]| {
         [&(body.len() as u32 + 8).to_be_bytes()[..], name, body].concat()
     };
@@ -17,6 +22,11 @@ fn film() -> Vec<u8> {
             atom(b"stsz", &list(&[0, 1, 4])),
             atom(b"stco", &list(&[0, 4, data, data + 1, data + 2, data + 3])),
         ];
+        let stss = match whole {
+            [] => Vec::new(),
+            _ => atom(b"stss", &list(&[&[0, whole.len() as u32], whole].concat())),
+        };
+        let stbl = [stbl.concat(), stss];
         let minf = atom(b"minf", &atom(b"stbl", &stbl.concat()));
         let mdhd = atom(b"mdhd", &list(&[0, 0, 0, 1000, 4000, 0]));
         atom(b"moov", &atom(b"trak", &atom(b"mdia", &[mdhd, minf].concat())))
@@ -29,6 +39,7 @@ fn film() -> Vec<u8> {
 fn start() -> Server {
     let dir = Dir::new();
     dir.write("root/x.mp4", film());
+    dir.write("root/key.mp4", film_with(&[1, 3]));
     dir.write("root/broken.mp4", "\0\0\0\x08ftyp\0\0\x10\0moov");
     dir.write("root/x.flv", "0123456789");
     dir.write("root/directory/index.html", "index");
@@ -43,6 +54,7 @@ fn start() -> Server {
                  root %%DIR%%/root;
                  location / { mp4; }
                  location ~ flv$ { flv; }
+                 location /whole/ { alias %%DIR%%/root/; mp4; mp4_start_key_frame on; }
              }
          }",
     )
@@ -64,6 +76,15 @@ fn a_span_of_a_film() {
     };
     assert_eq!(field(4), 2);
     assert_eq!([part.bytes[field(8)], part.bytes[field(12)]], *b"bc");
+}
+
+#[test]
+fn a_span_begins_with_a_whole_picture_where_that_is_said() {
+    let server = start();
+    for (path, data) in [("/key.mp4", &b"mdatb"[..]), ("/whole/key.mp4", b"mdatab")] {
+        let part = server.get(&format!("{path}?start=1&end=2"));
+        assert!(part.bytes.ends_with(data), "{path}: {:?}", part.body());
+    }
 }
 
 #[test]

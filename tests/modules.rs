@@ -21,6 +21,9 @@ fn the_name_is_weirs_own() {
     assert!(page.header("Server").is_some_and(|name| name.starts_with("weir/")), "{page:?}");
     assert!(page.body().contains("<center>weir/"), "{}", page.body());
     assert_eq!(s.get("/v").body(), "1.31.5");
+    let quiet = server("server_tokens off;", "").get("/none");
+    assert_eq!(quiet.header("Server"), Some("weir"));
+    assert!(quiet.body().contains("<center>weir</center>"), "{}", quiet.body());
 }
 
 #[test]

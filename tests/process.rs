@@ -446,7 +446,7 @@ fn no_request_of_many_clients_is_lost_while_the_server_reloads() {
 fn workers_become_what_the_configuration_says() {
     let conf = format!(
         "working_directory /tmp; worker_rlimit_nofile 512; worker_priority 3;
-         worker_cpu_affinity auto; {HELLO}"
+         worker_cpu_affinity auto; user daemon; {HELLO}"
     );
     let server = Server::start(WEIR, &conf);
     assert_eq!(server.get("/").status, 200);
@@ -464,8 +464,13 @@ fn workers_become_what_the_configuration_says() {
     assert!(of("Cpus_allowed_list:").parse::<u32>().is_ok(), "one processor");
     assert_eq!(proc("stat").rsplit_once(')').unwrap().1.split(' ').nth(17), Some("3"));
     if rustix::process::geteuid().is_root() {
-        assert!(of("Uid:").split_whitespace().all(|uid| uid != "0"));
-        assert!(of("Gid:").split_whitespace().all(|gid| gid != "0"));
+        let users = std::fs::read_to_string("/etc/passwd").unwrap();
+        let daemon = users.lines().find(|line| line.starts_with("daemon:")).unwrap();
+        let mut ids = daemon.split(':').skip(2);
+        for name in ["Uid:", "Gid:"] {
+            let id = ids.next();
+            assert!(of(name).split_whitespace().all(|now| Some(now) == id), "{name}");
+        }
         assert!(of("Groups:").split_whitespace().all(|gid| gid != "0"));
     }
 }

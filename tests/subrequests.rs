@@ -231,6 +231,26 @@ fn a_mirror_gets_the_request_and_the_client_does_not_see_its_answer() {
 }
 
 #[test]
+fn a_mirror_gets_the_body_unless_it_is_not_to() {
+    for (lines, length) in [("", "4"), ("mirror_request_body off;", "-")] {
+        let conf = format!(
+            "events {{ }}
+             http {{
+                 log_format l '$content_length'; access_log off; root %%DIR%%;
+                 server {{ listen 127.0.0.1:%%PORT%%;
+                     location / {{ mirror /m; {lines} error_page 404 405 = /done; }}
+                     location = /done {{ return 200 done; }}
+                     location = /m {{ proxy_pass http://127.0.0.1:%%PORT1%%; }} }}
+                 server {{ listen 127.0.0.1:%%PORT1%%; access_log %%DIR%%/copies l; return 200; }}
+             }}"
+        );
+        let server = Server::start(WEIR, &conf);
+        assert_eq!(server.ask("POST /x", "Content-Length: 4\r\n", "body").status, 200);
+        server.wait_file("copies", &format!("{length}\n"), 1);
+    }
+}
+
+#[test]
 fn a_client_that_leaves_takes_its_subrequests_along() {
     let server = pages(
         r#"location = / { ssi on; return 200 'a<!--#include virtual="/" -->'; }

@@ -202,6 +202,20 @@ fn sessions_are_resumed_by_any_worker_and_after_a_reload() {
 }
 
 #[test]
+fn who_has_the_same_ticket_keys_resumes_the_others_sessions() {
+    for (keys, resumed) in [("ssl_session_ticket_key tickets.key;", true), ("", false)] {
+        let start = || {
+            let dir = dir();
+            dir.write("tickets.key", [7; 80]);
+            Server::start_in(dir, WEIR, &conf(keys, "return 200 $ssl_session_reused;"))
+        };
+        let (one, other, config) = (start(), start(), config());
+        assert_eq!(Tls::connect(&one, &config, NAME).text("/"), ".");
+        assert_eq!(Tls::connect(&other, &config, NAME).text("/") == "r", resumed, "{keys}");
+    }
+}
+
+#[test]
 fn a_cache_resumes_without_tickets_and_a_server_without_both_does_not() {
     for (settings, resumed) in [
         ("ssl_session_tickets off; ssl_session_cache shared:a:1m;", true),
@@ -345,6 +359,35 @@ fn servers_are_checked_and_connections_to_them_kept() {
     server.wait_log("upstream SSL certificate verify error: (", 1);
     assert_eq!(server.get("/named").status, 502);
     server.wait_log("upstream SSL certificate does not match \"other\"", 1);
+}
+
+#[test]
+fn servers_are_checked_by_lists_and_depth_and_shown_a_sealed_key() {
+    let conf = "events { }
+        http {
+            server { listen 127.0.0.1:%%PORT%%;
+                proxy_ssl_verify on; proxy_ssl_trusted_certificate root.pem; proxy_ssl_name www.example.org;
+                location /depth0 { proxy_pass https://127.0.0.1:%%PORT1%%; proxy_ssl_verify_depth 0; }
+                location /depth { proxy_pass https://127.0.0.1:%%PORT1%%; }
+                location /revoked { proxy_pass https://127.0.0.1:%%PORT2%%; proxy_ssl_crl root.crl; }
+                location /unasked { proxy_pass https://127.0.0.1:%%PORT2%%; }
+                location /sealed { proxy_pass https://127.0.0.1:%%PORT1%%;
+                    proxy_ssl_certificate self.pem; proxy_ssl_certificate_key self.sealed.key;
+                    proxy_ssl_password_file passwords; }
+            }
+            server { listen 127.0.0.1:%%PORT1%% ssl; ssl_verify_client optional_no_ca;
+                ssl_certificate chain.pem; ssl_certificate_key leaf.key; return 200 $ssl_client_s_dn; }
+            server { listen 127.0.0.1:%%PORT2%% ssl;
+                ssl_certificate client.pem; ssl_certificate_key client.key; return 200; }
+        }";
+    let dir = dir();
+    dir.write("passwords", "no\nweir\n");
+    let server = Server::start_in(dir, WEIR, conf);
+    assert_eq!((server.get("/depth0").status, server.get("/depth").status), (502, 200));
+    assert_eq!((server.get("/unasked").status, server.logged("certificate revoked")), (502, 0));
+    assert_eq!(server.get("/revoked").status, 502);
+    server.wait_log("certificate revoked", 1);
+    assert_eq!(server.get("/sealed").body(), "CN=self");
 }
 
 #[test]

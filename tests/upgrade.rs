@@ -9,6 +9,8 @@ use weir_testkit::{Client, Dir, ask_until, free_port, run, until, wait_end};
 mod anybody;
 #[path = "doors/ask.rs"]
 mod ask;
+#[path = "upgrade/behind.rs"]
+mod behind;
 #[path = "upgrade/datagrams.rs"]
 mod datagrams;
 #[path = "upgrade/generations.rs"]

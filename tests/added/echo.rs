@@ -98,3 +98,16 @@ fn what_cannot_be_meant_is_refused() {
         assert!(said.contains(why), "{line}: {said}");
     }
 }
+
+#[test]
+fn who_sleeps_takes_that_time() {
+    let s = server(
+        "",
+        "location /sleep { echo_reset_timer; echo_sleep 0.05; echo $echo_timer_elapsed; }
+         location /block { echo_reset_timer; echo_blocking_sleep 0.05; echo $echo_timer_elapsed; }",
+    );
+    for path in ["/sleep", "/block"] {
+        let took = s.get(path).body();
+        assert!(took.trim().parse::<f64>().is_ok_and(|took| took >= 0.05), "{path}: {took}");
+    }
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use weir_testkit::{Dir, Server};
 
-use crate::{example, refused, server_in};
+use crate::{WEIR, example, refused, server_in};
 
 /// A directory whose files have these names, sizes and ages.
 fn with_files() -> Dir {
@@ -81,6 +81,8 @@ fn a_list_is_sorted_as_is_asked_for_or_usual() {
     let sizes = page(lines);
     let without: Vec<_> = links(&sizes).into_iter().filter(|link| *link != "sub/").collect();
     assert_eq!(without, ["../", "a.txt", "B.bin", "%3C%26%3E.txt"]);
+    let mixed = page("fancyindex_hide_symlinks on; fancyindex_directories_first off;");
+    assert_eq!(links(&mixed).last().map(|link| &**link), Some("sub/"));
     let caseless = page("fancyindex_case_sensitive off;");
     assert_eq!(links(&caseless), ["../", "sub/", "%3C%26%3E.txt", "a.txt", "B.bin", "link"]);
 }
@@ -113,12 +115,28 @@ fn what_is_shown_is_chosen() {
 
 #[test]
 fn times_are_those_of_the_place() {
-    let out =
-        std::process::Command::new("date").args(["-d", "@1706933109", "+%Y-%b-%d %H:%M"]).output();
-    let local = String::from_utf8(out.expect("date").stdout).unwrap();
-    let page = page("fancyindex_localtime on;");
-    let row = page.split("title=\"a.txt\"").nth(1).unwrap();
-    assert!(row.contains(&format!("<td class=\"date\">{}</td>", local.trim())), "{local}: {row}");
+    let dir = with_files();
+    let weir = dir.write("weir", format!("#!/bin/sh\nTZ=XXX-9 exec {WEIR} \"$@\"\n"));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&weir, mode).unwrap();
+    let conf = "events { }
+        http { server { listen 127.0.0.1:%%PORT%%;
+            location /here/ { alias %%DIR%%/list/; fancyindex on; fancyindex_localtime on; }
+            location /utc/ { alias %%DIR%%/list/; fancyindex on; }
+            location /plain/ { alias %%DIR%%/list/; autoindex on; autoindex_localtime on; }
+            location /plain-utc/ { alias %%DIR%%/list/; autoindex on; }
+        } }";
+    let server = Server::start_in(dir, &weir.display().to_string(), conf);
+    for (path, time) in [
+        ("/here/", "2024-Feb-03 13:05"),
+        ("/utc/", "2024-Feb-03 04:05"),
+        ("/plain/", "03-Feb-2024 13:05"),
+        ("/plain-utc/", "03-Feb-2024 04:05"),
+    ] {
+        let page = server.get(path).body();
+        let row = page.lines().find(|line| line.contains("a.txt")).unwrap_or_default();
+        assert!(row.contains(time), "{path}: {row}");
+    }
 }
 
 #[test]

@@ -63,6 +63,18 @@ fn an_address_has_a_country_a_city_and_an_owner() {
     let city = "A city whose name is longer than 28|1|R|64.1500|-21.9500|7";
     assert_eq!(from(&s, "/b", "10.1.2.3"), city);
     assert_eq!(from(&s, "/c", "10.1.2.3"), "[]");
+    // Behind a second proxy: it, or who was before it.
+    for (recursive, expected) in [("off", ",Somebody"), ("on", "IS,Somebody")] {
+        let s = server_in(
+            with_databases(),
+            &format!(
+                "geoip_country city.mmdb; geoip_org org.mmdb; geoip_proxy 127.0.0.0/8;
+                 geoip_proxy 10.2.0.0/16; geoip_proxy_recursive {recursive};"
+            ),
+            "location / { return 200 \"$geoip_country_code,$geoip_org\"; }",
+        );
+        assert_eq!(from(&s, "/", "10.1.2.3, 10.2.9.9"), expected, "{recursive}");
+    }
 }
 
 #[test]

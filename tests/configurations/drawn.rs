@@ -188,6 +188,8 @@ pub fn not_drawn(known: &Known) -> Option<&'static str> {
                 "http2_idle_timeout",
             ],
         ),
+        ("it says who answers (tests/modules.rs)", &["server_tokens"]),
+        ("of a head alone over HTTP/2 nginx does not know its value", &["limit_rate"]),
         ("needs bodies in pieces", &["client_body_early_read"]),
         (
             "a limit of bytes that a page of an older size fits by chance",

@@ -13,6 +13,7 @@ mod extremes;
 mod families;
 mod look;
 mod more;
+mod sweep;
 mod times;
 mod tree;
 mod wire;
@@ -46,7 +47,7 @@ fn generated_configurations_answer_as_with_nginx() {
         let asked: Vec<Ask> = (0..requests).map(|_| Ask::any(&mut dice, old)).collect();
         match compare(&nginx, &tree, &back, &asked) {
             Seen::Same => {}
-            Seen::Refused => refused += 1,
+            Seen::Refused(_) => refused += 1,
             Seen::Differs(what, request) => {
                 let few: Vec<Ask> = request.into_iter().collect();
                 let (tree, what) = smallest(&nginx, tree, &back, &few, what);
@@ -67,8 +68,8 @@ fn generated_configurations_answer_as_with_nginx() {
 
 enum Seen {
     Same,
-    /// Neither takes the configuration.
-    Refused,
+    /// Neither takes the configuration: what nginx says.
+    Refused(String),
     /// What differs, and the request that shows it, if it was one.
     Differs(String, Option<Ask>),
 }
@@ -77,7 +78,7 @@ fn compare(nginx: &Oracle, tree: &Tree, back: &Back, requests: &[Ask]) -> Seen {
     let text = tree.text(&back.address, nginx.minor() < 25);
     let (takes, says) = verdict(&nginx.path, &text);
     if says.contains("unknown directive") {
-        return Seen::Refused; // An older nginx; that weir knows the others' names is the tables' test.
+        return Seen::Refused(says); // An older nginx; that weir knows the others' names is the tables' test.
     }
     let (ours_takes, ours_says) = verdict(WEIR, &text);
     if takes != ours_takes {
@@ -90,7 +91,7 @@ fn compare(nginx: &Oracle, tree: &Tree, back: &Back, requests: &[Ask]) -> Seen {
         if std::env::var_os("WEIR_REFUSED").is_some() {
             println!("{says}{ours_says}");
         }
-        return Seen::Refused;
+        return Seen::Refused(says);
     }
     let theirs = Server::start_in(files(), &nginx.path, &text);
     let ours = Server::start_in(files(), WEIR, &text);

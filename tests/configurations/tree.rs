@@ -112,6 +112,22 @@ impl Tree {
         self.lines.iter().filter(move |(at, _)| *at == place).map(|(_, line)| line.as_str())
     }
 
+    /// The line that a program refuses, by what it says of it.
+    pub fn refused(&self, says: &str) -> usize {
+        let number = says.rsplit("nginx.conf:").next().unwrap_or_default();
+        let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+        let row =
+            digits.parse::<usize>().ok().and_then(|n| SKELETON.lines().nth(n.checked_sub(1)?));
+        let stands = |place: &str| row.is_some_and(|row| find_word(row, place).is_some());
+        let says = says.split("[emerg]").last().unwrap_or_default();
+        let named =
+            |line: &str| line.split([' ', ';']).next().is_some_and(|name| says.contains(name));
+        let at = |named: &dyn Fn(&str) -> bool| {
+            self.lines.iter().rposition(|(place, line)| stands(place) && named(line))
+        };
+        at(&named).or_else(|| at(&|_| true)).unwrap_or(self.lines.len() - 1)
+    }
+
     /// The same without one line.
     pub fn without(&self, n: usize) -> Tree {
         let mut lines = self.lines.clone();
@@ -135,9 +151,7 @@ fn spread(dice: &mut Dice, choices: &[&Choice], percent: usize) -> Vec<(&'static
         for choice in choices {
             if choice.contexts.contains(*letter) && dice.below(100) < percent {
                 let value = choice.values[dice.below(choice.values.len())];
-                let end = if value.ends_with('}') { "" } else { ";" };
-                let line = format!("{} {value}{end}", choice.directive);
-                let line = line.replace(" ;", ";");
+                let line = line(choice, value);
                 let again = lines.iter().any(|(at, l)| at == place && *l == line);
                 if !again {
                     lines.push((place, line));
@@ -146,4 +160,15 @@ fn spread(dice: &mut Dice, choices: &[&Choice], percent: usize) -> Vec<(&'static
         }
     }
     lines
+}
+
+/// A choice's line with one of its values.
+pub fn line(choice: &Choice, value: &str) -> String {
+    let end = if value.ends_with('}') { "" } else { ";" };
+    format!("{} {value}{end}", choice.directive).replace(" ;", ";")
+}
+
+/// A block of [`PLACES`] by its name, with the letter that choices have for it.
+pub fn place(name: &str) -> (char, &'static str) {
+    *PLACES.iter().find(|(_, place)| *place == name).expect("a block of the skeleton")
 }

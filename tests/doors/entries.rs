@@ -43,6 +43,8 @@ pub enum Needs {
     Nothing,
     Lua,
     Tunnel,
+    /// Modules that are not nginx's own.
+    Added,
 }
 
 const STATIC: Entry = Entry {
@@ -172,12 +174,57 @@ pub const ENTRIES: &[Entry] = &[
         needs: Needs::Lua,
         ..inside("exec", "location = /ID-d { content_by_lua_block { ngx.exec('/ID/FILE') } } location /ID/ { RULE alias DATA/; }")
     },
+    direct("table", "location /ID/ { RULE alias DATA/one/; fancyindex on; }").at("/ID/").added(),
+    sub(
+        "around a table",
+        "location = /ID-d/ { alias DATA/one/; fancyindex on; fancyindex_ignore secret; fancyindex_header /ID/FILE; }
+         location /ID/ { RULE alias DATA/; }",
+        Seen::Secret,
+    )
+    .at("/ID-d/")
+    .added(),
+    direct(
+        "purged",
+        "location /ID/ { RULE proxy_cache_purge c ID; error_page 412 =200 /ID-told; }
+         location = /ID-told { return 200 SECRET; }",
+    )
+    .at("/ID/x")
+    .added(),
+    Entry {
+        line: ("PURGE", "/ID/x"),
+        ..direct(
+            "purged by its method",
+            "location /ID/ { RULE proxy_pass HIT/; proxy_cache c; proxy_cache_purge PURGE; error_page 412 =200 /ID-told; }
+             location = /ID-told { return 200 SECRET; }",
+        )
+    }
+    .added(),
+    direct("echo", "location /ID/ { RULE echo SECRET; }").at("/ID/x").added(),
+    direct("echo of a body", "location /ID/ { RULE echo_read_request_body; echo SECRET; }").at("/ID/x").added(),
+    sub(
+        "echo_location",
+        "location = /ID-d { echo_location /ID/FILE; } location /ID/ { RULE alias DATA/; }",
+        Seen::Secret,
+    )
+    .added(),
+    sub(
+        "echo_subrequest_async",
+        "location = /ID-d { echo_subrequest_async GET /ID/FILE; } location /ID/ { RULE alias DATA/; }",
+        Seen::Secret,
+    )
+    .added(),
+    inside("echo_exec", "location = /ID-d { echo_exec /ID/FILE; } location /ID/ { RULE alias DATA/; }").added(),
     Entry { needs: Needs::Tunnel, line: ("CONNECT", "ID.test:80"), ..direct("tunnel", "") },
 ];
 
 impl Entry {
     const fn at(mut self, target: &'static str) -> Entry {
         self.line.1 = target;
+        self
+    }
+
+    const fn added(mut self) -> Entry {
+        self.needs = Needs::Added;
         self
     }
 

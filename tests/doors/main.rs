@@ -33,7 +33,8 @@ struct Cell {
 /// What a server has besides what all have.
 #[derive(Debug, Clone, Copy)]
 struct Has {
-    lua: bool,
+    /// Lua and the other modules that are not nginx's own.
+    added: bool,
     tunnel: bool,
 }
 
@@ -48,14 +49,14 @@ fn cells(has: Has) -> Vec<Cell> {
             n += 10;
             let there = match entry.needs {
                 Needs::Nothing => true,
-                Needs::Lua => has.lua,
+                Needs::Lua | Needs::Added => has.added,
                 Needs::Tunnel => has.tunnel,
             };
             let meant = match rule.name {
                 "root" => entry.target_has_file(),
                 _ => rule.phase != Phase::File || entry.has_file(),
             };
-            if !meant || !there || (std::ptr::eq(rule, LUA) && !has.lua) {
+            if !meant || !there || (std::ptr::eq(rule, LUA) && !has.added) {
                 continue;
             }
             let files = files.iter().enumerate();
@@ -326,6 +327,7 @@ const READERS: &[&str] = &[
     "sliced",
     "put",
     "put over",
+    "echo of a body",
     "X-Accel-Redirect",
     "error_page of a server",
 ];
@@ -342,6 +344,8 @@ const UNJUDGED: &[(&str, &[&str])] = &[
             "tried, named",
             "SSI",
             "addition",
+            "echo_location",
+            "echo_subrequest_async",
             "post_action",
             "capture",
             "copy",
@@ -366,6 +370,8 @@ const UNJUDGED: &[(&str, &[&str])] = &[
             "nested",
         ],
     ),
+    // What the block leaves to others it does not take over from the location around it, as with these modules in nginx.
+    ("limit_except", &["echo", "echo of a body", "purged"]),
 ];
 
 /// Where weir and nginx decide differently: rule, ways, protocols, and why.
@@ -388,7 +394,7 @@ fn may_differ(name: &str, told: &Told) -> bool {
 #[test]
 fn who_is_refused_is_refused_at_every_door() {
     let began = std::time::Instant::now();
-    let ours = knock(WEIR, &cells(Has { lua: true, tunnel: true }));
+    let ours = knock(WEIR, &cells(Has { added: true, tunnel: true }));
     let (mut wrong, mut compared) = (Vec::new(), 0);
     for (name, told) in &ours {
         if let Some(fault) = told.fault() {
@@ -396,7 +402,7 @@ fn who_is_refused_is_refused_at_every_door() {
         }
     }
     if let Some(nginx) = Oracle::find() {
-        let has = Has { lua: false, tunnel: !nginx.is_old() };
+        let has = Has { added: false, tunnel: !nginx.is_old() };
         for (name, theirs) in knock(&nginx.path, &cells(has)) {
             let Some(told) = ours.get(&name) else { continue };
             compared += 1;

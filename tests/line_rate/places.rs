@@ -16,6 +16,10 @@ pub struct Place {
 
 pub fn write(dir: &Dir) {
     dir.write("large", vec![b'x'; 32 << 20]);
+    for n in 0..2000 {
+        dir.write(&format!("many/a file with a name {n}"), "");
+    }
+    dir.write("picture.png", picture());
     dir.write("text.html", "some text of a page\n".repeat(100_000));
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
     let read = |file: &str| std::fs::read(data.join(file)).expect("a certificate");
@@ -40,6 +44,9 @@ pub fn conf(sources: &Sources) -> String {
                  location /read {{ alias %%DIR%%/large; sendfile off; }}
                  location /gzip {{ alias %%DIR%%/text.html; gzip on; gzip_comp_level 6; }}
                  location /sub {{ alias %%DIR%%/text.html; sub_filter text TEXT; sub_filter_once off; }}
+                 location /list/ {{ alias %%DIR%%/many/; autoindex on; }}
+                 location /table/ {{ alias %%DIR%%/many/; TABLE on; }}
+                 location /picture {{ alias %%DIR%%/picture.png; PICTURE }}
                  location /p/ {{ proxy_pass http://127.0.0.1:{http}; }}
                  location /u/ {{
                      proxy_pass http://127.0.0.1:{http}; proxy_buffering off; proxy_request_buffering off;
@@ -57,6 +64,22 @@ pub fn conf(sources: &Sources) -> String {
          }}
          stream {{ server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{echo}; }} }}"
     )
+}
+
+/// What a server says where weir has a module that nginx has not: nginx does what is nearest.
+pub fn own(conf: &str, weir: bool) -> String {
+    let (table, picture) =
+        if weir { ("fancyindex", "image_filter resize 100 100;") } else { ("autoindex", "") };
+    conf.replace("TABLE", table).replace("PICTURE", picture)
+}
+
+/// A picture of a million dots.
+fn picture() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let dots = image::RgbImage::from_fn(1000, 1000, |x, y| image::Rgb([x as u8, y as u8, 0]));
+    let to = &mut std::io::Cursor::new(&mut bytes);
+    dots.write_to(to, image::ImageFormat::Png).expect("a picture");
+    bytes
 }
 
 const fn place(name: &'static str, flood: fn(&Target<'_>)) -> Place {
@@ -80,6 +103,9 @@ pub const PLACES: &[Place] = &[
     place("files, to 100 who read slowly", |to| drink(to, "/read", 50, 1 << 14)),
     place("gzip", |to| drink_gzip(to, "/gzip")),
     place("sub_filter", |to| drink(to, "/sub", 4, 1 << 18)),
+    place("lists of 2,000 files", |to| drink(to, "/list/", 4, 1 << 18)),
+    place("tables of 2,000 files", |to| drink(to, "/table/", 4, 1 << 18)),
+    place("pictures, made smaller", |to| drink(to, "/picture", 4, 1 << 18)),
     place("HTTP/2 requests", |to| pour_frames(to, &requests(&[]), true)),
     place("HTTP/2 requests, reset at once", |to| {
         pour_frames(to, &requests(&frame(3, 0, 1, &[0, 0, 0, 8])), true);

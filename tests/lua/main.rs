@@ -2,6 +2,7 @@
 
 mod answers;
 mod library;
+mod settings;
 mod waiting;
 
 use rustix::process::Signal;
@@ -166,7 +167,8 @@ fn wrong_scripts_are_refused_at_the_start() {
     assert!(!fine && text.contains("failed to load external Lua file"), "{text}");
     let (fine, text) = refused("access_by_lua ' '; access_by_lua_block { }");
     assert!(!fine && text.contains("\"access_by_lua_block\" directive is duplicate"), "{text}");
-    assert!(refused("lua_code_cache off;").0);
+    let (fine, text) = refused("lua_code_cache off;");
+    assert!(fine && text.contains("\"lua_code_cache off\" is not heeded"), "{text}");
 }
 
 #[test]

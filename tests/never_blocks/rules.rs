@@ -81,6 +81,8 @@ pub struct Verdict {
     pub loops: usize,
     /// Calls that were looked at.
     pub calls: usize,
+    /// Of these, files that were sent without a copy.
+    pub sent: usize,
     pub blocking: Vec<String>,
 }
 
@@ -94,11 +96,12 @@ pub fn judge(calls: &[Call]) -> Verdict {
         }
     }
     let mut known = Known::default();
-    let mut verdict = Verdict { loops: spans.len(), calls: 0, blocking: Vec::new() };
+    let mut verdict = Verdict { loops: spans.len(), calls: 0, sent: 0, blocking: Vec::new() };
     for (at, call) in calls.iter().enumerate() {
         let serves =
             spans.get(&call.thread).is_some_and(|(first, last)| (*first..=*last).contains(&at));
         verdict.calls += usize::from(serves);
+        verdict.sent += usize::from(serves && call.name == "sendfile");
         if serves && known.may_wait(call) {
             verdict.blocking.push(call.text());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use weir_testkit::{Dir, Server, ask_until};
+use weir_testkit::{Client, Dir, Server, ask_until};
 
 /// For whom the certificate is.
 const NAME: &str = "www.example.org";
@@ -28,6 +28,11 @@ pub fn dir() -> Dir {
     dir.write("site/index.html", "index");
     dir.write("site/404.html", "none");
     dir.write("site/page.shtml", "<!--#include virtual=\"/a.txt\" -->");
+    let mut picture = Vec::new();
+    let dots = image::RgbImage::from_fn(64, 64, |x, y| image::Rgb([x as u8, y as u8, 0]));
+    let to = &mut std::io::Cursor::new(&mut picture);
+    dots.write_to(to, image::ImageFormat::Png).unwrap();
+    dir.write("site/dots.png", picture);
     dir.write("site/list/one", "1");
     dir.write("site/list/two", "2");
     dir.write("users", "me:{PLAIN}secret\n");
@@ -40,7 +45,7 @@ pub fn conf(more: &str) -> String {
     format!(
         "{more}
          user root;
-         worker_processes 1; worker_threads 2;
+         worker_processes 1; worker_threads 2; thread_pool mine threads=2;
          events {{ }}
          http {{
              keepalive_requests 1000000;
@@ -59,12 +64,16 @@ pub fn conf(more: &str) -> String {
                  error_page 404 /404.html;
                  location / {{ }}
                  location /list/ {{ autoindex on; }}
+                 location /table/ {{ alias %%DIR%%/site/list/; fancyindex on; fancyindex_header /a.txt; }}
+                 location /picture/ {{ alias %%DIR%%/site/; image_filter resize 4 4; }}
+                 location /echo {{ echo_read_request_body; echo_location /a.txt; echo_request_body; }}
+                 location = /wipe {{ proxy_cache_purge one /cached/large.bin; }}
                  location /random/ {{ alias %%DIR%%/site/list/; random_index on; }}
                  location /try/ {{ try_files $uri $uri/ /a.txt; }}
                  location /zipped/ {{ alias %%DIR%%/site/; gzip_static always; }}
                  location /kept/ {{ alias %%DIR%%/site/; open_file_cache max=10; open_file_cache_errors on; }}
                  location /links/ {{ alias %%DIR%%/site/; disable_symlinks on; }}
-                 location /direct/ {{ alias %%DIR%%/site/; directio 1m; aio threads; }}
+                 location /direct/ {{ alias %%DIR%%/site/; directio 1m; aio threads=mine; }}
                  location /sent/ {{ alias %%DIR%%/site/; sendfile on; }}
                  location /copied/ {{ alias %%DIR%%/site/; sendfile off; output_buffers 2 64k; }}
                  location = /page.shtml {{ ssi on; ssi_types *; }}
@@ -114,6 +123,15 @@ pub fn conf(more: &str) -> String {
                  ssl_certificate %%DIR%%/{NAME}.pem; ssl_certificate_key %%DIR%%/leaf.key;
                  root %%DIR%%/site;
              }}
+         }}
+         stream {{
+             log_format short '$remote_addr $status'; access_log %%DIR%%/sessions.log short;
+             access_log %%DIR%%/sessions-$server_port.log short;
+             server {{ listen 127.0.0.1:%%PORT4%%; proxy_pass 127.0.0.1:%%PORT%%; }}
+             server {{
+                 listen 127.0.0.1:%%PORT5%% ssl; proxy_pass 127.0.0.1:%%PORT%%;
+                 ssl_certificate %%DIR%%/$ssl_server_name.pem; ssl_certificate_key %%DIR%%/leaf.key;
+             }}
          }}"
     )
 }
@@ -123,9 +141,10 @@ pub fn visit(server: &Server) {
     files(server);
     cached(server);
     bodies(server);
-    for port in [server.port_at(2), server.port_at(3)] {
+    for port in [server.port_at(2), server.port_at(3), server.port_at(5)] {
         assert!(secure(server, port).ends_with("small"));
     }
+    assert_eq!(Client::connect(server.port_at(4)).get("/a.txt").body(), "small");
 }
 
 fn files(server: &Server) {
@@ -162,6 +181,10 @@ fn files(server: &Server) {
         assert_eq!(client.response().bytes.len(), LARGE, "{path}");
     }
     assert!(client.get("/list/").body().contains("two"));
+    let table = client.get("/table/").body();
+    assert!(table.starts_with("small") && table.contains("two"), "{table}");
+    assert_eq!(client.get("/picture/dots.png").status, 200);
+    assert_eq!(client.ask("POST /echo", "Content-Length: 4\r\n", "body").body(), "smallbody");
     assert!(["1", "2"].contains(&client.get("/random/").body().as_str()));
     assert_eq!(client.get("/page.shtml").body(), "small");
     assert!(client.get("/real").body().ends_with("/site"));
@@ -205,6 +228,8 @@ fn cached(server: &Server) {
     while client.ask("GET /cached/a.txt", "X-Purge: 1\r\n", "").status != 204 {
         client.get("/cached/a.txt");
     }
+    client.get("/cached/large.bin");
+    assert!([200, 412].contains(&client.get("/wipe").status));
     let all = client.ask("GET /cached/*", "X-Purge: 1\r\n", "").status;
     assert!([204, 404].contains(&all), "{all}");
 }

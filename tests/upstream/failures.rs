@@ -13,7 +13,7 @@ use weir_testkit::{Dice, Oracle, Server, ask_until, free_port, listen, number, s
 
 use super::WEIR;
 use super::connections::limit_descriptors;
-use super::origin::serve;
+use super::origin::{Slow, serve};
 
 /// How a server fails, and what it sends.
 const FAILURES: &[(&str, &str)] = &[
@@ -258,4 +258,29 @@ fn our_own_fault_blames_nobody_beside_one_who_failed() {
     limit_descriptors(worker, None);
     let answer = server.get("/");
     assert_eq!((answer.status, answer.header("X-Origin")), (200, Some("well")), "{}", server.log());
+}
+
+#[test]
+fn a_request_goes_on_without_its_client_only_where_that_is_said() {
+    for (line, status) in [("", "499"), ("proxy_ignore_client_abort on;", "200")] {
+        let slow = Slow::new();
+        let http = format!(
+            "log_format s '$status'; access_log %%DIR%%/seen s; {line}
+             upstream u {{ server 127.0.0.1:{}; }} server {{ listen 127.0.0.1:%%PORT1%%; access_log off; return 204; }}",
+            slow.port
+        );
+        let server = super::start("", &http);
+        let mut client = server.connect();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = slow.asked();
+        drop(client);
+        // The loop has heard of it before it answers these.
+        for _ in 0..3 {
+            assert_eq!(weir_testkit::Client::connect(server.port_at(1)).get("/").status, 204);
+        }
+        if status == "200" {
+            drop(answer);
+        }
+        server.wait_file("seen", &format!("{status}\n"), 1);
+    }
 }

@@ -8,6 +8,7 @@ mod grpc;
 mod health;
 mod http2;
 mod lines;
+mod methods;
 mod names;
 mod origin;
 mod sharing;

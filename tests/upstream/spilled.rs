@@ -110,3 +110,43 @@ fn every_byte_is_right_however_the_client_pauses() {
         assert_eq!(server.logged("buffered to a temporary file"), 1, "{}", server.log());
     }
 }
+
+#[test]
+fn a_server_is_done_before_its_client_where_answers_are_read_ahead() {
+    const MUCH: usize = 16 << 20;
+    let (tell, done) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let port = weir_testkit::listen(move |mut stream| {
+        let mut head = [0; 4096];
+        let n = stream.read(&mut head).unwrap_or(0);
+        let path = String::from_utf8_lossy(&head[..n]).split(' ').nth(1).map(str::to_owned);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {MUCH}\r\n\r\n");
+        let _ = stream.write_all(head.as_bytes());
+        let _ = stream.write_all(&vec![b'x'; MUCH]);
+        let _ = tell.lock().unwrap().send(path.unwrap_or_default());
+    });
+    let conf = format!(
+        "events {{ }}
+         http {{ server {{ listen 127.0.0.1:%%PORT%%;
+             location /ahead {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /unbuffered {{ proxy_pass http://127.0.0.1:{port}; proxy_buffering off; }}
+             location /memory {{ proxy_pass http://127.0.0.1:{port}; proxy_max_temp_file_size 0; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let mut waiting = Vec::new();
+    for path in ["/unbuffered", "/memory"] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        waiting.push(client);
+    }
+    // As long as it takes a server to be done twice, the others are not.
+    for _ in 0..2 {
+        let mut client = server.connect();
+        client.send("GET /ahead HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(done.recv_timeout(PATIENCE).as_deref(), Ok("/ahead"));
+        waiting.push(client);
+    }
+    for mut client in waiting {
+        assert_eq!(client.response().bytes.len(), MUCH);
+    }
+}

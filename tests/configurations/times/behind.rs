@@ -1,10 +1,10 @@
 //! Servers behind that keep others waiting, each in its own way.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
-use weir_testkit::listen;
+use weir_testkit::{Deaf, listen};
 
 use super::talk::{PAUSE, pass};
 
@@ -12,7 +12,7 @@ use super::talk::{PAUSE, pass};
 pub struct Behind {
     /// As configurations name them, in the order of [`WAYS`].
     addresses: Vec<(&'static str, String)>,
-    _queued: Vec<TcpStream>,
+    _deaf: Deaf,
     _mute: UdpSocket,
 }
 
@@ -47,11 +47,11 @@ impl Behind {
     pub fn start() -> Behind {
         let mut addresses: Vec<(&str, String)> =
             WAYS.iter().map(|(name, way)| (*name, format!("127.0.0.1:{}", listen(*way)))).collect();
-        let (deaf, queued) = deaf();
-        addresses.push(("%%DEAF%%", deaf.to_string()));
+        let deaf = Deaf::new();
+        addresses.push(("%%DEAF%%", format!("127.0.0.1:{}", deaf.port())));
         let mute = UdpSocket::bind("127.0.0.1:0").expect("a port for a name server");
         addresses.push(("%%MUTE%%", mute.local_addr().expect("its address").to_string()));
-        Behind { addresses, _queued: queued, _mute: mute }
+        Behind { addresses, _deaf: deaf, _mute: mute }
     }
 
     pub fn fill(&self, text: &str) -> String {
@@ -92,17 +92,4 @@ fn request(got: &[u8]) -> Option<usize> {
     let length: usize =
         length.and_then(|rest| rest.split("\r\n").next()?.parse().ok()).unwrap_or(0);
     (got.len() >= end + length).then_some(end + length)
-}
-
-/// An address where connections do not come about: nobody accepts, and the queue is full.
-fn deaf() -> (SocketAddr, Vec<TcpStream>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port where nobody accepts");
-    rustix::net::listen(&listener, 0).expect("a short queue");
-    let address = listener.local_addr().expect("its address");
-    let mut queued = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-        queued.push(stream);
-    }
-    std::mem::forget(listener);
-    (address, queued)
 }

@@ -161,6 +161,13 @@ pub const ROWS: &[Row] = &[
         "GET /|Cookie: uid=AQAAf2ZvbwAAAAAAAAAAAgA=",
     ),
     w(
+        "userid_service",
+        ["userid_service 7;", "userid_service 258;"],
+        "map $uid_set $service#N { \"~uid=(?<first#N>.{8})\" $first#N; } || \
+         location / { {} userid on; userid_name uid; add_header X-Service $service#N; empty_gif; }",
+        "GET /",
+    ),
+    w(
         "userid_name",
         ["userid_name uid;", "userid_name other;"],
         "userid log; return 200 \"[$uid_got]\";",
@@ -282,6 +289,18 @@ pub const ROWS: &[Row] = &[
         ["ssl_prefer_server_ciphers on;", ""],
         "{} ssl_protocols TLSv1.2; ssl_ciphers ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384; return 200 $ssl_cipher;",
         "tls GET /",
+    ),
+    w(
+        "ssl_conf_command",
+        ["ssl_conf_command MaxProtocol TLSv1.2;", ""],
+        "{} return 200 $ssl_protocol;",
+        "tls GET /",
+    ),
+    w(
+        "proxy_request_buffering",
+        ["proxy_request_buffering off;", ""],
+        "proxy_pass http://back;",
+        "POST /|~body",
     ),
     w("ssl_reject_handshake", ["ssl_reject_handshake on;", ""], "{} return 200 x;", "tls GET /"),
     w(

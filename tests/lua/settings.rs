@@ -1,0 +1,149 @@
+//! What the directives of scripts' sockets and timers change: each with a value that is seen.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread;
+
+use weir_testkit::{Deaf, Dir, PATIENCE, Server, free_port, listen};
+
+use super::{WEIR, ask, server, server_with};
+
+/// What a script says that connects to this port and goes on with `more`, where these directives stand.
+fn through(settings: &str, port: u16, more: &str) -> (Server, String) {
+    let server = server(&format!(
+        "location / {{ {settings} content_by_lua_block {{
+             local sock = ngx.socket.tcp()
+             local ok, why = sock:connect('127.0.0.1', {port})
+             if not ok then ngx.log(ngx.ERR, 'none') return ngx.print(why) end
+             {more}
+         }} }}"
+    ));
+    let said = server.get("/").body();
+    (server, said)
+}
+
+/// Says nothing, reads nothing, until the other end goes.
+fn silent() -> u16 {
+    listen(|stream: TcpStream| {
+        let room = &mut [0; 1];
+        while stream.peek(room).is_ok_and(|n| n > 0) {
+            thread::park();
+        }
+    })
+}
+
+#[test]
+fn a_scripts_socket_waits_no_longer_than_is_said() {
+    let deaf = Deaf::new();
+    assert_eq!(through("lua_socket_connect_timeout 50ms;", deaf.port(), "").1, "timeout");
+    let read = "ngx.print(select(2, sock:receive()))";
+    assert_eq!(through("lua_socket_read_timeout 50ms;", silent(), read).1, "timeout");
+    let send = "ngx.print(select(2, sock:send(('x'):rep(30000000))))";
+    assert_eq!(through("lua_socket_send_timeout 50ms;", silent(), send).1, "timeout");
+}
+
+#[test]
+fn sockets_that_do_not_connect_are_logged_unless_it_is_off() {
+    for (settings, lines) in [("", 1), ("lua_socket_log_errors off;", 0)] {
+        let dead = free_port();
+        let (server, said) = through(settings, dead, "");
+        assert_eq!(said, "connection refused");
+        server.wait_log(" none, client: ", 1);
+        let text = format!("lua tcp socket connect to 127.0.0.1:{dead} failed");
+        assert_eq!(server.logged(&text), lines, "{settings}");
+    }
+}
+
+#[test]
+fn connections_of_scripts_rest_as_many_and_as_long_as_is_said() {
+    // How many have ended is what their server sees.
+    let (tell, ended) = std::sync::mpsc::channel();
+    let port = listen(move |mut stream: TcpStream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+        let _ = tell.send(());
+    });
+    let one = "ngx.print(sock:setkeepalive())";
+    let (_server, said) = through("lua_socket_keepalive_timeout 50ms;", port, one);
+    assert_eq!(said, "1");
+    ended.recv_timeout(PATIENCE).expect("an end after 50 ms");
+    let two = format!(
+        "local other = ngx.socket.tcp()
+         assert(other:connect('127.0.0.1', {port}))
+         sock:setkeepalive() other:setkeepalive() ngx.print('both')"
+    );
+    let (_server, said) = through("lua_socket_pool_size 1;", port, &two);
+    assert_eq!(said, "both");
+    ended.recv_timeout(PATIENCE).expect("the end of one of two");
+}
+
+#[test]
+fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
+    let dir = || {
+        let dir = Dir::new();
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+        let read = |file: &str| std::fs::read(data.join(file)).unwrap();
+        dir.write("chain.pem", [read("leaf.pem"), read("inter.pem")].concat());
+        for file in ["leaf.key", "root.pem", "self.pem"] {
+            dir.write(file, read(file));
+        }
+        dir
+    };
+    for (settings, trusted) in [
+        ("lua_ssl_trusted_certificate root.pem;", true),
+        ("lua_ssl_trusted_certificate self.pem;", false),
+        ("lua_ssl_trusted_certificate root.pem; lua_ssl_verify_depth 0;", false),
+    ] {
+        let conf = format!(
+            "events {{ }}
+             http {{
+                 server {{ listen 127.0.0.1:%%PORT%%; {settings} location / {{ content_by_lua_block {{
+                     local sock = ngx.socket.tcp()
+                     assert(sock:connect('127.0.0.1', %%PORT1%%))
+                     ngx.print(tostring((sock:sslhandshake(nil, 'www.example.org', true))))
+                 }} }} }}
+                 server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate chain.pem;
+                     ssl_certificate_key leaf.key; return 200 ok; }}
+             }}"
+        );
+        let said = Server::start_in(dir(), WEIR, &conf).get("/").body();
+        assert_eq!(said != "nil" && said != "false", trusted, "{settings} {said}");
+    }
+}
+
+#[test]
+fn timers_wait_and_run_as_many_as_is_said() {
+    let set = "content_by_lua_block {
+            local wait = function() ngx.sleep(0.2) end
+            for i = 1, 3 do ngx.say(select(2, ngx.timer.at(tonumber(ngx.var.arg_in), wait)) or 'set') end
+        }";
+    let few = server_with("lua_max_pending_timers 2;", &format!("location / {{ {set} }}"));
+    assert_eq!(few.get("/?in=1000").body(), "set\nset\ntoo many pending timers\n");
+    let few = server_with("lua_max_running_timers 1;", &format!("location / {{ {set} }}"));
+    assert_eq!(few.get("/?in=0").body(), "set\nset\nset\n");
+    few.wait_log("1 lua_max_running_timers are not enough", 2);
+}
+
+#[test]
+fn a_client_of_http_1_0_waits_for_the_length_unless_it_is_off() {
+    let server = server(
+        "location /whole { content_by_lua_block { ngx.print('a') ngx.flush(true) ngx.print('b') } }
+         location /pieces { lua_http10_buffering off;
+             content_by_lua_block { ngx.print('a') ngx.flush(true) ngx.print('b') } }",
+    );
+    for (path, length) in [("/whole", Some("2")), ("/pieces", None)] {
+        let answer = ask(&server, &format!("GET {path} HTTP/1.0"), "");
+        assert_eq!((answer.header("Content-Length"), answer.body()), (length, "ab".to_owned()));
+    }
+}
+
+#[test]
+fn scripts_see_the_environment_that_is_said() {
+    let server = Server::start(
+        WEIR,
+        "env SEEN=here; events { }
+         http { server { listen 127.0.0.1:%%PORT%%; location / {
+             content_by_lua_block { ngx.print(os.getenv('SEEN') or 'none') } } } }",
+    );
+    assert_eq!(server.get("/").body(), "here");
+}
