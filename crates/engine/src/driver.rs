@@ -18,6 +18,11 @@ pub trait Driver {
     /// costs the connection only: see [`Handle::on_panic`].
     fn acceptable(&mut self, h: &Handle, listener: ListenerKey);
 
+    /// The loop has nothing to do: may it take over a connection of another one?
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
     /// The turn's accepts are done, its other work is to come.
     fn after_accepts(&mut self, h: &Handle, now: Instant) {
         let _ = (h, now);

@@ -11,7 +11,8 @@ use crate::backend::{Kind, Token};
 use crate::doors::{Listener, Watch};
 use crate::inner::Inner;
 use crate::seam::{self, Call};
-use crate::{Arm, Files, ListenerKey, Remote, Sleep, Timekeeper, Wall, WatchKey};
+use crate::team::Seat;
+use crate::{Arm, Files, ListenerKey, Relief, Remote, Sleep, Timekeeper, Wall, WatchKey};
 
 /// A handle of this thread's loop. Cheap to clone.
 #[derive(Clone)]
@@ -79,6 +80,16 @@ impl Handle {
     /// A sender of work for this loop, for any thread.
     pub fn remote(&self) -> Remote {
         Remote(Arc::clone(&self.0.mailbox))
+    }
+
+    /// Whether other loops of the process may take over connections of this one ([`crate::Options::team`]).
+    pub fn has_team(&self) -> bool {
+        self.0.team.is_some()
+    }
+
+    /// What this loop has done for others of its team.
+    pub fn relief(&self) -> Relief {
+        self.0.team.as_ref().map(Seat::relief).unwrap_or_default()
     }
 
     /// Ends [`crate::Loop::run`] after this turn.

@@ -17,10 +17,12 @@ use crate::executor::Executor;
 use crate::heavy;
 use crate::lap::Laps;
 use crate::park::Parked;
-use crate::remote::{Mailbox, Post};
+use crate::remote::{Mail, Mailbox, News};
 use crate::run::Options;
+use crate::seam;
 use crate::slots::{Key, Slots};
-use crate::source::{Fd, Ready, Registered, Source};
+use crate::source::{Fd, Ready, Registered, Rest, Source};
+use crate::team::Seat;
 use crate::timers::Wheel;
 use crate::waiter::{Waiter, Waiters};
 use crate::{Arm, Files, Handle, Wake};
@@ -52,21 +54,31 @@ pub(crate) struct Inner {
     pub(crate) files: Files,
     pub(crate) mailbox: Arc<Mailbox>,
     /// Emptied lists of mail, kept for their memory.
-    read: Cell<(Vec<Post>, Vec<u32>)>,
+    read: Cell<Mail>,
     pub(crate) accepts: Cell<u64>,
     pub(crate) panics: Cell<u64>,
     pub(crate) panic_hook: RefCell<Option<PanicHook>>,
     pub(crate) stopping: Cell<bool>,
     pub(crate) laps: Laps,
     pub(crate) heavy: heavy::Queue,
+    /// Among the loops that relieve each other; none if there are no others.
+    pub(crate) team: Option<Seat>,
 }
 
 impl Inner {
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
         let mailbox = Arc::new(Mailbox::new()?);
         let mut backend = backend::make(options.backend, options.events)?;
-        let bell = Token::new(Kind::Bell, Key { index: 0, generation: 0 });
-        backend.watch(mailbox.bell(), bell, Arm::Shared)?;
+        backend.watch(mailbox.bell(), Token::BELL, Arm::Shared)?;
+        let instance = backend.instance().filter(|_| !seam::is_simulated());
+        let team = options
+            .team
+            .as_ref()
+            .zip(instance)
+            .and_then(|(team, instance)| Seat::join(team, instance, Arc::clone(&mailbox)));
+        if let Some(seat) = &team {
+            backend.watch(seat.timer(), Token::WATCH, Arm::Exclusive)?;
+        }
         let clock = Clock::new(options.timer_resolution);
         Ok(Inner {
             laps: Laps::new(),
@@ -90,6 +102,7 @@ impl Inner {
             panic_hook: RefCell::new(None),
             stopping: Cell::new(false),
             heavy: heavy::Queue::default(),
+            team,
         })
     }
 
@@ -200,15 +213,34 @@ impl Inner {
         if !self.mailbox.has_mail() {
             return;
         }
-        let (mut posts, mut woken) = self.read.take();
-        self.mailbox.collect(&mut posts, &mut woken);
-        for task in woken.drain(..) {
+        let mut mail = self.read.take();
+        self.mailbox.collect(&mut mail);
+        for task in mail.woken.drain(..) {
             self.tasks.wake(task);
         }
-        for post in posts.drain(..) {
+        for news in mail.news.drain(..) {
+            self.hear(h, news);
+        }
+        for post in mail.posts.drain(..) {
             self.guard(|| post(h));
         }
-        self.read.set((posts, woken));
+        self.read.set(mail);
+    }
+
+    /// What another loop found ready for this one.
+    fn hear(&self, h: &Handle, news: News) {
+        let (News::Ready(token, _) | News::Taken(token)) = news;
+        let Some(source) = self.sources.borrow().get(token.key()).cloned() else { return };
+        let rests = source.parked.get() || source.rest.get() == Rest::Yes;
+        match news {
+            News::Taken(_) if rests => h.resume(source, Wake::Ready),
+            News::Taken(_) => {}
+            // What was read meanwhile would be taken for the next request.
+            News::Ready(_, ready) if rests && source.is_silent(ready) => {
+                self.deliver(h, token, ready.without(Ready::READ));
+            }
+            News::Ready(_, ready) => self.deliver(h, token, ready),
+        }
     }
 
     /// Runs foreign code; a panic in it is counted and reported, and goes no further.
@@ -239,7 +271,7 @@ impl Inner {
             self.tasks.clear();
             let oldest = self.parked.get().oldest;
             let Some(source) = self.sources.borrow().at(oldest).cloned() else { continue };
-            let idle = source.idle.take();
+            let idle = h.take_idle(&source);
             h.forget_parked(&source);
             drop(Registered { h: h.clone(), source });
             drop(idle);
@@ -248,6 +280,9 @@ impl Inner {
         drop(watches);
         let listeners = self.listeners.borrow_mut().drain();
         drop(listeners);
+        if let Some(seat) = &self.team {
+            seat.leave();
+        }
         self.panic_hook.borrow_mut().take();
         self.laps.set_keeper(None);
     }

@@ -7,7 +7,8 @@ use std::time::Instant;
 use crate::source::{Ready, Registered, Rest, Source};
 use crate::{Handle, Stream};
 
-/// What a connection is while it is parked. `Send`, so that another thread's loop can take it.
+/// What a connection is while it is parked. `Send`, since another loop of the process may take it
+/// ([`crate::Options::team`]) and resume it there.
 pub trait Idle: Any + Send {
     /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
@@ -49,7 +50,9 @@ impl Handle {
         stream.0.report_or_break();
         stream.set_deadline(deadline);
         let source = Rc::clone(&stream.0.source);
-        source.idle.set(Some(idle));
+        if let Some(idle) = stream.0.offer(idle) {
+            source.idle.set(Some(idle));
+        }
         source.parked.set(true);
         self.link(&source);
         if source.is(Ready::READABLE) {
@@ -87,11 +90,9 @@ impl Handle {
         let (mut chosen, mut resumed) = (Vec::new(), 0);
         let mut next = self.0.parked.get().oldest;
         while let Some(source) = self.0.sources.borrow().at(next) {
-            let idle = source.idle.take();
-            if idle.as_deref().is_some_and(&which) {
+            if self.is_idle(source, &which) {
                 chosen.push(source.token);
             }
-            source.idle.set(idle);
             next = source.next.get();
         }
         for token in chosen {
@@ -111,10 +112,29 @@ impl Handle {
             source.rest.set(Rest::Over(why));
             return self.0.waiters.wake(&source.reader, &self.0.tasks);
         }
-        let Some(idle) = source.idle.take() else { return };
+        let idle = self.take_idle(&source);
         source.deadline.set(crate::clock::NEVER);
         let stream = Stream(Registered { h: self.clone(), source });
-        self.0.guard(|| idle.resume(self, stream, why));
+        // If there is none, another loop has taken the connection.
+        if let Some(idle) = idle {
+            self.0.guard(|| idle.resume(self, stream, why));
+        }
+    }
+
+    /// What a parked connection is, out of where it lies; none if another loop has taken it.
+    pub(crate) fn take_idle(&self, source: &Source) -> Option<Box<dyn Idle>> {
+        source.idle.take().or_else(|| self.withdraw(source))
+    }
+
+    fn is_idle(&self, source: &Source, which: impl Fn(&dyn Idle) -> bool) -> bool {
+        match source.idle.take() {
+            Some(idle) => {
+                let is = which(&*idle);
+                source.idle.set(Some(idle));
+                is
+            }
+            None => self.0.team.as_ref().is_some_and(|seat| seat.offers().any(source.token, which)),
+        }
     }
 
     /// Takes a source out of the list without resuming it.

@@ -9,10 +9,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Handle;
+use crate::backend::Token;
+use crate::source::Ready;
 use gate::Gate;
 
 /// A closure that another thread sends to the loop.
 pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
+
+/// What another loop of the team found in this one's list of what is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News {
+    /// It was for this loop alone, and is not reported again.
+    Ready(Token, Ready),
+    /// A connection was at a boundary, and is the other loop's now.
+    Taken(Token),
+}
 
 /// Sends work to a loop from any thread.
 #[derive(Clone)]
@@ -22,7 +33,7 @@ impl Remote {
     /// Runs `work` on the loop, soon. Work posted by one thread runs in its order. After the
     /// loop's end it is dropped.
     pub fn post(&self, work: Box<dyn FnOnce(&Handle) + Send>) {
-        self.0.put(|letters| letters.posts.push(work));
+        self.0.put(|mail| mail.posts.push(work));
     }
 }
 
@@ -30,8 +41,15 @@ impl Remote {
 struct Letters {
     /// The loop is gone: nobody reads any more.
     closed: bool,
-    posts: Vec<Post>,
-    woken: Vec<u32>,
+    mail: Mail,
+}
+
+/// What has come.
+#[derive(Default)]
+pub(crate) struct Mail {
+    pub(crate) posts: Vec<Post>,
+    pub(crate) woken: Vec<u32>,
+    pub(crate) news: Vec<News>,
 }
 
 /// The loop's mailbox. The event descriptor is written only when the loop may sleep: see
@@ -56,15 +74,19 @@ impl Mailbox {
     }
 
     pub(crate) fn wake_task(&self, task: u32) {
-        self.put(|letters| letters.woken.push(task));
+        self.put(|mail| mail.woken.push(task));
     }
 
-    fn put(&self, write: impl FnOnce(&mut Letters)) {
+    pub(crate) fn tell(&self, news: News) {
+        self.put(|mail| mail.news.push(news));
+    }
+
+    fn put(&self, write: impl FnOnce(&mut Mail)) {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         if letters.closed {
             return;
         }
-        write(&mut letters);
+        write(&mut letters.mail);
         drop(letters);
         if self.gate.posted() {
             // It fails only when the counter is full, and then the loop is woken all the same.
@@ -95,16 +117,15 @@ impl Mailbox {
     pub(crate) fn close(&self) {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         letters.closed = true;
-        let unread = std::mem::take(&mut letters.posts);
+        let unread = std::mem::take(&mut letters.mail);
         drop(letters);
         drop(unread);
     }
 
     /// Everything that has come; the emptied lists go back to the senders.
-    pub(crate) fn collect(&self, posts: &mut Vec<Post>, woken: &mut Vec<u32>) {
+    pub(crate) fn collect(&self, mail: &mut Mail) {
         self.gate.collecting();
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut letters.posts, posts);
-        std::mem::swap(&mut letters.woken, woken);
+        std::mem::swap(&mut letters.mail, mail);
     }
 }

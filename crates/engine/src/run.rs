@@ -4,11 +4,12 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Events, Kind};
+use crate::backend::{Events, Kind, Token};
 use crate::clock;
 use crate::inner::{Inner, Target};
 use crate::seam;
-use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn};
+use crate::team::{Seat, Taken, Team};
+use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn, Wake};
 
 /// How a loop is made.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Options {
     pub files: FilePool,
     /// Further pools, found by their names.
     pub pools: Vec<FilePool>,
+    /// The loops of this process that relieve each other; give each of them a clone. Only loops that wait in epoll do.
+    pub team: Option<Team>,
 }
 
 impl Default for Options {
@@ -33,6 +36,7 @@ impl Default for Options {
             events: 512,
             files: FilePool::default(),
             pools: Vec::new(),
+            team: None,
         }
     }
 }
@@ -42,6 +46,10 @@ pub struct Loop {
     handle: Handle,
     events: Events,
     due: Vec<Target>,
+    /// A connection of another loop, which begins with the turn.
+    taken: Option<Taken>,
+    /// So many events, that one included, came to the last turn.
+    handled: usize,
 }
 
 /// Totals at the start of a turn, to tell what the turn did.
@@ -56,7 +64,8 @@ impl Loop {
     /// A loop with nothing in it.
     pub fn new(options: &Options) -> io::Result<Self> {
         let handle = Handle(Rc::new(Inner::new(options)?));
-        Ok(Loop { handle, events: Events::default(), due: Vec::new() })
+        let events = Events::default();
+        Ok(Loop { handle, events, due: Vec::new(), taken: None, handled: 0 })
     }
 
     /// A handle of this loop.
@@ -78,17 +87,23 @@ impl Loop {
         let h = self.handle.clone();
         let before = before(&h.0);
         let allowed = driver.before_wait(&h, h.now());
-        self.wait(allowed)?;
+        self.wait(allowed, driver)?;
         let woke = h.now();
         h.0.laps.begin(h.0.clock.now_nanos());
         h.0.tasks.begin_turn();
         let events = self.events.len();
+        self.handled = events + usize::from(self.taken.is_some());
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
         driver.after_accepts(&h, woke);
         self.call_watches(&h);
         for (token, ready) in self.events.streams.drain(..) {
             h.0.deliver(&h, token, ready);
+        }
+        if let Some((fd, idle)) = self.taken.take()
+            && let Ok(stream) = h.stream(fd)
+        {
+            h.0.guard(|| idle.resume(&h, stream, Wake::Ready));
         }
         run_tasks(&h);
         self.expire_timers(&h);
@@ -106,13 +121,43 @@ impl Loop {
         Ok(())
     }
 
-    fn wait(&mut self, allowed: Option<Duration>) -> io::Result<()> {
-        let inner = &self.handle.0;
+    fn wait(&mut self, allowed: Option<Duration>, driver: &mut dyn Driver) -> io::Result<()> {
+        let inner = Rc::clone(&self.handle.0);
         self.events.clear();
-        let mut timeout = sleep_time(inner, allowed);
+        let timeout = sleep_time(&inner, allowed);
+        if let Some(seat) = &inner.team {
+            let now = clock::nanos();
+            inner.backend.borrow_mut().limit(seat.turned(self.handled, now));
+            let looks = timeout != Some(Duration::ZERO) && seat.somebody_is_held_up(now);
+            if looks && driver.has_room() && self.relieve(&inner, seat, now)? {
+                return Ok(());
+            }
+        }
+        self.sleep(&inner, timeout)
+    }
+
+    /// Instead of sleeping: takes what has come for this loop or, if nothing has, for one that is held up. False if
+    /// there was nothing either.
+    fn relieve(&mut self, inner: &Inner, seat: &Seat, now: u64) -> io::Result<bool> {
+        inner.backend.borrow_mut().wait(Some(Duration::ZERO), &mut self.events)?;
+        if self.events.len() == 0 {
+            self.taken = seat.take(now);
+        }
+        let found = self.events.len() > 0 || self.taken.is_some();
+        if found {
+            inner.clock.refresh();
+            seat.begins(inner.clock.now_nanos(), true);
+        }
+        Ok(found)
+    }
+
+    fn sleep(&mut self, inner: &Inner, mut timeout: Option<Duration>) -> io::Result<()> {
         let sleeps = timeout != Some(Duration::ZERO);
         if sleeps && !inner.mailbox.may_sleep() {
             timeout = Some(Duration::ZERO);
+        }
+        if let Some(seat) = inner.team.as_ref().filter(|_| sleeps) {
+            seat.waits();
         }
         seam::holds(|| (inner.tasks.live(), inner.sources.borrow().len()));
         let waited = inner.backend.borrow_mut().wait(timeout, &mut self.events);
@@ -120,6 +165,9 @@ impl Loop {
             inner.mailbox.awake();
         }
         inner.clock.refresh();
+        if let Some(seat) = &inner.team {
+            seat.begins(inner.clock.now_nanos(), !self.events.are_of_the_watch());
+        }
         waited
     }
 
@@ -141,6 +189,9 @@ impl Loop {
                 Kind::Watch => {
                     h.0.call_watch(h, token.key());
                     h.0.laps.lap();
+                }
+                Kind::Bell if *token == Token::WATCH => {
+                    h.0.team.iter().for_each(Seat::watch_came);
                 }
                 Kind::Bell => h.0.mailbox.silence_bell(),
                 Kind::Listener | Kind::Stream => {}

@@ -57,7 +57,7 @@ impl Ready {
         self.0 & of.0 != 0
     }
 
-    const fn without(self, other: Ready) -> Ready {
+    pub(crate) const fn without(self, other: Ready) -> Ready {
         Ready(self.0 & !other.0)
     }
 }
@@ -130,7 +130,10 @@ pub(crate) struct Source {
     /// The tick of the one timer in the wheel; later deadlines do not move it.
     scheduled: Cell<u64>,
     timer: Cell<Option<TimerId>>,
+    /// What it is while it is parked, unless that is offered to other loops.
     pub(crate) idle: Cell<Option<Box<dyn Idle>>>,
+    /// It was offered to other loops, and may be now.
+    pub(crate) offered: Cell<bool>,
     /// Neighbours in the list of parked sources, by slot.
     pub(crate) prev: Cell<u32>,
     pub(crate) next: Cell<u32>,
@@ -153,6 +156,7 @@ impl Source {
             scheduled: Cell::new(NEVER),
             timer: Cell::new(None),
             idle: Cell::new(None),
+            offered: Cell::new(false),
             prev: Cell::new(u32::MAX),
             next: Cell::new(u32::MAX),
         }
@@ -224,6 +228,15 @@ impl Registered {
         }
     }
 
+    /// Offers the connection to other loops; its value comes back if there are none.
+    pub(crate) fn offer(&self, idle: Box<dyn Idle>) -> Option<Box<dyn Idle>> {
+        let source = &self.source;
+        let (Some(seat), Fd::Shared(fd)) = (&self.h.0.team, &source.fd) else { return Some(idle) };
+        source.offered.set(true);
+        seat.offers().put(source.token, fd, idle);
+        None
+    }
+
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {
         self.set_tick(at.map_or(NEVER, |at| self.h.0.clock.tick_of(at)));
     }
@@ -271,6 +284,14 @@ impl Source {
     }
 }
 
+impl Handle {
+    /// Takes back what was offered; none if it was not, or if another loop has taken it.
+    pub(crate) fn withdraw(&self, source: &Source) -> Option<Box<dyn Idle>> {
+        let seat = self.0.team.as_ref().filter(|_| source.offered.get())?;
+        seat.offers().withdraw(source.token)
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         let source = &self.source;
@@ -283,6 +304,11 @@ impl Drop for Registered {
         }
         for place in [&source.reader, &source.writer, &source.closer] {
             inner.waiters.forget(place.replace(Waiter::NOBODY));
+        }
+        if source.offered.get()
+            && let Some(seat) = &inner.team
+        {
+            seat.offers().forget(source.token);
         }
         let mut backend = inner.backend.borrow_mut();
         match source.fd.has_others() {

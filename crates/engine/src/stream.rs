@@ -19,6 +19,11 @@ impl Handle {
     /// Brings a connected, non-blocking socket into the loop. The kernel is asked to report it once
     /// somebody waits for it; a connection that is served and closed before that costs nothing of it.
     pub fn stream(&self, fd: OwnedFd) -> io::Result<Stream> {
+        // Another loop of the team may take it over.
+        let fd = match self.0.team {
+            Some(_) => Fd::Shared(Arc::new(fd)),
+            None => Fd::Own(fd),
+        };
         Ok(Stream(self.0.enter(self, fd, Ready::READ.and(Ready::WRITE))?))
     }
 

@@ -1,7 +1,7 @@
 //! A real loop on the loopback, the same laws for every backend.
 
 mod laws;
-mod site;
+pub(crate) mod site;
 
 macro_rules! backends {
     ($($topic:ident: $($law:ident),+;)+) => {

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -23,14 +22,17 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const INCOMING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 pub(crate) struct Epoll {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     reported: Vec<Event>,
+    /// So many at once, at most.
+    limit: usize,
 }
 
 impl Epoll {
     pub(crate) fn new(events: usize) -> io::Result<Self> {
         let fd = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Epoll { fd, reported: Vec::with_capacity(events.max(1)) })
+        let (fd, reported) = (Arc::new(fd), Vec::with_capacity(events.max(1)));
+        Ok(Epoll { fd, reported, limit: usize::MAX })
     }
 
     /// As [`Backend::watch`], for a descriptor that closes only after this instance.
@@ -77,14 +79,25 @@ impl Backend for Epoll {
             Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() }
         });
         self.reported.clear();
-        match epoll::wait(&self.fd, spare_capacity(&mut self.reported), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let room = self.reported.spare_capacity_mut();
+        let most = room.len().min(self.limit);
+        let reported = match epoll::wait(&self.fd, &mut room[..most], timeout.as_ref()) {
+            Ok((reported, _)) => reported,
+            Err(Errno::INTR) => return Ok(()),
             Err(e) => return Err(e.into()),
-        }
-        for &Event { flags, data } in &self.reported {
+        };
+        for &mut Event { flags, data } in reported {
             events.push(Token(data.u64()), Ready::from_bits(flags.bits() as u16));
         }
         Ok(())
+    }
+
+    fn limit(&mut self, events: usize) {
+        self.limit = events;
+    }
+
+    fn instance(&self) -> Option<Arc<OwnedFd>> {
+        Some(Arc::clone(&self.fd))
     }
 
     #[cfg(feature = "sim")]

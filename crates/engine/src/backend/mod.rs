@@ -63,6 +63,16 @@ pub(crate) trait Backend {
     /// Waits until something is ready, at most `timeout`; a signal ends the wait early.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()>;
 
+    /// The following waits report no more events than this at once, where that leaves the others in the kernel's list.
+    fn limit(&mut self, events: usize) {
+        let _ = events;
+    }
+
+    /// The epoll instance that sockets are in, where others of the process may look into its list.
+    fn instance(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
     /// Readable when [`Backend::wait`] would report something; none if there is no such descriptor.
     #[cfg(feature = "sim")]
     fn news(&self) -> Option<BorrowedFd<'_>> {
@@ -94,6 +104,15 @@ pub(crate) enum Kind {
 pub(crate) struct Token(pub(crate) u64);
 
 impl Token {
+    /// The mailbox's bell.
+    pub(crate) const BELL: Token = Token::bell(0);
+    /// The timer of the loop's team.
+    pub(crate) const WATCH: Token = Token::bell(1);
+
+    const fn bell(which: u64) -> Token {
+        Token((Kind::Bell as u64) << 62 | which)
+    }
+
     pub(crate) fn new(kind: Kind, key: Key) -> Self {
         Token((kind as u64) << 62 | u64::from(key.generation) << 32 | u64::from(key.index))
     }
@@ -129,6 +148,11 @@ impl Events {
         } else {
             self.doors.push(token);
         }
+    }
+
+    /// Whether the timer of the loop's team is all there is: otherwise something happens, be it a timer or mail.
+    pub(crate) fn are_of_the_watch(&self) -> bool {
+        self.streams.is_empty() && matches!(*self.doors, [Token::WATCH])
     }
 
     pub(crate) fn clear(&mut self) {

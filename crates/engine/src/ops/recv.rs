@@ -13,7 +13,7 @@ use crate::Stream;
 use crate::budget;
 use crate::ops::must_yield;
 use crate::seam::{self, Call};
-use crate::source::{Ready, Registered};
+use crate::source::{Ready, Registered, Source};
 
 /// See [`Stream::recv`].
 #[must_use = "futures do nothing unless they are awaited"]
@@ -51,14 +51,24 @@ impl Stream {
     }
 }
 
+impl Source {
+    fn is_empty(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(&self.fd, &mut [0u8; 1][..], flags) == Err(Errno::AGAIN)
+    }
+
+    /// Whether what was reported of it some time ago is nothing to read any more.
+    pub(crate) fn is_silent(&self, ready: Ready) -> bool {
+        !ready.any(Ready::GONE) && self.is_empty()
+    }
+}
+
 impl Registered {
     fn is_false_alarm(&self) -> bool {
         if self.source.is(Ready::GONE) {
             return false;
         }
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let empty =
-            rustix::net::recv(&self.source.fd, &mut [0u8; 1][..], flags) == Err(Errno::AGAIN);
+        let empty = self.source.is_empty();
         if empty {
             self.exhausted(Ready::READ);
         }

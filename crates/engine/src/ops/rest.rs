@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::NEVER;
 use crate::ops::must_yield;
 use crate::source::{Ready, Registered, Rest};
-use crate::{Stream, Wake};
+use crate::{Idle, Stream, Wake};
 
 /// See [`Stream::rest`].
 #[must_use = "futures do nothing unless they are awaited"]
@@ -65,6 +65,51 @@ impl Future for Resting<'_> {
 impl Drop for Resting<'_> {
     fn drop(&mut self) {
         end(&self.stream.0);
+    }
+}
+
+/// See [`Stream::rest_offered`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Offered<'a> {
+    resting: Resting<'a>,
+    /// Here while it is not offered.
+    idle: Option<Box<dyn Idle>>,
+}
+
+impl Stream {
+    /// As [`Stream::rest`]; meanwhile other loops of the team ([`crate::Options::team`]) may take the connection, which is
+    /// `idle` for them. It comes back with the answer. `None` if another loop has taken it: the stream is of no use
+    /// then, and is to be dropped.
+    pub fn rest_offered(&self, grace: Duration, idle: Box<dyn Idle>) -> Offered<'_> {
+        Offered { resting: self.rest(grace), idle: Some(idle) }
+    }
+}
+
+impl Offered<'_> {
+    fn withdraw(&mut self) -> Option<Box<dyn Idle>> {
+        let registered = &self.resting.stream.0;
+        self.idle.take().or_else(|| registered.h.withdraw(&registered.source))
+    }
+}
+
+impl Future for Offered<'_> {
+    type Output = Option<(Wake, Box<dyn Idle>)>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.resting).poll(cx) {
+            Poll::Ready(why) => Poll::Ready(self.withdraw().map(|idle| (why, idle))),
+            Poll::Pending => {
+                // From now on whoever takes it out has it.
+                self.idle = self.idle.take().and_then(|idle| self.resting.stream.0.offer(idle));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        drop(self.withdraw());
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Arm, BackendKind, Driver, Handle, ListenerKey, Loop, Options, Stream, Turn};
+use crate::{Arm, BackendKind, Driver, Handle, ListenerKey, Loop, Options, Stream, Team, Turn};
 
 /// A test that hangs fails instead.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +20,16 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(backend: BackendKind) -> Site {
-        let event_loop = Loop::new(&Options { backend, ..Options::default() }).unwrap();
+        Site::made(&Options { backend, ..Options::default() })
+    }
+
+    /// One of the loops of a team.
+    pub(crate) fn with_team(team: Team) -> Site {
+        Site::made(&Options { team: Some(team), ..Options::default() })
+    }
+
+    fn made(options: &Options) -> Site {
+        let event_loop = Loop::new(options).unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();

@@ -1,0 +1,138 @@
+//! Loops of one process that relieve each other: requests are balanced, not only connections.
+//!
+//! A connection that waits at a request boundary is *offered*: its value lies in a table of its loop, and whoever takes
+//! it out, under that table's lock, owns the connection. A loop that has nothing to do, before it sleeps, looks into
+//! the kernel's list of what is ready for a loop whose turn has lasted for long. A connection that is offered it takes;
+//! readiness of anything else it passes on to the owner's mailbox, since an edge is reported once. Doors and bells are
+//! reported as long as they are ready, so looking takes nothing away from them.
+//!
+//! - The kernel's list is the queue that others take from, so a loop fetches no more events at once than it handles
+//!   in about [`HELD_UP`], as far as the last turns tell.
+//! - One sleeper watches while others are awake: a timer of the team stands in every loop's list with exclusive wake-up,
+//!   and the kernel chooses whom it wakes. Who wakes up to work sets it if it is not set, and who was woken by it sets
+//!   it again while others are awake. So nothing wakes up while nothing happens.
+//! - A connection that was taken leaves its number to a dummy ([`weir_sys::descriptor::replace`]), so that its first
+//!   owner, who hears of it later, neither touches the socket nor keeps it open.
+
+mod offers;
+mod seat;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::remote::Mailbox;
+use offers::Offers;
+pub(crate) use seat::{Seat, Taken};
+
+/// A loop whose turn has lasted for longer is held up.
+const HELD_UP: Duration = Duration::from_micros(300);
+/// While some loop is awake, one sleeper looks so often.
+const WATCH: Duration = Duration::from_millis(1);
+
+/// The loops of one process; each gets a clone ([`crate::Options::team`]).
+#[derive(Clone)]
+pub struct Team(Arc<Shared>);
+
+impl std::fmt::Debug for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Team").field(&self.0.members.len()).finish()
+    }
+}
+
+impl Team {
+    /// For so many loops.
+    pub fn new(loops: usize) -> io::Result<Team> {
+        let dummy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let members = (0..loops).map(|_| Member::default()).collect();
+        let (joined, watch) = (AtomicUsize::new(0), Watch::new()?);
+        Ok(Team(Arc::new(Shared { members, joined, watch, dummy })))
+    }
+}
+
+/// What a loop did for others of its team.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relief {
+    /// Connections that it took over.
+    pub taken: u64,
+    /// Readiness of something that cannot be taken, passed on to its loop.
+    pub passed_on: u64,
+    /// Looks that found nothing.
+    pub in_vain: u64,
+}
+
+struct Shared {
+    members: Box<[Member]>,
+    /// So many have come.
+    joined: AtomicUsize,
+    watch: Watch,
+    /// What stands behind the number of a connection that was taken.
+    dummy: OwnedFd,
+}
+
+#[derive(Default)]
+struct Member {
+    turn: TurnWord,
+    place: OnceLock<Place>,
+    offers: Offers,
+}
+
+/// Since when a loop's turn lasts, by [`crate::clock::nanos`]; 0 while it waits. The one word that others read often,
+/// on a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct TurnWord(AtomicU64);
+
+/// Where a loop is to be found.
+struct Place {
+    /// Its epoll instance.
+    instance: Arc<OwnedFd>,
+    mailbox: Arc<Mailbox>,
+}
+
+/// The timer that wakes one sleeper.
+struct Watch {
+    timer: Arc<OwnedFd>,
+    set: AtomicBool,
+}
+
+impl Watch {
+    fn new() -> io::Result<Watch> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
+        Ok(Watch { timer, set: AtomicBool::new(false) })
+    }
+
+    /// Sets the timer, unless it is set.
+    fn set(&self) {
+        if self.set.load(SeqCst) || self.set.swap(true, SeqCst) {
+            return;
+        }
+        let in_time = Timespec { tv_sec: 0, tv_nsec: i64::from(WATCH.subsec_nanos()) };
+        let once = Itimerspec { it_value: in_time, it_interval: Timespec::default() };
+        if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_err() {
+            self.set.store(false, SeqCst);
+        }
+    }
+
+    /// The timer has come; false if another loop has heard of it first.
+    fn came(&self) -> bool {
+        let mut count = [0u8; 8];
+        let first = rustix::io::read(&self.timer, &mut count).is_ok();
+        if first {
+            self.set.store(false, SeqCst);
+        }
+        first
+    }
+}

@@ -1,0 +1,198 @@
+//! A loop's place in its team: what it says of itself, and how it looks after others.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event};
+
+use super::{HELD_UP, Member, Offers, Place, Relief, Shared, Team};
+use crate::Idle;
+use crate::backend::{Kind, Token};
+use crate::clock;
+use crate::remote::{Mailbox, News};
+use crate::source::Ready;
+
+/// A loop reads the others' words no more often than this, since each costs it a line of another processor's cache.
+const LOOK_AGAIN: Duration = Duration::from_micros(250);
+/// So many events of one loop are looked at before something else is tried.
+const LOOKS: usize = 8;
+/// A loop fetches as many events at any rate: where processors are scarce all of them seem to take long, and turns for
+/// one event each would make it worse.
+const LEAST: usize = 4;
+/// A turn's mean time for an event counts for so much of the mean,
+const PART: u64 = 8;
+/// and for no more than twice the mean and this: a turn in which the loop lost its processor says little of its events.
+const JUMP: Duration = Duration::from_micros(10);
+
+/// A connection that was taken over: its socket and its value.
+pub(crate) type Taken = (OwnedFd, Box<dyn Idle>);
+
+pub(crate) struct Seat {
+    shared: Arc<Shared>,
+    me: usize,
+    /// When the turn began, and the others' words were read last, by [`clock::nanos`].
+    began: Cell<u64>,
+    read: Cell<u64>,
+    /// Of an event lately, in nanoseconds.
+    mean: Cell<u64>,
+    relief: Cell<Relief>,
+    /// The turn has something to do.
+    works: Cell<bool>,
+}
+
+impl Seat {
+    /// The place of a loop that waits in `instance`; none if there are as many as were to come.
+    pub(crate) fn join(team: &Team, instance: Arc<OwnedFd>, mailbox: Arc<Mailbox>) -> Option<Seat> {
+        let shared = Arc::clone(&team.0);
+        let me = shared.joined.fetch_add(1, Relaxed);
+        let place = Place { instance, mailbox };
+        shared.members.get(me)?.place.set(place).ok()?;
+        let (began, read) = (Cell::new(clock::nanos()), Cell::new(0));
+        let (mean, relief, works) = Default::default();
+        Some(Seat { shared, me, began, read, mean, relief, works })
+    }
+
+    fn own(&self) -> &Member {
+        &self.shared.members[self.me]
+    }
+
+    /// The connections of this loop that others may take.
+    pub(crate) fn offers(&self) -> &Offers {
+        &self.own().offers
+    }
+
+    /// The timer that wakes one sleeper of the team.
+    pub(crate) fn timer(&self) -> &Arc<OwnedFd> {
+        &self.shared.watch.timer
+    }
+
+    pub(crate) fn relief(&self) -> Relief {
+        self.relief.get()
+    }
+
+    /// A turn with so many events is over: how many the next one may fetch. More than a loop handles in the time after
+    /// which others come to its help would be kept from them.
+    pub(crate) fn turned(&self, events: usize, now: u64) -> usize {
+        if let Ok(events @ 1..) = u64::try_from(events) {
+            let (took, mean) = (now.saturating_sub(self.began.get()) / events, self.mean.get());
+            let took = took.min(2 * mean + nanos(JUMP));
+            self.mean.set((mean * (PART - 1) + took) / PART);
+        }
+        let most = nanos(HELD_UP) / self.mean.get().max(1);
+        usize::try_from(most).unwrap_or(usize::MAX).max(LEAST)
+    }
+
+    /// The loop is about to wait.
+    pub(crate) fn waits(&self) {
+        self.own().turn.0.store(0, SeqCst);
+    }
+
+    /// A turn begins; one that has something to do sees to it that somebody watches.
+    pub(crate) fn begins(&self, now: u64, works: bool) {
+        self.began.set(now);
+        self.own().turn.0.store(now.max(1), SeqCst);
+        self.works.set(works);
+        if works && self.shared.members.len() > 1 {
+            self.shared.watch.set();
+        }
+    }
+
+    /// The watch's timer has come. Whoever wakes up says so before asking whether it is set, and here both are in the
+    /// other order: so either it is set again, or there was nobody. This loop may be one to watch, too, if there is
+    /// something else for it to do.
+    pub(crate) fn watch_came(&self) {
+        if self.shared.watch.came() {
+            self.read.set(0);
+            if self.works.get() || self.others().any(|other| other.turn.0.load(SeqCst) != 0) {
+                self.shared.watch.set();
+            }
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Member> {
+        let (before, rest) = self.shared.members.split_at(self.me);
+        rest.iter().skip(1).chain(before)
+    }
+
+    /// Whether it is time to look after the others, and somebody is held up.
+    pub(crate) fn somebody_is_held_up(&self, now: u64) -> bool {
+        if now.saturating_sub(self.read.get()) < nanos(LOOK_AGAIN) {
+            return false;
+        }
+        self.read.set(now);
+        self.others().any(|other| other.is_held_up(now))
+    }
+
+    /// Takes a connection from a loop that is held up.
+    pub(crate) fn take(&self, now: u64) -> Option<Taken> {
+        let held = self.others().filter(|other| other.is_held_up(now));
+        let taken = held.filter_map(|other| self.take_from(other)).next();
+        let mut relief = self.relief.get();
+        match &taken {
+            Some(_) => {
+                relief.taken += 1;
+                // There may be more where it came from.
+                self.read.set(0);
+            }
+            None => relief.in_vain += 1,
+        }
+        self.relief.set(relief);
+        taken
+    }
+
+    fn take_from(&self, other: &Member) -> Option<Taken> {
+        let place = other.place.get()?;
+        for _ in 0..LOOKS {
+            let (token, ready) = look(&place.instance)?;
+            if token.kind() != Kind::Stream {
+                // It is reported as long as it is ready, the next time behind others.
+                continue;
+            }
+            let taken = match ready.any(Ready::READABLE) {
+                true => other.offers.take(token, &place.instance, &self.shared.dummy),
+                false => None,
+            };
+            place.mailbox.tell(match taken {
+                Some(_) => News::Taken(token),
+                None => News::Ready(token, ready),
+            });
+            if taken.is_some() {
+                return taken;
+            }
+            let relief = self.relief.get();
+            self.relief.set(Relief { passed_on: relief.passed_on + 1, ..relief });
+        }
+        None
+    }
+
+    /// The loop ends: nobody finds it any more.
+    pub(crate) fn leave(&self) {
+        self.waits();
+        self.offers().clear();
+    }
+}
+
+impl Member {
+    fn is_held_up(&self, now: u64) -> bool {
+        let since = self.turn.0.load(Relaxed);
+        since != 0 && now.saturating_sub(since) > nanos(HELD_UP)
+    }
+}
+
+/// The first of what is ready for another loop. An edge is reported to whoever asks first, and only once.
+fn look(instance: &OwnedFd) -> Option<(Token, Ready)> {
+    let mut room = [MaybeUninit::<Event>::uninit(); 1];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let (found, _) = epoll::wait(instance, &mut room[..], Some(&now)).ok()?;
+    let &Event { flags, data } = found.first()?;
+    Some((Token(data.u64()), Ready::from_bits(flags.bits() as u16)))
+}
+
+const fn nanos(d: Duration) -> u64 {
+    d.as_nanos() as u64
+}

@@ -1,0 +1,309 @@
+//! Two loops of a team, one of which is held up.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::*;
+use crate::backend::{Kind, Token};
+use crate::slots::Key;
+use crate::tests::site::Site;
+use crate::{Chain, Either, Handle, Idle, Remote, Stream, Wake, either};
+
+/// A connection that answers each request with a byte, and notes who did.
+struct Answering(Arc<Mutex<Vec<ThreadId>>>);
+
+impl Idle for Answering {
+    fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake) {
+        if why == Wake::Ready {
+            h.spawn(async move {
+                if answer(&stream, &self.0).await {
+                    stream.handle().clone().park(stream, self, None);
+                }
+            });
+        }
+    }
+}
+
+async fn answer(stream: &Stream, by: &Mutex<Vec<ThreadId>>) -> bool {
+    let (n, buf) = stream.recv(Vec::with_capacity(100)).await;
+    if !matches!(n, Ok(n) if n > 0) {
+        return false;
+    }
+    by.lock().unwrap().push(thread::current().id());
+    let mut chain = Chain::new();
+    chain.push(buf);
+    stream.send(&mut chain).await.is_ok()
+}
+
+/// A team of two; the second runs by itself until the value is dropped.
+struct Pair {
+    site: Site,
+    other: Option<(Remote, thread::JoinHandle<Relief>)>,
+    other_id: ThreadId,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let team = Team::new(2).unwrap();
+        let site = Site::with_team(team.clone());
+        let (told, remote) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut site = Site::with_team(team);
+            told.send((site.h.remote(), thread::current().id())).unwrap();
+            site.run();
+            site.h.relief()
+        });
+        let (remote, other_id) = remote.recv().unwrap();
+        Pair { site, other: Some((remote, thread)), other_id }
+    }
+
+    /// Ends the other loop: what it did for this one.
+    fn relief(&mut self) -> Relief {
+        let (remote, thread) = self.other.take().unwrap();
+        remote.post(Box::new(Handle::stop));
+        thread.join().unwrap()
+    }
+}
+
+/// Plays the client beside a loop that is held up from its first word until this returns.
+fn beside_a_held_loop<T: Send + 'static>(
+    site: &Site,
+    play: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (mpsc::Receiver<()>, thread::JoinHandle<T>) {
+    let (socket, (release, held)) = (site.client(), mpsc::channel());
+    let remote = site.h.remote();
+    let play = thread::spawn(move || {
+        let out = play(socket);
+        let _ = release.send(());
+        remote.post(Box::new(Handle::stop));
+        out
+    });
+    (held, play)
+}
+
+fn round(socket: &mut TcpStream, byte: u8) {
+    socket.write_all(&[byte]).unwrap();
+    let mut back = [0];
+    socket.read_exact(&mut back).unwrap();
+    assert_eq!(back, [byte]);
+}
+
+#[test]
+fn a_parked_connection_of_a_held_loop_is_taken() {
+    let mut pair = Pair::new();
+    let by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let (parked, is_parked) = mpsc::channel();
+    let (held, play) = beside_a_held_loop(&pair.site, move |mut socket| {
+        is_parked.recv().unwrap();
+        (1..4).for_each(|byte| round(&mut socket, byte));
+    });
+    let (held, list) = (Mutex::new(held), Arc::clone(&by));
+    let held = Arc::new(held);
+    pair.site.serve(move |h, stream| {
+        let (list, held, parked) = (Arc::clone(&list), Arc::clone(&held), parked.clone());
+        async move {
+            h.park(stream, Box::new(Answering(list)), None);
+            parked.send(()).unwrap();
+            // Until the client has its answers.
+            let _ = held.lock().unwrap().recv();
+        }
+    });
+    play.join().unwrap();
+    assert_eq!(*by.lock().unwrap(), [pair.other_id; 3]);
+    assert_eq!((pair.site.h.parked(), pair.site.h.panics()), (0, 0));
+    assert_eq!(pair.site.h.0.sources.borrow().len(), 0);
+    assert_eq!(pair.relief().taken, 1);
+}
+
+#[test]
+fn a_task_that_rests_ends_when_its_connection_was_taken() {
+    let mut pair = Pair::new();
+    let by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let (rests, is_resting) = mpsc::channel();
+    let (held, play) = beside_a_held_loop(&pair.site, move |mut socket| {
+        round(&mut socket, 1);
+        is_resting.recv().unwrap();
+        round(&mut socket, 2);
+    });
+    let (held, list) = (Arc::new(Mutex::new(held)), Arc::clone(&by));
+    let ended = Arc::new(Mutex::new(None));
+    let end = Arc::clone(&ended);
+    pair.site.serve(move |h, stream| {
+        let (list, held, rests) = (Arc::clone(&list), Arc::clone(&held), rests.clone());
+        let end = Arc::clone(&end);
+        async move {
+            assert!(answer(&stream, &list).await);
+            h.clone().spawn(async move {
+                // After the other task has begun to rest.
+                rests.send(()).unwrap();
+                let _ = held.lock().unwrap().recv();
+            });
+            let idle = Box::new(Answering(list));
+            let rested = stream.rest_offered(Duration::from_secs(60), idle).await;
+            *end.lock().unwrap() = Some(rested.is_none());
+        }
+    });
+    play.join().unwrap();
+    assert_eq!(*ended.lock().unwrap(), Some(true), "the task has heard of it");
+    assert_eq!(*by.lock().unwrap(), [thread::current().id(), pair.other_id]);
+    assert_eq!((pair.site.h.parked(), pair.site.h.panics()), (0, 0));
+    assert_eq!(pair.relief().taken, 1);
+}
+
+#[test]
+fn what_comes_for_a_request_in_process_is_passed_on() {
+    let mut pair = Pair::new();
+    let (begun, has_begun) = mpsc::channel();
+    let (held, play) = beside_a_held_loop(&pair.site, move |mut socket| {
+        has_begun.recv().unwrap();
+        socket.write_all(b"body").unwrap();
+        // Long enough for the other loop to look.
+        wait(Duration::from_millis(30));
+        socket
+    });
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let (held, list) = (Arc::new(Mutex::new(held)), Arc::clone(&got));
+    pair.site.serve(move |h, stream| {
+        let (held, begun, list) = (Arc::clone(&held), begun.clone(), Arc::clone(&list));
+        async move {
+            h.spawn(async move {
+                begun.send(()).unwrap();
+                let _ = held.lock().unwrap().recv();
+            });
+            let (n, buf) = stream.recv(Vec::with_capacity(100)).await;
+            n.unwrap();
+            list.lock().unwrap().extend(buf);
+        }
+    });
+    drop(play.join().unwrap());
+    // The loop may have been told to stop before it received.
+    let relief = pair.relief();
+    assert_eq!((relief.taken, relief.passed_on), (0, 1));
+    assert_eq!(*got.lock().unwrap(), b"body");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the other loop's looks cannot be seen")]
+fn wait(time: Duration) {
+    thread::sleep(time);
+}
+
+#[test]
+fn a_rest_that_is_given_up_is_no_offer_any_more() {
+    let mut pair = Pair::new();
+    let by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let _client = pair.site.client();
+    let list = Arc::clone(&by);
+    pair.site.serve(move |h, stream| {
+        let idle = Box::new(Answering(Arc::clone(&list)));
+        async move {
+            let rest = stream.rest_offered(Duration::from_secs(60), idle);
+            assert!(matches!(either(rest, std::future::ready(())).await, Either::Right(())));
+            let idle = Box::new(Answering(Arc::default()));
+            let rested = stream.rest_offered(Duration::from_millis(2), idle).await;
+            assert!(matches!(rested, Some((Wake::Deadline, _))));
+            h.stop();
+        }
+    });
+    assert_eq!(Arc::strong_count(&by), 1, "what was offered is gone");
+    assert_eq!((pair.site.h.parked(), pair.site.h.panics()), (0, 0));
+    assert_eq!(pair.relief(), Relief::default());
+}
+
+/// Whoever takes it closes it: the number that is left behind is another file's.
+#[test]
+fn the_number_that_is_left_does_not_hold_the_socket() {
+    let (server, mut client) = UnixStream::pair().unwrap();
+    let (fd, number) = (Arc::new(std::os::fd::OwnedFd::from(server)), 0);
+    let token = Token::new(Kind::Stream, Key { index: number, generation: 7 });
+    let instance = epoll::create(CreateFlags::CLOEXEC).unwrap();
+    epoll::add(&instance, fd.as_fd(), EventData::new_u64(token.0), EventFlags::IN).unwrap();
+    let dummy = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let offers = Offers::default();
+
+    assert!(offers.take(token, &instance, &dummy).is_none(), "it was not offered");
+    offers.put(token, &fd, Box::new(Answering(Arc::default())));
+    let stale = Token::new(Kind::Stream, Key { index: number, generation: 6 });
+    assert!(offers.take(stale, &instance, &dummy).is_none());
+    assert!(offers.withdraw(token).is_some() && offers.withdraw(token).is_none());
+    assert!(offers.take(token, &instance, &dummy).is_none(), "the owner goes on with it");
+    offers.put(token, &fd, Box::new(Answering(Arc::default())));
+
+    let before = fd.as_raw_fd();
+    let (taken, _) = offers.take(token, &instance, &dummy).unwrap();
+    assert!(offers.withdraw(token).is_none());
+    assert_eq!((fd.as_raw_fd(), Arc::strong_count(&fd)), (before, 1));
+    client.write_all(b"a").unwrap();
+    assert!(rustix::io::read(&*fd, &mut [0u8; 8]).is_err(), "the number is not the socket's");
+    drop(taken);
+    let mut end = [0];
+    let closed = client.read(&mut end);
+    assert!(
+        matches!(closed, Ok(0))
+            || closed.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
+    );
+}
+
+/// Who is woken by the watch and by a request at the same time is to be watched itself.
+#[test]
+fn somebody_watches_whoever_works() {
+    let team = Team::new(2).unwrap();
+    let instance = Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap());
+    let join = || Seat::join(&team, instance.clone(), Arc::new(Mailbox::new().unwrap())).unwrap();
+    let (seat, other) = (join(), join());
+    let is_set = || team.0.watch.set.load(SeqCst);
+    let comes = || {
+        let mut fds = [rustix::event::PollFd::new(seat.timer(), rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
+    };
+    seat.begins(1, false);
+    assert!(!is_set(), "it has nothing to do");
+    for (works, busy, again) in
+        [(true, false, true), (false, true, true), (true, true, true), (false, false, false)]
+    {
+        seat.begins(1, true);
+        assert!(is_set());
+        comes();
+        seat.waits();
+        if busy {
+            other.begins(1, false)
+        } else {
+            other.waits()
+        }
+        seat.begins(2, works);
+        seat.watch_came();
+        assert_eq!(is_set(), again, "works: {works}, the other is busy: {busy}");
+        if again {
+            comes();
+            assert!(team.0.watch.came());
+        }
+    }
+}
+
+/// More events than a loop handles until others come to its help would be kept from them.
+#[test]
+fn a_loop_fetches_fewer_events_the_longer_they_take() {
+    let team = Team::new(1).unwrap();
+    let instance = Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap());
+    let seat = Seat::join(&team, instance.clone(), Arc::new(Mailbox::new().unwrap())).unwrap();
+    assert!(Seat::join(&team, instance, Arc::new(Mailbox::new().unwrap())).is_none());
+    let turns = |events: usize, each: u64| {
+        let mut most = 0;
+        for _ in 0..100 {
+            seat.begins(1_000_000, false);
+            most = seat.turned(events, 1_000_000 + each * events as u64);
+        }
+        most
+    };
+    assert_eq!(turns(1, 1_500_000), 4);
+    assert_eq!(turns(10, 50_000), 6);
+    assert!((28..=32).contains(&turns(20, 10_000)));
+    assert_eq!(turns(0, 0), turns(0, 0), "nothing is learnt from a turn without events");
+    assert!(turns(50, 100) > 1000);
+}
