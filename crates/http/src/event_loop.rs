@@ -15,6 +15,7 @@ use weir_values::{Identity, Offset, Retire};
 use crate::address::Address;
 use crate::config::site::Site;
 use crate::connection;
+use crate::connection::presence::Gone;
 use crate::files::{Caches, TurnFiles};
 use crate::http2::{self, Link};
 use crate::modules::log::Writers;
@@ -56,6 +57,8 @@ pub struct LoopState {
     pub lua: OnceCell<Rc<lua::Vm>>,
     connections: Cell<usize>,
     inflight: Cell<usize>,
+    /// Of both, what went to other loops.
+    pub(crate) gone: Arc<Gone>,
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
@@ -126,6 +129,7 @@ impl LoopState {
             lua: OnceCell::new(),
             connections: Cell::new(0),
             inflight: Cell::new(0),
+            gone: Arc::default(),
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
@@ -222,12 +226,12 @@ impl LoopState {
 
     /// Open client connections.
     pub fn connections(&self) -> usize {
-        self.connections.get()
+        self.connections.get().saturating_sub(self.gone.open())
     }
 
     /// Requests being processed, and connections whose first request is not answered yet.
     pub fn inflight(&self) -> usize {
-        self.inflight.get()
+        self.inflight.get().saturating_sub(self.gone.busy())
     }
 
     /// Appends the current date as a header's value.
@@ -266,17 +270,23 @@ impl LoopState {
     /// One connection more: see [`Presence`](crate::connection::presence::Presence).
     pub(crate) fn open(&self) {
         self.metrics.add(Metric::Active, 1);
-        let open = self.connections.get() + 1;
-        self.connections.set(open);
-        self.rush.grew(open);
+        self.arrived(false);
+    }
+
+    /// One connection more here, and one less in another loop of the worker: all together are as many as before.
+    pub(crate) fn arrived(&self, busy: bool) {
+        self.connections.set(self.connections.get() + 1);
+        self.rush.grew(self.connections());
+        if busy {
+            self.busy();
+        }
     }
 
     /// One connection less.
     pub(crate) fn closed(&self) {
         self.metrics.sub(Metric::Active, 1);
-        let open = self.connections.get().saturating_sub(1);
-        self.connections.set(open);
-        if self.rush.shrank(open) {
+        self.connections.set(self.connections.get().saturating_sub(1));
+        if self.rush.shrank(self.connections()) {
             self.handle.spawn(connection::calm_down());
         }
     }

@@ -1,6 +1,7 @@
 //! What the requests of a connection share, and what is left of it between them.
 
 use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
 use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
@@ -21,9 +22,9 @@ pub struct Conn {
     /// The socket, with or without TLS.
     pub stream: Wire,
     /// What is known of its TLS; there too where a client speaks none on a port that wants it.
-    pub tls: Option<Box<Secure>>,
+    pub tls: Option<Arc<Secure>>,
     /// It was another listener's, which handed it over.
-    pub before: Option<Box<Before>>,
+    pub before: Option<Arc<Before>>,
     /// Who is at the other end.
     pub peer: Address,
     /// Which listening socket it came from.
@@ -37,7 +38,7 @@ pub struct Conn {
     /// `tcp_nodelay` was asked for.
     nodelay: Cell<bool>,
     /// What a balancer in front said of the client.
-    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
+    pub proxy: OnceCell<Arc<proxy_protocol::Header>>,
     local: OnceCell<Address>,
 }
 
@@ -52,15 +53,15 @@ pub struct Before {
 /// A connection between two requests, apart from its socket: small, and free to move to another thread.
 pub struct Resting {
     secured: Option<Secured>,
-    tls: Option<Box<Secure>>,
-    before: Option<Box<Before>>,
+    tls: Option<Arc<Secure>>,
+    before: Option<Arc<Before>>,
     peer: Address,
     listen: usize,
     number: u64,
     requests: u64,
     started: Instant,
     nodelay: bool,
-    proxy: OnceCell<Box<proxy_protocol::Header>>,
+    proxy: OnceCell<Arc<proxy_protocol::Header>>,
 }
 
 impl Resting {
@@ -89,9 +90,9 @@ impl Resting {
     ) -> (Stream, Resting, Vec<u8>) {
         let Handed { wire, shown, peer, local, proxy, bytes, .. } = handed;
         let (stream, secured) = wire.part();
-        let proxy = proxy.map_or_else(OnceCell::new, OnceCell::from);
+        let proxy = proxy.map_or_else(OnceCell::new, |header| OnceCell::from(Arc::from(header)));
         let new = Resting::new(peer, listen, number, now);
-        let before = Some(Box::new(Before { shown, local }));
+        let before = Some(Arc::new(Before { shown, local }));
         (stream, Resting { secured, before, proxy, ..new }, bytes)
     }
 
@@ -125,6 +126,34 @@ impl Conn {
             proxy,
         };
         (stream, resting)
+    }
+
+    /// What the connection is for another loop, while nothing is pending in its TLS, which is lent: until it comes back
+    /// ([`Conn::take_back`]) nothing can be sent or received here.
+    pub fn lend(&self) -> Option<Resting> {
+        let secured = match &self.stream {
+            Wire::Plain(_) => None,
+            Wire::Tls(tls) => Some(tls.lend()?),
+        };
+        Some(Resting {
+            secured,
+            tls: self.tls.clone(),
+            before: self.before.clone(),
+            peer: self.peer.clone(),
+            listen: self.listen,
+            number: self.number,
+            requests: self.requests.get(),
+            started: self.started,
+            nodelay: self.nodelay.get(),
+            proxy: self.proxy.clone(),
+        })
+    }
+
+    /// No other loop has taken it.
+    pub fn take_back(&self, lent: Resting) {
+        if let (Wire::Tls(tls), Some(secured)) = (&self.stream, lent.secured) {
+            tls.take_back(secured);
+        }
     }
 
     /// The same connection, with TLS from now on.

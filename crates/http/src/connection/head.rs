@@ -141,7 +141,7 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
             Ok(proxy_protocol::Progress::Done { header, len }) => {
                 if let Some(header) = header {
                     // Nobody else sets it, and only once.
-                    let _ = conn.proxy.set(header);
+                    let _ = conn.proxy.set(header.into());
                 }
                 r.buf.drain(..len);
                 return true;

@@ -9,6 +9,7 @@ pub mod presence;
 mod punctual;
 mod rush;
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
@@ -137,6 +138,18 @@ pub fn rest(
     event_loop.handle.park(stream, Box::new(parked), Some(deadline));
 }
 
+/// A box for a connection that pauses, which outlives the pause and serves the next one.
+#[derive(Default)]
+struct Place(Option<Parked>);
+
+impl Idle for Place {
+    fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
+        if let Some(parked) = self.0 {
+            Box::new(parked).resume(handle, stream, why);
+        }
+    }
+}
+
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
@@ -144,7 +157,8 @@ impl Idle for Parked {
         if why == Wake::Shutdown && handle.now() < stays {
             return rest(&event_loop, stream, *self, stays);
         }
-        let Parked { conn, presence, .. } = *self;
+        let Parked { conn, mut presence, .. } = *self;
+        presence.arrive(&event_loop);
         presence.wake(&event_loop);
         let conn = conn.on(stream);
         let first = conn.requests.get() == 0;
@@ -187,8 +201,9 @@ async fn secure(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, bytes
 }
 
 /// Serves requests; `scratch` holds what was read of the first.
-async fn run(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, scratch: Scratch) {
+async fn run(conn: Rc<Conn>, mut presence: Presence, event_loop: Rc<LoopState>, scratch: Scratch) {
     presence.busy(&event_loop);
+    let mut place = None;
     let mut r = Box::new(Request::new(conn.clone(), event_loop.clone(), scratch));
     loop {
         // Of a client that sends many at once, each may find all that it needs at once.
@@ -212,13 +227,15 @@ async fn run(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, scra
         if r.buf.is_empty() {
             presence.quiet(&event_loop);
             conn.set_nodelay(core);
-            match pause(&conn, &presence, &event_loop, core).await {
-                (Wake::Ready, _) => presence.busy(&event_loop),
-                (why, waited) => {
+            presence = match pause(&conn, presence, &event_loop, core, &mut place).await {
+                Paused::Ready(presence) => presence,
+                Paused::Over(presence, why, waited) => {
                     give_back(r);
                     return park(conn, presence, &event_loop, core, why, waited);
                 }
-            }
+                Paused::Taken => return give_back(r),
+            };
+            presence.busy(&event_loop);
             r.started = event_loop.handle.now();
         }
     }
@@ -240,22 +257,73 @@ fn give_back(mut r: Box<Request>) {
     r.event_loop.give_scratch(scratch);
 }
 
-/// Waits for the next request of a client that has just been answered: mostly it comes at once.
+/// How a pause between two requests ends.
+enum Paused {
+    /// The next request is there.
+    Ready(Presence),
+    /// It is not, for this reason; so long was the pause.
+    Over(Presence, Wake, Duration),
+    /// Another loop has taken the connection. What is left of it here is to be dropped.
+    Taken,
+}
+
+/// Waits for the next request of a client that has just been answered: mostly it comes at once. Meanwhile other loops
+/// may take the connection; `place` is kept for what it is for them.
 async fn pause(
-    conn: &Conn,
-    presence: &Presence,
+    conn: &Rc<Conn>,
+    presence: Presence,
     event_loop: &LoopState,
     core: &Conf,
-) -> (Wake, Duration) {
+    place: &mut Option<Box<Place>>,
+) -> Paused {
     if conn.stream.has_unread() {
-        return (Wake::Ready, Duration::ZERO);
+        return Paused::Ready(presence);
     }
-    let Some(_place) = event_loop.pausing(PAUSING) else { return (Wake::Deadline, Duration::ZERO) };
+    let Some(_place) = event_loop.pausing(PAUSING) else {
+        return Paused::Over(presence, Wake::Deadline, Duration::ZERO);
+    };
     presence.wait(event_loop);
     let grace = core.keepalive_timeout.min(GRACE);
-    let why = conn.stream.rest(grace).await;
+    // Something of a request that goes on may still hold the connection.
+    let movable = event_loop.handle.has_team() && Rc::strong_count(conn) == HOLDERS;
+    let rested = match movable.then(|| conn.lend()).flatten() {
+        None => Some((presence, conn.stream.rest(grace).await)),
+        Some(lent) => {
+            offer(
+                conn,
+                Parked { conn: lent, presence, stays: event_loop.handle.now() },
+                grace,
+                place,
+            )
+            .await
+        }
+    };
+    let Some((presence, why)) = rested else { return Paused::Taken };
     presence.wake(event_loop);
-    (why, grace)
+    match why {
+        Wake::Ready => Paused::Ready(presence),
+        why => Paused::Over(presence, why, grace),
+    }
+}
+
+/// The task that serves a connection holds it, and so does its request.
+const HOLDERS: usize = 2;
+
+/// A pause in which other loops may take the connection. None if one has.
+async fn offer(
+    conn: &Conn,
+    parked: Parked,
+    grace: Duration,
+    place: &mut Option<Box<Place>>,
+) -> Option<(Presence, Wake)> {
+    let mut offered = place.take().unwrap_or_default();
+    offered.0 = Some(parked);
+    let (why, idle) = conn.stream.socket().rest_offered(grace, offered).await?;
+    let mut back = (idle as Box<dyn Any>).downcast::<Place>().ok()?;
+    let Parked { conn: lent, presence, .. } = back.0.take()?;
+    conn.take_back(lent);
+    *place = Some(back);
+    Some((presence, why))
 }
 
 /// A pause was long, or ended otherwise: the connection becomes a small value, or closes.

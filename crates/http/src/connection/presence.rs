@@ -4,14 +4,43 @@
 //! behind: the accept policy would shun the loop for ever, and a worker that is to finish would never end.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use weir_metrics::Metric;
 
 use crate::event_loop::LoopState;
 
-/// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and back.
+/// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and
+/// back, and to another loop that takes the connection over.
 #[derive(Debug)]
-pub struct Presence(Cell<As>);
+pub struct Presence {
+    counted: Cell<As>,
+    /// The loop that counts it.
+    home: Arc<Gone>,
+}
+
+/// Of the connections that a loop has counted, those that other loops count now: they say so here, and only the loop
+/// itself changes its own counts.
+#[derive(Debug, Default)]
+pub struct Gone {
+    open: AtomicUsize,
+    /// Of these, so many were in process.
+    busy: AtomicUsize,
+}
+
+impl Gone {
+    /// How many are open connections of others.
+    pub fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// How many are in process elsewhere.
+    pub fn busy(&self) -> usize {
+        self.busy.load(Relaxed)
+    }
+}
 
 /// What a connection counts as, besides as open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +69,22 @@ impl Presence {
     /// A connection that was accepted, and is busy until its first request is answered.
     pub fn begin(event_loop: &LoopState) -> Presence {
         event_loop.open();
-        let presence = Presence(Cell::new(As::Quiet));
+        let home = Arc::clone(&event_loop.gone);
+        let presence = Presence { counted: Cell::new(As::Quiet), home };
         presence.turn(As::Busy, event_loop);
         presence
+    }
+
+    /// It may have come from another loop.
+    pub fn arrive(&mut self, event_loop: &LoopState) {
+        if Arc::ptr_eq(&self.home, &event_loop.gone) {
+            return;
+        }
+        let busy = self.counted.get().is_busy();
+        event_loop.arrived(busy);
+        let before = std::mem::replace(&mut self.home, Arc::clone(&event_loop.gone));
+        before.open.fetch_add(1, Relaxed);
+        before.busy.fetch_add(usize::from(busy), Relaxed);
     }
 
     /// It has something to do.
@@ -57,18 +99,18 @@ impl Presence {
 
     /// It waits for its client, busy as before or not.
     pub fn wait(&self, event_loop: &LoopState) {
-        let waiting = if self.0.get().is_busy() { As::Expected } else { As::Waiting };
+        let waiting = if self.counted.get().is_busy() { As::Expected } else { As::Waiting };
         self.turn(waiting, event_loop);
     }
 
     /// Its client has said something, or is not waited for any more.
     pub fn wake(&self, event_loop: &LoopState) {
-        let awake = if self.0.get().is_busy() { As::Busy } else { As::Quiet };
+        let awake = if self.counted.get().is_busy() { As::Busy } else { As::Quiet };
         self.turn(awake, event_loop);
     }
 
     fn turn(&self, next: As, event_loop: &LoopState) {
-        let before = self.0.replace(next);
+        let before = self.counted.replace(next);
         match (before.is_busy(), next.is_busy()) {
             (false, true) => event_loop.busy(),
             (true, false) => event_loop.idle(),
@@ -86,6 +128,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         // At the end of its thread nobody counts any more.
         if let Some(event_loop) = LoopState::current() {
+            self.arrive(&event_loop);
             self.turn(As::Quiet, &event_loop);
             event_loop.closed();
         }

@@ -45,7 +45,8 @@ fn part(link: Rc<Link>, presence: Presence, frames: Frames<Reader>) -> Option<(S
 impl Idle for Parked {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
-        let Parked { conn, presence, peer, ledger, seen, history } = *self;
+        let Parked { conn, mut presence, peer, ledger, seen, history } = *self;
+        presence.arrive(&event_loop);
         presence.wake(&event_loop);
         let link = Link::new(Rc::new(conn.on(stream)), event_loop, peer, ledger);
         handle.spawn(serve::resume(link, presence, seen, history, why));

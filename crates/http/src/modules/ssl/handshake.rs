@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_log::Level;
 use weir_proto::proxy_protocol;
@@ -106,7 +107,7 @@ async fn proxy_header(
         match proxy_protocol::parse(&bytes) {
             Ok(proxy_protocol::Progress::Done { header, len }) => {
                 if let Some(header) = header {
-                    let _ = conn.proxy.set(header);
+                    let _ = conn.proxy.set(header.into());
                 }
                 bytes.drain(..len);
                 return Ok(bytes);
@@ -136,13 +137,13 @@ async fn begin(
         Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {
             secure.plain = true;
-            conn.tls = Some(Box::new(secure));
+            conn.tls = Some(Arc::new(secure));
             Ok((conn, bytes))
         }
         Ok(Begin::Hello(mut hello)) => {
             secure.shown = Shown::take(&mut hello);
             let found = find(&conn, event_loop, &mut secure);
-            conn.tls = Some(Box::new(secure));
+            conn.tls = Some(Arc::new(secure));
             match found {
                 Ok(()) => accept(conn, event_loop, default, hello).await,
                 Err(gave_up) => Err((Some(conn), Refused::NameUndecided(gave_up).into())),
@@ -209,7 +210,8 @@ async fn judge(conn: &mut Conn, context: &'static Context, event_loop: &LoopStat
         until: event_loop.handle.now() + server.conf.client_header_timeout,
     };
     let fault = context.judge(&conn.stream, waiting).await;
-    if let Some(secure) = &mut conn.tls {
+    // Nobody else has it before the first request.
+    if let Some(secure) = conn.tls.as_mut().and_then(Arc::get_mut) {
         (secure.shown.context, secure.shown.fault) = (Some(context), fault);
     }
 }
