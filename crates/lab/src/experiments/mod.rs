@@ -7,6 +7,7 @@ mod keepalive;
 mod queues;
 mod reload;
 mod reorder;
+mod requests;
 mod sharding;
 mod shutdown;
 pub(crate) mod sim;
@@ -39,6 +40,7 @@ pub(crate) const ALL: &[Experiment] = &[
     herd::EXPERIMENT,
     blocked::EXPERIMENT,
     keepalive::EXPERIMENT,
+    requests::EXPERIMENT,
     reload::EXPERIMENT,
     backends::EXPERIMENT,
     shutdown::EXPERIMENT,

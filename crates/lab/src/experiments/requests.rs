@@ -1,0 +1,135 @@
+//! Requests that wait for a loop that is held up, while others have nothing to do.
+
+use std::time::Duration;
+
+use weir_bench::{Closing, Outcome, Pace};
+
+use super::Experiment;
+use crate::finding::{Finding, Table};
+use crate::lab::{Lab, Load};
+use crate::program::Setup;
+use crate::running::Running;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "requests",
+    title: "Requests, not connections",
+    question: "Kept connections are spread evenly, and now and then a handler takes long. How long do the requests wait \
+               that come to its loop meanwhile, when other loops have nothing to do?",
+    published: "A sketch with twelve loops on the kernel of this design, in ms (p50 / p90 / p99 / p99.9), at 60 %: connections that stay \
+                with their loop 7.9 / 68 / 152 / 200; taken over at the request's boundary 2.2 / 7.5 / 50.6 / 60; one \
+                queue of all requests, the ideal, 1.8 / 4.4 / 50.4 / 53.",
+    run,
+};
+
+const LOOPS: usize = 12;
+const CONNECTIONS: usize = 200;
+const SHORT: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_millis(50);
+/// Of a hundred requests.
+const LONG_ONES: f64 = 1.0;
+/// Parts of what the loops can do in all.
+const LOADS: [f64; 3] = [0.30, 0.60, 0.75];
+/// Between two connections, so that each comes to a loop that sleeps.
+const APART: Duration = Duration::from_millis(2);
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let weir = lab.weir()?;
+    let time = lab.size(Duration::from_secs(10), Duration::from_millis(500));
+    let mut finding = Finding::default();
+    let mut table = Table::new(&[
+        "",
+        "load",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "taken over",
+        "passed on",
+        "in vain",
+    ]);
+    let (mut at_sixty, mut outcomes) = (Vec::new(), Vec::new());
+    for (label, events) in
+        [("taken over", "request_balance on;"), ("pinned", "request_balance off;")]
+    {
+        let subject = weir.policy(label, "fair");
+        for load in LOADS {
+            lab.step(&format!("{label}, {:.0} %", 100.0 * load));
+            let server = Running::start(&subject, &setup(events))?;
+            let outcome = lab.load(&server, &open(load, time), &mut |_| {})?;
+            let count = |name: &str| server.counter(name).unwrap_or_default().to_string();
+            let at = |percent| outcome.tally.percentile(percent);
+            let times = [50.0, 90.0, 99.0, 99.9].map(at);
+            let mut cells = vec![label.to_owned(), format!("{:.0} %", 100.0 * load)];
+            cells.extend(times.map(|time| format!("{time:.1}")));
+            cells.push(count("weir_taken_over_connections_total"));
+            cells.push(count("weir_passed_on_events_total"));
+            cells.push(count("weir_looked_in_vain_looks_total"));
+            table.row(&cells);
+            if load == LOADS[1] {
+                at_sixty.push(times);
+                outcomes.push((label, outcome));
+            }
+        }
+    }
+    compare(&mut finding, &at_sixty);
+    finding.table("latency", &table);
+    let runs: Vec<(&str, &Outcome)> = outcomes.iter().map(|(label, run)| (*label, run)).collect();
+    finding.picture(
+        "latency-60-percent",
+        "Twelve loops at 60 % of what they can do. Who is taken over does not see the requests of others.",
+        weir_bench::svg(&runs),
+    );
+    finding.remark(
+        "Twelve loops in one process, 200 connections that stay, requests at fixed times whatever the answers do. Of a hundred \
+         handlers one blocks its loop for 50 ms and the others for 1 ms, so that no answer to the long ones can be earlier than that: the p99 is \
+         theirs.",
+    );
+    Ok(finding)
+}
+
+fn setup(events: &'static str) -> Setup {
+    let blocks = |name: &str, time: Duration| {
+        format!("location = /{name} {{ work sleep {}ms; return 200 $loop; }}\n", time.as_millis())
+    };
+    Setup {
+        processes: 1,
+        threads: LOOPS,
+        events,
+        http: format!("split_clients $request_id $kind {{ {LONG_ONES}% long; * short; }}"),
+        server: format!(
+            "rewrite ^/$ /$kind last;\n{}{}location = /status {{ weir_status; }}",
+            blocks("long", LONG),
+            blocks("short", SHORT)
+        ),
+        ..Setup::default()
+    }
+}
+
+/// So much of what the loops can do.
+fn open(load: f64, time: Duration) -> Load {
+    let part = LONG_ONES / 100.0;
+    let mean = part * LONG.as_secs_f64() + (1.0 - part) * SHORT.as_secs_f64();
+    let rate = load * LOOPS as f64 / mean;
+    Load {
+        pace: Pace::Open { rate },
+        connect_first: Some(APART),
+        ..Load::closed(CONNECTIONS, Closing::Never, time)
+    }
+}
+
+/// The times at 60 %, with and without.
+fn compare(finding: &mut Finding, at_sixty: &[[f64; 4]]) {
+    let [[_, on90, on99, _], [_, off90, off99, _]] = at_sixty else { return };
+    let line =
+        |on: &f64, off: &f64| format!("{off:.1} -> {on:.1}: {:.1} times less", off / on.max(1e-9));
+    finding.beside(
+        "p90 at 60 %, pinned and taken over",
+        "68 -> 7.5: 9.1 times less",
+        line(on90, off90),
+    );
+    finding.beside("p99", "152 -> 50.6: 3 times less", line(on99, off99));
+    finding.because(
+        "A loop that has nothing to do looks into the kernel's list of what is ready for a loop that has been at work for long, and takes \
+         the connections that wait there between two requests.",
+    );
+}
