@@ -11,6 +11,8 @@ use rustix::process::Signal;
 use rustls::pki_types::ServerName;
 use weir_testkit::{Client, Server};
 
+#[path = "balance/requests.rs"]
+mod requests;
 #[path = "balance/threads.rs"]
 mod threads;
 

@@ -114,6 +114,12 @@ declare! {
     Turns Counter "turns" "turns";
     /// Handlers that took longer than blocked_threshold.
     SlowHandlers Counter "slow_handlers" "handlers";
+    /// Connections that a loop with nothing to do took over from one that was held up.
+    TakenOver Counter "taken_over" "connections";
+    /// Readiness that such a loop found and could not take, passed on to its loop.
+    PassedOn Counter "passed_on" "events";
+    /// Looks for connections of loops that were held up which found none.
+    LookedInVain Counter "looked_in_vain" "looks";
     /// Files of caches that could not be read or written.
     CacheFaults Counter "cache_faults" "files";
     /// Answers passed on without being stored because the disk of their cache was too slow.

@@ -6,6 +6,7 @@ modules! {
     "weir" {
         "worker_threads", MAIN,   ONE,           ONCE, Warn;
         "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
+        "request_balance", EVENTS, FLAG,         ONCE, Warn;
         "blocked_threshold", HSL, MSEC,          ONCE, Warn;
         "proxy_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "proxy_cache_memory", HSL, SIZE, ONCE, Warn;

@@ -89,6 +89,11 @@ pub(super) const LINES: &[Line] = &[
         set: set_balance,
     },
     Line {
+        name: "request_balance",
+        help: "Idle loops of a process take over requests that wait for one that is held up; on by default.",
+        set: |said, d| put(d.flag(), &mut said.request_balance),
+    },
+    Line {
         name: "debug_connection",
         help: "Accepted with a warning: there is no debug log of single connections.",
         set: |said, d| {

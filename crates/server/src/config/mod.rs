@@ -126,6 +126,7 @@ struct Said {
     accept_mutex: Option<bool>,
     accept_mutex_delay: Option<Duration>,
     balance: Option<Kind>,
+    request_balance: Option<bool>,
     warnings: Vec<Error>,
 }
 
@@ -144,6 +145,8 @@ pub struct Events {
     pub accept_mutex_delay: Duration,
     /// How connections are spread over the loops.
     pub balance: Kind,
+    /// Loops of a process take over requests of those that are held up.
+    pub request_balance: bool,
 }
 
 /// `main`, with defaults.
@@ -280,6 +283,7 @@ impl Said {
                     Some(true) => Kind::Mutex,
                     _ => Kind::default(),
                 }),
+                request_balance: self.request_balance.unwrap_or(true),
             },
         };
         Ok((config, self.warnings))

@@ -157,6 +157,10 @@ impl Listening {
 }
 
 impl Driver for Listening {
+    fn has_room(&mut self) -> bool {
+        weir_balance::Entrance::has_room(&self.gate)
+    }
+
     fn before_wait(&mut self, h: &Handle, _: Instant) -> Option<Duration> {
         let (arm, mut at_most) = self.porter.before_wait(&mut self.gate, &self.load.table());
         if let Some(acceptor) = &self.acceptor {

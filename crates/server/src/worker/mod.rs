@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote};
+use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Row};
 
@@ -39,6 +39,8 @@ struct Shared {
     files: FilePool,
     /// The same, by names.
     pools: Vec<FilePool>,
+    /// The loops, where they relieve each other.
+    team: Option<Team>,
 }
 
 /// Serves until told to end; returns the exit code.
@@ -108,7 +110,8 @@ impl Shared {
             let log = assignment.cycle.log.clone();
             pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
         }
-        Arc::new(Shared { served, others, files, pools, assignment })
+        let team = team(config, &assignment.cycle.log);
+        Arc::new(Shared { served, others, files, pools, team, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -211,6 +214,7 @@ impl Shared {
             events: config.events.at_once,
             files: self.files.clone(),
             pools: self.pools.clone(),
+            team: self.team.clone(),
         })
     }
 
@@ -251,6 +255,15 @@ impl Shared {
         let row = row.and_then(|row| self.assignment.registry.row(*row));
         row.ok_or_else(|| io::Error::other("a loop without a row for its counters"))
     }
+}
+
+/// A loop that is alone has nobody to relieve.
+fn team(config: &Config, log: &Log) -> Option<Team> {
+    if config.threads < 2 || !config.events.request_balance {
+        return None;
+    }
+    let failed = |e: &io::Error| log!(log, Warn, None, "request_balance is off {}", Cause(e));
+    Team::new(config.threads).inspect_err(failed).ok()
 }
 
 /// Runs a loop, which does not wait for the files that it logs to either.

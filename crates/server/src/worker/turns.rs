@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Driver, Handle, ListenerKey, Turn};
+use weir_engine::{Driver, Handle, ListenerKey, Relief, Turn};
 
 use super::Shared;
 use crate::listen::Listening;
@@ -53,6 +53,20 @@ pub struct Turns {
 struct Serving {
     listening: Listening,
     service: Rc<Service>,
+    /// What the loop has done for others, as far as it is counted.
+    relief: Relief,
+}
+
+impl Serving {
+    fn relieved(&mut self, relief: Relief) {
+        let before = std::mem::replace(&mut self.relief, relief);
+        if relief != before {
+            let metrics = &self.service.metrics;
+            metrics.add(Metric::TakenOver, relief.taken - before.taken);
+            metrics.add(Metric::PassedOn, relief.passed_on - before.passed_on);
+            metrics.add(Metric::LookedInVain, relief.in_vain - before.in_vain);
+        }
+    }
 }
 
 impl Drop for Serving {
@@ -64,7 +78,8 @@ impl Drop for Serving {
 impl Turns {
     /// A loop that accepts and serves.
     pub fn new(listening: Listening, service: Rc<Service>, others: Option<Arc<Shared>>) -> Turns {
-        Turns { serving: Some(Serving { listening, service }), told: None, others }
+        let serving = Serving { listening, service, relief: Relief::default() };
+        Turns { serving: Some(serving), told: None, others }
     }
 
     /// A loop of a configuration that serves nothing.
@@ -116,6 +131,12 @@ impl Driver for Turns {
         }
     }
 
+    /// One that is to end takes nothing more.
+    fn has_room(&mut self) -> bool {
+        let told = self.told.is_some();
+        !told && self.serving.as_mut().is_some_and(|serving| serving.listening.has_room())
+    }
+
     fn after_accepts(&mut self, h: &Handle, now: Instant) {
         if let Some(serving) = &mut self.serving {
             serving.listening.after_accepts(h, now);
@@ -130,6 +151,7 @@ impl Driver for Turns {
                 0 => {}
                 n => serving.service.metrics.add(Metric::LogLeftOut, n),
             }
+            serving.relieved(h.relief());
         }
     }
 }

@@ -1,0 +1,207 @@
+//! Requests that wait for a loop that is held up: loops of the same process take them over.
+
+use std::collections::BTreeMap;
+
+use rustix::process::Signal;
+use weir_testkit::{Client, Server, ask_until};
+
+use super::threads::{wait_asleep, wait_blocked, wait_still};
+use super::{PROCESSES, WEIR, wait_idle};
+
+const LOOPS: usize = 4;
+
+fn conf(events: &str) -> String {
+    format!(
+        "worker_processes 1; worker_threads {LOOPS};
+        events {{ {events} }}
+        http {{ log_format who '$arg_n'; access_log %%DIR%%/log who; server {{
+            listen 127.0.0.1:%%PORT%%;
+            location / {{ access_log off; return 200 $loop; }}
+            location /echo {{ return 200 $arg_n; }}
+            location /short {{ work sleep 3ms; return 200 $arg_n; }}
+            location /held {{ work sleep 30ms; return 200 $arg_n; }}
+            location /hold {{ access_log off; work sleep 2s; return 200 $loop; }}
+            location /status {{ access_log off; weir_status; }}
+        }} }}"
+    )
+}
+
+fn start(events: &str) -> Server {
+    let server = Server::start(WEIR, &conf(events));
+    wait_asleep(&server, LOOPS);
+    server
+}
+
+fn request(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+/// A value of the status page.
+fn status(server: &Server, name: &str) -> u64 {
+    let page = server.get("/status").body();
+    let value = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+    page.lines().find_map(value).unwrap_or_else(|| panic!("no {name} in {page}"))
+}
+
+/// So many connections that have been answered once and are kept, by their loops.
+fn kept(server: &Server, n: usize) -> BTreeMap<String, Vec<Client>> {
+    let mut by_loop: BTreeMap<String, Vec<Client>> = BTreeMap::new();
+    for _ in 0..n {
+        let mut client = server.connect();
+        by_loop.entry(client.get("/").body()).or_default().push(client);
+    }
+    by_loop
+}
+
+/// So many connections that the server has accepted, and of which nothing has come.
+fn accepted(server: &Server, n: usize) -> Vec<Client> {
+    let clients = (0..n).map(|_| server.connect()).collect();
+    let all = || status(server, "weir_waiting_connections") >= n as u64;
+    assert!(ask_until(all), "they are not accepted");
+    clients
+}
+
+/// The loop with most of them.
+fn crowded(server: &Server, n: usize) -> (String, Vec<Client>) {
+    let most = kept(server, n).into_iter().max_by_key(|(_, clients)| clients.len());
+    most.expect("some loop has them")
+}
+
+/// Holds the loop of the first connection up, and asks over the others: who answers them.
+fn ask_beside_a_held_one(server: &Server, clients: &mut [Client]) -> Vec<String> {
+    let (holder, others) = clients.split_first_mut().expect("some");
+    holder.send(request("/hold"));
+    wait_blocked(server);
+    others.iter_mut().for_each(|client| _ = client.send(request("/")));
+    let answers = others.iter_mut().map(|client| client.response().body()).collect();
+    assert_eq!(holder.response().status, 200);
+    answers
+}
+
+#[test]
+fn idle_loops_answer_who_waits_for_a_held_one() {
+    let server = start("");
+    let (held, mut clients) = crowded(&server, 4 * LOOPS);
+    assert!(clients.len() > 2, "{}", clients.len());
+    let answers = ask_beside_a_held_one(&server, &mut clients);
+    assert!(!answers.contains(&held), "loop {held} was held up: {answers:?}");
+    assert!(status(&server, "weir_taken_over_connections_total") >= answers.len() as u64);
+}
+
+#[test]
+fn without_request_balance_who_waits_for_a_held_loop_waits() {
+    let server = start("request_balance off;");
+    let (held, mut clients) = crowded(&server, 4 * LOOPS);
+    let answers = ask_beside_a_held_one(&server, &mut clients);
+    assert!(answers.iter().all(|answer| *answer == held), "loop {held}: {answers:?}");
+    assert_eq!(status(&server, "weir_taken_over_connections_total"), 0);
+}
+
+/// Connections of which nothing has come yet have no task, and wait in another way.
+#[test]
+fn first_requests_do_not_wait_for_a_held_loop() {
+    let server = start("");
+    let (held, mut clients) = crowded(&server, LOOPS);
+    let mut silent = accepted(&server, 4 * LOOPS);
+    clients[0].send(request("/hold"));
+    wait_blocked(&server);
+    silent.iter_mut().for_each(|client| _ = client.send(request("/")));
+    let answers: Vec<String> = silent.iter_mut().map(|client| client.response().body()).collect();
+    assert!(!answers.contains(&held), "loop {held} was held up: {answers:?}");
+    assert_eq!(clients[0].response().status, 200);
+}
+
+/// Many connections whose requests come two and three at once, while loops are held up now and then.
+#[test]
+fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
+    const CLIENTS: usize = 12;
+    const ROUNDS: usize = 12;
+    let mut server = start("");
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let mut connection = server.connect();
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let paths = [
+                        "/echo",
+                        if round % 4 == client % 4 { "/held" } else { "/short" },
+                        "/echo",
+                    ];
+                    let numbers: Vec<String> =
+                        (0..3).map(|i| format!("{client}-{round}-{i}")).collect();
+                    let all = paths.iter().zip(&numbers);
+                    let all: String =
+                        all.map(|(path, n)| request(&format!("{path}?n={n}"))).collect();
+                    connection.send(all);
+                    for n in &numbers {
+                        assert_eq!(connection.response().body(), *n);
+                    }
+                }
+            });
+        }
+    });
+    assert!(status(&server, "weir_taken_over_connections_total") > 0);
+    // Whoever took a connection counts it, and nobody else.
+    assert!(ask_until(|| status(&server, "weir_active_connections") == 1));
+    wait_idle(&server, "fair", (1, LOOPS));
+    wait_still(&server);
+    assert!(server.stop().success());
+    let log = server.dir().read("log");
+    let mut logged: Vec<&str> = log.lines().collect();
+    logged.sort_unstable();
+    let before = logged.len();
+    logged.dedup();
+    assert_eq!((before, logged.len()), (CLIENTS * ROUNDS * 3, CLIENTS * ROUNDS * 3));
+}
+
+/// Old loops take over from each other while they finish, and whoever is promised an answer gets it.
+#[test]
+fn reloads_and_the_end_lose_nothing() {
+    const CLIENTS: usize = 8;
+    let mut server = start("");
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let port = server.port();
+                scope.spawn(move || {
+                    let mut connection = Client::connect(port);
+                    for round in 0..30 {
+                        let n = format!("{number}-{round}");
+                        let path = if round % 5 == number % 5 { "/held" } else { "/short" };
+                        let answer = connection.get(&format!("{path}?n={n}"));
+                        assert_eq!(answer.body(), n);
+                        if answer.header("Connection") == Some("close") {
+                            connection = Client::connect(port);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..3 {
+            let old = server.workers();
+            server.reload();
+            old.into_iter().for_each(|worker| server.wait_gone(worker));
+        }
+        clients.into_iter().for_each(|client| client.join().expect("a client"));
+    });
+    let mut clients = accepted(&server, CLIENTS);
+    clients.iter_mut().for_each(|client| client.deliver(request("/held?n=last")));
+    server.signal(Signal::QUIT);
+    for client in &mut clients {
+        assert_eq!(client.response().body(), "last");
+    }
+    assert!(server.wait().success());
+}
+
+/// Loops of other processes are no team.
+#[test]
+fn loops_in_processes_of_their_own_take_over_nothing() {
+    let server = super::start("fair", PROCESSES);
+    let mut clients: Vec<Client> = (0..6).map(|_| server.connect()).collect();
+    let homes: Vec<String> = clients.iter_mut().map(|client| client.get("/").body()).collect();
+    clients[0].send(request("/slow"));
+    wait_blocked(&server);
+    clients[1..].iter_mut().for_each(|client| _ = client.send(request("/")));
+    let answers: Vec<String> = clients[1..].iter_mut().map(|c| c.response().body()).collect();
+    assert_eq!(answers, homes[1..]);
+}
