@@ -146,7 +146,7 @@ impl Loop {
         let found = self.events.len() > 0 || self.taken.is_some();
         if found {
             inner.clock.refresh();
-            seat.begins(inner.clock.now_nanos(), true);
+            seat.begins(inner.clock.now_nanos());
         }
         Ok(found)
     }
@@ -166,7 +166,7 @@ impl Loop {
         }
         inner.clock.refresh();
         if let Some(seat) = &inner.team {
-            seat.begins(inner.clock.now_nanos(), !self.events.are_of_the_watch());
+            seat.begins(inner.clock.now_nanos());
         }
         waited
     }
@@ -225,6 +225,11 @@ fn before(inner: &Inner) -> Before {
 
 fn run_tasks(h: &Handle) {
     let inner = &h.0;
+    if let Some(seat) = &inner.team
+        && (inner.tasks.runnable() || inner.mailbox.has_mail())
+    {
+        seat.works();
+    }
     inner.tasks.run(
         || {
             inner.read_mail(h);

@@ -150,11 +150,6 @@ impl Events {
         }
     }
 
-    /// Whether the timer of the loop's team is all there is: otherwise something happens, be it a timer or mail.
-    pub(crate) fn are_of_the_watch(&self) -> bool {
-        self.streams.is_empty() && matches!(*self.doors, [Token::WATCH])
-    }
-
     pub(crate) fn clear(&mut self) {
         self.doors.clear();
         self.streams.clear();

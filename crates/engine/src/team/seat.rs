@@ -41,8 +41,6 @@ pub(crate) struct Seat {
     /// Of an event lately, in nanoseconds.
     mean: Cell<u64>,
     relief: Cell<Relief>,
-    /// The turn has something to do.
-    works: Cell<bool>,
 }
 
 impl Seat {
@@ -53,8 +51,8 @@ impl Seat {
         let place = Place { instance, mailbox };
         shared.members.get(me)?.place.set(place).ok()?;
         let (began, read) = (Cell::new(clock::nanos()), Cell::new(0));
-        let (mean, relief, works) = Default::default();
-        Some(Seat { shared, me, began, read, mean, relief, works })
+        let (mean, relief) = Default::default();
+        Some(Seat { shared, me, began, read, mean, relief })
     }
 
     fn own(&self) -> &Member {
@@ -92,23 +90,27 @@ impl Seat {
         self.own().turn.0.store(0, SeqCst);
     }
 
-    /// A turn begins; one that has something to do sees to it that somebody watches.
-    pub(crate) fn begins(&self, now: u64, works: bool) {
+    /// A turn begins.
+    pub(crate) fn begins(&self, now: u64) {
         self.began.set(now);
         self.own().turn.0.store(now.max(1), SeqCst);
-        self.works.set(works);
-        if works && self.shared.members.len() > 1 {
+    }
+
+    /// The turn is about to run tasks: somebody is to watch. A loop that woke up for nothing of the kind, such as for its
+    /// policy, needs nobody, or the watch and the policies would keep each other awake.
+    #[inline]
+    pub(crate) fn works(&self) {
+        if self.shared.members.len() > 1 {
             self.shared.watch.set();
         }
     }
 
     /// The watch's timer has come. Whoever wakes up says so before asking whether it is set, and here both are in the
-    /// other order: so either it is set again, or there was nobody. This loop may be one to watch, too, if there is
-    /// something else for it to do.
+    /// other order: so either it is set again, or there was nobody. If this turn has tasks, they are yet to come.
     pub(crate) fn watch_came(&self) {
         if self.shared.watch.came() {
             self.read.set(0);
-            if self.works.get() || self.others().any(|other| other.turn.0.load(SeqCst) != 0) {
+            if self.others().any(|other| other.turn.0.load(SeqCst) != 0) {
                 self.shared.watch.set();
             }
         }
