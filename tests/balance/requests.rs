@@ -67,32 +67,33 @@ fn crowded(server: &Server, n: usize) -> (String, Vec<Client>) {
     most.expect("some loop has them")
 }
 
-/// Holds the loop of the first connection up, and asks over the others: who answers them.
-fn ask_beside_a_held_one(server: &Server, clients: &mut [Client]) -> Vec<String> {
+/// Has the first connection hold its loop up, and asks over the others: which loop was held up, and who answers them. It
+/// may be another one than before, since that request can be taken over itself.
+fn ask_beside_a_held_one(server: &Server, clients: &mut [Client]) -> (String, Vec<String>) {
     let (holder, others) = clients.split_first_mut().expect("some");
     holder.send(request("/hold"));
     wait_blocked(server);
     others.iter_mut().for_each(|client| _ = client.send(request("/")));
     let answers = others.iter_mut().map(|client| client.response().body()).collect();
-    assert_eq!(holder.response().status, 200);
-    answers
+    (holder.response().body(), answers)
 }
 
 #[test]
 fn idle_loops_answer_who_waits_for_a_held_one() {
     let server = start("");
-    let (held, mut clients) = crowded(&server, 4 * LOOPS);
+    let (_, mut clients) = crowded(&server, 4 * LOOPS);
     assert!(clients.len() > 2, "{}", clients.len());
-    let answers = ask_beside_a_held_one(&server, &mut clients);
+    let (held, answers) = ask_beside_a_held_one(&server, &mut clients);
     assert!(!answers.contains(&held), "loop {held} was held up: {answers:?}");
-    assert!(status(&server, "weir_taken_over_connections_total") >= answers.len() as u64);
+    assert!(status(&server, "weir_taken_over_connections_total") > 0);
 }
 
 #[test]
 fn without_request_balance_who_waits_for_a_held_loop_waits() {
     let server = start("request_balance off;");
-    let (held, mut clients) = crowded(&server, 4 * LOOPS);
-    let answers = ask_beside_a_held_one(&server, &mut clients);
+    let (home, mut clients) = crowded(&server, 4 * LOOPS);
+    let (held, answers) = ask_beside_a_held_one(&server, &mut clients);
+    assert_eq!(held, home);
     assert!(answers.iter().all(|answer| *answer == held), "loop {held}: {answers:?}");
     assert_eq!(status(&server, "weir_taken_over_connections_total"), 0);
 }
@@ -101,14 +102,14 @@ fn without_request_balance_who_waits_for_a_held_loop_waits() {
 #[test]
 fn first_requests_do_not_wait_for_a_held_loop() {
     let server = start("");
-    let (held, mut clients) = crowded(&server, LOOPS);
+    let (_, mut clients) = crowded(&server, LOOPS);
     let mut silent = accepted(&server, 4 * LOOPS);
     clients[0].send(request("/hold"));
     wait_blocked(&server);
     silent.iter_mut().for_each(|client| _ = client.send(request("/")));
     let answers: Vec<String> = silent.iter_mut().map(|client| client.response().body()).collect();
+    let held = clients[0].response().body();
     assert!(!answers.contains(&held), "loop {held} was held up: {answers:?}");
-    assert_eq!(clients[0].response().status, 200);
 }
 
 /// Many connections whose requests come two and three at once, while loops are held up now and then.
