@@ -226,7 +226,9 @@ fn before(inner: &Inner) -> Before {
 fn run_tasks(h: &Handle) {
     let inner = &h.0;
     if let Some(seat) = &inner.team
-        && (inner.tasks.runnable() || inner.mailbox.has_mail())
+        && (inner.tasks.runnable()
+            || inner.mailbox.has_mail()
+            || !inner.resumable.borrow().is_empty())
     {
         seat.works();
     }
