@@ -29,7 +29,7 @@ const ANEW: usize = 8;
 /// So many times as long as with nginx.
 const RATIO: u32 = 4;
 /// While somebody waits, a loop does no more than so many answers take.
-const ANSWERS: u64 = 200;
+const ANSWERS: u64 = 1000;
 /// A busy machine is asked again.
 const TRIES: usize = 3;
 
