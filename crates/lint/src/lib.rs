@@ -1,6 +1,6 @@
 //! `weir lint`: what experienced people look for in an nginx.conf, mistakes that are no errors.
 //!
-//! A rule looks at one directive in its [`Scope`] and says what is wrong, or nothing; [`rules`] lists them. A finding is
+//! A rule looks at one directive in its `Scope` and says what is wrong, or nothing; `rules` lists them. A finding is
 //! a warning of `weir_conf` with the rule's name before it and the remedy behind it, so it is shown as the
 //! server shows its own.
 
