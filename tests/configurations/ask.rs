@@ -98,6 +98,11 @@ const MORE: &[&str] =
     &["", "", "", "s=1", "up=404", "up=move", "up=accel", "up=odd", "up=500", "up=304", "up=cut"];
 
 impl Ask {
+    /// Its body comes in frames.
+    pub fn is_body_over_http2(&self) -> bool {
+        matches!(self.wire, Wire::Http2 | Wire::Http2Tls) && !self.body.is_empty()
+    }
+
     /// One for a connection of its own; `old` for an nginx that reads repeated fields otherwise.
     pub fn any(dice: &mut Dice, old: bool) -> Ask {
         let methods = ["GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "PUT", "OPTIONS"];
