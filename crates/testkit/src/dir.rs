@@ -16,7 +16,8 @@ impl Dir {
     pub fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-test-{}-{n}", std::process::id()));
+        // Names of one length: answers that show them have one, too.
+        let path = std::env::temp_dir().join(format!("weir-test-{}-{n:03}", std::process::id()));
         // Left over from a test that failed in a process of the same number.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(path.join("logs")).expect("a directory for the test");
