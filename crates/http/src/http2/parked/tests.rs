@@ -129,10 +129,10 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
 }
 
 /// Serves what comes until the connection is parked; then another worker takes over.
-fn go_on(server: OwnedFd, parked: Parked) {
+fn go_on(server: OwnedFd, mut parked: Parked) {
     let (mut own, event_loop) = make();
-    // It came as another worker's, and ends as this one's.
-    event_loop.open();
+    // It came as another worker's, and is this one's from its arrival on.
+    parked.presence.arrive(&event_loop);
     parked.presence.wait(&event_loop);
     let h = own.handle();
     h.park(h.stream(server).unwrap(), Box::new(parked), None);

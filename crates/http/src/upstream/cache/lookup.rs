@@ -311,9 +311,13 @@ async fn absent(
         state.shown.cacheable.set(false);
         return Looked::End(Found::Nothing);
     }
-    if let Some(fill) = state.cache.fill(&state.key) {
-        return join(r, passing, state, fill, deadline).await.unwrap_or(Looked::Again);
+    if let Some(fill) = state.cache.fill(&state.key)
+        && let Some(looked) = join(r, passing, state, fill, deadline).await
+    {
+        return looked;
     }
+    // Another process has the right to fetch it, or one of this whose answer is not for others; in the same turn nothing
+    // would be otherwise.
     let until = deadline.min(r.event_loop.handle.now() + LOOK);
     let handle = r.event_loop.handle.clone();
     let waited = wait(r, passing, pin!(handle.sleep_until(until)), false).await;
@@ -323,8 +327,8 @@ async fn absent(
     }
 }
 
-/// Waits for the head of an answer that another request fetches, and reads on from there. `None`: it will not come,
-/// or not in time.
+/// Waits for the head of an answer that another request fetches, and reads on from there. `None`: it is not for this
+/// request.
 async fn join(
     r: &mut Request,
     passing: &'static Passing,
@@ -339,7 +343,7 @@ async fn join(
     let waited = wait(r, passing, pin!(head), false).await;
     let (entry, length) = match waited {
         Waited::Gone => return Some(Looked::End(Found::Gone)),
-        Waited::For(Either::Right(())) => return None,
+        Waited::For(Either::Right(())) => return Some(Looked::Again),
         Waited::For(Either::Left(head)) => head?,
     };
     if entry.key != state.shown.text {
