@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Oracle, Server, ask_until, run};
+use weir_testkit::{Client, Oracle, Server, ask_until, run, waiting};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// So many new connections would not all pass one of four workers by.
@@ -76,18 +76,6 @@ impl Balance {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
     }
-}
-
-/// How many connections wait at a port to be accepted. proc(5), `net/tcp`.
-fn waiting(port: u16) -> usize {
-    let own = format!("0100007F:{port:04X}");
-    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let listening = table.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields[1] == own && fields[3] == "0A").then(|| fields[4].to_owned())
-    });
-    let queued = |queues: String| usize::from_str_radix(queues.split(':').nth(1)?, 16).ok();
-    listening.filter_map(queued).sum()
 }
 
 /// Connections come until more wait in the queue of the worker that has stopped.

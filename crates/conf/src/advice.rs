@@ -45,23 +45,23 @@ pub(crate) fn of(sources: &Sources, error: &Error) -> Option<String> {
 fn used(sources: &Sources, name: &str) -> Option<String> {
     sources.iter().find_map(|source| {
         let text = String::from_utf8_lossy(&source.text);
-        let uses = |line: &&str| {
-            let code = line.split('#').next().unwrap_or_default();
-            code.match_indices('$').any(|(at, _)| is_named(&code[at + 1..], name))
-        };
+        let uses = |line: &&str| uses_variable(line.split('#').next().unwrap_or_default(), name);
         let (number, line) = (1..).zip(text.lines()).find(|(_, line)| uses(line))?;
         let line = line.trim();
         Some(format!("it is used in {}:{number}: {line}", source.name.display()))
     })
 }
 
-/// The text behind a dollar begins with this name: `name`, or `{name}`.
-fn is_named(text: &str, name: &str) -> bool {
+/// A text uses a variable, as `$name` or `${name}`.
+pub fn uses_variable(text: &str, name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    match text.strip_prefix('{') {
-        Some(braced) => braced.split('}').next() == Some(name),
-        None => text.strip_prefix(name).is_some_and(|rest| !rest.starts_with(letter)),
-    }
+    text.match_indices('$').any(|(at, _)| {
+        let rest = text.get(at + 1..).unwrap_or_default();
+        match rest.strip_prefix('{') {
+            Some(braced) => braced.split('}').next() == Some(name),
+            None => rest.strip_prefix(name).is_some_and(|rest| !rest.starts_with(letter)),
+        }
+    })
 }
 
 /// `{3}`, `{2,}` or `{2,5}` in a word without quotes.

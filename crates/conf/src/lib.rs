@@ -28,6 +28,7 @@ mod tables;
 mod tree;
 pub mod values;
 
+pub use advice::uses_variable;
 pub use check::check;
 pub use context::Context;
 pub use docs::directives_page;

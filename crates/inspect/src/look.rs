@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_sys::tcpinfo::accept_queue;
 
 use crate::report::{Place, Queue, Report, Waits, Worker};
-use crate::servers::{Listening, Process, Socket, inode, numbers, rows};
+use crate::servers::{Listening, Process, Socket, inode, numbers, ran, rows};
 use crate::verdict;
 
 /// Queues are looked at this often during a look.
@@ -173,19 +173,16 @@ const OLD_CALLS: &[i64] = &[libc::SYS_poll, libc::SYS_select];
 const OLD_CALLS: &[i64] = &[];
 
 fn used(pid: i32) -> Used {
-    let mut used = Used::default();
-    for thread in numbers(&format!("/proc/{pid}/task")) {
-        let read = |name| fs::read_to_string(format!("/proc/{pid}/task/{thread}/{name}"));
-        let ran = read("schedstat").ok().and_then(|stat| stat.split(' ').next()?.parse().ok());
-        used.ran.insert(thread, Duration::from_nanos(ran.unwrap_or(0)));
-        let status = read("status").unwrap_or_default();
-        let switches = status.lines().filter_map(|line| {
+    let ran = ran(pid);
+    let switches = |thread: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status"));
+        let count = |line: &str| {
             let (name, count) = line.split_once(':')?;
             name.ends_with("voluntary_ctxt_switches").then_some(count.trim().parse::<u64>().ok()?)
-        });
-        used.switches += switches.sum::<u64>();
-    }
-    used
+        };
+        status.unwrap_or_default().lines().filter_map(count).sum::<u64>()
+    };
+    Used { switches: ran.keys().map(switches).sum(), ran }
 }
 
 /// The connections that are open at a port of this machine, by their sockets' numbers.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -123,6 +124,16 @@ impl Socket {
 pub(crate) fn numbers(path: &str) -> impl Iterator<Item = i32> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The processor's time of each thread of a process.
+pub fn ran(pid: i32) -> BTreeMap<i32, Duration> {
+    let read = |thread| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+        let nanoseconds = stat.split(' ').next()?.parse().ok()?;
+        Some((thread, Duration::from_nanos(nanoseconds)))
+    };
+    numbers(&format!("/proc/{pid}/task")).filter_map(read).collect()
 }
 
 /// A process and its descendants.

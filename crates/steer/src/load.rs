@@ -1,13 +1,12 @@
 //! How a worker fares: what waits in its socket's queue, and how busy it is. proc(5), tcp(7).
 
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use weir_sys::tcpinfo::accept_queue;
 
 use crate::shares::Seen;
-use weir_inspect::servers::Socket;
+use weir_inspect::servers::{Socket, ran};
 
 /// How long a look back at the processor's time goes, more or less.
 const WINDOW: Duration = Duration::from_millis(200);
@@ -35,7 +34,7 @@ impl Member {
         let waiting = accept_queue(self.socket.as_fd()).map_or(0, |(waiting, _)| waiting);
         let due = self.asked.is_none_or(|(then, _)| now.duration_since(then) >= WINDOW);
         if due {
-            let ran = self.pids.iter().map(|pid| ran(*pid)).sum::<Duration>();
+            let ran = self.pids.iter().flat_map(|pid| ran(*pid).into_values()).sum::<Duration>();
             if let Some((then, before)) = self.asked {
                 let over = now.duration_since(then).as_secs_f64();
                 self.busy = ran.saturating_sub(before).as_secs_f64() / over;
@@ -44,14 +43,4 @@ impl Member {
         }
         Seen { waiting, given, busy: self.busy }
     }
-}
-
-/// The processor's time of a process: of all its threads.
-fn ran(pid: i32) -> Duration {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let nanoseconds = tasks.filter_map(|task| {
-        let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        stat.split(' ').next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanoseconds.sum())
 }

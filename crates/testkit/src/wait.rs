@@ -45,14 +45,29 @@ pub fn wait_delivered(stream: &TcpStream) {
     assert!(ask_until(|| !is_under_way(own)), "what {own} sent was not taken");
 }
 
-/// proc(5), `net/tcp`: the own address, the peer's, the state, and what is queued, in hexadecimal digits.
+/// How many connections to a port of 127.0.0.1 wait to be accepted, in all sockets that listen there.
+pub fn waiting(port: u16) -> usize {
+    const LISTEN: &str = "0A";
+    let listening = queues(port).into_iter().filter(|(state, ..)| state == LISTEN);
+    listening.map(|(.., received)| received).sum()
+}
+
 fn is_under_way(own: SocketAddr) -> bool {
-    let own = format!("0100007F:{:04X}", own.port());
+    queues(own.port()).first().is_some_and(|(_, sending, _)| *sending > 0)
+}
+
+/// proc(5), `net/tcp`: of the sockets at a port of 127.0.0.1 the state, and what is queued to be sent and received.
+fn queues(port: u16) -> Vec<(String, usize, usize)> {
+    let own = format!("0100007F:{port:04X}");
     let table = fs::read_to_string("/proc/self/net/tcp").expect("proc(5) is mounted");
-    let lines = table.lines().map(|line| line.split_whitespace().skip(1));
-    let mut mine = lines.filter_map(|mut fields| (fields.next()? == own).then_some(fields));
-    let queued = mine.next().and_then(|mut fields| fields.nth(2)?.split_once(':'));
-    queued.is_some_and(|(sending, _)| sending.bytes().any(|digit| digit != b'0'))
+    let number = |text: &str| usize::from_str_radix(text, 16).ok();
+    let queued = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (sending, received) = fields.get(4)?.split_once(':')?;
+        let row = (fields.get(3)?.to_string(), number(sending)?, number(received)?);
+        (*fields.get(1)? == own).then_some(row)
+    };
+    table.lines().filter_map(queued).collect()
 }
 
 pub(crate) fn timespec(d: Duration) -> Timespec {

@@ -1,8 +1,8 @@
 //! Fields of requests and answers.
 
-use weir_conf::{Directive, Error};
+use weir_conf::{Directive, Error, uses_variable};
 
-use super::{begins, found, text, uses};
+use super::{begins, found, text};
 use crate::scope::Scope;
 
 /// A list that an inner block begins anew loses what stood outside.
@@ -64,7 +64,8 @@ pub(super) fn decoded_uri<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> 
     (redirects || passed).then_some(())?;
     let from = usize::from(!passed);
     let word = d.args.iter().skip(from).find(|word| {
-        word.str().is_some_and(|text| uses(text, "uri") || uses(text, "document_uri"))
+        word.str()
+            .is_some_and(|text| uses_variable(text, "uri") || uses_variable(text, "document_uri"))
     })?;
     found(
         d,
@@ -78,7 +79,7 @@ pub(super) fn decoded_uri<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> 
 pub(super) fn host_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
     let tells = d.name.is("return") && text(d.arg(0)).starts_with('3');
     let word = d.arg(1).filter(|_| tells)?;
-    uses(word.str()?, "http_host").then_some(())?;
+    uses_variable(word.str()?, "http_host").then_some(())?;
     found(
         d,
         word,

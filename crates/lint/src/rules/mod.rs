@@ -51,18 +51,6 @@ fn text(word: Option<&Word>) -> &str {
     word.and_then(Word::str).unwrap_or_default()
 }
 
-/// A text uses this variable, with braces or without.
-fn uses(text: &str, variable: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices('$').any(|(at, _)| {
-        let rest = text.get(at + 1..).unwrap_or_default();
-        match rest.strip_prefix('{') {
-            Some(braced) => braced.split('}').next() == Some(variable),
-            None => rest.strip_prefix(variable).is_some_and(|rest| !rest.starts_with(letter)),
-        }
-    })
-}
-
 /// The first variable of a text whose name begins so.
 fn begins<'t>(text: &'t str, prefixes: &[&str]) -> Option<&'t str> {
     text.match_indices('$').find_map(|(at, _)| {

@@ -1,8 +1,8 @@
 //! Servers behind, and what is stored of them.
 
-use weir_conf::{Directive, Error};
+use weir_conf::{Directive, Error, uses_variable};
 
-use super::{begins, found, text, uses};
+use super::{begins, found, text};
 use crate::scope::Scope;
 
 /// `https://HOST...` of a `..._pass`.
@@ -60,7 +60,7 @@ pub(super) fn cache_key_host<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<
     caches.iter().any(|name| d.name.is(name)).then_some(())?;
     let key: String = d.args.iter().map(|word| word.lossy()).collect();
     let hosts = ["host", "http_host", "server_name", "proxy_host", "ssl_server_name", "request"];
-    let has = hosts.iter().any(|name| uses(&key, name))
+    let has = hosts.iter().any(|name| uses_variable(&key, name))
         || begins(&key, &["site", "vhost", "domain"]).is_some();
     let servers =
         scope.anywhere("server").iter().filter(|server| !server.block().is_empty()).count();
