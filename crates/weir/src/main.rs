@@ -36,22 +36,15 @@ const TOOLS: &[(&str, Tool, &str)] = &[
 
 fn main() {
     let mut args: Vec<OsString> = std::env::args_os().collect();
-    let mut helps = false;
     let word = args.get(1).and_then(|word| OsStr::to_str(word)).unwrap_or_default().to_owned();
     if let Some((_, tool, _)) = TOOLS.iter().find(|(name, ..)| *name == word) {
         exit(tool(args.get(1..).unwrap_or_default()));
     }
     // What other programs call them.
-    let nginx = match word.as_str() {
-        "-h" | "-?" | "--help" | "help" => {
-            helps = true;
-            Some("-h")
-        }
-        "--version" | "version" => Some("-v"),
-        _ => None,
-    };
-    if let (Some(own), Some(word)) = (nginx, args.get_mut(1)) {
-        *word = own.into();
+    let helps = ["-h", "-?", "--help", "help"].contains(&word.as_str());
+    let shows_version = ["--version", "version"].contains(&word.as_str());
+    if let Some(word) = args.get_mut(1).filter(|_| helps || shows_version) {
+        *word = if helps { "-h" } else { "-v" }.into();
     }
     let code = weir_server::run(args);
     if helps {
