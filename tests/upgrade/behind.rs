@@ -180,12 +180,16 @@ fn the_response_for_the_certificate_is_asked_for_anew_and_nobody_waits_for_it() 
         let what = format!("upgrade: {upgrades}");
         let (responder, tls) = (responder(), free_port());
         let daemon = stapling(responder.port(), tls);
-        let asked = || responder.dir().read("asked").lines().count();
+        // A line comes after what it tells of.
+        let asked = |times| {
+            responder.wait_file("asked", "\n", times);
+            responder.dir().read("asked").lines().count()
+        };
         assert!(ask_until(|| stapled(tls) == good), "{what}");
-        assert_eq!(asked(), 1, "{what}");
+        assert_eq!(asked(1), 1, "{what}");
         let old = turn(&daemon, upgrades, || {});
         assert!(ask_until(|| stapled(tls) == good), "{what}: after it");
-        assert_eq!(asked(), 2, "{what}");
+        assert_eq!(asked(2), 2, "{what}");
         quit(&daemon, old);
 
         // Nobody answers the new workers' question; clients are served, and get the answer as soon as there is one.
