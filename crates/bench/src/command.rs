@@ -1,24 +1,18 @@
 //! `weir bench` and `weir histogram` as commands.
 
-use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::options::{HistogramOptions, Options};
 use crate::{Outcome, Plan, Progress, Sample, Watcher, report, run};
 
-/// `weir bench`: the exit status. `args` begins with the command's name.
+/// `weir bench`: the exit status.
 ///
 /// 0: every request was answered; 1: some were not; 2: the run could not be made.
-pub fn bench(args: &[OsString]) -> i32 {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(said) => return say(&said),
-    };
+pub fn bench(options: Options) -> i32 {
     let done = options.plan().and_then(|plan| measure(&options, &plan));
     match done {
         Ok(outcome) => i32::from(outcome.tally.errors() > 0),
@@ -30,11 +24,7 @@ pub fn bench(args: &[OsString]) -> i32 {
 }
 
 /// `weir histogram`: the exit status, 1 if a line of standard input is no number.
-pub fn histogram(args: &[OsString]) -> i32 {
-    let options = match HistogramOptions::try_parse_from(args) {
-        Ok(options) => options,
-        Err(said) => return say(&said),
-    };
+pub fn histogram(options: HistogramOptions) -> i32 {
     let numbers = match crate::histogram::read(io::stdin().lock(), &options.title) {
         Ok(numbers) => numbers,
         Err(e) => {
@@ -48,12 +38,6 @@ pub fn histogram(args: &[OsString]) -> i32 {
     }
     let written = io::stdout().write_all(numbers.text.as_bytes());
     i32::from(written.is_err() || !numbers.odd.is_empty())
-}
-
-fn say(said: &clap::Error) -> i32 {
-    // Nobody reads it, then.
-    let _ = said.print();
-    said.exit_code()
 }
 
 fn measure(options: &Options, plan: &Plan) -> Result<Outcome, String> {

@@ -32,6 +32,7 @@ pub use drive::{Outcome, Progress, Watcher, run};
 pub use failure::Failure;
 pub use log2::{Figures, Log2};
 pub use machine::{CpuUse, cpu_of_process};
+pub use options::{HistogramOptions, Options};
 pub use peer::{Peer, Secure, Trust};
 pub use plan::{Call, Closing, Pace, Plan, Shape};
 pub use report::{json, svg, text};

@@ -21,7 +21,7 @@ const USUAL: Duration = Duration::from_secs(10);
 /// counts from the intended start.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "weir bench", bin_name = "weir bench")]
-pub(crate) struct Options {
+pub struct Options {
     /// What to request, in turn
     #[arg(required_unless_present = "urls")]
     url: Vec<String>,
@@ -109,7 +109,7 @@ pub(crate) struct Options {
 /// Reads numbers from standard input, the first word of each line, and prints their histogram.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "weir histogram", bin_name = "weir histogram")]
-pub(crate) struct HistogramOptions {
+pub struct HistogramOptions {
     /// What the numbers are
     #[arg(short, long, value_name = "TEXT", default_value = "Values")]
     pub(crate) title: String,

@@ -1,6 +1,5 @@
 //! The command line of `weir inspect`.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::servers::{Listening, Sought, find};
 /// the work are spread over its workers, what is wrong, and what helps. It changes nothing
 #[derive(Debug, Parser)]
 #[command(name = "weir inspect", bin_name = "weir inspect")]
-struct Options {
+pub struct Options {
     /// A port, a process, or the name of a program
     #[arg(value_name = "PORT|PID|NAME")]
     whom: String,
@@ -35,16 +34,8 @@ fn seconds(text: &str) -> Result<f64, String> {
     said.ok_or_else(|| "a number of seconds, an hour at most".to_owned())
 }
 
-/// `weir inspect`: the exit status. `args` begins with the command's name.
-pub fn inspect(args: &[OsString]) -> i32 {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(said) => {
-            // Nobody reads it, then.
-            let _ = said.print();
-            return said.exit_code();
-        }
-    };
+/// `weir inspect`: the exit status.
+pub fn inspect(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
         Err(text) => {

@@ -10,4 +10,4 @@ mod report;
 pub mod servers;
 mod verdict;
 
-pub use command::inspect;
+pub use command::{Options, inspect};

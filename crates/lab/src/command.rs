@@ -1,6 +1,5 @@
 //! The command line of `weir lab`.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
@@ -16,7 +15,7 @@ use crate::slow_disk;
 /// Repeats the published experiments about accept queues on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "weir lab", bin_name = "weir lab")]
-struct Options {
+pub struct Options {
     #[command(subcommand)]
     command: Command,
 }
@@ -80,16 +79,8 @@ enum Command {
     },
 }
 
-/// `weir lab`: the exit status. `args` begins with the command's name.
-pub fn lab(args: &[OsString]) -> i32 {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(said) => {
-            // Nobody reads it, then.
-            let _ = said.print();
-            return said.exit_code();
-        }
-    };
+/// `weir lab`: the exit status.
+pub fn lab(options: Options) -> i32 {
     let done = match options.command {
         Command::List => {
             list();

@@ -19,4 +19,4 @@ mod slow_disk;
 #[cfg(test)]
 mod tests;
 
-pub use command::lab;
+pub use command::{Options, lab};

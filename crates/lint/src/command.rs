@@ -1,6 +1,5 @@
 //! The command line of `weir lint`.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -12,7 +11,7 @@ use crate::{findings, rules};
 /// is nothing, 1 when there is something, 2 when the configuration cannot be read
 #[derive(Debug, Parser)]
 #[command(name = "weir lint", bin_name = "weir lint")]
-struct Options {
+pub struct Options {
     /// The configuration
     #[arg(short, value_name = "FILE", default_value = "/etc/nginx/nginx.conf")]
     conf: PathBuf,
@@ -24,16 +23,8 @@ struct Options {
     list: bool,
 }
 
-/// `weir lint`: the exit status. `args` begins with the command's name.
-pub fn lint(args: &[OsString]) -> i32 {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(said) => {
-            // Nobody reads it, then.
-            let _ = said.print();
-            return said.exit_code();
-        }
-    };
+/// `weir lint`: the exit status.
+pub fn lint(options: Options) -> i32 {
     let mut out = std::io::stdout().lock();
     if options.list {
         for (name, _) in rules::ALL {

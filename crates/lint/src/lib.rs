@@ -12,7 +12,7 @@ mod tests;
 
 use weir_conf::{Directive, Error, Tree};
 
-pub use command::lint;
+pub use command::{Options, lint};
 use scope::Scope;
 
 /// What was found.

@@ -27,5 +27,6 @@ mod worker;
 
 pub use boot::run;
 pub use cycle::{built, help};
+pub use version::{FLAGS, Flag};
 /// The names of all variables of requests that are there without a directive.
 pub use weir_http::variables;

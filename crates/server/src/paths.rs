@@ -9,6 +9,10 @@ use crate::cli::Options;
 /// The layout of Debian's nginx package, used when no prefix is given.
 const PREFIX: &str = "/usr/share/nginx/";
 const CONF: &str = "/etc/nginx/nginx.conf";
+/// The site that weir's own package brings along, for machines without nginx, and its logs.
+const OWN_CONF: &str = "/etc/weir/nginx.conf";
+const OWN_ERROR_LOG: &str = "/var/log/weir/error.log";
+const OWN_ACCESS_LOG: &str = "/var/log/weir/access.log";
 const ERROR_LOG: &str = "/var/log/nginx/error.log";
 const ACCESS_LOG: &str = "/var/log/nginx/access.log";
 const PID: &str = "/run/nginx.pid";
@@ -38,13 +42,14 @@ pub struct Paths {
 
 impl Paths {
     /// The paths that the options mean. `exists` says whether a file is there; it is asked only
-    /// for the default configuration file, whose absence means the built-in one.
+    /// for the default configuration files, whose absence means the built-in one.
     pub fn new(options: &Options, exists: impl Fn(&Path) -> bool) -> Paths {
         let prefix = options.prefix.as_deref().map_or_else(|| PREFIX.into(), directory);
         let given = options.prefix.is_some();
         let pick = |under: &str, alone: &str| prefix.join(if given { under } else { alone });
         let alone = !given && options.conf.is_none();
-        if alone && !exists(Path::new(CONF)) {
+        let there = [CONF, OWN_CONF].into_iter().find(|path| exists(Path::new(path)));
+        if alone && there.is_none() {
             return Paths {
                 conf_prefix: prefix.clone(),
                 conf: None,
@@ -56,13 +61,17 @@ impl Paths {
         }
         let conf = match &options.conf {
             Some(name) => joined(&prefix, name),
-            None => pick(CONF_UNDER, CONF),
+            None => pick(CONF_UNDER, there.unwrap_or(CONF)),
         };
         let conf_prefix = conf.parent().map_or_else(|| prefix.clone(), Path::to_path_buf);
+        let (error, access) = match conf == Path::new(OWN_CONF) {
+            true => (OWN_ERROR_LOG, OWN_ACCESS_LOG),
+            false => (ERROR_LOG, ACCESS_LOG),
+        };
         Paths {
             conf_prefix,
-            error_log: error_log(options, &prefix, Some(pick(ERROR_LOG_UNDER, ERROR_LOG))),
-            access_log: pick(ACCESS_LOG_UNDER, ACCESS_LOG),
+            error_log: error_log(options, &prefix, Some(pick(ERROR_LOG_UNDER, error))),
+            access_log: pick(ACCESS_LOG_UNDER, access),
             pid: Some(pick(PID_UNDER, PID)),
             conf: Some(conf),
             prefix,
@@ -127,6 +136,19 @@ mod tests {
     fn without_options_and_configuration_the_built_in_one() {
         let p = paths(&[], false);
         assert_eq!((p.conf, p.pid, p.error_log), (None, None, None));
+    }
+
+    #[test]
+    fn weir_s_own_site_is_for_machines_without_nginx() {
+        let only = |there: &str| Paths::new(&Options::default(), |path| path == Path::new(there));
+        let own = only(OWN_CONF);
+        assert_eq!(own.conf.as_deref(), Some(Path::new(OWN_CONF)));
+        assert_eq!(own.error_log.as_deref(), Some(Path::new(OWN_ERROR_LOG)));
+        assert_eq!(own.access_log, Path::new(OWN_ACCESS_LOG));
+        assert_eq!(own.pid.as_deref(), Some(Path::new(PID)));
+        let both = Paths::new(&Options::default(), |_| true);
+        assert_eq!(both.conf.as_deref(), Some(Path::new(CONF)));
+        assert_eq!(both.access_log, Path::new(ACCESS_LOG));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What `-v`, `-V` and `-h` say.
 
+use std::path::Path;
+
 use crate::paths::Paths;
 
 /// The release of weir.
@@ -102,35 +104,81 @@ fn bare(word: &str) -> String {
     word.strip_suffix("_module").unwrap_or(word).replace('-', "_")
 }
 
+/// An option of the server's command line, as nginx has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its letters, of which each means the same.
+    pub letters: &'static [char],
+    /// What its value is called, if it takes one.
+    pub value: Option<&'static str>,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// All options of the server's command line.
+pub const FLAGS: &[Flag] = &[
+    flag(&['?', 'h'], None, "this help"),
+    flag(&['v'], None, "show version and exit"),
+    flag(&['V'], None, "show version and configure options then exit"),
+    flag(&['t'], None, "test configuration and exit"),
+    flag(&['T'], None, "test configuration, dump it and exit"),
+    flag(&['q'], None, "suppress non-error messages during configuration testing"),
+    flag(&['s'], Some("signal"), "send signal to a master process: stop, quit, reopen, reload"),
+    flag(&['p'], Some("prefix"), "set prefix path"),
+    flag(&['e'], Some("filename"), "set error log file"),
+    flag(&['c'], Some("filename"), "set configuration file"),
+    flag(&['g'], Some("directives"), "set global directives out of configuration file"),
+];
+
+const fn flag(letters: &'static [char], value: Option<&'static str>, about: &'static str) -> Flag {
+    Flag { letters, value, about }
+}
+
 /// The text of `-h`.
 pub fn help(paths: &Paths) -> String {
-    format!(
+    let mut text = String::from(
         "Usage: weir [-?hvVtTq] [-s signal] [-p prefix]
             [-e filename] [-c filename] [-g directives]
 
 Options:
-  -?,-h         : this help
-  -v            : show version and exit
-  -V            : show version and configure options then exit
-  -t            : test configuration and exit
-  -T            : test configuration, dump it and exit
-  -q            : suppress non-error messages during configuration testing
-  -s signal     : send signal to a master process: stop, quit, reopen, reload
-  -p prefix     : set prefix path (default: {})
-  -e filename   : set error log file (default: {})
-  -c filename   : set configuration file (default: {})
-  -g directives : set global directives out of configuration file
-
 ",
-        paths.prefix.display(),
-        paths.error_log.as_deref().map_or("stderr".into(), |p| p.to_string_lossy()),
-        paths.conf.as_deref().map_or("built in".into(), |p| p.to_string_lossy()),
-    )
+    );
+    for Flag { letters, value, about } in FLAGS {
+        let letters: Vec<String> = letters.iter().map(|letter| format!("-{letter}")).collect();
+        let name = [letters.join(",").as_str(), value.unwrap_or_default()].join(" ");
+        let default = match letters[0].as_str() {
+            "-p" => format!(" (default: {})", paths.prefix.display()),
+            "-e" => format!(" (default: {})", shown(paths.error_log.as_deref(), "stderr")),
+            "-c" => format!(" (default: {})", shown(paths.conf.as_deref(), "built in")),
+            _ => String::new(),
+        };
+        text += &format!("  {name:<14}: {about}{default}\n");
+    }
+    text + "\n"
+}
+
+fn shown(path: Option<&Path>, or: &str) -> String {
+    path.map_or_else(|| or.to_owned(), |path| path.display().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_options_are_those_that_are_read() {
+        let takes = |arg: &str| crate::cli::parse(&[arg.into(), "stop".into()]).is_ok();
+        let takes_alone = |arg: &str| crate::cli::parse(&[arg.into()]).is_ok();
+        let told = |letter: char| FLAGS.iter().find(|flag| flag.letters.contains(&letter));
+        for letter in (33..127).map(char::from) {
+            let arg = format!("-{letter}");
+            match told(letter) {
+                Some(flag) if flag.value.is_some() => assert!(takes(&arg) && !takes_alone(&arg)),
+                Some(_) => assert!(takes_alone(&arg), "{arg}"),
+                None => assert!(!takes(&arg) && !takes_alone(&arg), "{arg}"),
+            }
+        }
+    }
 
     #[test]
     fn tools_find_an_nginx_version() {

@@ -1,6 +1,5 @@
 //! The command line of `weir balance`.
 
-use std::ffi::OsString;
 use std::fmt::Write;
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ const PRIORITY: i32 = -15;
 /// time for them. Nothing of the server changes; all is as it was when this ends, or is killed
 #[derive(Debug, Parser)]
 #[command(name = "weir balance", bin_name = "weir balance", group = ArgGroup::new("server").required(true).multiple(true))]
-struct Options {
+pub struct Options {
     /// The server's master process, or any of its processes
     #[arg(long, group = "server")]
     pid: Option<i32>,
@@ -45,16 +44,8 @@ struct Options {
     dry_run: bool,
 }
 
-/// `weir balance`: the exit status. `args` begins with the command's name.
-pub fn balance(args: &[OsString]) -> i32 {
-    let options = match Options::try_parse_from(args) {
-        Ok(options) => options,
-        Err(said) => {
-            // Nobody reads it, then.
-            let _ = said.print();
-            return said.exit_code();
-        }
-    };
+/// `weir balance`: the exit status.
+pub fn balance(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
         Err(text) => {

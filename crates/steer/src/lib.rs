@@ -11,4 +11,4 @@ mod load;
 mod shares;
 mod watch;
 
-pub use command::balance;
+pub use command::{Options, balance};

@@ -1,5 +1,8 @@
 //! The weir binary: see `weir -h` and docs/operating.md.
 
+mod manual;
+mod tools;
+
 use std::ffi::{OsStr, OsString};
 use std::process::exit;
 
@@ -10,35 +13,11 @@ use weir_sys::allocator::Mimalloc;
 #[global_allocator]
 static ALLOCATOR: Mimalloc = Mimalloc;
 
-type Tool = fn(&[OsString]) -> i32;
-
-/// Tools are words; whatever begins with a dash is the server's, as in nginx.
-const TOOLS: &[(&str, Tool, &str)] = &[
-    (
-        "balance",
-        weir_steer::balance,
-        "steer the reuseport queues of another server to workers that have time",
-    ),
-    ("bench", weir_bench::bench, "load a web server and say what its clients see"),
-    ("histogram", weir_bench::histogram, "show latencies of bench, or of logs, as a picture"),
-    (
-        "inspect",
-        weir_inspect::inspect,
-        "look into any server on this machine: who has which connections, and what helps",
-    ),
-    (
-        "lab",
-        weir_lab::lab,
-        "repeat the published experiments on accept queues; advise on a configuration",
-    ),
-    ("lint", weir_lint::lint, "find mistakes in an nginx.conf that are no errors"),
-];
-
 fn main() {
     let mut args: Vec<OsString> = std::env::args_os().collect();
     let word = args.get(1).and_then(|word| OsStr::to_str(word)).unwrap_or_default().to_owned();
-    if let Some((_, tool, _)) = TOOLS.iter().find(|(name, ..)| *name == word) {
-        exit(tool(args.get(1..).unwrap_or_default()));
+    if let Some(tool) = tools::ALL.iter().find(|tool| tool.name == word) {
+        exit((tool.run)(args.get(1..).unwrap_or_default()));
     }
     // What other programs call them.
     let helps = ["-h", "-?", "--help", "help"].contains(&word.as_str());
@@ -49,8 +28,8 @@ fn main() {
     let code = weir_server::run(args);
     if helps {
         eprintln!("Tools, each with --help of its own:");
-        for (name, _, about) in TOOLS {
-            eprintln!("  weir {name:<10}: {about}");
+        for tool in tools::ALL {
+            eprintln!("  weir {:<12}: {}", tool.name, tool.about);
         }
     }
     exit(code);

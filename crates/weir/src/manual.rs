@@ -1,0 +1,94 @@
+//! `weir manual` and `weir completions`: made from the tables that the command line itself is read by.
+
+use std::io::{self, Write};
+
+use clap::{Arg, ArgAction, Command, Parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use weir_server::{FLAGS, Flag};
+
+use crate::tools;
+
+/// Prints a page of the manual in the form that man(1) reads: weir manual | man -l -
+#[derive(Debug, Parser)]
+#[command(name = "weir manual", bin_name = "weir manual")]
+pub struct Manual {
+    /// The page of a tool [default: the server's]
+    tool: Option<String>,
+}
+
+/// Prints what a shell needs to complete this command line: source <(weir completions bash)
+#[derive(Debug, Parser)]
+#[command(name = "weir completions", bin_name = "weir completions")]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+const ABOUT: &str = "A web server, reverse proxy and cache that reads nginx.conf";
+
+const LONG: &str = "weir takes nginx's place: the same configuration, command line and signals. Without -c or -p it serves \
+    /etc/nginx/nginx.conf, or /etc/weir/nginx.conf where that is not there, or else a page of its own on 127.0.0.1:8080.
+
+A word in place of options is a tool, each with a page of its own, as weir-bench(1).";
+
+const SIGNALS: &str = "\
+    TERM, INT: end at once.  QUIT: answer what is in progress, then end.  HUP: take the configuration anew.  USR1: open the \
+    logs anew.  USR2: start the program anew on the same sockets.  WINCH: end the workers, keep the master.";
+
+/// `weir manual`: the exit status.
+pub fn manual(options: Manual) -> i32 {
+    let mut page = Vec::new();
+    let rendered = match options.tool {
+        None => server_page(&mut page),
+        Some(name) => match tools::ALL.iter().find(|tool| tool.name == name) {
+            Some(tool) => {
+                let command = (tool.command)().name(format!("weir-{name}"));
+                Man::new(command.bin_name(format!("weir {name}"))).render(&mut page)
+            }
+            None => {
+                eprintln!("weir manual: there is no tool \"{name}\"; weir -h names them");
+                return 2;
+            }
+        },
+    };
+    i32::from(rendered.and_then(|()| io::stdout().write_all(&page)).is_err())
+}
+
+/// `weir completions`: the exit status.
+pub fn completions(options: Completions) -> i32 {
+    let mut command = server().subcommands(tools::ALL.iter().map(|tool| {
+        let all = (tool.command)().name(tool.name).bin_name(format!("weir {}", tool.name));
+        all.about(tool.about)
+    }));
+    let mut text = Vec::new();
+    clap_complete::generate(options.shell, &mut command, "weir", &mut text);
+    i32::from(io::stdout().write_all(&text).is_err())
+}
+
+fn server_page(page: &mut Vec<u8>) -> io::Result<()> {
+    let tools = tools::ALL.iter().map(|tool| format!("weir-{}(1): {}", tool.name, tool.about));
+    let tools: Vec<String> = tools.collect();
+    let command = server().after_long_help(format!(
+        "Signals to the master process: {SIGNALS}\n\n{}",
+        tools.join("\n\n")
+    ));
+    Man::new(command).section("8").render(page)
+}
+
+/// The server's command line. It is read by `weir_server`; this is for those who describe it.
+fn server() -> Command {
+    let command =
+        Command::new("weir").about(ABOUT).long_about(LONG).version(env!("CARGO_PKG_VERSION"));
+    let command = command.disable_help_flag(true).disable_version_flag(true);
+    command.disable_help_subcommand(true).args(FLAGS.iter().map(arg))
+}
+
+fn arg(flag: &Flag) -> Arg {
+    let last = flag.letters.last().copied().unwrap_or_default();
+    let arg = Arg::new(last.to_string()).short(last).help(flag.about);
+    match flag.value {
+        Some(name) => arg.value_name(name),
+        None => arg.action(ArgAction::SetTrue),
+    }
+}
