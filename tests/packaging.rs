@@ -1,0 +1,198 @@
+//! What is packaged works: the configurations of the Debian package, of the container and of the chart, and examples of pages
+//! that have no module of their own. And the pages of the site are all there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use weir_testkit::{Dir, Server, examples, run};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// A configuration of a package, with the places of a test instead of its own.
+fn placed(text: &str) -> String {
+    let places = [
+        ("/etc/weir/", "%%DIR%%/"),
+        ("/var/log/weir/", "%%DIR%%/"),
+        ("pid /run/nginx.pid;", ""),
+        ("pid /tmp/weir.pid;", ""),
+        ("/tmp/", "%%DIR%%/"),
+        ("/dev/stdout", "%%DIR%%/out.log"),
+        ("error_log stderr", "error_log %%DIR%%/error.log"),
+        ("/srv/site", "%%DIR%%/site"),
+        ("/var/www/html", "%%DIR%%/site"),
+        ("listen 80 default_server;", "listen 127.0.0.1:%%PORT%% default_server;"),
+        ("listen [::]:80 default_server;", ""),
+        ("listen 8080 default_server;", "listen 127.0.0.1:%%PORT%% default_server;"),
+        ("listen 8080;", "listen 127.0.0.1:%%PORT%%;"),
+        ("listen 8081;", "listen 127.0.0.1:%%PORT1%%;"),
+        ("user www-data;", ""),
+    ];
+    places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// A directory with what the packages bring along.
+fn site() -> Dir {
+    let dir = Dir::new();
+    dir.write("mime.types", read("packaging/debian/mime.types"));
+    dir.write("site/index.weir.html", read("packaging/debian/index.weir.html"));
+    dir.write("site/style.css", "p { }");
+    dir
+}
+
+#[test]
+fn the_debian_package_s_site_is_served() {
+    let server = Server::start_in(site(), WEIR, &placed(&read("packaging/debian/nginx.conf")));
+    assert_eq!(server.logged("[warn]"), 0, "{}", server.log());
+    let page = server.get("/");
+    assert_eq!((page.status, page.header("Content-Type")), (200, Some("text/html")));
+    assert!(page.body().contains("<h1>weir serves</h1>"));
+    assert_eq!(server.get("/style.css").header("Content-Type"), Some("text/css"));
+    assert!(server.get("/weir-status").body().contains("weir_requests_total"));
+}
+
+#[test]
+fn the_container_serves_a_site_and_tells_its_platform() {
+    let dir = site();
+    let port = weir_testkit::free_port().to_string();
+    let inside = placed(&read("packaging/container/default.conf")).replace("%%PORT%%", &port);
+    let inside = inside.replace("%%DIR%%", &dir.path().display().to_string());
+    dir.write("conf.d/default.conf", inside);
+    let server = Server::start_in(dir, WEIR, &placed(&read("packaging/container/nginx.conf")));
+    assert_eq!(server.logged("[warn]"), 0, "{}", server.log());
+    let at = |port: u16, path: &str| weir_testkit::Client::connect(port).get(path);
+    assert!(at(port.parse().unwrap(), "/").body().contains("<h1>weir serves</h1>"));
+    assert_eq!(at(server.port_at(1), "/healthz").body(), "ok\n");
+    assert!(at(server.port_at(1), "/metrics").body().contains("# HELP weir_"));
+    assert_eq!(at(server.port_at(1), "/").status, 404);
+}
+
+#[test]
+fn the_chart_s_first_site_stands_beside_the_container_s_frame() {
+    // The block of `default.conf:` in the values, without its indentation.
+    let values = read("packaging/helm/weir/values.yaml");
+    let block = values.split_once("default.conf: |\n").expect("a first site").1;
+    let block: Vec<&str> = block.lines().map_while(|line| line.strip_prefix("    ")).collect();
+    let frame = read("packaging/container/nginx.conf");
+    let text = frame.replace("include /etc/weir/conf.d/*.conf;", &block.join("\n"));
+    let server = Server::start_in(site(), WEIR, &placed(&text));
+    assert!(server.get("/").body().starts_with("served by "));
+}
+
+#[test]
+fn a_client_gets_the_best_coding_that_it_takes() {
+    let page = read("docs/compression.md");
+    let example = examples(&page).next().expect("an example");
+    let dir = Dir::new();
+    dir.write("site/large.css", "p { color: red }\n".repeat(1000));
+    let conf = format!(
+        "events {{ }} http {{ types {{ text/css css; }} {example}
+         server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%/site; }} }}"
+    );
+    let server = Server::start_in(dir, WEIR, &conf);
+    let ask = |takes: &str| {
+        let head = format!("Accept-Encoding: {takes}\r\n");
+        let answer = server.ask("GET /large.css", &head, "");
+        assert_eq!(answer.header("Vary"), Some("Accept-Encoding"), "{takes}");
+        answer.header("Content-Encoding").unwrap_or("none").to_owned()
+    };
+    assert_eq!(ask("gzip, deflate, br, zstd"), "br");
+    assert_eq!(ask("gzip, zstd"), "zstd");
+    assert_eq!(ask("gzip"), "gzip");
+    assert_eq!(ask("identity"), "none");
+}
+
+#[test]
+fn the_site_s_index_has_each_page() {
+    let index = read("docs/SUMMARY.md");
+    for entry in fs::read_dir(root().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") && name != "SUMMARY.md" {
+            assert!(index.contains(&format!("({name})")), "docs/SUMMARY.md lacks {name}");
+        }
+    }
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut seen = 0;
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let tops = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
+    for page in docs.chain(tops.map(|name| root().join(name))) {
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") || file.contains(' ') {
+                continue;
+            }
+            let to = match file.is_empty() {
+                true => page.clone(),
+                false => page.parent().unwrap().join(file),
+            };
+            assert!(to.exists(), "{}: no {link}", page.display());
+            if !part.is_empty() && to.is_file() {
+                let there = fs::read_to_string(&to).unwrap();
+                let titled = there.lines().filter(|line| line.starts_with('#')).map(anchor);
+                assert!(titled.into_iter().any(|at| at == part), "{}: no {link}", page.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
+/// What a title is linked by.
+fn anchor(title: &str) -> String {
+    let text = title.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_understands() {
+    let unit = read("packaging/debian/weir.service");
+    let dir = Dir::new();
+    let unit = unit.replace("/usr/sbin/weir", WEIR).replace("Documentation=man:weir(8)\n", "");
+    let path = dir.write("weir.service", unit);
+    if !run("sh", ["-c", "command -v systemd-analyze"]).status.success() {
+        println!("not run: systemd-analyze is not installed");
+        return;
+    }
+    let said = run("systemd-analyze", ["verify", path.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success() && !text.contains("weir.service"), "{text}");
+}
+
+#[test]
+fn the_chart_renders() {
+    let chart = root().join("packaging/helm/weir").display().to_string();
+    if !run("sh", ["-c", "command -v helm"]).status.success() {
+        println!("not run: helm is not installed");
+        return;
+    }
+    let all = "autoscaling.enabled=true,serviceMonitor.enabled=true,config=events{}";
+    for set in ["replicaCount=1", all] {
+        let lint = run("helm", ["lint", "--strict", &chart, "--set", set]);
+        assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+        let made = run("helm", ["template", "site", &chart, "--set", set]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let text = String::from_utf8_lossy(&made.stdout);
+        let kinds = ["HorizontalPodAutoscaler", "ServiceMonitor"];
+        for kind in kinds {
+            assert_eq!(text.contains(&format!("kind: {kind}")), set == all, "{kind}: {text}");
+        }
+        for kind in ["Deployment", "Service", "ConfigMap", "PodDisruptionBudget"] {
+            assert!(text.contains(&format!("kind: {kind}\n")), "{kind}: {text}");
+        }
+    }
+}
