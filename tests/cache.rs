@@ -195,7 +195,7 @@ fn without_a_disk_requests_are_served_all_the_same() {
         assert_eq!((r.status, r.body().as_str()), (200, "answer"));
     }
     server.wait_log("cannot be stored", 1);
-    assert!(server.get("/status").body().contains("weir_cache_faults_files_total"));
+    assert!(server.get("/status").body().contains("weir_cache_faults_total"));
 }
 
 /// A small file system, unmounted at the end.
@@ -260,12 +260,12 @@ fn a_full_disk_and_one_that_takes_nothing_hold_no_answer_back() {
     };
     ask_for_all();
     server.wait_log("cannot be stored (28: No space left on device)", 1);
-    let before = counted(&server, "weir_cache_faults_files_total");
+    let before = counted(&server, "weir_cache_faults_total");
     assert!(before > 0.0);
     disk.make_read_only();
     ask_for_all();
     server.wait_log("cannot be stored (30: Read-only file system)", 1);
-    assert!(counted(&server, "weir_cache_faults_files_total") > before);
+    assert!(counted(&server, "weir_cache_faults_total") > before);
     drop(disk);
     // What was there has vanished; what lies below takes new answers.
     ask_for_all();

@@ -22,6 +22,27 @@ fn the_page_of_directives_is_what_the_tables_say() {
     );
 }
 
+/// Between two marks stand the tables of all metrics, each with name, type, labels and meaning.
+#[test]
+fn the_page_of_metrics_names_them_all() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let there = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- tables -->\n", "<!-- end of tables -->");
+    let from = there.find(begin).unwrap() + begin.len();
+    let to = there.find(end).unwrap();
+    let page = format!("{}{}{}", &there[..from], weir_metrics::tables(), &there[to..]);
+    if std::env::var_os(WRITE).is_some() {
+        fs::write(&path, &page).unwrap();
+        return;
+    }
+    let differs = there.lines().zip(page.lines()).find(|(old, new)| old != new);
+    assert!(
+        there == page,
+        "docs/metrics.md is not current: {WRITE}=1 cargo test -p weir-server --test docs \
+         writes it.\nThe first line that differs: {differs:?}"
+    );
+}
+
 #[test]
 fn tests_that_pages_name_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -110,10 +110,7 @@ fn status_pages_count() {
     assert_eq!(all.header("content-type"), Some("text/plain; version=0.0.4"));
     assert!(all.body().contains("\nweir_requests_total 2\n"), "{}", all.body());
     let json = ask(&mut client, "/json", "").body();
-    assert!(
-        json.contains(r#""requests":{"type":"counter","unit":"requests","value":3}"#),
-        "{json}"
-    );
+    assert!(json.contains(r#""requests":3,"#), "{json}");
 }
 
 #[test]

@@ -149,3 +149,28 @@ fn what_makes_no_sense_is_refused() {
         assert!(found.contains(text), "{found}");
     }
 }
+
+/// By the level that error logs have where nothing is said; a check that comes out the same way again is no news.
+#[test]
+fn a_refused_check_is_told_of_once() {
+    let (a, nobody) = (Patient::new("a"), weir_testkit::free_port());
+    let conf = format!(
+        "error_log %%DIR%%/default.log; worker_processes 1; events {{ }}
+         http {{
+             upstream u {{ zone u 64k; server 127.0.0.1:{}; server 127.0.0.1:{nobody}; }}
+             server {{ listen 127.0.0.1:%%PORT%%;
+                 location / {{ proxy_pass http://u; health_check uri=/check interval=10ms; }} }}
+         }}",
+        a.port
+    );
+    let server = Server::start(WEIR, &conf);
+    server.wait_file("default.log", "peer is unhealthy", 1);
+    let checked = a.checks.load(Ordering::SeqCst);
+    assert!(ask_until(|| a.checks.load(Ordering::SeqCst) > checked + 10));
+    let log = server.dir().read("default.log");
+    let about = format!("health check \"\" of peer 127.0.0.1:{nobody} in upstream \"u\"");
+    assert_eq!(log.matches(&about).count(), 2, "{log}");
+    let refused = "connect() failed (111: Connection refused) while connecting to upstream, ";
+    assert!(log.contains(&format!("{refused}{about}")), "{log}");
+    assert!(log.contains("[error] ") && log.contains("peer is unhealthy while "), "{log}");
+}

@@ -75,6 +75,12 @@ impl Clock {
         self.now.get()
     }
 
+    /// The turn's time, or the kernel's coarse clock's where the turn has gone on for so long that it is later.
+    pub(crate) fn moment(&self) -> Instant {
+        let since = crate::coarse_nanos().saturating_sub(self.epoch_nanos);
+        self.now().max(self.epoch + Duration::from_nanos(since))
+    }
+
     /// Milliseconds since the loop was made, rounded down.
     #[inline]
     pub(crate) fn tick(&self) -> u64 {

@@ -26,6 +26,12 @@ impl Handle {
         self.0.clock.now()
     }
 
+    /// The turn's time, unless the turn has been going on for so long that the kernel's coarse clock knows better: for
+    /// times that are shown.
+    pub fn now_or_later(&self) -> Instant {
+        self.0.clock.moment()
+    }
+
     /// The time at this moment, which is later than [`Handle::now`]; for the few who cannot do with that.
     pub fn this_moment(&self) -> Instant {
         crate::clock::read()

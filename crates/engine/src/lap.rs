@@ -8,13 +8,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::clock;
+use crate::{clock, runqueue};
 
 /// Hears how long things took; must not touch the loop.
 pub trait Timekeeper {
     /// A handler has run: its event waited for `blocked` since the wait's return, and it took `took`.
     fn handled(&self, blocked: Duration, took: Duration);
-    /// A turn is over: it took this long from the wait's return to its last handler's end.
+    /// A wait has returned, at this time in nanoseconds by the monotonic clock; so many have passed since the last handler's
+    /// end.
+    fn woke(&self, at: u64, slept: u64);
+    /// A turn is over: it took this long from the wait's return to its last handler's end, nothing if there was none.
     fn turned(&self, took: Duration);
 }
 
@@ -38,8 +41,12 @@ impl Laps {
 
     /// The wait has returned, at this time by [`clock::nanos`].
     pub(crate) fn begin(&self, woke: u64) {
+        let last = self.last.replace(woke);
         self.woke.set(woke);
-        self.last.set(woke);
+        if let Some(keeper) = &*self.keeper.borrow() {
+            keeper.woke(woke, if last == 0 { 0 } else { woke.saturating_sub(last) });
+            runqueue::look(woke);
+        }
     }
 
     /// A handler has run.
@@ -50,14 +57,13 @@ impl Laps {
         let (start, end) = (self.last.get(), clock::nanos());
         self.last.set(end);
         keeper.handled(blocked, Duration::from_nanos(end.saturating_sub(start)));
+        runqueue::look(end);
     }
 
     /// The turn is over.
     pub(crate) fn end(&self) {
         let took = self.blocked();
-        if let Some(keeper) = &*self.keeper.borrow()
-            && !took.is_zero()
-        {
+        if let Some(keeper) = &*self.keeper.borrow() {
             keeper.turned(took);
         }
     }

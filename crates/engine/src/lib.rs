@@ -29,6 +29,7 @@ mod ops;
 mod park;
 mod remote;
 mod run;
+mod runqueue;
 mod seam;
 mod sleep;
 mod slots;
@@ -64,6 +65,7 @@ pub use ops::send::Send;
 pub use park::{Idle, Wake};
 pub use remote::Remote;
 pub use run::{Loop, Options};
+pub use runqueue::waited_for_processor;
 pub use rustix::net::SocketAddrAny;
 #[cfg(feature = "sim")]
 pub use seam::{Call, sim};

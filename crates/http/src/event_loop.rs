@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use weir_engine::{Handle, Wake};
-use weir_metrics::{Metric, Row};
+use weir_metrics::{Metric, Page, Row};
 use weir_values::status::StatusZone;
 use weir_values::{Identity, Offset, Retire};
 
@@ -33,6 +33,9 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<LoopState>>> = const { RefCell::new(None) };
 }
 
+/// Adds what somebody knows to a status page.
+pub type Show = Box<dyn Fn(&mut Page)>;
+
 /// What the connections of one loop share.
 pub struct LoopState {
     /// The loop.
@@ -45,6 +48,8 @@ pub struct LoopState {
     pub metrics: Rc<Row>,
     /// All loops' counters, for the status pages.
     pub registry: weir_metrics::Registry,
+    /// What others than `http` have to show there.
+    pub shown: OnceCell<Show>,
     /// What sessions are counted under, for the same.
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
     /// Lines of access logs on their way.
@@ -122,6 +127,7 @@ impl LoopState {
             identity,
             metrics,
             registry,
+            shown: OnceCell::new(),
             status_zones: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams, identity.index),

@@ -1,5 +1,8 @@
 //! Times in buckets: four to each power of two of microseconds, so that a value is known to a quarter.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 /// Buckets of one histogram.
 pub(crate) const BUCKETS: usize = 4 * POWERS;
 /// Words of one histogram: its buckets, their count and their sum in microseconds.
@@ -31,7 +34,7 @@ pub(crate) fn end(bucket: usize) -> u64 {
     (4 + quarter) << (power - 2)
 }
 
-/// A histogram's sums over all loops.
+/// A histogram's values, of one loop or of several.
 #[derive(Debug, Clone)]
 pub struct Times {
     pub(crate) buckets: Vec<u64>,
@@ -41,7 +44,23 @@ pub struct Times {
     pub sum: u64,
 }
 
+impl Default for Times {
+    fn default() -> Times {
+        Times { buckets: vec![0; BUCKETS], count: 0, sum: 0 }
+    }
+}
+
 impl Times {
+    /// Adds what the words of a histogram hold.
+    pub(crate) fn add(&mut self, words: &[AtomicU64]) {
+        let at = |i: usize| words.get(i).map_or(0, |word| word.load(Relaxed));
+        for (i, bucket) in self.buckets.iter_mut().enumerate() {
+            *bucket += at(i);
+        }
+        self.count += at(COUNT);
+        self.sum += at(SUM);
+    }
+
     /// A time in microseconds that this share of the values does not exceed, to the bucket's end; 0 without values.
     pub fn quantile(&self, share: f64) -> u64 {
         let total: u64 = self.buckets.iter().sum();

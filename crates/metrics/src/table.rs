@@ -1,4 +1,4 @@
-//! The one place where a value is declared.
+//! The one place where a value is declared: what each loop writes, and what pages show of it and of others' figures.
 
 /// How a value moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,27 +7,93 @@ pub enum Kind {
     Counter,
     /// How much there is right now.
     Gauge,
+    /// Times in buckets.
+    Histogram,
+    /// The same with fewer buckets, where there are many of them.
+    Coarse,
+    /// One of several words: a gauge for each of them, of which one is 1.
+    State,
+    /// For JSON alone: it would be no metric.
+    Shown,
 }
 
-/// What is known about a value.
-#[derive(Debug)]
-pub struct Declaration {
-    /// The value, which is also its place in a row.
-    pub metric: Metric,
-    /// How it moves.
-    pub kind: Kind,
+/// What is counted, as far as names tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Things that the name says.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Seconds, kept in nanoseconds.
+    Seconds,
+    /// A share.
+    Ratio,
+}
+
+/// A value that a table has of each of its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
     /// Short name in lower case.
     pub name: &'static str,
-    /// What is counted.
-    pub unit: &'static str,
+    /// How it moves.
+    pub kind: Kind,
+    /// In what.
+    pub unit: Unit,
     /// One sentence for people.
     pub help: &'static str,
+    /// A label of its own, and its words: then there is a value for each of them.
+    pub by: Option<(&'static str, &'static [&'static str])>,
+}
+
+/// How rows stand in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// There is one row.
+    Object,
+    /// One behind the other.
+    List,
+    /// By their first label.
+    Named,
+    /// By their first label, several of each.
+    NamedLists,
+}
+
+/// Values of one kind of thing.
+#[derive(Debug)]
+pub struct Table {
+    /// Its key in JSON.
+    pub name: &'static str,
+    /// What its rows are.
+    pub help: &'static str,
+    /// What its names begin with for Prometheus; empty for the server's own.
+    pub prefix: &'static str,
+    /// What tells its rows apart.
+    pub labels: &'static [&'static str],
+    /// In JSON.
+    pub shape: Shape,
+    /// What is known of each row.
+    pub columns: &'static [Column],
+}
+
+impl Table {
+    /// A column's name for Prometheus: what it is, in which unit, `_total` for counters, as its naming guide asks.
+    pub fn metric(&self, column: &Column) -> String {
+        let prefix = if self.prefix.is_empty() { "" } else { "_" };
+        let unit = match column.unit {
+            Unit::Count => "",
+            Unit::Bytes => "_bytes",
+            Unit::Seconds => "_seconds",
+            Unit::Ratio => "_ratio",
+        };
+        let end = if column.kind == Kind::Counter { "_total" } else { "" };
+        format!("weir{prefix}{}_{}{unit}{end}", self.prefix, column.name)
+    }
 }
 
 /// Makes the enum and the table from one list, so that they cannot differ.
 macro_rules! declare {
-    ($(#[doc = $help:literal] $metric:ident $kind:ident $name:literal $unit:literal;)+) => {
-        /// A value that the server keeps.
+    ($(#[doc = $help:literal] $metric:ident $kind:ident $unit:ident $name:literal;)+) => {
+        /// A value that each loop keeps.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
         pub enum Metric {
@@ -35,32 +101,30 @@ macro_rules! declare {
         }
 
         /// All values in the order of their places.
-        pub const DECLARATIONS: &[Declaration] = &[
-            $(Declaration {
-                metric: Metric::$metric,
-                kind: Kind::$kind,
+        pub const METRICS: &[Metric] = &[$(Metric::$metric,)+];
+
+        const SUMS: &[Column] = &[
+            $(Column {
                 name: $name,
-                unit: $unit,
+                kind: Kind::$kind,
+                unit: Unit::$unit,
                 help: $help.trim_ascii_start(),
+                by: None,
             },)+
         ];
     };
 }
 
-/// What is known about times that are kept in buckets.
-#[derive(Debug)]
-pub struct TimesDeclaration {
-    /// Which.
-    pub histogram: Histogram,
-    /// Short name in lower case.
-    pub name: &'static str,
-    /// One sentence for people.
-    pub help: &'static str,
+impl Metric {
+    /// What is said of it.
+    pub fn column(self) -> &'static Column {
+        &SUMS[self as usize]
+    }
 }
 
 macro_rules! declare_times {
     ($(#[doc = $help:literal] $histogram:ident $name:literal;)+) => {
-        /// Times that the server keeps in buckets.
+        /// Times that each loop keeps in buckets.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
         pub enum Histogram {
@@ -68,14 +132,25 @@ macro_rules! declare_times {
         }
 
         /// All of them in the order of their places.
-        pub const HISTOGRAMS: &[TimesDeclaration] = &[
-            $(TimesDeclaration {
-                histogram: Histogram::$histogram,
+        pub const HISTOGRAMS: &[Histogram] = &[$(Histogram::$histogram,)+];
+
+        const TIMES: &[Column] = &[
+            $(Column {
                 name: $name,
+                kind: Kind::Histogram,
+                unit: Unit::Seconds,
                 help: $help.trim_ascii_start(),
+                by: None,
             },)+
         ];
     };
+}
+
+impl Histogram {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        TIMES[self as usize].name
+    }
 }
 
 declare_times! {
@@ -89,43 +164,252 @@ declare_times! {
 
 declare! {
     /// Connections accepted from clients.
-    Accepted Counter "accepted" "connections";
+    Accepted Counter Count "accepted_connections";
     /// Accepted connections that were served and not dropped for want of resources.
-    Handled Counter "handled" "connections";
+    Handled Counter Count "handled_connections";
     /// Times that a listening socket woke a loop.
-    AcceptEvents Counter "accept" "events";
+    AcceptEvents Counter Count "accept_events";
     /// Times that a loop came to accept and found nothing.
-    EmptyAccepts Counter "empty_accepts" "events";
+    EmptyAccepts Counter Count "empty_accepts";
     /// Requests of clients.
-    Requests Counter "requests" "requests";
+    Requests Counter Count "requests";
+    /// Bytes of requests from clients, counted as requests end.
+    Received Counter Bytes "received";
+    /// Bytes of answers to clients, counted as requests end.
+    Sent Counter Bytes "sent";
     /// Open client connections, idle ones included.
-    Active Gauge "active" "connections";
+    Active Gauge Count "active_connections";
     /// Connections whose request head is being read.
-    Reading Gauge "reading" "connections";
+    Reading Gauge Count "reading_connections";
     /// Connections whose request is worked on or being answered.
-    Writing Gauge "writing" "connections";
+    Writing Gauge Count "writing_connections";
     /// Idle keep-alive connections.
-    Waiting Gauge "waiting" "connections";
+    Waiting Gauge Count "waiting_connections";
     /// Connections closed because of a defect of the server while it served them.
-    Panicked Counter "panicked" "connections";
+    Panicked Counter Count "panicked_connections";
     /// Configurations taken into use after the first.
-    Reloaded Counter "reloaded" "configurations";
+    Reloaded Counter Count "reloads";
     /// Turns of loops in which something was handled.
-    Turns Counter "turns" "turns";
+    Turns Counter Count "turns";
+    /// Time that loops spent in turns.
+    Busy Counter Seconds "busy";
+    /// Time that loops slept.
+    Slept Counter Seconds "slept";
+    /// Time that loops slept while new connections could wake them.
+    Armed Counter Seconds "armed";
     /// Handlers that took longer than blocked_threshold.
-    SlowHandlers Counter "slow_handlers" "handlers";
+    SlowHandlers Counter Count "slow_handlers";
+    /// Of these, those that were held up themselves, since their loop did not have a processor.
+    Preempted Counter Count "preempted_handlers";
+    /// Messages about slow handlers that were left out, since there were too many at a time.
+    SlowLeftOut Counter Count "slow_handlers_left_out";
     /// Connections that a loop with nothing to do took over from one that was held up.
-    TakenOver Counter "taken_over" "connections";
+    TakenOver Counter Count "taken_over_connections";
     /// Readiness that such a loop found and could not take, passed on to its loop.
-    PassedOn Counter "passed_on" "events";
+    PassedOn Counter Count "passed_on_events";
     /// Looks for connections of loops that were held up which found none.
-    LookedInVain Counter "looked_in_vain" "looks";
+    LookedInVain Counter Count "looks_in_vain";
     /// Files of caches that could not be read or written.
-    CacheFaults Counter "cache_faults" "files";
+    CacheFaults Counter Count "cache_faults";
     /// Answers passed on without being stored because the disk of their cache was too slow.
-    CacheUnstored Counter "cache_unstored" "answers";
+    CacheUnstored Counter Count "cache_unstored_answers";
     /// Messages left out of error logs because too many of a kind came within a second.
-    LogLeftOut Counter "log_left_out" "messages";
+    LogLeftOut Counter Count "log_left_out_messages";
     /// Worker processes that ended without being told to.
-    Died Counter "died" "workers";
+    Died Counter Count "died_workers";
 }
+
+const fn column(name: &'static str, kind: Kind, unit: Unit, help: &'static str) -> Column {
+    Column { name, kind, unit, help, by: None }
+}
+
+const fn by(column: Column, label: &'static str, words: &'static [&'static str]) -> Column {
+    Column { by: Some((label, words)), ..column }
+}
+
+use Kind::{Coarse, Counter, Gauge, Shown, State};
+use Unit::{Bytes, Count, Ratio, Seconds};
+
+/// Which program it is.
+pub static BUILD: Table = Table {
+    name: "build",
+    help: "Which program it is",
+    prefix: "build",
+    labels: &["version", "nginx"],
+    shape: Shape::Object,
+    columns: &[column(
+        "info",
+        Gauge,
+        Count,
+        "A constant 1; its labels are weir's version and the one of nginx that it follows.",
+    )],
+};
+
+/// Since when it runs.
+pub static SERVER: Table = Table {
+    name: "server",
+    help: "Since when it runs",
+    prefix: "",
+    labels: &[],
+    shape: Shape::Object,
+    columns: &[
+        column("start_time", Gauge, Seconds, "When the server began, since 1970."),
+        column("uptime", Gauge, Seconds, "For how long it has been running."),
+    ],
+};
+
+/// Sums over all loops, those that have ended as well.
+pub static TOTALS: Table = Table {
+    name: "totals",
+    help: "Sums over all loops of all workers, those that have ended as well",
+    prefix: "",
+    labels: &[],
+    shape: Shape::Object,
+    columns: SUMS,
+};
+
+/// Times of all loops.
+pub static HISTOGRAM_SUMS: Table = Table {
+    name: "histograms",
+    help: "Times of all loops",
+    prefix: "",
+    labels: &[],
+    shape: Shape::Object,
+    columns: TIMES,
+};
+
+/// How evenly the loops work.
+pub static BALANCE: Table = Table {
+    name: "balance",
+    help: "How evenly the loops work",
+    prefix: "loops",
+    labels: &[],
+    shape: Shape::Object,
+    columns: &[
+        column("policy", Shown, Count, "accept_balance"),
+        column(
+            "imbalance",
+            Gauge,
+            Ratio,
+            "Coefficient of variation of the time that loops were busy in the last ten seconds: 0 is even.",
+        ),
+        column(
+            "mean_busy",
+            Gauge,
+            Ratio,
+            "The mean share of these seconds in which loops were busy.",
+        ),
+        column("most_busy", Gauge, Ratio, "The share of the one that was busy for longest."),
+        column(
+            "alarm",
+            Gauge,
+            Count,
+            "1 where the imbalance is at least 0.5 and a loop was busy for more than half of the time.",
+        ),
+        column("window", Shown, Count, "Seconds"),
+        column("threshold", Shown, Ratio, "From where on there is an alarm."),
+        column(
+            "next",
+            Shown,
+            Count,
+            "Who sleeps armed, in the order in which they would be woken.",
+        ),
+    ],
+};
+
+/// What a loop does.
+pub const LOOP_STATES: &[&str] = &["awake", "armed", "disarmed", "finishing"];
+
+/// The loops that run.
+pub static LOOPS: Table = Table {
+    name: "loops",
+    help: "Each loop that runs",
+    prefix: "loop",
+    labels: &["worker", "loop"],
+    shape: Shape::List,
+    columns: &[
+        column("pid", Shown, Count, "Its process"),
+        column("tid", Shown, Count, "Its thread"),
+        column("finishing", Shown, Count, "It belongs to an older configuration"),
+        by(
+            column(
+                "state",
+                State,
+                Count,
+                "What the loop does: it is in a turn, or sleeps, and new connections may wake it or not.",
+            ),
+            "state",
+            LOOP_STATES,
+        ),
+        column("accepted", Counter, Count, "Connections that the loop accepted."),
+        column("requests", Counter, Count, "Requests that it served."),
+        column("open", Gauge, Count, "Its open client connections."),
+        column("inflight", Gauge, Count, "Its requests that are worked on."),
+        column("received", Counter, Bytes, "Bytes of its requests, counted as they end."),
+        column("sent", Counter, Bytes, "Bytes of its answers, counted as requests end."),
+        column("turns", Counter, Count, "Its turns in which something was handled."),
+        column("busy", Counter, Seconds, "Time that it spent in turns."),
+        column("slept", Counter, Seconds, "Time that it slept."),
+        column(
+            "armed",
+            Counter,
+            Seconds,
+            "Time that it slept while new connections could wake it.",
+        ),
+        column(
+            "awake_for",
+            Gauge,
+            Seconds,
+            "For how long its present turn has lasted; 0 while it sleeps.",
+        ),
+        column(
+            "share_busy",
+            Gauge,
+            Ratio,
+            "The share of the last ten seconds in which it was busy.",
+        ),
+        column("share_armed", Gauge, Ratio, "The share of its life in which it slept armed."),
+        column("cpu", Counter, Seconds, "Processor time of its thread."),
+        column(
+            "runqueue",
+            Counter,
+            Seconds,
+            "Time that its thread could have run and waited for a processor.",
+        ),
+        column(
+            "slow_handlers",
+            Counter,
+            Count,
+            "Its handlers that took longer than blocked_threshold.",
+        ),
+        column("blocked", Coarse, Seconds, "How long ready events waited for their handlers."),
+        column("handler", Coarse, Seconds, "How long its handlers took."),
+        column("turn", Shown, Seconds, "How long its turns took."),
+    ],
+};
+
+/// The listening sockets.
+pub static LISTENERS: Table = Table {
+    name: "listeners",
+    help: "Each address that is listened on",
+    prefix: "listener",
+    labels: &["address"],
+    shape: Shape::List,
+    columns: &[
+        column("kind", Shown, Count, "tcp or unix"),
+        column(
+            "sockets",
+            Gauge,
+            Count,
+            "Sockets that listen there: one for all loops, or one for each.",
+        ),
+        column("queue", Gauge, Count, "Connections that wait in the kernel to be accepted."),
+        column("queue_longest", Gauge, Count, "The same of the socket in which most wait."),
+        column("backlog", Gauge, Count, "How many connections may wait in one of them."),
+        column("queues", Shown, Count, "Each socket's queue"),
+    ],
+};
+
+/// All tables, in the order of the pages.
+pub static TABLES: &[&Table] =
+    &[&BUILD, &SERVER, &TOTALS, &HISTOGRAM_SUMS, &BALANCE, &LOOPS, &LISTENERS];

@@ -22,6 +22,7 @@ mod service;
 mod signals;
 mod single;
 mod sockets;
+mod status;
 mod version;
 mod worker;
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::status::Status;
 use weir_engine::Handle;
 use weir_metrics::{Registry, Row};
 use weir_ssl::Handed;
@@ -107,6 +108,14 @@ impl Service {
             }));
         }
         Some(service)
+    }
+
+    /// The status pages show this, too; the loop's row is said to be its own.
+    pub fn shows(&self, status: Status) {
+        self.metrics.belongs_to(status.owner);
+        if let Some(http) = &self.http {
+            let _ = http.shown.set(Box::new(move |page| status.show(page)));
+        }
     }
 
     /// Takes an accepted socket (non-blocking) of the listening socket of this number.

@@ -24,7 +24,17 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     let rows = (0..cycle.config.threads).collect();
     let logs = Arc::clone(&origin.logs);
     let (index, channel, title) = (0, None, Mutex::default());
-    let code = worker::serve(Assignment { cycle, logs, index, rows, registry, channel, title });
+    let generation = 0;
+    let code = worker::serve(Assignment {
+        cycle,
+        logs,
+        index,
+        rows,
+        generation,
+        registry,
+        channel,
+        title,
+    });
     if let Some(path) = pid
         && let Err(e) = std::fs::remove_file(&path)
     {

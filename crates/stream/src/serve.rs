@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use weir_engine::{Chain, Either, Stream, either};
 use weir_log::{Cause, Level};
+use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
 use weir_ssl::Handed;
 use weir_tls::Wire;
@@ -118,6 +119,8 @@ impl Drop for Begun {
             s.status = OK;
         }
         doing::note("the log phase", "", s.server);
+        s.event_loop.metrics.add(Metric::Received, s.bytes_received());
+        s.event_loop.metrics.add(Metric::Sent, s.bytes_sent());
         if let Some(counting) = s.counting.take() {
             counting.ended(s.status, s.bytes_received(), s.bytes_sent());
         }

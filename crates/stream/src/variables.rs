@@ -13,7 +13,7 @@ const TABLE: &[(&str, Read)] = &[
     ("bytes_received", |s, out| number(out, s.bytes_received())),
     ("bytes_sent", |s, out| number(out, s.bytes_sent())),
     ("session_time", |s, out| {
-        write_seconds(s.handle().now().saturating_duration_since(s.started), out);
+        write_seconds(s.handle().now_or_later().saturating_duration_since(s.started), out);
         true
     }),
     ("status", |s, out| {

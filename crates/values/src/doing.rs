@@ -1,4 +1,4 @@
-//! What the loop of this thread is at, for the warning about handlers that hold it up.
+//! What the loop of this thread is at, for the messages about handlers that hold it up.
 //!
 //! Whoever begins something notes it here, with a look at the kernel's coarse clock, which costs a few
 //! nanoseconds and is exact enough for what is worth a warning. What took longest of a handler is named at its
@@ -13,15 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_engine::{Timekeeper, coarse_nanos, longest_operation};
+use weir_engine::{Timekeeper, coarse_nanos, longest_operation, waited_for_processor};
 use weir_log::{Level, Log};
-use weir_metrics::{Histogram, Metric, Row};
+use weir_metrics::{Culprit, Histogram, Metric, Row};
 
-/// How often a loop warns of the same.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Of no more does it warn within that time.
-const WARNINGS: usize = 64;
+use crate::told::{Again, PAUSE, Told};
 
 /// A block of the configuration, for which something is done.
 pub trait Blamed: Debug {
@@ -110,18 +106,13 @@ pub async fn noting<T>(
     .await
 }
 
-/// Puts the times of a loop into its counters, and warns of handlers that hold it up.
+/// Puts the times of a loop into its counters, and tells of handlers that hold it up.
 pub struct Keeper {
     metrics: Rc<Row>,
     usual: Usual,
-    warned: RefCell<Vec<Warned>>,
-}
-
-/// What was warned of, and when.
-struct Warned {
-    held_up: HeldUp,
-    /// By the coarse clock.
-    at: Duration,
+    told: RefCell<Told<HeldUp>>,
+    /// When there is something to sum up, by the monotonic clock in nanoseconds.
+    next: Cell<u64>,
 }
 
 /// What held the loop up.
@@ -129,35 +120,86 @@ struct Warned {
 struct HeldUp {
     doing: Doing,
     operation: Option<&'static str>,
+    /// It was held up itself: its thread waited for a processor.
+    preempted: bool,
 }
 
 impl Keeper {
     /// The keeper of a loop.
     pub fn new(metrics: Rc<Row>, usual: Usual) -> Rc<Keeper> {
-        Rc::new(Keeper { metrics, usual, warned: RefCell::default() })
+        Rc::new(Keeper { metrics, usual, told: RefCell::default(), next: Cell::new(u64::MAX) })
     }
 
-    fn held_up(&self, held_up: HeldUp, took: Duration) {
+    fn threshold(&self, doing: Doing) -> Duration {
+        doing.block.map_or(self.usual.threshold, Blamed::threshold)
+    }
+
+    /// Whoever would not have taken long if its thread had had a processor all the time is not to blame.
+    fn held_up(&self, doing: Doing, operation: Option<&'static str>, took: Duration) {
+        let waited = waited_for_processor().unwrap_or_default().min(took);
+        let preempted = took - waited <= self.threshold(doing);
+        let held_up = HeldUp { doing, operation, preempted };
         self.metrics.add(Metric::SlowHandlers, 1);
-        let now = Duration::from_nanos(coarse_nanos());
-        if !is_news(&mut self.warned.borrow_mut(), held_up, now) {
-            return;
+        self.metrics.add(Metric::Preempted, preempted.into());
+        let now = coarse_nanos();
+        self.metrics.culprit(&Culprit {
+            at: now,
+            took,
+            waited,
+            preempted,
+            what: held_up.to_string(),
+        });
+        let mut told = self.told.borrow_mut();
+        if !told.is_news(held_up, took, now) {
+            self.metrics.add(Metric::SlowLeftOut, 1);
+        } else if preempted {
+            let (millis, waited) = (took.as_millis(), waited.as_millis());
+            let text = format_args!(
+                "for {waited} of {millis} ms the event loop waited for a processor, at {held_up}"
+            );
+            self.log(held_up).write(Level::Info, None, text);
+        } else {
+            let millis = took.as_millis();
+            let text = format_args!("the event loop was held up for {millis} ms by {held_up}");
+            self.log(held_up).write(Level::Error, None, text);
         }
-        let log = held_up.doing.block.map_or(&*self.usual.log, Blamed::log);
-        let millis = took.as_millis();
-        let text = format_args!("the event loop was held up for {millis} ms by {held_up}");
-        log.write(Level::Warn, None, text);
+        self.next.set(told.next());
+    }
+
+    fn log(&self, held_up: HeldUp) -> &Log {
+        held_up.doing.block.map_or(&*self.usual.log, Blamed::log)
+    }
+
+    /// Tells of what was left out until `now`.
+    fn sum_up(&self, now: u64) {
+        let mut told = self.told.borrow_mut();
+        let within = PAUSE.as_secs();
+        for Again { what, times, worst } in told.over(now) {
+            let millis = worst.as_millis();
+            let (level, what_happened) = match what.preempted {
+                true => (Level::Info, "waited for a processor"),
+                false => (Level::Error, "was held up"),
+            };
+            let text = format_args!(
+                "the event loop {what_happened} {times} more times within {within} s, for up to {millis} ms: {what}"
+            );
+            self.log(what).write(level, None, text);
+        }
+        let others = told.take_others(now);
+        if others > 0 {
+            let text = format_args!(
+                "the event loop was held up {others} more times within {within} s by others"
+            );
+            self.usual.log.write(Level::Error, None, text);
+        }
+        self.next.set(told.next());
     }
 }
 
-/// Whether the last warning of the same is long enough ago; notes that there is one now.
-fn is_news(warned: &mut Vec<Warned>, held_up: HeldUp, now: Duration) -> bool {
-    warned.retain(|w| now.saturating_sub(w.at) < PAUSE);
-    if warned.len() >= WARNINGS || warned.iter().any(|w| w.held_up == held_up) {
-        return false;
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.sum_up(u64::MAX);
     }
-    warned.push(Warned { held_up, at: now });
-    true
 }
 
 impl std::fmt::Display for HeldUp {
@@ -182,14 +224,24 @@ impl Timekeeper for Keeper {
         let (doing, operation) = (blame(took), longest_operation(took));
         self.metrics.record(Histogram::Blocked, blocked);
         self.metrics.record(Histogram::Handler, took);
-        if took > doing.block.map_or(self.usual.threshold, Blamed::threshold) {
-            self.held_up(HeldUp { doing, operation }, took);
+        if took > self.threshold(doing) {
+            self.held_up(doing, operation, took);
+        }
+    }
+
+    fn woke(&self, at: u64, slept: u64) {
+        self.metrics.woke(at, slept);
+        if at >= self.next.get() {
+            self.sum_up(at);
         }
     }
 
     fn turned(&self, took: Duration) {
-        self.metrics.add(Metric::Turns, 1);
-        self.metrics.record(Histogram::Turn, took);
+        self.metrics.turned(took.as_nanos() as u64);
+        if !took.is_zero() {
+            self.metrics.add(Metric::Turns, 1);
+            self.metrics.record(Histogram::Turn, took);
+        }
     }
 }
 
@@ -198,25 +250,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_warned_of_once_a_second() {
-        let (mut warned, start) = (Vec::new(), Duration::from_secs(9));
-        let of = |module, operation| HeldUp { doing: Doing { module, ..NOTHING }, operation };
-        let (gzip, lua) = (of("gzip_filter", None), of("lua", None));
-        assert!(is_news(&mut warned, gzip, start));
-        assert!(!is_news(&mut warned, gzip, start));
-        assert!(is_news(&mut warned, lua, start), "another module");
-        assert!(is_news(&mut warned, of("lua", Some("regex")), start), "another operation");
-        assert!(!is_news(&mut warned, gzip, start + PAUSE / 2));
-        assert!(is_news(&mut warned, gzip, start + PAUSE));
-        assert_eq!(warned.len(), 1, "what is past is forgotten");
-    }
-
-    #[test]
-    fn a_warning_names_what_is_known() {
-        let held_up = HeldUp { doing: NOTHING, operation: Some("TLS handshake") };
+    fn a_message_names_what_is_known() {
+        let nothing = HeldUp { doing: NOTHING, operation: None, preempted: false };
+        let held_up = HeldUp { operation: Some("TLS handshake"), ..nothing };
         assert_eq!(held_up.to_string(), "something else, operation: \"TLS handshake\"");
         let doing = Doing { phase: "the content phase", module: "static", block: None };
-        let held_up = HeldUp { doing, operation: None };
+        let held_up = HeldUp { doing, ..nothing };
         assert_eq!(held_up.to_string(), "the content phase, module: \"static\"");
     }
 }

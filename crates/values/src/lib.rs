@@ -26,6 +26,7 @@ pub mod split_clients;
 pub mod status;
 mod subject;
 mod template;
+mod told;
 mod variables;
 pub mod zones;
 

@@ -418,6 +418,8 @@ impl Drop for Begun<'_> {
 }
 
 fn log(r: &mut Request) {
+    r.event_loop.metrics.add(Metric::Received, r.request_length);
+    r.event_loop.metrics.add(Metric::Sent, r.output.sent);
     for handler in &r.location.plan.log {
         doing::note("the log phase", handler.module, r);
         (handler.run)(r);

@@ -23,7 +23,7 @@ impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "blocked_threshold",
-    help: "A handler that holds its event loop up for longer is warned of in the error log, with phase, module, \
+    help: "A handler that holds its event loop up for longer is named in the error log, with phase, module, \
            operation, location and time.",
     set: Set::Simple(|s, d| {
         s.once(d)?;

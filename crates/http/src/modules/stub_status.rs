@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_conf::Error;
 use weir_log::Sink;
-use weir_metrics::Metric;
+use weir_metrics::{Metric, Page};
 use weir_proto::http1::Method;
 use weir_values::status::{self, StatusZone};
 
@@ -73,18 +73,28 @@ fn stub(r: &mut Request) -> Step {
 }
 
 fn prometheus(r: &mut Request) -> Step {
-    let mut text = r.event_loop.registry.prometheus();
+    let mut text = page(r).prometheus();
     status::prometheus(status_zones(r), &mut text);
     answer(r, b"text/plain; version=0.0.4", text)
 }
 
 fn json(r: &mut Request) -> Step {
-    let mut text = r.event_loop.registry.json();
+    let mut text = page(r).json();
     let zones = status_zones(r);
     if !zones.is_empty() && text.pop().is_some() {
         text.push_str(&format!(",\"status_zones\":{}}}", status::json(zones)));
     }
     answer(r, b"application/json", text)
+}
+
+/// All figures of the server.
+fn page(r: &Request) -> Page {
+    let mut page = Page::new();
+    if let Some(shown) = r.event_loop.shown.get() {
+        shown(&mut page);
+    }
+    r.event_loop.registry.show(&mut page);
+    page
 }
 
 fn status_zones(r: &Request) -> &'static [Arc<StatusZone>] {

@@ -37,7 +37,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         let setup = Setup { processes: WORKERS, server: status.to_owned(), ..Setup::default() };
         let server = Running::start(&subject, &setup)?;
         let counters = || {
-            let names = ["weir_accept_events_total", "weir_empty_accepts_events_total"];
+            let names = ["weir_accept_events_total", "weir_empty_accepts_total"];
             names.map(|name| server.counter(name).filter(|_| is_weir))
         };
         let counted = counters();

@@ -63,7 +63,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
             cells.extend(times.map(|time| format!("{time:.1}")));
             cells.push(count("weir_taken_over_connections_total"));
             cells.push(count("weir_passed_on_events_total"));
-            cells.push(count("weir_looked_in_vain_looks_total"));
+            cells.push(count("weir_looks_in_vain_total"));
             table.row(&cells);
             if load == LOADS[1] {
                 at_sixty.push(times);

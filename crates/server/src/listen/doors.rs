@@ -47,6 +47,8 @@ pub(super) struct Doors {
     line: Option<ListenerKey>,
     /// The backend has the shared ones, and those of the loop's own.
     armed: Option<(bool, bool)>,
+    /// Since somebody asked, the backend was told of a socket, or to forget one.
+    told: bool,
 }
 
 impl Doors {
@@ -67,7 +69,7 @@ impl Doors {
         let pool = cycle.load.pool().map(|fd| h.add_listener(Arc::clone(fd)));
         let line = cycle.load.line(place.row).map(|line| h.add_listener(Arc::clone(line.end())));
         let by_others = matches!(shape, Shape::AcceptorEach | Shape::AcceptorOne);
-        Doors { list, mode, by_others, pool, line, armed: None }
+        Doors { list, mode, by_others, pool, line, armed: None, told: false }
     }
 
     /// How many sockets a policy decides about.
@@ -117,6 +119,7 @@ impl Doors {
     pub(super) fn readd(&mut self, h: &Handle, key: ListenerKey, log: &Log) {
         if let Some(door) = self.list.iter_mut().find(|door| door.key == key && !door.own) {
             door.used = false;
+            self.told = true;
             if !told(h.rearm(key), log) {
                 self.armed = None;
             }
@@ -133,12 +136,14 @@ impl Doors {
             return true;
         }
         let mut heard = true;
+        self.told |= before != Some((shared, able));
         let (mode, pool) = (self.mode, self.pool);
         let as_one = self.by_others || pool.is_some();
         for door in self.list.iter_mut().filter(|door| door.own || !as_one) {
             if door.own {
                 heard &= set(h, door.key, able, Arm::Shared, log);
             } else if last && std::mem::take(&mut door.used) && h.is_armed(door.key) {
+                self.told = true;
                 heard &= told(h.rearm(door.key), log);
             } else {
                 heard &= set(h, door.key, shared, mode, log);
@@ -154,6 +159,13 @@ impl Doors {
             self.armed = None;
         }
         heard
+    }
+
+    /// Whether the loop's place in the kernel's lists has changed since this was asked, and whether it has one.
+    pub(super) fn take_told(&mut self) -> Option<bool> {
+        let has_own = self.list.iter().any(|door| door.own);
+        let armed = |(shared, able)| shared || able && has_own;
+        std::mem::take(&mut self.told).then(|| self.armed.is_none_or(armed))
     }
 
     /// The loop's end: what it has to take to the last connection is returned, and what it has to
@@ -241,7 +253,15 @@ mod tests {
         let door = Door { key, number: 0, copy: 0, own: false, used: false, closes: None };
         let (pool, line) = (None, None);
         let mode = Arm::Exclusive;
-        let mut doors = Doors { list: vec![door], mode, by_others: false, pool, line, armed: None };
+        let mut doors = Doors {
+            list: vec![door],
+            mode,
+            by_others: false,
+            pool,
+            line,
+            armed: None,
+            told: false,
+        };
         let arms = |doors: &mut Doors, decision| doors.arm(&h, decision, true, &log);
 
         let other = h.add_listener(socket);

@@ -10,6 +10,7 @@ use weir_balance::{Arm, Entrance, Load as Carried, Taken};
 use weir_engine::{Handle, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
+use weir_sys::beginning::beginning;
 use weir_values::Address;
 
 use super::acceptor::Accepted;
@@ -161,7 +162,12 @@ impl Entrance for Gate {
     }
 
     fn arm(&mut self, arm: Arm, able: bool) -> bool {
-        self.doors.arm(&self.service.handle, arm, able, &self.log)
+        let heard = self.doors.arm(&self.service.handle, arm, able, &self.log);
+        if let Some(armed) = self.doors.take_told() {
+            let since = || self.this_moment().saturating_duration_since(beginning());
+            self.service.metrics.arms(armed.then(|| since().as_nanos() as u64));
+        }
+        heard
     }
 
     fn readd(&mut self, door: Door) {

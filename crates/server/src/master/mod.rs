@@ -17,7 +17,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
@@ -64,6 +64,8 @@ pub struct Assignment {
     pub index: usize,
     /// Its rows of the counters, one per loop.
     pub rows: Vec<usize>,
+    /// How many configurations came before its own.
+    pub generation: u64,
     /// All counters.
     pub registry: Registry,
     /// The line to the master; a process that is its own master has none.
@@ -106,7 +108,9 @@ enum Ending {
 pub fn registry() -> io::Result<Registry> {
     let words = SharedWords::new(Registry::words_for(OWN_ROW + 1 + MOST_LOOPS))?;
     // They live as long as the process.
-    Ok(Registry::new(Box::leak(Box::new(words))))
+    let registry = Registry::new(Box::leak(Box::new(words)));
+    registry.begins(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    Ok(registry)
 }
 
 impl Master {
@@ -225,6 +229,7 @@ impl Master {
             logs: Arc::clone(&self.origin.logs),
             index,
             rows,
+            generation: self.generation,
             registry: self.registry,
             channel: Some(channel),
             title: Mutex::new(self.title.take()),
@@ -341,7 +346,7 @@ impl Master {
     /// Frees what a dead worker held.
     fn bury(&mut self, child: &Child) {
         for row in &child.rows {
-            self.registry.clear_gauges(*row);
+            self.registry.bury(*row, &self.counters);
         }
         self.rows.give(&child.rows);
         let (table, loops) = (child.load.table(), child.rows.len());

@@ -27,6 +27,7 @@ use crate::listen::{Listening, Place};
 use crate::master::{Assignment, FATAL};
 use crate::service::{Served, Service};
 use crate::sockets::Sockets;
+use crate::status::Status;
 use weir_values::Identity;
 
 /// What every loop of this process is made from.
@@ -245,6 +246,9 @@ impl Shared {
                 service.metrics.add(Metric::Panicked, 1);
             }
         });
+        let generation = self.assignment.generation;
+        let status = Status::new(cycle, registry, identity, generation);
+        service.shows(status);
         let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
         turns::serves(&service);
         Ok(Turns::new(listening, service, others))

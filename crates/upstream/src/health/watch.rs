@@ -76,8 +76,21 @@ pub struct Watcher {
     pub retiring: Box<dyn Fn() -> bool>,
 }
 
-/// Connections between two checks, by the peer's name.
-type Connections<K> = Rc<RefCell<HashMap<String, K>>>;
+/// What lies between two checks of a peer, by its name.
+type Between<K> = Rc<RefCell<HashMap<String, K>>>;
+
+/// What is kept between two checks.
+struct Memory<K> {
+    connections: Between<K>,
+    /// Why the last check failed, if it did: the same is told of once.
+    causes: Between<String>,
+}
+
+impl<K> Clone for Memory<K> {
+    fn clone(&self) -> Self {
+        Memory { connections: self.connections.clone(), causes: self.causes.clone() }
+    }
+}
 
 /// Starts a check of a group.
 pub fn start<C: Check>(watcher: &Rc<Watcher>, check: &'static C, group: Arc<Group>) {
@@ -89,11 +102,11 @@ async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Gro
     if line.mandatory && !line.persistent {
         group.check_anew(handle.now());
     }
-    let connections: Connections<C::Kept> = Rc::default();
+    let memory = Memory { connections: Rc::default(), causes: Rc::default() };
     let (chance, mut turn) = (RandomState::new(), 0u64);
     while !(watcher.retiring)() {
         for (peer, _) in group.peers(handle.now()) {
-            let one = one(watcher.clone(), check, group.clone(), peer, connections.clone());
+            let one = one(watcher.clone(), check, group.clone(), peer, memory.clone());
             handle.spawn(one);
         }
         turn += 1;
@@ -106,10 +119,10 @@ async fn one<C: Check>(
     check: &'static C,
     group: Arc<Group>,
     peer: Arc<Peer>,
-    connections: Connections<C::Kept>,
+    memory: Memory<C::Kept>,
 ) {
     let (handle, log, line) = (&watcher.handle, &watcher.log, check.line());
-    let kept = connections.borrow_mut().remove(&peer.name);
+    let kept = memory.connections.borrow_mut().remove(&peer.name);
     let outcome = check.probe(handle, &peer, kept).await;
     let changed = match &outcome {
         Err(failed) if failed.ours => None,
@@ -120,8 +133,9 @@ async fn one<C: Check>(
     let about = format!("health check \"{name}\" of peer {address} in upstream \"{upstream}\"");
     match outcome {
         Ok(kept) => {
+            memory.causes.borrow_mut().remove(&peer.name);
             if let Some(kept) = kept {
-                connections.borrow_mut().insert(peer.name.clone(), kept);
+                memory.connections.borrow_mut().insert(peer.name.clone(), kept);
             }
             if changed == Some(Health::Healthy) {
                 log.write(Level::Notice, None, format_args!("peer is healthy, {about}"));
@@ -129,12 +143,17 @@ async fn one<C: Check>(
         }
         Err(Failed { doing, cause, ours }) => {
             if let Some(cause) = cause {
-                let level = if ours { Level::Alert } else { Level::Error };
+                let before = memory.causes.borrow_mut().insert(peer.name.clone(), cause.clone());
+                let level = match (before.as_ref() == Some(&cause), ours) {
+                    (true, _) => Level::Info,
+                    (false, true) => Level::Alert,
+                    (false, false) => Level::Error,
+                };
                 log.write(level, None, format_args!("{cause} while {doing}, {about}"));
             }
             if changed == Some(Health::Unhealthy) {
                 let text = format_args!("peer is unhealthy while {doing}, {about}");
-                log.write(Level::Warn, None, text);
+                log.write(Level::Error, None, text);
             }
         }
     }

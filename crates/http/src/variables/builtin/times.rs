@@ -11,7 +11,7 @@ pub const TABLE: &[(&str, Read)] = &[
 ];
 
 fn since(r: &Request, start: std::time::Instant) -> Duration {
-    r.event_loop.handle.now().saturating_duration_since(start)
+    r.event_loop.handle.now_or_later().saturating_duration_since(start)
 }
 
 fn seconds(out: &mut Vec<u8>, time: Duration) -> bool {

@@ -1,0 +1,71 @@
+//! How long this thread could have run and waited for a processor, for those who ask who held a loop up: a handler that
+//! was preempted did not.
+//!
+//! The kernel counts it for each thread (proc(5), `schedstat`). It is read every few milliseconds at most, at the end of
+//! a handler or a wait, so that there is something to compare with when a handler has taken long.
+
+use std::cell::{Cell, OnceCell};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::seam;
+
+/// How old what is compared with may be, in nanoseconds: as much as may be taken for the handler's own.
+const OFTEN: u64 = 5_000_000;
+
+thread_local! {
+    static FILE: OnceCell<Option<OwnedFd>> = const { OnceCell::new() };
+    /// When it was looked at last, by [`crate::clock::nanos`], and what was there, in nanoseconds.
+    static SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Looks at it, if that is long ago; `now` by [`crate::clock::nanos`].
+#[inline]
+pub(crate) fn look(now: u64) {
+    if now.saturating_sub(SEEN.get().0) >= OFTEN {
+        SEEN.set((now, read().unwrap_or(0)));
+    }
+}
+
+/// How long this thread has waited for a processor since it was looked at last, which is at most a few milliseconds
+/// before the running handler began. None where the kernel does not tell.
+pub fn waited_for_processor() -> Option<Duration> {
+    let waited = read()?.saturating_sub(SEEN.get().1);
+    Some(Duration::from_nanos(waited))
+}
+
+fn read() -> Option<u64> {
+    if seam::is_simulated() {
+        return None;
+    }
+    let path = "/proc/thread-self/schedstat";
+    let opened = || open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+    // At a thread's end nobody asks any more.
+    let read = FILE.try_with(|file| {
+        let mut buf = [0; 64];
+        let len = rustix::io::pread(file.get_or_init(opened).as_ref()?, &mut buf, 0).ok()?;
+        std::str::from_utf8(buf.get(..len)?).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    });
+    read.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_does_not_wait_for_a_processor() {
+        look(u64::MAX);
+        let Some(before) = waited_for_processor() else {
+            eprintln!("skipped: the kernel does not tell");
+            return;
+        };
+        #[allow(clippy::disallowed_methods, reason = "to sleep is what is tested")]
+        std::thread::sleep(Duration::from_millis(300));
+        let waited = waited_for_processor().unwrap();
+        assert!(waited >= before, "it only grows");
+        assert!(waited < Duration::from_millis(300), "{waited:?}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Who held loops up lately: the last ones of each loop, in words that all processes share.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::time::Duration;
+
+/// So many are known of each loop.
+const KEPT: usize = 8;
+/// Words of one: when it was, 0 while it is written; how long it took; how much of that its thread waited for a
+/// processor; whether it was preempted; how long its name is, and the name.
+const ENTRY: usize = 32;
+const AT: usize = 0;
+const TOOK: usize = 1;
+const WAITED: usize = 2;
+const PREEMPTED: usize = 3;
+const LENGTH: usize = 4;
+const NAME: usize = 5;
+/// The words of all, behind the number of the next.
+pub(crate) const WORDS: usize = 8 + KEPT * ENTRY;
+const FIRST: usize = 8;
+
+/// A handler that took long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Culprit {
+    /// When, by the monotonic clock in nanoseconds.
+    pub at: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// For so much of that its thread waited for a processor.
+    pub waited: Duration,
+    /// It would not have taken long otherwise.
+    pub preempted: bool,
+    /// What it was at; the end of a long name is lost.
+    pub what: String,
+}
+
+/// Notes one; the oldest is forgotten.
+pub(crate) fn note(words: &[AtomicU64], culprit: &Culprit) {
+    let Some((head, entries)) = words.split_at_checked(FIRST) else { return };
+    let Some(next) = head.first() else { return };
+    let at = next.load(Relaxed);
+    next.store(at.wrapping_add(1), Relaxed);
+    let Some(entry) = entries.chunks_exact(ENTRY).nth(at as usize % KEPT) else { return };
+    let set =
+        |at: usize, value: u64| entry.get(at).into_iter().for_each(|w| w.store(value, Relaxed));
+    if let Some(at) = entry.get(AT) {
+        at.store(0, SeqCst);
+    }
+    fence(SeqCst);
+    set(TOOK, culprit.took.as_nanos() as u64);
+    set(WAITED, culprit.waited.as_nanos() as u64);
+    set(PREEMPTED, culprit.preempted.into());
+    let name = culprit.what.as_bytes();
+    let name = name.get(..name.len().min((ENTRY - NAME) * 8)).unwrap_or_default();
+    set(LENGTH, name.len() as u64);
+    for (i, piece) in name.chunks(8).enumerate() {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(piece).for_each(|(to, from)| *to = *from);
+        set(NAME + i, u64::from_ne_bytes(bytes));
+    }
+    if let Some(at) = entry.get(AT) {
+        at.store(culprit.at.max(1), SeqCst);
+    }
+}
+
+/// Those that are known, in no order.
+pub(crate) fn all(words: &[AtomicU64]) -> Vec<Culprit> {
+    let entries = words.get(FIRST..).unwrap_or_default().chunks_exact(ENTRY);
+    entries.filter_map(read).collect()
+}
+
+/// None while it is written, and where there is none.
+fn read(entry: &[AtomicU64]) -> Option<Culprit> {
+    let get = |at: usize| entry.get(at).map_or(0, |word| word.load(SeqCst));
+    let at = get(AT);
+    let bytes: Vec<u8> = (NAME..ENTRY).flat_map(|at| get(at).to_ne_bytes()).collect();
+    let name = bytes.get(..(get(LENGTH) as usize).min(bytes.len()))?;
+    let culprit = Culprit {
+        at,
+        took: Duration::from_nanos(get(TOOK)),
+        waited: Duration::from_nanos(get(WAITED)),
+        preempted: get(PREEMPTED) != 0,
+        what: String::from_utf8_lossy(name).into_owned(),
+    };
+    (at != 0 && get(AT) == at).then_some(culprit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_and_long_names_cut() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        assert!(all(&words).is_empty());
+        let culprit = |at: u64| Culprit {
+            at,
+            took: Duration::from_millis(at),
+            waited: Duration::from_millis(1),
+            preempted: at.is_multiple_of(2),
+            what: format!("number {at}"),
+        };
+        (1..=10).for_each(|at| note(&words, &culprit(at)));
+        let mut found = all(&words);
+        found.sort_by_key(|culprit| culprit.at);
+        assert_eq!(found, (3..=10).map(culprit).collect::<Vec<_>>());
+        note(&words, &Culprit { what: "x".repeat(1000), ..culprit(11) });
+        let cut = all(&words).into_iter().find(|culprit| culprit.at == 11).unwrap();
+        assert_eq!(cut.what, "x".repeat((ENTRY - NAME) * 8));
+    }
+}

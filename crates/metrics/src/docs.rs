@@ -1,0 +1,37 @@
+//! The tables of docs/metrics.md.
+
+use std::fmt::Write;
+
+use crate::table::{Kind, TABLES, Table};
+
+/// Every metric with its type, its labels and what it means, as Markdown.
+pub fn tables() -> String {
+    let mut out = String::new();
+    for table in TABLES {
+        let shown = table.columns.iter().filter(|column| column.kind != Kind::Shown);
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\n### `{}`\n\n{}\n\n", table.name, about(table));
+        out.push_str("| metric | type | meaning |\n|---|---|---|\n");
+        for column in shown {
+            let kind = match column.kind {
+                Kind::Counter => "counter",
+                Kind::Histogram | Kind::Coarse => "histogram",
+                Kind::Gauge | Kind::State | Kind::Shown => "gauge",
+            };
+            let labels =
+                column.by.map(|(label, words)| format!(" By `{label}`: {}.", words.join(", ")));
+            let (name, labels) = (table.metric(column), labels.unwrap_or_default());
+            let _ = writeln!(out, "| `{name}` | {kind} | {}{labels} |", column.help);
+        }
+    }
+    out.push('\n');
+    out
+}
+
+fn about(table: &Table) -> String {
+    let labels: Vec<_> = table.labels.iter().map(|label| format!("`{label}`")).collect();
+    match labels.is_empty() {
+        true => format!("{}.", table.help),
+        false => format!("{}. Labels: {}.", table.help, labels.join(", ")),
+    }
+}

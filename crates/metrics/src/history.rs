@@ -1,0 +1,122 @@
+//! What a loop has been doing lately: its present turn, whether it is armed, and how busy it was in the last seconds.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Seconds over which the loops' work is compared.
+pub const WINDOW: u64 = 10;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The first turns of so many seconds are known, more than the window has.
+const KEPT: usize = 16;
+
+/// When the present turn began, 0 in a sleep; since when the loop is armed, 0 if it is not; the last second that is
+/// noted; then for each of them its number and the time that the loop had been busy before.
+const BEGAN: usize = 0;
+const ARMED: usize = 1;
+const NOTED: usize = 2;
+const SECONDS: usize = 8;
+pub(crate) const WORDS: usize = SECONDS + 2 * KEPT;
+
+#[inline]
+fn get(words: &[AtomicU64], at: usize) -> u64 {
+    words.get(at).map_or(0, |word| word.load(Relaxed))
+}
+
+#[inline]
+fn set(words: &[AtomicU64], at: usize, value: u64) {
+    if let Some(word) = words.get(at) {
+        word.store(value, Relaxed);
+    }
+}
+
+#[inline]
+pub(crate) fn begin(words: &[AtomicU64], at: u64, busy: u64) {
+    set(words, BEGAN, at);
+    let second = at / SECOND;
+    if get(words, NOTED) != second {
+        set(words, NOTED, second);
+        let entry = SECONDS + 2 * (second as usize % KEPT);
+        set(words, entry, second);
+        set(words, entry + 1, busy);
+    }
+}
+
+#[inline]
+pub(crate) fn end(words: &[AtomicU64]) {
+    set(words, BEGAN, 0);
+}
+
+pub(crate) fn began(words: &[AtomicU64]) -> u64 {
+    get(words, BEGAN)
+}
+
+#[inline]
+pub(crate) fn arm(words: &[AtomicU64], at: Option<u64>) {
+    set(words, ARMED, at.unwrap_or(0));
+}
+
+#[inline]
+pub(crate) fn is_armed(words: &[AtomicU64]) -> bool {
+    get(words, ARMED) != 0
+}
+
+pub(crate) fn armed_since(words: &[AtomicU64]) -> u64 {
+    get(words, ARMED)
+}
+
+/// The share of the last seconds, from the beginning of the window's first one on. A turn counts when it is over, so what
+/// is going on is added.
+pub(crate) fn busy_lately(words: &[AtomicU64], busy: u64, now: u64) -> f64 {
+    let from = (now / SECOND).saturating_sub(WINDOW);
+    let entries = (0..KEPT).map(|i| (get(words, SECONDS + 2 * i), get(words, SECONDS + 2 * i + 1)));
+    let oldest = entries.filter(|(second, _)| *second >= from && *second > 0).min();
+    let counted = oldest.map_or(0, |(_, before)| busy.saturating_sub(before));
+    let going_on = match began(words) {
+        0 => 0,
+        at => now.saturating_sub(at),
+    };
+    let window = now.saturating_sub(from * SECOND).max(1);
+    ((counted + going_on) as f64 / window as f64).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> Vec<AtomicU64> {
+        (0..WORDS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn only_the_window_counts() {
+        let (words, mut busy) = (words(), 0);
+        for second in 100..150 {
+            begin(&words, second * SECOND + 7, busy);
+            busy += SECOND / 4;
+            end(&words);
+        }
+        assert_eq!(busy_lately(&words, busy, 150 * SECOND - 1), 0.25);
+        assert_eq!(busy_lately(&words, busy, 200 * SECOND), 0.0);
+    }
+
+    #[test]
+    fn a_turn_that_does_not_end_is_seen() {
+        let words = words();
+        begin(&words, 50 * SECOND, 0);
+        assert_eq!(busy_lately(&words, 0, 53 * SECOND), 0.3);
+        assert_eq!(busy_lately(&words, 0, 90 * SECOND), 1.0);
+        assert_eq!(began(&words), 50 * SECOND);
+    }
+
+    #[test]
+    fn armed_is_since_a_time() {
+        let words = words();
+        assert!(!is_armed(&words));
+        arm(&words, Some(9));
+        assert!(is_armed(&words) && armed_since(&words) == 9);
+        arm(&words, None);
+        assert!(!is_armed(&words));
+    }
+}

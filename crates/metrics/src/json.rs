@@ -1,0 +1,117 @@
+//! A page as one JSON object.
+
+use std::fmt::Write;
+
+use crate::Times;
+use crate::page::{Page, Row, Value};
+use crate::table::{Column, Shape, TABLES, Table, Unit};
+
+pub(crate) fn text(page: &Page) -> String {
+    let mut members: Vec<String> =
+        page.more.iter().map(|(name, json)| member(name, json)).collect();
+    for table in TABLES {
+        let rows: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
+        if let Some(json) = shaped(table, &rows) {
+            members.push(member(table.name, &json));
+        }
+    }
+    format!("{{{}}}", members.join(",\n"))
+}
+
+/// None where an object has nothing in it; lists are there, empty.
+fn shaped(table: &Table, rows: &[&Row]) -> Option<String> {
+    let all = |rows: &[&Row], skip| {
+        let objects: Vec<_> = rows.iter().map(|row| object(row, skip)).collect();
+        format!("[{}]", objects.join(",\n"))
+    };
+    Some(match table.shape {
+        Shape::Object => object(rows.first()?, 0),
+        Shape::List => all(rows, 0),
+        Shape::Named => {
+            let named = |row: &&Row| member(row.labels.first().map_or("", |l| l), &object(row, 1));
+            let members: Vec<_> = rows.iter().map(named).collect();
+            format!("{{{}}}", members.join(",\n"))
+        }
+        Shape::NamedLists => {
+            let mut names: Vec<&str> = Vec::new();
+            for name in rows.iter().filter_map(|row| row.labels.first()) {
+                if !names.contains(&name.as_str()) {
+                    names.push(name);
+                }
+            }
+            let list = |name: &&str| {
+                let is = |row: &&Row| row.labels.first().is_some_and(|label| label == name);
+                let of: Vec<_> = rows.iter().copied().filter(is).collect();
+                member(name, &all(&of, 1))
+            };
+            let members: Vec<_> = names.iter().map(list).collect();
+            format!("{{{}}}", members.join(",\n"))
+        }
+    })
+}
+
+/// Labels that are numbers are numbers.
+fn object(row: &Row, skip: usize) -> String {
+    let pairs = row.table.labels.iter().zip(&row.labels).skip(skip);
+    let labels = pairs.map(|(name, word)| match word.parse::<u64>() {
+        Ok(n) => member(name, &n.to_string()),
+        Err(_) => member(name, &quoted(word)),
+    });
+    let values =
+        row.columns().map(|(column, value)| member(&key(column, value), &shown(column, value)));
+    format!("{{{}}}", labels.chain(values).collect::<Vec<_>>().join(","))
+}
+
+fn key(column: &Column, value: &Value) -> String {
+    let micros = column.unit == Unit::Seconds && matches!(value, Value::Nanos(_));
+    format!("{}{}", column.name, if micros { "_us" } else { "" })
+}
+
+fn shown(column: &Column, value: &Value) -> String {
+    match value {
+        Value::Number(n) => n.to_string(),
+        Value::Nanos(n) => (n / 1000).to_string(),
+        Value::Ratio(n) => format!("{n:.6}"),
+        Value::Times(times) => histogram(times),
+        Value::Each(each) => {
+            let words = column.by.map_or(&[][..], |(_, words)| words);
+            let members: Vec<_> =
+                words.iter().zip(each).map(|(word, n)| member(word, &n.to_string())).collect();
+            let total = member("total", &each.iter().sum::<u64>().to_string());
+            format!("{{{},{total}}}", members.join(","))
+        }
+        Value::Word(word) => quoted(word),
+        Value::Json(json) => json.clone(),
+    }
+}
+
+fn histogram(times: &Times) -> String {
+    let mut out = format!("{{\"count\":{},\"sum_us\":{}", times.count, times.sum);
+    let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
+    for (name, share) in quantiles {
+        // Writing to a String cannot fail.
+        let _ = write!(out, ",\"{name}_us\":{}", times.quantile(share));
+    }
+    out.push('}');
+    out
+}
+
+fn member(name: &str, json: &str) -> String {
+    format!("{}:{json}", quoted(name))
+}
+
+/// A JSON string.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if u32::from(c) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

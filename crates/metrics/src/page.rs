@@ -1,0 +1,85 @@
+//! What a page shows: rows of tables, gathered from whoever knows them.
+
+use crate::table::{Column, Table};
+use crate::{Times, json, prometheus};
+
+/// One value.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A number of things or bytes.
+    Number(u64),
+    /// Nanoseconds.
+    Nanos(u64),
+    /// A share.
+    Ratio(f64),
+    /// Times in buckets.
+    Times(Times),
+    /// A number for each word of the column's label.
+    Each(Vec<u64>),
+    /// A word.
+    Word(String),
+    /// JSON as it is.
+    Json(String),
+}
+
+/// A row of a table.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) table: &'static Table,
+    pub(crate) labels: Vec<String>,
+    pub(crate) values: Vec<(&'static str, Value)>,
+}
+
+impl Row {
+    /// The columns of which it has a value, in their order.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static Column, &Value)> {
+        let value = |column: &'static Column| {
+            let found = self.values.iter().find(|(name, _)| *name == column.name);
+            found.map(|(_, value)| (column, value))
+        };
+        self.table.columns.iter().filter_map(value)
+    }
+}
+
+/// All that a page shows.
+#[derive(Debug, Default)]
+pub struct Page {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) more: Vec<(&'static str, String)>,
+}
+
+impl Page {
+    /// A page with nothing on it.
+    pub fn new() -> Page {
+        Page::default()
+    }
+
+    /// Adds a row: its labels in the table's order, and values by the names of their columns. What is not known is
+    /// left out.
+    pub fn add(
+        &mut self,
+        table: &'static Table,
+        labels: Vec<String>,
+        values: Vec<(&'static str, Value)>,
+    ) {
+        debug_assert_eq!(labels.len(), table.labels.len(), "{}", table.name);
+        let known = |name: &str| table.columns.iter().any(|column| column.name == name);
+        debug_assert!(values.iter().all(|(name, _)| known(name)), "{}: {values:?}", table.name);
+        self.rows.push(Row { table, labels, values });
+    }
+
+    /// Adds a member of the JSON object that is no metric.
+    pub fn say(&mut self, name: &'static str, json: String) {
+        self.more.push((name, json));
+    }
+
+    /// As Prometheus reads it.
+    pub fn prometheus(&self) -> String {
+        prometheus::text(self)
+    }
+
+    /// As one JSON object.
+    pub fn json(&self) -> String {
+        json::text(self)
+    }
+}

@@ -1,0 +1,96 @@
+//! A page in the text format of Prometheus.
+
+use std::fmt::Write;
+
+use crate::Times;
+use crate::page::{Page, Row, Value};
+use crate::table::{Column, Kind, TABLES, Table};
+
+/// Of a coarse histogram, one step in so many is shown.
+const COARSE: usize = 2;
+
+pub(crate) fn text(page: &Page) -> String {
+    let mut out = String::new();
+    for table in TABLES {
+        let rows: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
+        for column in table.columns.iter().filter(|column| column.kind != Kind::Shown) {
+            family(table, column, &rows, &mut out);
+        }
+    }
+    out
+}
+
+/// All lines of one name, which have to stand together.
+fn family(table: &Table, column: &Column, rows: &[&Row], out: &mut String) {
+    let name = table.metric(column);
+    let kind = match column.kind {
+        Kind::Counter => "counter",
+        Kind::Histogram | Kind::Coarse => "histogram",
+        Kind::Gauge | Kind::State | Kind::Shown => "gauge",
+    };
+    let mut said = false;
+    for row in rows {
+        let Some((_, value)) = row.values.iter().find(|(name, _)| *name == column.name) else {
+            continue;
+        };
+        if !std::mem::replace(&mut said, true) {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "# HELP {name} {}\n# TYPE {name} {kind}\n", column.help);
+        }
+        let pairs = row.table.labels.iter().zip(&row.labels);
+        let labels: Vec<_> = pairs.map(|(label, word)| labelled(label, word)).collect();
+        sample(column, &name, &labels.join(","), value, out);
+    }
+}
+
+fn sample(column: &Column, name: &str, labels: &str, value: &Value, out: &mut String) {
+    let words =
+        || column.by.into_iter().flat_map(|(label, words)| words.iter().map(move |w| (label, *w)));
+    match value {
+        Value::Number(n) => line(name, &[labels], n, out),
+        Value::Nanos(n) => line(name, &[labels], seconds(*n), out),
+        Value::Ratio(n) => line(name, &[labels], format_args!("{n:.6}"), out),
+        Value::Times(times) => histogram(column, name, labels, times, out),
+        Value::Each(each) => {
+            for ((label, word), n) in words().zip(each) {
+                line(name, &[labels, &labelled(label, word)], n, out);
+            }
+        }
+        Value::Word(is) => {
+            for (label, word) in words() {
+                line(name, &[labels, &labelled(label, word)], u8::from(word == is), out);
+            }
+        }
+        Value::Json(_) => {}
+    }
+}
+
+fn histogram(column: &Column, name: &str, labels: &str, times: &Times, out: &mut String) {
+    let bucket = format!("{name}_bucket");
+    let every = if column.kind == Kind::Coarse { COARSE } else { 1 };
+    for (end, n) in times.steps().skip(every - 1).step_by(every) {
+        let le = format!("le=\"{}\"", seconds(end * 1000));
+        line(&bucket, &[labels, &le], n, out);
+    }
+    line(&bucket, &[labels, "le=\"+Inf\""], times.count, out);
+    line(&format!("{name}_sum"), &[labels], seconds(times.sum * 1000), out);
+    line(&format!("{name}_count"), &[labels], times.count, out);
+}
+
+fn line(name: &str, labels: &[&str], value: impl std::fmt::Display, out: &mut String) {
+    let labels: Vec<&str> = labels.iter().copied().filter(|label| !label.is_empty()).collect();
+    let _ = match labels.is_empty() {
+        true => writeln!(out, "{name} {value}"),
+        false => writeln!(out, "{name}{{{}}} {value}", labels.join(",")),
+    };
+}
+
+fn labelled(label: &str, word: &str) -> String {
+    let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{label}=\"{word}\"")
+}
+
+/// Nanoseconds as seconds.
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:06}", nanos / 1_000_000_000, nanos / 1000 % 1_000_000)
+}

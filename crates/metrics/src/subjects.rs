@@ -1,0 +1,299 @@
+//! What is counted under names: zones of servers and locations, servers behind, caches.
+//!
+//! Each loop has a cell of its own for each name that it counts under, so that it counts with plain stores. Cells are taken
+//! out of memory that all processes share when a loop begins, or comes to know a name; readers add up those of one name.
+//! There is room for so many, and for what is beyond a loop has one cell for each kind: it is counted together.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use crate::{Registry, Times, histogram};
+
+/// What a name is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `status_zone` of servers and locations.
+    Zone,
+    /// Servers that requests are passed to.
+    Peer,
+    /// Caches.
+    Cache,
+}
+
+const KINDS: [Kind; 3] = [Kind::Zone, Kind::Peer, Kind::Cache];
+
+/// So many names a loop counts apart.
+pub const MOST_NAMES: usize = 1000;
+
+/// So many cells there are for all loops and names.
+pub const MOST_CELLS: usize = 16 << 10;
+
+/// Words of a cell: whose row it belongs to, 0 for nobody's; its name; its numbers; its times.
+const OWNER: usize = 0;
+const NAME: usize = 1;
+const NUMBERS: usize = 2;
+const TIMES: usize = NUMBERS + COUNTS;
+const CELL: usize = (TIMES + histogram::WORDS).next_multiple_of(crate::LINE);
+
+/// Numbers of a cell. What they are, whoever counts says; the last is a gauge.
+pub const COUNTS: usize = 16;
+/// How many there are right now.
+pub const GAUGE: usize = COUNTS - 1;
+
+/// Words of all cells, behind the number of those that were ever used.
+pub(crate) const WORDS: usize = crate::LINE + MOST_CELLS * CELL;
+
+/// A loop's numbers under one name.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    words: &'static [AtomicU64],
+}
+
+impl Cell {
+    /// Adds to a number.
+    #[inline]
+    pub fn add(&self, at: usize, n: u64) {
+        self.change(NUMBERS + at.min(GAUGE), |value| value.wrapping_add(n));
+    }
+
+    /// Takes from the gauge.
+    #[inline]
+    pub fn sub(&self, n: u64) {
+        self.change(NUMBERS + GAUGE, |value| value.wrapping_sub(n));
+    }
+
+    /// Adds a time.
+    #[inline]
+    pub fn record(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.change(TIMES + histogram::bucket(micros), |n| n.wrapping_add(1));
+        self.change(TIMES + histogram::COUNT, |n| n.wrapping_add(1));
+        self.change(TIMES + histogram::SUM, |n| n.wrapping_add(micros));
+    }
+
+    /// Load and store are enough, since nobody else writes here.
+    #[inline]
+    fn change(&self, at: usize, change: impl FnOnce(u64) -> u64) {
+        if let Some(word) = self.words.get(at) {
+            word.store(change(word.load(Relaxed)), Relaxed);
+        }
+    }
+}
+
+/// What all loops have counted under one name.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// The numbers.
+    pub numbers: [u64; COUNTS],
+    /// The times.
+    pub times: Times,
+}
+
+/// All that was counted, by names.
+#[derive(Debug, Default)]
+pub struct AllCounted(HashMap<u64, Counted>);
+
+impl AllCounted {
+    /// What was counted under a name; nothing where it is unknown.
+    pub fn of(&self, kind: Kind, name: &str) -> Counted {
+        self.0.get(&hash(kind, name)).cloned().unwrap_or_default()
+    }
+
+    /// What had no cell of its own; none if nothing had to do without.
+    pub fn others(&self, kind: Kind) -> Option<Counted> {
+        let others = self.0.get(&others(kind));
+        others.filter(|counted| counted.numbers.iter().any(|n| *n > 0)).cloned()
+    }
+}
+
+/// The cells of one loop.
+#[derive(Debug)]
+pub struct Cells {
+    registry: Registry,
+    row: usize,
+    known: RefCell<HashMap<u64, Option<Cell>>>,
+}
+
+impl Cells {
+    /// For the loop of this row.
+    pub fn new(registry: Registry, row: usize) -> Cells {
+        Cells { registry, row, known: RefCell::default() }
+    }
+
+    /// The cell of a name. To be asked once for each and kept.
+    pub fn of(&self, kind: Kind, name: &str) -> Option<Cell> {
+        let mut known = self.known.borrow_mut();
+        if known.is_empty() {
+            for kind in KINDS {
+                known.insert(others(kind), take(&self.registry, self.row, others(kind)));
+            }
+        }
+        let name = hash(kind, name);
+        if let Some(cell) = known.get(&name) {
+            return *cell;
+        }
+        let own = (known.len() < MOST_NAMES + KINDS.len())
+            .then(|| take(&self.registry, self.row, name))
+            .flatten();
+        let cell = own.or_else(|| known.get(&others(kind)).copied().flatten());
+        if own.is_some() {
+            known.insert(name, cell);
+        }
+        cell
+    }
+}
+
+/// Takes a cell for a row.
+fn take(registry: &Registry, row: usize, name: u64) -> Option<Cell> {
+    let (used, cells) = parts(registry)?;
+    let from = used.load(SeqCst) as usize;
+    // What was given back is looked for only when all have been used once.
+    let order = (from..MOST_CELLS).chain(0..from.min(MOST_CELLS));
+    for i in order {
+        let Some(words) = cells.get(i * CELL..(i + 1) * CELL) else { break };
+        let owner = words.first()?;
+        if owner.load(Relaxed) == 0
+            && owner.compare_exchange(0, row as u64 + 1, SeqCst, SeqCst).is_ok()
+        {
+            words.get(NAME)?.store(name, SeqCst);
+            used.fetch_max(i as u64 + 1, SeqCst);
+            return Some(Cell { words });
+        }
+    }
+    None
+}
+
+/// Adds up all cells.
+pub(crate) fn counted(registry: &Registry) -> AllCounted {
+    let mut all: HashMap<u64, Counted> = HashMap::new();
+    for words in used(registry) {
+        let get = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
+        if get(OWNER) == 0 {
+            continue;
+        }
+        let counted = all.entry(get(NAME)).or_default();
+        for (i, number) in counted.numbers.iter_mut().enumerate() {
+            *number = number.wrapping_add(get(NUMBERS + i));
+        }
+        counted.times.add(words.get(TIMES..).unwrap_or_default());
+    }
+    AllCounted(all)
+}
+
+/// What the loop of a row has counted goes to row `to`.
+pub(crate) fn bury(registry: &Registry, row: usize, to: usize) {
+    let of = |row: usize| row as u64 + 1;
+    let mut owned: HashMap<u64, &[AtomicU64]> = HashMap::new();
+    for words in used(registry).filter(|words| load(words, OWNER) == of(to)) {
+        owned.insert(load(words, NAME), words);
+    }
+    for words in used(registry).filter(|words| load(words, OWNER) == of(row)) {
+        store(words, NUMBERS + GAUGE, 0);
+        match owned.get(&load(words, NAME)) {
+            None => {
+                owned.insert(load(words, NAME), words);
+                store(words, OWNER, of(to));
+            }
+            Some(into) => {
+                for at in NUMBERS..CELL {
+                    store(into, at, load(into, at).wrapping_add(load(words, at)));
+                    store(words, at, 0);
+                }
+                store(words, OWNER, 0);
+            }
+        }
+    }
+}
+
+fn load(words: &[AtomicU64], at: usize) -> u64 {
+    words.get(at).map_or(0, |word| word.load(SeqCst))
+}
+
+fn store(words: &[AtomicU64], at: usize, value: u64) {
+    if let Some(word) = words.get(at) {
+        word.store(value, SeqCst);
+    }
+}
+
+fn parts(registry: &Registry) -> Option<(&'static AtomicU64, &'static [AtomicU64])> {
+    let words = registry.words.get(crate::HEAD..)?.get(..WORDS)?;
+    Some((words.first()?, words.get(crate::LINE..)?))
+}
+
+/// Cells that were ever used; to look at others would cost memory.
+fn used(registry: &Registry) -> impl Iterator<Item = &'static [AtomicU64]> {
+    let found = parts(registry).map(|(used, cells)| {
+        let used = used.load(SeqCst) as usize;
+        cells.chunks_exact(CELL).take(used)
+    });
+    found.into_iter().flatten()
+}
+
+fn hash(kind: Kind, name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (kind, name).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// No name is like this.
+fn others(kind: Kind) -> u64 {
+    hash(kind, "\0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry() -> Registry {
+        let words: Vec<_> = (0..Registry::words_for(4)).map(|_| AtomicU64::new(0)).collect();
+        Registry::new(words.leak())
+    }
+
+    #[test]
+    fn loops_count_apart_and_are_added_up() {
+        let all = registry();
+        let (one, two) = (Cells::new(all, 1), Cells::new(all, 2));
+        one.of(Kind::Zone, "a").unwrap().add(3, 5);
+        two.of(Kind::Zone, "a").unwrap().add(3, 6);
+        two.of(Kind::Peer, "a").unwrap().add(3, 100);
+        two.of(Kind::Zone, "a").unwrap().record(Duration::from_millis(2));
+        let counted = all.counted();
+        assert_eq!(counted.of(Kind::Zone, "a").numbers[3], 11);
+        assert_eq!(counted.of(Kind::Zone, "a").times.count, 1);
+        assert_eq!(counted.of(Kind::Zone, "b").numbers[3], 0);
+        assert!(counted.others(Kind::Zone).is_none());
+    }
+
+    #[test]
+    fn what_a_dead_loop_counted_stays() {
+        let all = registry();
+        let own = all.row(0).unwrap();
+        for round in 1..=3 {
+            let cell = Cells::new(all, 1).of(Kind::Zone, "a").unwrap();
+            cell.add(0, 7);
+            cell.add(GAUGE, 2);
+            cell.record(Duration::from_millis(2));
+            all.bury(1, &own);
+            let counted = all.counted().of(Kind::Zone, "a");
+            assert_eq!((counted.numbers[0], counted.numbers[GAUGE]), (7 * round, 0));
+            assert_eq!(counted.times.count, round);
+        }
+    }
+
+    #[test]
+    fn who_finds_no_cell_is_counted_with_others() {
+        let all = registry();
+        let cells = Cells::new(all, 1);
+        for n in 0..MOST_NAMES + 5 {
+            cells.of(Kind::Peer, &n.to_string()).unwrap().add(0, 1);
+        }
+        let counted = all.counted();
+        assert_eq!(counted.others(Kind::Peer).unwrap().numbers[0], 5);
+        assert_eq!(counted.of(Kind::Peer, "999").numbers[0], 1);
+        assert!(counted.others(Kind::Zone).is_none());
+    }
+}

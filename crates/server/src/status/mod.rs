@@ -1,0 +1,263 @@
+//! What status pages show of the server itself: its loops, how evenly they work, its listening sockets.
+
+mod queues;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Weak;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_engine::coarse_nanos;
+use weir_metrics::{
+    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopRow, Metric, Owner, Page, Registry, SERVER,
+    Value, WINDOW, quoted,
+};
+use weir_sys::tcpinfo::accept_queue;
+use weir_values::{Address, Identity};
+
+use crate::cycle::Cycle;
+use crate::version;
+
+/// From this coefficient of variation on the loops' work is uneven.
+const UNEVEN: f64 = 0.5;
+/// Where nobody is busy for a larger share of the time, it does not matter.
+const MATTERS: f64 = 0.5;
+
+/// What a loop needs to know to show all of them.
+pub struct Status {
+    registry: Registry,
+    /// The loop that shows it.
+    pub owner: Owner,
+    policy: &'static str,
+    /// All loops wait for the same connections, so that one of them is next.
+    has_next: bool,
+    listeners: Vec<Listener>,
+}
+
+/// An address that is listened on. Its sockets are the loops'; one that they leave is to be closed.
+struct Listener {
+    address: Address,
+    sockets: Vec<Weak<OwnedFd>>,
+    /// There is one for each loop, other processes' among them.
+    each: bool,
+}
+
+impl Status {
+    /// For a loop of this cycle.
+    pub fn new(cycle: &Cycle, registry: Registry, of: Identity, generation: u64) -> Status {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let owner = Owner { worker: of.worker, index: of.index, pid: of.pid, tid, generation };
+        let streams = cycle.sockets.iter().filter(|socket| !socket.listen.udp);
+        let listeners = streams.map(|socket| Listener {
+            address: socket.listen.address.clone(),
+            sockets: socket.copies.iter().map(std::sync::Arc::downgrade).collect(),
+            each: socket.is_each_loops_own(),
+        });
+        Status {
+            registry,
+            owner,
+            policy: cycle.config.events.balance.name(),
+            has_next: cycle.sockets.iter().any(|socket| socket.is_shared()),
+            listeners: listeners.collect(),
+        }
+    }
+
+    /// Adds it to a page.
+    pub fn show(&self, page: &mut Page) {
+        self.show_server(page);
+        let mut loops = self.registry.loops();
+        loops.sort_by_key(|row| (row.owner.generation, row.owner.worker, row.owner.index));
+        self.show_loops(&loops, page);
+        for listener in &self.listeners {
+            listener.show(page);
+        }
+        page.say("culprits", culprits(&loops));
+    }
+
+    fn show_server(&self, page: &mut Page) {
+        let (version, nginx) = (version::VERSION.to_owned(), version::NGINX.to_owned());
+        page.add(&BUILD, vec![version, nginx], vec![("info", Value::Number(1))]);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started = self.registry.started();
+        let uptime = now.saturating_sub(started);
+        let nanos = |time: Duration| Value::Nanos(time.as_nanos() as u64);
+        let values = vec![("start_time", nanos(started)), ("uptime", nanos(uptime))];
+        page.add(&SERVER, Vec::new(), values);
+        let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
+        page.say("now", seconds(now));
+        page.say("started", seconds(started));
+        page.say("uptime", seconds(uptime));
+        page.say("generation", self.owner.generation.to_string());
+        let Owner { worker, index, pid, .. } = self.owner;
+        page.say("answered_by", format!(r#"{{"worker":{worker},"loop":{index},"pid":{pid}}}"#));
+    }
+
+    fn show_loops(&self, loops: &[LoopRow], page: &mut Page) {
+        let now = coarse_nanos();
+        let newest = loops.iter().map(|row| row.owner.generation).max().unwrap_or(0);
+        let is_new = |row: &LoopRow| row.owner.generation == newest;
+        let busy: Vec<f64> =
+            loops.iter().filter(|row| is_new(row)).map(|row| row.busy_lately(now)).collect();
+        let (mean, most) = (mean(&busy), busy.iter().copied().fold(0.0, f64::max));
+        let imbalance = imbalance(&busy);
+        let alarm = imbalance >= UNEVEN && most > MATTERS;
+        let values = vec![
+            ("policy", Value::Word(self.policy.to_owned())),
+            ("imbalance", Value::Ratio(imbalance)),
+            ("mean_busy", Value::Ratio(mean)),
+            ("most_busy", Value::Ratio(most)),
+            ("alarm", Value::Number(alarm.into())),
+            ("window", Value::Number(WINDOW)),
+            ("threshold", Value::Ratio(UNEVEN)),
+            ("next", Value::Json(self.next(loops, &is_new))),
+        ];
+        page.add(&BALANCE, Vec::new(), values);
+        for row in loops {
+            show_loop(row, !is_new(row), now, page);
+        }
+    }
+
+    /// The numbers of those that sleep armed, who is woken first in front.
+    fn next(&self, loops: &[LoopRow], is_new: &impl Fn(&LoopRow) -> bool) -> String {
+        let waits = |row: &LoopRow| is_new(row) && row.is_armed() && row.awake_since().is_none();
+        let all = loops.iter().enumerate().filter(|(_, row)| self.has_next && waits(row));
+        let mut next: Vec<(u64, usize)> = all.map(|(i, row)| (row.armed_since(), i)).collect();
+        next.sort_unstable();
+        let next: Vec<_> = next.iter().map(|(_, i)| i.to_string()).collect();
+        format!("[{}]", next.join(","))
+    }
+}
+
+/// Who held loops up lately, the newest in front: no metric, since there is no end of names.
+fn culprits(loops: &[LoopRow]) -> String {
+    let all = loops.iter().flat_map(|row| row.culprits().into_iter().map(|who| (row.owner, who)));
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|(_, culprit)| std::cmp::Reverse(culprit.at));
+    let (now, wall) = (coarse_nanos(), SystemTime::now().duration_since(UNIX_EPOCH));
+    let each = all.iter().take(CULPRITS).map(|(Owner { worker, index, .. }, culprit)| {
+        let ago = Duration::from_nanos(now.saturating_sub(culprit.at));
+        let at = wall.as_ref().map_or(0.0, |wall| wall.saturating_sub(ago).as_secs_f64());
+        let kind = if culprit.preempted { "preempted" } else { "held" };
+        let (took, waited) = (culprit.took.as_micros(), culprit.waited.as_micros());
+        let what = quoted(&culprit.what);
+        format!(
+            r#"{{"at":{at:.3},"worker":{worker},"loop":{index},"kind":"{kind}","took_us":{took},"waited_us":{waited},"what":{what}}}"#
+        )
+    });
+    format!("[{}]", each.collect::<Vec<_>>().join(",\n"))
+}
+
+/// So many of them are shown.
+const CULPRITS: usize = 64;
+
+fn show_loop(row: &LoopRow, finishing: bool, now: u64, page: &mut Page) {
+    let Owner { worker, index, pid, tid, .. } = row.owner;
+    let state = match (row.awake_since(), finishing, row.is_armed()) {
+        (Some(_), ..) => "awake",
+        (None, true, _) => "finishing",
+        (None, false, true) => "armed",
+        (None, false, false) => "disarmed",
+    };
+    let number = |metric| Value::Number(row.get(metric));
+    let nanos = |metric| Value::Nanos(row.get(metric));
+    let times = |histogram| Value::Times(row.times(histogram));
+    let life = row.get(Metric::Busy) + row.get(Metric::Slept);
+    let armed = row.get(Metric::Armed) as f64 / life.max(1) as f64;
+    let awake_for = row.awake_since().map_or(0, |since| now.saturating_sub(since));
+    let mut values = vec![
+        ("pid", Value::Number(pid.into())),
+        ("tid", Value::Number(tid.into())),
+        ("finishing", Value::Json(finishing.to_string())),
+        ("state", Value::Word(state.to_owned())),
+        ("accepted", number(Metric::Accepted)),
+        ("requests", number(Metric::Requests)),
+        ("open", Value::Number(row.gauge(Metric::Active))),
+        ("inflight", Value::Number(row.gauge(Metric::Writing))),
+        ("received", number(Metric::Received)),
+        ("sent", number(Metric::Sent)),
+        ("turns", number(Metric::Turns)),
+        ("busy", nanos(Metric::Busy)),
+        ("slept", nanos(Metric::Slept)),
+        ("armed", nanos(Metric::Armed)),
+        ("awake_for", Value::Nanos(awake_for)),
+        ("share_busy", Value::Ratio(row.busy_lately(now))),
+        ("share_armed", Value::Ratio(armed)),
+        ("slow_handlers", number(Metric::SlowHandlers)),
+        ("blocked", times(Histogram::Blocked)),
+        ("handler", times(Histogram::Handler)),
+        ("turn", times(Histogram::Turn)),
+    ];
+    if let Some((cpu, waited)) = processor_time(pid, tid) {
+        values.push(("cpu", Value::Nanos(cpu)));
+        values.push(("runqueue", Value::Nanos(waited)));
+    }
+    page.add(&LOOPS, vec![worker.to_string(), index.to_string()], values);
+}
+
+/// Nanoseconds that a thread has run, and that it has waited for a processor: proc(5), `schedstat`.
+fn processor_time(pid: u32, tid: u32) -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let mut words = text.split_ascii_whitespace().map(|word| word.parse().ok());
+    Some((words.next()??, words.next()??))
+}
+
+impl Listener {
+    fn show(&self, page: &mut Page) {
+        let unix = matches!(self.address, Address::Unix(_));
+        let kind = if unix { "unix" } else { "tcp" };
+        let mut values = vec![("kind", Value::Word(kind.to_owned()))];
+        let queues = self.queues();
+        if !queues.is_empty() {
+            values.push(("sockets", Value::Number(queues.len() as u64)));
+            let number = |n: u32| Value::Number(n.into());
+            let each: Vec<_> = queues.iter().map(|(waiting, _)| waiting.to_string()).collect();
+            values.extend([
+                ("queue", number(queues.iter().map(|(waiting, _)| *waiting).sum())),
+                ("queue_longest", number(queues.iter().map(|(n, _)| *n).max().unwrap_or(0))),
+                ("backlog", number(queues.iter().map(|(_, most)| *most).max().unwrap_or(0))),
+                ("queues", Value::Json(format!("[{}]", each.join(",")))),
+            ]);
+        }
+        page.add(&LISTENERS, vec![self.address.to_string()], values);
+    }
+
+    /// Of each socket, how many connections wait, and how many may.
+    fn queues(&self) -> Vec<(u32, u32)> {
+        let all = match &self.address {
+            Address::Inet(address) if self.each => queues::of(*address),
+            _ => None,
+        };
+        all.unwrap_or_else(|| {
+            let open = self.sockets.iter().filter_map(Weak::upgrade);
+            open.filter_map(|fd| accept_queue(fd.as_fd()).ok()).collect()
+        })
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The coefficient of variation: 0 where all are the same.
+fn imbalance(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    if mean <= 0.0 {
+        return 0.0;
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / values.len() as f64).sqrt() / mean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_who_works_alone_is_the_worst() {
+        assert_eq!(imbalance(&[]), 0.0);
+        assert_eq!(imbalance(&[0.0, 0.0]), 0.0);
+        assert_eq!(imbalance(&[0.3, 0.3, 0.3]), 0.0);
+        assert_eq!(imbalance(&[0.8, 0.0]), 1.0);
+        assert!(imbalance(&[0.9, 0.0, 0.0, 0.0, 0.0]) == 2.0);
+        assert!(imbalance(&[0.5, 0.4]) < UNEVEN);
+    }
+}
