@@ -117,8 +117,11 @@ fn experiments_leave_findings_and_a_page() {
     let report = run(WEIR, ["lab", "report", "--dir", &made]);
     assert!(stdout(&report).contains("report.html: 11 experiments"), "{}", stdout(&report));
     let page = dir.read("report.html");
-    assert!(page.contains("<svg") && !page.contains("src="));
-    assert!(page.contains("the article saw") && page.contains("<a href=\"#reload\">"));
+    assert!(page.contains("<table class=\"dots\">") && !page.contains("src="));
+    assert!(page.contains("the article saw") && page.contains("<a href=\"#reload\"><h2>"));
+    // Each question has its answer on top, but one that has no figure.
+    assert_eq!(page.matches("<li><a href=\"#").count(), 11);
+    assert!(page.matches("<p class=\"figure\">").count() >= 2 * 9, "{page}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Pictures as SVG text: lines by percentile, and bars side by side.
+//! Pictures as SVG text: lines by percentile.
 
 use std::fmt::Display;
 
@@ -89,61 +89,6 @@ pub fn percentiles(title: &str, series: &[(&str, Vec<(f64, f64)>)]) -> Result<St
     Ok(out)
 }
 
-/// Groups of bars: a group per label, in it a bar per series.
-///
-/// # Errors
-///
-/// What the drawing library says.
-pub fn bars(
-    title: &str,
-    unit: &str,
-    labels: &[String],
-    series: &[(String, Vec<f64>)],
-) -> Result<String, String> {
-    let all = || series.iter().flat_map(|(_, values)| values.iter().copied());
-    let top = all().fold(0.0, f64::max).max(1e-9) * 1.08;
-    let right = labels.len().max(1) as f64;
-    let mut out = String::new();
-    {
-        let root = SVGBackend::with_string(&mut out, SIZE).into_drawing_area();
-        let (area, names) = frame(&root, title)?;
-        let mut chart = ChartBuilder::on(&area)
-            .margin(12)
-            .x_label_area_size(32)
-            .y_label_area_size(80)
-            .build_cartesian_2d(0.0..right, 0.0..top)
-            .map_err(text_of)?;
-        let label = |x: &f64| {
-            // A label stands at the middle of its group.
-            let at = ((x - 0.5).abs() % 1.0 < 0.01).then(|| (x - 0.5).round() as usize);
-            at.and_then(|n| labels.get(n)).cloned().unwrap_or_default()
-        };
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .max_light_lines(0)
-            .x_labels(labels.len() * 2 + 1)
-            .x_label_formatter(&label)
-            .y_labels(8)
-            .y_label_formatter(&|value| amount(*value))
-            .y_desc(unit)
-            .draw()
-            .map_err(text_of)?;
-        let width = 0.84 / series.len().max(1) as f64;
-        for (n, (_, values)) in series.iter().enumerate() {
-            let left = |group: usize| group as f64 + 0.08 + n as f64 * width;
-            let boxes = values.iter().enumerate().map(|(group, value)| {
-                let corners = [(left(group), 0.0), (left(group) + width * 0.92, *value)];
-                Rectangle::new(corners, colour(n).filled())
-            });
-            chart.draw_series(boxes).map_err(text_of)?;
-        }
-        tell_names(&names, series.iter().map(|(name, _)| name.as_str()))?;
-        root.present().map_err(text_of)?;
-    }
-    Ok(out)
-}
-
 /// The title, and below it the area for the figures and that for the names.
 fn frame<'a>(root: &Area<'a>, title: &str) -> Result<(Area<'a>, Area<'a>), String> {
     root.fill(&WHITE).map_err(text_of)?;
@@ -216,6 +161,6 @@ mod tests {
         assert_eq!((svg.matches("alpha").count(), svg.matches("beta").count()), (1, 1), "{svg}");
         assert!(svg.contains("1,000"), "to a logarithmic scale");
         let none: [(&str, Vec<(f64, f64)>); 0] = [];
-        assert!(percentiles("T", &none).is_ok() && bars("T", "u", &[], &[]).is_ok());
+        assert!(percentiles("T", &none).is_ok());
     }
 }

@@ -6,9 +6,10 @@ use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::experiments::{ALL, Experiment, why_absent};
+use crate::finding::Finding;
 use crate::lab::Lab;
 use crate::program::{Family, Program};
-use crate::report;
+use crate::report::{self, Machine};
 use crate::running::Running;
 use crate::slow_disk;
 
@@ -35,6 +36,9 @@ enum Command {
         /// A few seconds for each, to see that it works; the figures mean little
         #[arg(long)]
         brief: bool,
+        /// How often each is done; the middle one is shown, with the range of all [default: 3; with --brief 1]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=99))]
+        rounds: Option<u8>,
         /// Where findings go
         #[arg(long, value_name = "DIR", default_value = "weir-lab")]
         dir: PathBuf,
@@ -86,7 +90,10 @@ pub fn lab(options: Options) -> i32 {
             list();
             Ok(())
         }
-        Command::Run { names, servers, brief, dir } => run(&names, &servers, brief, &dir),
+        Command::Run { names, servers, brief, rounds, dir } => {
+            let rounds = rounds.unwrap_or(if brief { 1 } else { 3 });
+            run(&names, &servers, brief, rounds, &dir)
+        }
         Command::Doctor { conf, servers, brief } => advise(&conf, &servers, brief),
         Command::Sim { explain: true, .. } => {
             print!("{}", crate::explain::explain());
@@ -113,31 +120,46 @@ fn list() {
     }
 }
 
-fn run(names: &[String], servers: &[String], brief: bool, dir: &Path) -> Result<(), String> {
+fn run(
+    names: &[String],
+    servers: &[String],
+    brief: bool,
+    rounds: u8,
+    dir: &Path,
+) -> Result<(), String> {
     let chosen = choose(names)?;
     let programs = if servers.is_empty() { usual()? } else { given(servers)? };
-    let bar = ProgressBar::new(chosen.len() as u64);
+    let bar = ProgressBar::new(chosen.len() as u64 * u64::from(rounds));
     bar.set_style(style("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}"));
     let lab = Lab { programs, brief, bar };
+    lab.bar.set_prefix("machine");
+    lab.step("how quiet is it?");
+    let machine = Machine::look(&lab.programs, brief);
     let mut failed = Vec::new();
     for experiment in chosen {
         lab.bar.set_prefix(experiment.name);
-        match (experiment.run)(&lab) {
-            Ok(mut finding) => {
+        let done = (0..rounds).map(|_| {
+            let done = (experiment.run)(&lab);
+            lab.bar.inc(1);
+            done
+        });
+        let shown = done.collect::<Result<Vec<_>, _>>().map(Finding::of_rounds);
+        match shown {
+            Ok(None) => {}
+            Ok(Some(mut finding)) => {
                 for program in &lab.programs {
                     if let Some(why) = why_absent(experiment, program) {
                         finding.remark(&format!("{} takes no part: {why}.", program.name));
                     }
                 }
-                report::write(dir, experiment, &finding)?;
+                report::write(dir, experiment, &finding, &machine)?;
                 lab.bar.suspend(|| println!("{}\n", report::text(experiment, &finding)));
             }
             Err(text) => failed.push(format!("{}: {text}", experiment.name)),
         }
-        lab.bar.inc(1);
     }
     lab.bar.finish_and_clear();
-    println!("{}", report::machine());
+    println!("{}", machine.text());
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
@@ -156,7 +178,7 @@ fn simulate(servers: &[String], workers: &[usize], model: bool, brief: bool) -> 
     let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
     let finding = crate::experiments::sim::study(&lab, workers);
     lab.bar.finish_and_clear();
-    println!("{}\n{}", finding?.text(), report::machine());
+    println!("{}\n{}", finding?.text(), Machine::look(&lab.programs, brief).text());
     Ok(())
 }
 
@@ -166,12 +188,12 @@ fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), String> {
     let lab = Lab { programs, brief, bar };
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
-    println!("{}\n{}", advice?, report::machine());
+    println!("{}\n{}", advice?, Machine::look(&lab.programs, brief).text());
     Ok(())
 }
 
 fn report(dir: &Path) -> Result<(), String> {
-    let (page, count) = report::page(dir);
+    let (page, count) = report::page(dir)?;
     if count == 0 {
         return Err(format!("{} has no findings; weir lab run all makes some", dir.display()));
     }

@@ -2,28 +2,62 @@
 
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+use weir_bench::Log2;
+
+use crate::chart::{Chart, amount};
+
 /// Rows under headings.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Table {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 /// What is shown, in the order in which it is read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
     Table(Table),
     /// Texts in columns of their own, side by side where there is room.
     Blocks(Vec<String>),
     Remark(String),
-    Picture {
-        svg: String,
-        caption: String,
-    },
+    Chart(Chart),
+    /// Histograms side by side.
+    Histograms(Vec<Histogram>),
+}
+
+/// How many values are in each row of a histogram whose rows double.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Histogram {
+    pub(crate) title: String,
+    /// Where a row begins, and how many values it has.
+    pub(crate) rows: Vec<(u64, u64)>,
+    /// For a terminal.
+    text: String,
+}
+
+impl Histogram {
+    pub(crate) fn new(title: &str, values: &Log2, median: f64) -> Histogram {
+        let text = values.render(title, median);
+        Histogram { title: title.to_owned(), rows: values.rows().collect(), text }
+    }
+}
+
+/// The answer in a line and a figure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    /// Of the round that is shown.
+    pub(crate) figure: f64,
+    /// What the figure counts.
+    pub(crate) unit: String,
+    /// A sentence that is true of the figures of the round that is shown.
+    pub(crate) line: String,
+    /// The figure in all rounds.
+    pub(crate) rounds: Vec<f64>,
 }
 
 /// Everything that an experiment leaves behind.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Finding {
     /// Published figures and those of this machine: what, there, here.
     beside: Vec<[String; 3]>,
@@ -31,9 +65,9 @@ pub(crate) struct Finding {
     because: Vec<String>,
     parts: Vec<Part>,
     /// Name and tab-separated values.
+    #[serde(skip)]
     pub(crate) raw: Vec<(String, String)>,
-    /// Name and SVG.
-    pub(crate) pictures: Vec<(String, String)>,
+    verdict: Option<Verdict>,
 }
 
 impl Table {
@@ -110,15 +144,50 @@ impl Finding {
         self.parts.push(Part::Blocks(texts));
     }
 
-    /// A picture as SVG, and what is to be seen in it; one that cannot be drawn becomes a remark.
-    pub(crate) fn picture(&mut self, name: &str, caption: &str, svg: Result<String, String>) {
-        match svg {
-            Ok(svg) => {
-                self.parts.push(Part::Picture { svg: svg.clone(), caption: caption.to_owned() });
-                self.pictures.push((name.to_owned(), svg));
-            }
-            Err(e) => self.remark(&format!("The picture {name} could not be drawn: {e}")),
+    /// A chart.
+    pub(crate) fn chart(&mut self, chart: Chart) {
+        self.parts.push(Part::Chart(chart));
+    }
+
+    /// Histograms side by side.
+    pub(crate) fn histograms(&mut self, all: Vec<Histogram>) {
+        self.parts.push(Part::Histograms(all));
+    }
+
+    /// The answer in a figure and a line.
+    pub(crate) fn verdict(&mut self, figure: f64, unit: &str, line: String) {
+        let rounds = vec![figure];
+        self.verdict = Some(Verdict { figure, unit: unit.to_owned(), line, rounds });
+    }
+
+    /// What is said of it in one line.
+    pub(crate) fn answer(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
+    }
+
+    /// Of several rounds the one with the middle answer, with the ranges of all in its charts.
+    pub(crate) fn of_rounds(mut rounds: Vec<Finding>) -> Option<Finding> {
+        let figure = |finding: &Finding| finding.verdict.as_ref().map_or(0.0, |v| v.figure);
+        rounds.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
+        let mut shown = rounds.get(rounds.len() / 2)?.clone();
+        if let Some(verdict) = &mut shown.verdict {
+            verdict.rounds = rounds.iter().map(figure).collect();
         }
+        let charts = shown.parts.iter_mut().filter_map(chart_of);
+        for (n, chart) in charts.enumerate() {
+            let all =
+                rounds.iter_mut().filter_map(|r| r.parts.iter_mut().filter_map(chart_of).nth(n));
+            let mut all: Vec<&Chart> = all.map(|chart| &*chart).collect();
+            let mut joined = all.remove(0).clone();
+            all.into_iter().for_each(|other| joined.join(other));
+            // The order of rows is that of the round that is shown.
+            chart.rows.iter_mut().for_each(|row| {
+                if let Some(all) = joined.rows.iter().find(|other| other.label == row.label) {
+                    row.clone_from(all);
+                }
+            });
+        }
+        Some(shown)
     }
 
     /// Published figures beside those of this machine, if there are any.
@@ -138,15 +207,56 @@ impl Finding {
 
     /// All of it for a terminal.
     pub(crate) fn text(&self) -> String {
-        let mut texts: Vec<String> = self.comparison().iter().map(Table::text).collect();
+        let mut texts: Vec<String> = self.verdict.iter().map(Verdict::text).collect();
+        texts.extend(self.comparison().iter().map(Table::text));
         texts.extend(self.because.iter().map(|text| wrap(text)));
         texts.extend(self.parts.iter().filter_map(|part| match part {
             Part::Table(table) => Some(table.text()),
             Part::Blocks(blocks) => Some(blocks.join("\n")),
             Part::Remark(text) => Some(wrap(text)),
-            Part::Picture { .. } => None,
+            Part::Histograms(all) => {
+                Some(all.iter().map(|h| h.text.as_str()).collect::<Vec<_>>().join("\n"))
+            }
+            Part::Chart(_) => None,
         }));
         texts.join("\n")
+    }
+}
+
+fn chart_of(part: &mut Part) -> Option<&mut Chart> {
+    match part {
+        Part::Chart(chart) => Some(chart),
+        _ => None,
+    }
+}
+
+impl Verdict {
+    /// `2.5 to 3.1 in 3 rounds`, if there were several.
+    pub(crate) fn range(&self) -> Option<String> {
+        let least = self.rounds.iter().copied().min_by(f64::total_cmp)?;
+        let most = self.rounds.iter().copied().max_by(f64::total_cmp)?;
+        let (least, most, rounds) = (amount(least), amount(most), self.rounds.len());
+        match rounds {
+            0 | 1 => None,
+            _ if least == most => Some(format!("the same in {rounds} rounds")),
+            _ => Some(format!("{least} to {most} in {rounds} rounds")),
+        }
+    }
+
+    fn text(&self) -> String {
+        let range = self.range().map(|range| format!(" ({range})")).unwrap_or_default();
+        wrap(&format!("Here: {} {}{range}. {}", amount(self.figure), self.unit, self.line))
+    }
+}
+
+/// How one figure stands to another, where less is better: `3.1 times less`, `as much`.
+pub(crate) fn less(figure: f64, other: f64) -> String {
+    let times = other / figure.max(1e-9);
+    match times {
+        _ if figure <= 0.0 && other <= 0.0 => "as much".to_owned(),
+        _ if times >= 1.05 => format!("{times:.1} times less"),
+        _ if times > 0.95 => "as much".to_owned(),
+        _ => format!("{:.1} times more", figure / other.max(1e-9)),
     }
 }
 

@@ -1,9 +1,10 @@
 //! `weir lab`: the experiments that its field has published, repeated on this machine with weir, nginx or both.
 //!
 //! An experiment (`experiments`) states its question and what others saw, starts servers
-//! (`program`, `running`), loads them with `weir-bench`, and returns a `finding`: tables,
-//! pictures, raw data. Nothing here is known to the server.
+//! (`program`, `running`), loads them with `weir-bench`, and returns a `finding`: an answer in a line, tables,
+//! a `chart` or two, raw data. `report` makes one page of all. Nothing here is known to the server.
 
+mod chart;
 mod command;
 mod doctor;
 mod experiments;

@@ -20,6 +20,8 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) family: Family,
+    /// As it says itself: `nginx/1.22.1`.
+    pub(crate) version: String,
     /// nginx only: where its Lua module is, for a handler that blocks.
     lua: Option<PathBuf>,
     /// HAProxy only: it runs scripts.
@@ -103,7 +105,13 @@ impl Program {
             let built = Command::new(path).arg("-vv").output();
             built.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Built with Lua"))
         };
+        let version = match family {
+            Family::Weir | Family::Nginx => said.split("version: ").nth(1),
+            Family::Haproxy => said.split("version ").nth(1),
+        };
+        let version = version.and_then(|rest| rest.split_whitespace().next()).unwrap_or("-");
         Ok(Program {
+            version: version.to_owned(),
             name: name.to_owned(),
             path: path.to_owned(),
             family,
@@ -120,6 +128,21 @@ impl Program {
             Family::Weir => true,
             Family::Nginx => self.lua.is_some() || self.opens_slowly || self.hard_text.is_some(),
             Family::Haproxy => self.scripts && self.opens_slowly,
+        }
+    }
+
+    /// How a handler of it is made that holds up its worker.
+    pub(crate) fn way_of_work(&self) -> &'static str {
+        match self.family {
+            Family::Weir => "the directive work: it sleeps, or computes",
+            Family::Nginx if self.lua.is_some() => "Lua that calls usleep(), or computes",
+            Family::Nginx | Family::Haproxy if self.opens_slowly => {
+                "a file whose open() takes that time, on a disk made for it"
+            }
+            Family::Nginx if self.hard_text.is_some() => {
+                "a regular expression that is hard to refuse: it computes where others sleep"
+            }
+            Family::Nginx | Family::Haproxy => "none can be made",
         }
     }
 

@@ -1,9 +1,10 @@
 //! Texts, configurations and pages; whole experiments are run by the binary's tests.
 
+use crate::chart::{Chart, Scale};
 use crate::experiments::ALL;
 use crate::finding::{Finding, Table, wrap};
 use crate::lab::{padded, slashed, variation};
-use crate::report;
+use crate::report::{self, Machine};
 
 #[test]
 fn tables_are_aligned() {
@@ -44,13 +45,34 @@ fn the_page_holds_what_was_found() {
     let mut table = Table::new(&["", "value"]);
     table.row(&["a < b".to_owned(), "7".to_owned()]);
     finding.table("numbers", &table);
-    finding.picture("drawn", "Less is better.", Ok("<svg></svg>".to_owned()));
+    let mut chart = Chart::new("Who waits", "ms, less is better", Scale::Log, &["p50", "p99"]);
+    chart.row("fair", [1.0, 2.0, 3.0]);
+    chart.row("other", [10.0, f64::NAN]);
+    finding.chart(chart.caption("Less is better."));
+    finding.verdict(2.0, "ms with fair", "1.5 < 2".to_owned());
+    let mut slower = finding.clone();
+    slower.verdict(4.0, "ms with fair", "2 < 4".to_owned());
+    let finding = Finding::of_rounds(vec![slower.clone(), finding.clone(), slower]).unwrap();
     let experiment = ALL.first().expect("there are some");
-    report::write(&dir, experiment, &finding).unwrap();
-    let (page, count) = report::page(&dir);
+    let machine = Machine::look(&[], true);
+    report::write(&dir, experiment, &finding, &machine).unwrap();
+    let (page, count) = report::page(&dir).unwrap();
+    std::fs::write(dir.join(format!("{}.json", experiment.name)), "{}").unwrap();
+    let other = report::page(&dir).unwrap_err();
     std::fs::remove_dir_all(&dir).unwrap();
     assert_eq!(count, 1);
     assert!(page.contains("a &lt; b"));
-    assert!(page.contains("<figure><svg></svg><figcaption>Less is better.</figcaption></figure>"));
+    assert!(page.contains("<figcaption>Less is better.</figcaption></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
+    // The middle round's answer, on top and in its section, with the range of all.
+    assert_eq!(
+        page.matches("<b>4</b> ms with fair <small>(2 to 4 in 3 rounds)</small>").count(),
+        2
+    );
+    assert!(page.contains("2 &lt; 4") && !page.contains("1.5 &lt; 2"));
+    // weir's own row stands out; what was not measured is a dash; the third dot has no figure.
+    assert_eq!(page.matches("<tr class=\"own\"><th scope=\"row\">fair</th>").count(), 1);
+    assert!(page.contains("<td data-of=\"p99\">-</td>") && page.contains("dot other"));
+    assert!(page.contains("Short runs.") && !page.contains("src="));
+    assert!(other.contains("is of another weir"), "{other}");
 }

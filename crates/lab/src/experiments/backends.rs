@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_bench::Closing;
 
 use super::Experiment;
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load};
 use crate::program::{Family, Setup};
@@ -89,14 +90,27 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     }
     compare(&mut finding, &picture);
     finding.table("rates", &table);
-    let labels: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
-    let svg = weir_bench::plot::bars("Requests per second of server CPU", "1/s", &labels, &picture);
-    finding.picture(
-        "rates",
-        "Higher is better. Bars of one height in all groups mean that idle connections cost nothing; a missing bar is a backend that \
+    let title = "Requests per second of server CPU";
+    let mut chart = Chart::new(title, "1/s, more is better", Scale::Log, &heads[1..]);
+    for (label, rates) in &picture {
+        chart.row(label, rates.iter().map(|&rate| if rate > 0.0 { rate } else { f64::NAN }));
+    }
+    finding.chart(chart.caption(
+        "Dots in one place mean that idle connections cost nothing; a missing one is a backend that \
          the server does not have, or that cannot watch so many.",
-        svg,
-    );
+    ));
+    let cost = |way: &str| {
+        let row = picture.iter().find(|(label, _)| label.ends_with(&format!(", {way}")));
+        let measured = row.map(|(_, all)| all.iter().copied().filter(|&rate| rate > 0.0));
+        measured.and_then(|mut all| all.next().zip(all.next_back())).map(|(few, many)| few / many)
+    };
+    if let (Some(epoll), Some(poll)) = (cost("epoll"), cost("poll")) {
+        finding.verdict(
+            epoll,
+            "times the cost of a request with the most idle connections, epoll",
+            format!("{poll:.1} times with poll, which looks at every connection each time."),
+        );
+    }
     finding.remark(
         "Requests per second of the server's CPU time, one worker, answers from memory. A dash: the server \
          is built without it, the kernel has none, or it cannot have so many connections.",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load, nearest};
 use crate::program::{Family, Program, Setup, Subject};
@@ -29,7 +30,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut finding = Finding::default();
     let mut table =
         Table::new(&["per connection", "sleeps", "accept events", "found nothing", "CPU µs"]);
-    let (mut picture, mut rows) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
         let is_weir = subject.program.family == Family::Weir;
@@ -57,23 +58,28 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         }
         cells.push(format!("{micros:.0}"));
         table.row(&cells);
-        picture.push((subject.label.clone(), vec![slept]));
         rows.push((subject.label, slept));
     }
     compare(&mut finding, &rows);
     finding.table("sleeps", &table);
-    let labels = ["eight workers".to_owned()];
-    let svg = weir_bench::plot::bars(
-        "How often workers woke and slept again, per connection",
-        "sleeps",
-        &labels,
-        &picture,
-    );
-    finding.picture(
-        "sleeps",
-        "Lower is better: one or two sleeps are one worker that does the work, eight and more are a herd.",
-        svg,
-    );
+    let title = "How often workers woke and slept again, per connection";
+    let mut chart = Chart::new(title, "sleeps, less is better", Scale::Linear, &["sleeps"]);
+    for (label, slept) in &rows {
+        chart.row(label, [*slept]);
+    }
+    finding.chart(chart.caption(
+        "One or two sleeps are one worker that does the work, eight and more are a herd.",
+    ));
+    let of = |end: &str| nearest(&rows, &[end]).map(|(_, slept)| *slept);
+    if let (Some(fair), Some(herd)) = (of("fair"), of("plain epoll")) {
+        finding.verdict(
+            fair,
+            "sleeps per connection with fair",
+            format!(
+                "{herd:.1} with plain epoll, where a connection wakes all eight workers that sleep."
+            ),
+        );
+    }
     finding.remark(
         "Eight workers, 200 connections a second with a request each. Counted is how often workers went \
          to sleep (the kernel's voluntary context switches of all their threads): a worker that is \

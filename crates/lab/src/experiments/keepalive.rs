@@ -5,7 +5,8 @@ use std::time::Duration;
 use weir_bench::{Closing, Outcome};
 
 use super::{Experiment, MAIN};
-use crate::finding::{Finding, Table};
+use crate::chart::Chart;
+use crate::finding::{Finding, Table, less};
 use crate::lab::{Lab, Load, nearest, padded, slashed};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
@@ -70,12 +71,24 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     compare(&mut finding, &four);
     compare_crowd(&mut finding, &crowd);
     finding.table("latency", &table);
-    let runs: Vec<_> = outcomes.iter().map(|(label, run)| (label.as_str(), run)).collect();
-    finding.picture(
-        "latency-36-connections",
-        "Thirty-six connections that stay. The lower the line, the fewer of the others share a connection's worker.",
-        weir_bench::svg(&runs),
+    let runs = outcomes.iter().map(|(label, run)| (label.as_str(), run));
+    finding.chart(
+        Chart::percentiles("Thirty-six connections that stay", runs).caption(
+            "The further to the left, the fewer of the others share a connection's worker.",
+        ),
     );
+    let of = |ends: &[&str]| nearest(&crowd, ends).map(|(label, (_, p99))| (label, *p99));
+    let one = of(&[", one queue", "re-add every 16 accepts"]);
+    if let (Some((_, fair)), Some((label, one))) = (of(&["fair"]), one) {
+        finding.verdict(
+            fair,
+            "ms p99 with fair, 36 connections",
+            format!(
+                "{one:.1} ms with {label}; fair: {}. The least that can be is 6.",
+                less(fair, one)
+            ),
+        );
+    }
     finding.remark(
         "Each server has served a few requests before, since the first connection of a worker is special: nginx re-adds its \
          listening socket after that one, and then after every 16th. The connections come one after another, 15 ms apart, before their first requests. Each request \

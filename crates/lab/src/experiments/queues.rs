@@ -5,7 +5,8 @@ use std::time::Duration;
 use weir_bench::{Closing, Figures, Log2, Outcome};
 
 use super::Experiment;
-use crate::finding::{Finding, Table};
+use crate::chart::Chart;
+use crate::finding::{Finding, Histogram, Table};
 use crate::lab::{Lab, Load, nearest};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
@@ -81,14 +82,22 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut finding = Finding::default();
     compare(&mut finding, &outcomes);
     finding.table("latency", &table);
+    let runs = outcomes.iter().map(|(label, run)| (label.as_str(), run));
+    finding.chart(Chart::percentiles("How long clients wait", runs).caption(
+        "Dots that stand together are a queue in which all wait alike. Where they lie far apart, some clients go first and others \
+         pay for it.",
+    ));
+    let deviation = |ends: &[&str]| {
+        nearest(&outcomes, ends).map(|(label, run)| (label.to_owned(), run.tally.log2.deviation()))
+    };
+    if let (Some((_, fair)), Some((label, each))) = (deviation(&["fair"]), deviation(&MANY)) {
+        finding.verdict(
+            each / fair.max(1e-9),
+            "times less deviation with fair than with a queue each",
+            format!("{fair:.2} ms with fair, {each:.2} with {label}: who waits, waits as long as the others."),
+        );
+    }
     histograms(&mut finding, &outcomes);
-    let runs: Vec<_> = outcomes.iter().map(|(label, run)| (label.as_str(), run)).collect();
-    finding.picture(
-        "latency",
-        "How long the lucky (left) and the unlucky (right) wait. A level line is a queue in which all wait alike; one that begins \
-         low and climbs has clients who go first and clients who pay for it.",
-        weir_bench::svg(&runs),
-    );
     finding.remark(
         "Why it is so: with one queue, whoever is free takes the next client, so that all wait alike. With a queue \
          each, a client is bound to one worker's queue, however long that is; the clients of a short \
@@ -155,18 +164,19 @@ fn compare(finding: &mut Finding, outcomes: &[(String, Outcome)]) {
 /// The published ones first, each beside its counterpart.
 fn histograms(finding: &mut Finding, outcomes: &[(String, Outcome)]) {
     let here = |label: &str, run: &Outcome| {
-        run.tally.log2.render(&format!("Duration in ms ({label})"), run.tally.percentile(50.0))
+        let (title, all) = (format!("Duration in ms ({label})"), &run.tally.log2);
+        Histogram::new(&title, all, run.tally.percentile(50.0))
     };
     for (published, ends) in [(&ONE_QUEUE, ONE), (&MANY_QUEUES, MANY)] {
         let there = Log2::of(published.rows, &published.figures);
-        let mut pair = vec![there.render(published.title, published.median)];
+        let mut pair = vec![Histogram::new(published.title, &there, published.median)];
         pair.extend(nearest(outcomes, &ends).map(|(label, run)| here(label, run)));
-        finding.blocks(pair);
+        finding.histograms(pair);
     }
     let shown: Vec<&str> =
         [ONE, MANY].iter().filter_map(|ends| Some(nearest(outcomes, ends)?.0)).collect();
     let rest = outcomes.iter().filter(|(label, _)| !shown.contains(&label.as_str()));
-    finding.blocks(rest.map(|(label, run)| here(label, run)).collect());
+    finding.histograms(rest.map(|(label, run)| here(label, run)).collect());
 }
 
 const SHORT: Duration = Duration::from_secs(3);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use weir_bench::{Closing, Failure};
 
 use super::Experiment;
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Load, nearest};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -70,16 +71,19 @@ fn run(lab: &Lab) -> Result<Finding, String> {
          queue there is none to close. What is lost is what waits in the eight queues at that moment.",
     );
     finding.table("failures", &table);
-    let bars: Vec<_> =
-        losses.iter().map(|(label, lost)| (label.clone(), vec![*lost as f64])).collect();
-    let labels = ["lost".to_owned()];
-    let svg = weir_bench::plot::bars(
-        "Requests lost by a reload from twelve workers to four",
-        "requests",
-        &labels,
-        &bars,
-    );
-    finding.picture("lost", "No bar is none lost.", svg);
+    let title = "Requests lost by a reload from twelve workers to four";
+    let mut chart = Chart::new(title, "requests, less is better", Scale::Linear, &["lost"]);
+    for (label, lost) in &losses {
+        chart.row(label, [*lost as f64]);
+    }
+    finding.chart(chart.caption("A dot at the left end is none lost."));
+    let of = |ends: &[&str]| nearest(&losses, ends).map(|(label, lost)| (label, *lost));
+    if let (Some((_, fair)), Some((label, each))) =
+        (of(&["fair"]), of(&[", reuseport", "reuseport"]))
+    {
+        let line = format!("{label} lost {each}.");
+        finding.verdict(fair as f64, "requests lost by the reload with fair", line);
+    }
     finding.remark(
         "200 clients in a closed loop, a connection for each request, each of which holds its worker for 2 ms, so that connections wait \
          at every moment; the configuration is replaced after a third of the time. Every failed one is a visitor who saw an error.",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_bench::Closing;
 
 use super::Experiment;
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load, nearest, padded, slashed, variation};
 use crate::program::{Program, Setup, Subject};
@@ -54,6 +55,23 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     finding.table("kept", &table(&kept));
     finding.remark("16 clients, a connection for each request:");
     finding.table("closing", &table(&closing));
+    let heads = ["kept connections", "one for each request"];
+    let title = "Requests per second of server CPU";
+    let mut chart = Chart::new(title, "1/s, more is better", Scale::Linear, &heads);
+    for ((label, kept), (_, closing)) in kept.iter().zip(&closing) {
+        chart.row(label, [kept.per_cpu, closing.per_cpu]);
+    }
+    finding.chart(
+        chart.caption("What leaving the list and coming back costs, after every N-th accept."),
+    );
+    let of = |label: &str| nearest(&closing, &[label]).map(|(_, way)| way.per_cpu);
+    if let (Some(every), Some(never)) = (of("every accept"), of("never")) {
+        finding.verdict(
+            100.0 * (1.0 - every / never.max(1e-9)),
+            "% of the CPU time, re-added after every accept",
+            format!("{every:.0} requests per second of CPU against {never:.0} without, a connection for each."),
+        );
+    }
     finding.remark(
         "Two system calls per re-adding are little beside the eight or so that a connection costs; what \
          they buy is an even spread, since the first in the list would otherwise always be asked \

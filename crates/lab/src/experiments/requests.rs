@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Outcome, Pace};
+use weir_bench::{Closing, Pace};
 
 use super::Experiment;
-use crate::finding::{Finding, Table};
+use crate::chart::Chart;
+use crate::finding::{Finding, Table, less};
 use crate::lab::{Lab, Load};
 use crate::program::Setup;
 use crate::running::Running;
@@ -73,12 +74,21 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     }
     compare(&mut finding, &at_sixty);
     finding.table("latency", &table);
-    let runs: Vec<(&str, &Outcome)> = outcomes.iter().map(|(label, run)| (*label, run)).collect();
-    finding.picture(
-        "latency-60-percent",
-        "Twelve loops at 60 % of what they can do. Who is taken over does not see the requests of others.",
-        weir_bench::svg(&runs),
+    let runs = outcomes.iter().map(|(label, run)| (*label, run));
+    finding.chart(
+        Chart::percentiles("Twelve loops at 60 % of what they can do", runs)
+            .caption("Who is taken over does not see the requests of others."),
     );
+    if let [[_, _, on, _], [_, _, off, _]] = at_sixty[..] {
+        finding.verdict(
+            on,
+            "ms p99 at 60 %, taken over",
+            format!(
+                "{off:.1} ms where connections stay with their loop; taken over: {}.",
+                less(on, off)
+            ),
+        );
+    }
     finding.remark(
         "Twelve loops in one process, 200 connections that stay, requests at fixed times whatever the answers do. Of a hundred \
          handlers one blocks its loop for 50 ms and the others for 1 ms, so that no answer to the long ones can be earlier than that: the p99 is \

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_bench::{Closing, Outcome};
 
 use super::Experiment;
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load, nearest};
 use crate::program::{Program, Setup, Subject};
@@ -50,17 +51,21 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     finding.table("kept", &table(&kept));
     finding.remark("A connection for each request:");
     finding.table("closing", &table(&closing));
-    let labels = ["kept connections", "a connection for each request"].map(str::to_owned);
-    let pairs = kept.iter().zip(&closing);
-    let bars: Vec<_> = pairs
-        .map(|((label, kept), (_, closing))| (label.clone(), vec![kept.per_cpu, closing.per_cpu]))
-        .collect();
-    let svg = weir_bench::plot::bars("Requests per second of server CPU", "1/s", &labels, &bars);
-    finding.picture(
-        "rates",
-        "Higher is better: what a second of the server's CPU time is good for.",
-        svg,
-    );
+    let heads = ["kept connections", "one for each request"];
+    let title = "Requests per second of server CPU";
+    let mut chart = Chart::new(title, "1/s, more is better", Scale::Linear, &heads);
+    for ((label, kept), (_, closing)) in kept.iter().zip(&closing) {
+        chart.row(label, [kept.per_cpu, closing.per_cpu]);
+    }
+    finding.chart(chart.caption("What a second of the server's CPU time is good for."));
+    let cost = |ends: &[&str]| nearest(&closing, ends).map(|(label, way)| (label, way.per_cpu));
+    let each = cost(&[", reuseport", "reuseport"]);
+    if let (Some((_, fair)), Some((label, each))) = (cost(&["fair"]), each) {
+        let line =
+            format!("{fair:.0} and {each:.0} requests per second of CPU, a connection for each.");
+        let unit = format!("times the requests of {label} per second of CPU with fair");
+        finding.verdict(fair / each.max(1e-9), &unit, line);
+    }
     Ok(finding)
 }
 

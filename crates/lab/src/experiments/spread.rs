@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Experiment, POLICIES};
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, nearest, padded, slashed};
 use crate::program::{Family, Program, Setup, Subject};
@@ -53,17 +54,22 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     compare(&mut finding, &rows);
     finding.blocks(vec![lines]);
     finding.table("connections", &table);
-    let workers = ["the busiest worker", "the second", "the third"].map(str::to_owned);
-    let bars: Vec<_> = rows
-        .iter()
-        .map(|(label, got)| (label.clone(), got.iter().map(|&n| n as f64).collect()))
-        .collect();
-    let svg = weir_bench::plot::bars("Who got the six connections", "connections", &workers, &bars);
-    finding.picture(
-        "connections",
-        "Even is two in each group. A bar of six at the left is one worker that took all while two slept.",
-        svg,
-    );
+    let heads = ["the busiest", "the second", "the third"];
+    let mut chart = Chart::new("Who got the six connections", "connections", Scale::Linear, &heads);
+    for (label, got) in &rows {
+        chart.row(label, got.iter().map(|&n| n as f64));
+    }
+    finding.chart(chart.caption(
+        "Even is two for each: three dots in one place. A dot at six is one worker that took all while two slept.",
+    ));
+    let most = |end: &str| nearest(&rows, &[end]).and_then(|(_, got)| got.first().copied());
+    if let (Some(fair), Some(other)) = (most("fair"), most("EPOLLEXCLUSIVE")) {
+        finding.verdict(
+            fair as f64,
+            "of six connections on the busiest of three workers with fair",
+            format!("Two is even. With EPOLLEXCLUSIVE it had {other}."),
+        );
+    }
     finding.remark(
         "Connections per worker, the busiest first. A queue with several waiters is served from one \
          end: blocked accepts stand at its end again afterwards, epoll waiters keep their place \

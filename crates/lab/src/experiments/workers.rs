@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
+use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
 use crate::lab::{Lab, Load, nearest, padded, variation};
 use crate::program::{Program, Setup, Subject, Work};
@@ -39,6 +40,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let heads = ["", "CPU % most", "least", "requests most", "least", "CV", "p99 ms"];
     let mut table = Table::new(&heads);
     let mut picture: Vec<(String, Vec<f64>)> = Vec::new();
+    let (mut spread, mut slowest) = (Vec::new(), (String::new(), 0.0));
     for subject in lab.subjects(POLICIES, nginx, true) {
         lab.step(&subject.label);
         let server = Running::start(&subject, &setup)?;
@@ -61,23 +63,40 @@ fn run(lab: &Lab) -> Result<Finding, String> {
             format!("{:.3}", variation(&shares)),
             format!("{:.2}", outcome.tally.percentile(99.0)),
         ]);
+        let p99 = outcome.tally.percentile(99.0);
+        if p99 > slowest.1 {
+            slowest = (subject.label.clone(), p99);
+        }
+        spread.push((subject.label.clone(), variation(&shares)));
         picture.push((subject.label, cpu));
     }
     compare(&mut finding, &picture);
     finding.table("shares", &table);
-    let labels: Vec<String> = (1..=WORKERS).map(|n| n.to_string()).collect();
-    let svg =
-        weir_bench::plot::bars("CPU by worker, the busiest first", "% of a CPU", &labels, &picture);
-    finding.picture(
-        "cpu",
-        "Each group is a worker, from the busiest to the least busy. A way that spreads evenly has bars of one height in all groups; \
-         one that does not is high at the left and gone at the right.",
-        svg,
-    );
+    let mut chart =
+        Chart::new("CPU of each worker", "% of a CPU", Scale::Linear, &["most", "least"]);
+    for (label, cpu) in &picture {
+        let ends = [cpu.first(), cpu.last()].map(|end| end.copied().unwrap_or_default());
+        let others = cpu.get(1..cpu.len().max(2) - 1).unwrap_or_default();
+        chart.row(label, ends.into_iter().chain(others.iter().copied()));
+    }
+    finding.chart(chart.caption(
+        "Each dot is a worker. A way that spreads evenly has all of them in one place; one that does not has one far to the right \
+         and the others at nothing.",
+    ));
+    let of = |end: &str| nearest(&spread, &[end]).map(|(_, cv)| *cv);
+    if let (Some(fair), Some(other)) = (of("fair"), of("EPOLLEXCLUSIVE")) {
+        let each = of("reuseport").map(|cv| format!(", {cv:.2} with reuseport"));
+        finding.verdict(
+            fair,
+            "CV of requests by worker with fair",
+            format!("0 is even; {other:.2} with EPOLLEXCLUSIVE{}.", each.unwrap_or_default()),
+        );
+    }
     finding.remark(&format!(
         "{RATE:.0} requests a second, evenly spaced, each of which computes for 1 ms, over connections of \
-         their own. The latency is small in all rows: what uneven work costs shows when connections \
-         stay (see keepalive) or when more comes than one worker can do."
+         their own. The highest p99 is {:.2} ms ({}): what uneven work costs shows when connections \
+         stay (see keepalive) or when more comes than one worker can do.",
+        slowest.1, slowest.0
     ));
     Ok(finding)
 }

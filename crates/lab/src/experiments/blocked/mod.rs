@@ -9,12 +9,14 @@ mod waits;
 mod tests;
 
 use super::Experiment;
-use crate::finding::{Finding, Table};
+use crate::chart::{Chart, Scale};
+use crate::finding::{Finding, Table, less};
 use crate::lab::Lab;
 use crate::program::{Family, Subject};
 
 use site::Site;
 use streams::{Load, Streams};
+use waits::Waits;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "blocked",
@@ -71,8 +73,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     compare(&mut finding, &rows);
     finding.table("ttfb", &times(&rows));
     finding.table("loops", &loops(&rows));
-    pictures(&mut finding, &rows);
-    finding.table("times", &verdict(&rows));
+    charts(&mut finding, &rows);
+    finding.table("times", &ratios(&rows));
     finding.remark(
         "Two loops. Each stream sends 500 requests a second, whatever the answers do. One stream needs no \
          disk; the other asks for stored answers of 4 to 60 KiB: each of many in turn (cold), a few \
@@ -188,28 +190,39 @@ fn loops(rows: &[Row]) -> Table {
     table
 }
 
-fn pictures(finding: &mut Finding, rows: &[Row]) {
+fn charts(finding: &mut Finding, rows: &[Row]) {
     let cold = || rows.iter().filter(|row| row.load == Load::Cold);
-    let of = |row: &Row| row.subject.clone();
-    let memory: Vec<_> = cold().map(|row| (of(row), row.slow.memory.curve())).collect();
-    let disk: Vec<_> = cold().map(|row| (of(row), row.slow.disk.curve())).collect();
-    for (name, title, curves) in [
-        ("memory", "Time to first byte of requests that need no disk", memory),
-        ("disk", "Time to first byte of requests that need the disk", disk),
+    let memory: fn(&Row) -> &Waits = |row| &row.slow.memory;
+    for (title, stream) in [
+        ("Time to first byte of requests that need no disk", memory),
+        ("Time to first byte of requests that need the disk", |row| &row.slow.disk),
     ] {
-        let curves: Vec<_> =
-            curves.iter().map(|(n, points)| (n.as_str(), points.clone())).collect();
-        finding.picture(
-            name,
-            "One operation of the disk in 500 takes 100 ms. The further to the right a line stays low, the fewer requests wait for a \
+        let columns = ["p50", "p99", "p99.9", "max"];
+        let mut chart = Chart::new(title, "ms, less is better", Scale::Log, &columns);
+        for row in cold() {
+            let waits = stream(row);
+            chart.row(&row.subject, [0.5, 0.99, 0.999, 1.0].map(|share| waits.quantile(share)));
+        }
+        finding.chart(chart.caption(
+            "One operation of the disk in 500 takes 100 ms. The fewer dots of a row stand there, the fewer requests wait for a \
              slow operation that is not their own.",
-            weir_bench::plot::percentiles(title, &curves),
+        ));
+    }
+    let weir = cold().find(|row| row.subject == ALL).map(|row| memory(row).quantile(0.99));
+    let others = cold().filter(|row| row.subject != ALL);
+    let others = others.map(|row| (row.subject.as_str(), memory(row).quantile(0.99)));
+    let most = others.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    if let (Some(weir), Some((label, most))) = (weir, most) {
+        finding.verdict(
+            weir,
+            "ms p99 beside a slow disk for requests that need none, weir as it comes",
+            format!("{most:.1} ms with {label}; weir as it comes: {}.", less(weir, most)),
         );
     }
 }
 
 /// How many times weir's p99 others have; for weir itself, how many times that of a disk which is never slow.
-fn verdict(rows: &[Row]) -> Table {
+fn ratios(rows: &[Row]) -> Table {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
     let heads =
         Load::ALL.map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));

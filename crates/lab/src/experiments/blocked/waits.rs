@@ -29,14 +29,6 @@ impl Waits {
         self.quantile(share * rest)
     }
 
-    /// `(nines, ms)`: 2 nines are the 99th percentile.
-    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
-        let most = (self.tally.first_byte.len().max(10) as f64).log10();
-        let steps = 100;
-        let nines = (0..=steps).map(|i| f64::from(i) / f64::from(steps) * most);
-        nines.map(|n| (n, self.quantile(1.0 - 10f64.powf(-n)))).collect()
-    }
-
     /// Both streams' requests.
     pub(crate) fn with(&self, other: &Waits) -> Waits {
         let mut tally = self.tally.clone();

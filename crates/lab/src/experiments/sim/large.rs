@@ -6,7 +6,8 @@ use weir_balance::Kind;
 use weir_balance::model::{Client, World};
 
 use super::{kinds, quantile};
-use crate::finding::{Finding, Table};
+use crate::chart::{Chart, Scale};
+use crate::finding::{Finding, Table, less};
 use crate::lab::Lab;
 
 /// How long a request blocks its worker.
@@ -25,20 +26,32 @@ const REQUESTS: usize = 100;
 
 /// What each policy comes to with these numbers of workers.
 pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut Finding) {
-    let mut bars: Vec<(String, Vec<f64>)> =
-        kinds().map(|(label, _)| (label.to_owned(), Vec::new())).collect();
+    let mut tails: Vec<(&str, Vec<f64>)> = kinds().map(|(label, _)| (label, Vec::new())).collect();
     for &workers in sizes {
-        let tails = tables_for(lab, workers, finding);
-        bars.iter_mut().zip(tails).for_each(|((_, all), p99)| all.push(p99));
+        let p99 = tables_for(lab, workers, finding);
+        tails.iter_mut().zip(p99).for_each(|((_, all), p99)| all.push(p99));
     }
-    let labels: Vec<String> = sizes.iter().map(|n| format!("{n} workers")).collect();
+    let heads: Vec<String> = sizes.iter().map(|n| format!("{n} workers")).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let title = "The model: p99 of requests of very different length";
-    finding.picture(
-        "heavy-tail",
-        "Lower is better. Workers are busy for 70 % of their time, and one request in a thousand takes 33 times the mean: with a queue \
+    let mut chart = Chart::new(title, "ms, less is better", Scale::Log, &heads);
+    for (label, p99) in &tails {
+        chart.row(label, p99.iter().copied());
+    }
+    finding.chart(chart.caption(
+        "Workers are busy for 70 % of their time, and one request in a thousand takes 33 times the mean: with a queue \
          each, others wait behind it beside idle workers; with one queue hardly anybody does.",
-        weir_bench::plot::bars(title, "ms", &labels, &bars),
-    );
+    ));
+    let of = |label: &str| {
+        tails.iter().find(|(row, _)| *row == label).and_then(|(_, p99)| p99.last().copied())
+    };
+    if let (Some(fair), Some(each), Some(n)) = (of("fair"), of("reuseport"), sizes.last()) {
+        finding.verdict(
+            fair,
+            &format!("ms p99 with fair, {n} workers, very different requests"),
+            format!("{each:.1} ms with a queue each; fair: {}.", less(fair, each)),
+        );
+    }
 }
 
 /// The table for so many workers; returns the p99 under the heavy tail of each policy.
