@@ -15,7 +15,19 @@ fn inputs<'a>(
     let root = Path::new("/nowhere");
     let access_log = Path::new("/dev/null");
     let pools = &["pool"];
-    Inputs { prefix: root, conf_prefix: root, logs, access_log, error_log, zones, pools, sources }
+    let temporary = root;
+    let conf_prefix = root;
+    Inputs {
+        prefix: root,
+        conf_prefix,
+        logs,
+        access_log,
+        temporary,
+        error_log,
+        zones,
+        pools,
+        sources,
+    }
 }
 
 /// The site of this `http` block, or the text of what is wrong with it.

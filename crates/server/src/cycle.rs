@@ -1,7 +1,7 @@
 //! One configuration from its text to open sockets. nginx: a cycle.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_balance::Shape;
@@ -43,6 +43,8 @@ pub struct Plan {
     pub log: Arc<Log>,
     /// The shared memory that it wants.
     pub zones: Declarations,
+    /// Where files stand that requests need for a while; the built-in configuration has none, and writes nothing.
+    temporary: Option<PathBuf>,
     /// The texts, for `-T`.
     pub sources: Sources,
 }
@@ -94,6 +96,7 @@ impl Origin {
             conf_prefix: &self.paths.conf_prefix,
             logs: &self.logs,
             access_log: &self.paths.access_log,
+            temporary: &self.paths.temporary,
             error_log: &configured,
             zones: &zones,
             pools: &pools,
@@ -113,7 +116,8 @@ impl Origin {
         if sites.logs_to_stderr() {
             configured.leave_stderr();
         }
-        Ok(Plan { config, sites, log: configured, zones, sources: tree.sources })
+        let temporary = self.paths.conf.as_ref().map(|_| self.paths.temporary.clone());
+        Ok(Plan { config, sites, log: configured, zones, temporary, sources: tree.sources })
     }
 
     /// Opens the `error_log` lines of `main`; when none of them leads to a file or to stderr, the default
@@ -182,7 +186,10 @@ impl Plan {
             log!(log, Emerg, None, "{text}");
             Failed
         })?;
-        directories::create(self.sites.temp_paths(), self.config.user.as_ref(), log)?;
+        if let Some(own) = &self.temporary {
+            let (paths, user) = (self.sites.temp_paths(), self.config.user.as_ref());
+            directories::create(paths, own, user, log)?;
+        }
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
         let each = |listen: &Listen| {
@@ -287,5 +294,7 @@ mod tests {
         let listens = plan.sites.listens();
         assert_eq!(listens.len(), 1);
         assert!(listens[0].address.ip().is_some_and(|ip| ip.is_loopback()));
+        // Nor does it need a place to write to: a bare machine has none of nginx's.
+        assert_eq!(plan.temporary, None);
     }
 }

@@ -14,14 +14,20 @@ use crate::sockets::Failed;
 /// All that an owner may do with a directory.
 const OWNER: u32 = 0o700;
 
-/// Makes the directories that are missing; those that are there keep what is in them.
+/// Makes the directories that are missing; those that are there keep what is in them. The one that `own` names is
+/// made for those in it.
 pub fn create<'a>(
     paths: impl Iterator<Item = &'a Path>,
+    own: &Path,
     user: Option<&User>,
     log: &Log,
 ) -> Result<(), Failed> {
     for path in paths {
-        one(path, user).map_err(|(call, e)| {
+        let there = match path.parent() == Some(own) {
+            true => std::fs::create_dir_all(own).map_err(|e| ("mkdir()", e)),
+            false => Ok(()),
+        };
+        there.and_then(|()| one(path, user)).map_err(|(call, e)| {
             log!(log, Emerg, None, "{call} \"{}\" failed {}", path.display(), Cause(&e));
             Failed
         })?;

@@ -13,6 +13,8 @@ const CONF: &str = "/etc/nginx/nginx.conf";
 const OWN_CONF: &str = "/etc/weir/nginx.conf";
 const OWN_ERROR_LOG: &str = "/var/log/weir/error.log";
 const OWN_ACCESS_LOG: &str = "/var/log/weir/access.log";
+/// For files that requests need for a while.
+const TEMPORARY: &str = "/var/lib/weir";
 const ERROR_LOG: &str = "/var/log/nginx/error.log";
 const ACCESS_LOG: &str = "/var/log/nginx/access.log";
 const PID: &str = "/run/nginx.pid";
@@ -36,6 +38,8 @@ pub struct Paths {
     pub error_log: Option<PathBuf>,
     /// Where requests are logged if the configuration does not say.
     pub access_log: PathBuf,
+    /// Where files stand that requests need for a while, unless the configuration says.
+    pub temporary: PathBuf,
     /// The pid file unless the configuration names one; none writes no file.
     pub pid: Option<PathBuf>,
 }
@@ -46,6 +50,7 @@ impl Paths {
     pub fn new(options: &Options, exists: impl Fn(&Path) -> bool) -> Paths {
         let prefix = options.prefix.as_deref().map_or_else(|| PREFIX.into(), directory);
         let given = options.prefix.is_some();
+        let temporary = if given { prefix.clone() } else { TEMPORARY.into() };
         let pick = |under: &str, alone: &str| prefix.join(if given { under } else { alone });
         let alone = !given && options.conf.is_none();
         let there = [CONF, OWN_CONF].into_iter().find(|path| exists(Path::new(path)));
@@ -55,6 +60,7 @@ impl Paths {
                 conf: None,
                 error_log: error_log(options, &prefix, None),
                 access_log: ACCESS_LOG.into(),
+                temporary: std::env::temp_dir(),
                 pid: None,
                 prefix,
             };
@@ -72,6 +78,7 @@ impl Paths {
             conf_prefix,
             error_log: error_log(options, &prefix, Some(pick(ERROR_LOG_UNDER, error))),
             access_log: pick(ACCESS_LOG_UNDER, access),
+            temporary,
             pid: Some(pick(PID_UNDER, PID)),
             conf: Some(conf),
             prefix,
@@ -130,6 +137,7 @@ mod tests {
         assert_eq!(p.pid.as_deref(), Some(Path::new("/run/nginx.pid")));
         assert_eq!(p.error_log.as_deref(), Some(Path::new("/var/log/nginx/error.log")));
         assert_eq!(p.prefix, Path::new("/usr/share/nginx/"));
+        assert_eq!(p.temporary, Path::new("/var/lib/weir"));
     }
 
     #[test]
@@ -162,6 +170,7 @@ mod tests {
         let p = paths(&["-p", "/srv/w"], true);
         assert_eq!(p.conf.as_deref(), Some(Path::new("/srv/w/conf/nginx.conf")));
         assert_eq!(p.error_log.as_deref(), Some(Path::new("/srv/w/logs/error.log")));
+        assert_eq!(p.temporary, Path::new("/srv/w/"));
         assert_eq!(p.pid.as_deref(), Some(Path::new("/srv/w/logs/nginx.pid")));
     }
 

@@ -18,6 +18,8 @@ pub struct Inputs<'a> {
     pub logs: &'a OpenLogs,
     /// Where servers log requests that say nothing of it.
     pub access_log: &'a Path,
+    /// Where files stand that requests need for a while, unless the configuration says.
+    pub temporary: &'a Path,
     /// The main context's error log, in force where a block says nothing.
     pub error_log: &'a Arc<Log>,
     /// Shared memory that is asked for here and elsewhere.

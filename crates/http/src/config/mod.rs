@@ -191,6 +191,7 @@ pub fn variables() -> Vec<String> {
         conf_prefix: root,
         logs: &logs,
         access_log: root,
+        temporary: root,
         error_log: &error_log,
         zones: &zones,
         pools: &[],

@@ -70,7 +70,7 @@ impl TempPath {
 
     /// The place where nothing was said.
     pub fn default_in(setup: &mut Setup<'_>, name: &str) -> Arc<TempPath> {
-        let directory = setup.path(name.as_bytes());
+        let directory = setup.inputs.temporary.join(name);
         setup.temp_path(TempPath { directory, levels: Vec::new() })
     }
 
