@@ -13,6 +13,8 @@ use weir_testkit::{Client, Server};
 
 #[path = "balance/requests.rs"]
 mod requests;
+#[path = "balance/steered.rs"]
+mod steered;
 #[path = "balance/threads.rs"]
 mod threads;
 
@@ -123,7 +125,7 @@ fn fair_gives_two_to_each() {
 
 #[test]
 fn the_others_serve_all_six() {
-    for policy in ["single", "herd", "shared_epoll", "mutex", "reuseport"] {
+    for policy in ["single", "herd", "shared_epoll", "mutex", "reuseport", "reuseport_load"] {
         for layout in [PROCESSES, THREADS] {
             assert_eq!(six(policy, layout).iter().sum::<usize>(), 6, "{policy} {layout:?}");
         }
@@ -257,8 +259,9 @@ fn half_a_handshake(port: u16) -> TcpStream {
 /// The connection that the worker was at is gone, those that wait are not: in the queue, or on their way to a loop.
 #[test]
 fn who_waits_survives_a_killed_worker() {
-    for policy in ["fair", "exclusive", "rotate", "mutex", "shared_epoll", "reuseport", "dispatch"]
-    {
+    let each = ["reuseport", "reuseport_load"];
+    let shared = ["fair", "exclusive", "rotate", "mutex", "shared_epoll", "dispatch"];
+    for policy in shared.into_iter().chain(each) {
         let server = start(policy, (1, 1));
         let killed = server.workers()[0];
         let mut at_work = server.connect();
@@ -282,7 +285,7 @@ fn who_waits_survives_a_killed_worker() {
 /// Sockets come and go with the number of loops; no request is refused, reset or lost.
 #[test]
 fn a_reload_with_other_numbers_of_loops_loses_nothing() {
-    for policy in ["reuseport", "fair", "dispatch", "blocking", "shared_epoll"] {
+    for policy in ["reuseport", "reuseport_load", "fair", "dispatch", "blocking", "shared_epoll"] {
         let server = start(policy, (4, 1));
         let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::{
     Policy, Setup, blocking::Blocking, dispatch::Dispatch, exclusive::Exclusive, fair::Fair,
-    herd::Herd, mutex::Mutex, reuseport::Reuseport, rotate::Rotate, shared_epoll::SharedEpoll,
-    single::Single,
+    herd::Herd, mutex::Mutex, reuseport::Reuseport, reuseport_load::ReuseportLoad, rotate::Rotate,
+    shared_epoll::SharedEpoll, single::Single,
 };
 
 /// A policy, as `accept_balance` names it.
@@ -28,6 +28,8 @@ pub enum Kind {
     Mutex,
     /// `reuseport`: a socket per loop, chosen by the kernel's hash.
     Reuseport,
+    /// `reuseport_load`: a socket per loop, chosen by the kernel by what the loops carry.
+    ReuseportLoad,
     /// `dispatch`: an acceptor hands each connection to the least loaded loop.
     Dispatch,
     /// `fair`: whoever was served longest ago and carries no more than the others.
@@ -58,8 +60,6 @@ pub enum Shape {
 pub enum UnknownPolicy {
     /// Nothing has this name.
     Name,
-    /// `reuseport_load`: it needs steering, which this build does not have.
-    NeedsSteering,
     /// `rotate=` wants a number of accepts from 1.
     Rotation,
 }
@@ -75,6 +75,7 @@ impl Kind {
         "rotate",
         "mutex",
         "reuseport",
+        "reuseport_load",
         "dispatch",
         "fair",
     ];
@@ -94,9 +95,9 @@ impl Kind {
             "rotate" => Kind::Rotate(Rotate::NGINX),
             "mutex" => Kind::Mutex,
             "reuseport" => Kind::Reuseport,
+            "reuseport_load" => Kind::ReuseportLoad,
             "dispatch" => Kind::Dispatch,
             "fair" => Kind::Fair,
-            "reuseport_load" => return Err(UnknownPolicy::NeedsSteering),
             _ => return rotation(text),
         })
     }
@@ -113,6 +114,7 @@ impl Kind {
             Kind::Rotate(_) => "rotate",
             Kind::Mutex => "mutex",
             Kind::Reuseport => "reuseport",
+            Kind::ReuseportLoad => "reuseport_load",
             Kind::Dispatch => "dispatch",
             Kind::Fair => "fair",
         }
@@ -125,7 +127,7 @@ impl Kind {
             Kind::Herd | Kind::Mutex | Kind::Single => Shape::Shared { exclusive: false },
             Kind::Exclusive | Kind::Rotate(_) | Kind::Fair => Shape::Shared { exclusive: true },
             Kind::SharedEpoll => Shape::SharedEpoll,
-            Kind::Reuseport => Shape::SocketEach,
+            Kind::Reuseport | Kind::ReuseportLoad => Shape::SocketEach,
             Kind::Blocking => Shape::AcceptorEach,
             Kind::Dispatch => Shape::AcceptorOne,
         }
@@ -143,6 +145,7 @@ impl Kind {
             Kind::Rotate(every) => Box::new(Rotate::new(setup, every)),
             Kind::Mutex => Box::new(Mutex::new(setup)),
             Kind::Reuseport => Box::new(Reuseport),
+            Kind::ReuseportLoad => Box::new(ReuseportLoad::new(setup.me)),
             Kind::Dispatch => Box::new(Dispatch),
             Kind::Fair => Box::new(Fair::new(setup)),
         }
@@ -162,10 +165,6 @@ impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UnknownPolicy::Name => write!(f, "it must be one of {}", Kind::NAMES.join(", ")),
-            UnknownPolicy::NeedsSteering => f.write_str(
-                "it comes with steering, which this build does not have; \
-                 \"fair\" and \"reuseport\" are here",
-            ),
             UnknownPolicy::Rotation => f.write_str("\"rotate=\" takes a number of accepts from 1"),
         }
     }
@@ -201,7 +200,5 @@ mod tests {
             assert_eq!(Kind::parse(bad), Err(UnknownPolicy::Rotation), "{bad}");
         }
         assert_eq!(Kind::parse("Fair"), Err(UnknownPolicy::Name));
-        let steering = Kind::parse("reuseport_load").unwrap_err();
-        assert!(steering.to_string().contains("comes with steering"));
     }
 }

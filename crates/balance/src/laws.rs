@@ -258,6 +258,11 @@ laws! {
         kind: Kind::Reuseport, six: whatever, wait: None, calm_wait: None,
         unarmed: Some(Duration::ZERO),
     };
+    // A queue per loop, but a shorter one, and others come to the help of who does not come to it.
+    reuseport_load: Promise {
+        kind: Kind::ReuseportLoad, six: two_each, wait: None, calm_wait: None,
+        unarmed: Some(Duration::ZERO),
+    };
     dispatch: Promise {
         kind: Kind::Dispatch, six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None,
     };

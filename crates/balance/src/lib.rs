@@ -23,6 +23,7 @@ mod porter;
 #[cfg(test)]
 mod processes;
 mod reuseport;
+mod reuseport_load;
 mod rotate;
 mod seam;
 mod seat;
@@ -34,8 +35,9 @@ use std::time::{Duration, Instant};
 
 pub use kind::{Kind, Shape, UnknownPolicy};
 pub use porter::{Entrance, Porter, Taken};
+pub use reuseport_load::layout;
 pub use seat::{Seat, Setup};
-pub use table::{Load, LoadTable, Row, State};
+pub use table::{Layout, Load, LoadTable, Row, State};
 
 /// How new connections are spread over the loops. Each loop has its own value.
 pub trait Policy: Send {
@@ -57,6 +59,12 @@ pub trait Policy: Send {
     /// `None`: a sleeping loop that must look again, now. It is woken and runs its own
     /// `before_wait`, which compares with what this loop carries since its accepts.
     fn whom_to_wake(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
+        None
+    }
+
+    /// Asked when nobody is left to wake, until it answers `None`: a loop that takes nothing out of a queue of its own,
+    /// which this one empties.
+    fn whom_to_relieve(&mut self) -> Option<usize> {
         None
     }
 

@@ -46,6 +46,10 @@ pub trait Entrance {
     fn readd(&mut self, door: Self::Door);
     /// Wakes loop `i`.
     fn ring(&mut self, i: usize);
+    /// The sockets of loop `i`'s own, as far as this one has them.
+    fn of(&self, _i: usize) -> Vec<Self::Door> {
+        Vec::new()
+    }
 }
 
 /// What came of an accept.
@@ -172,6 +176,24 @@ impl Porter {
     pub fn after_accepts(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
         while let Some(i) = self.seat.next_to_wake(e.now(), loops) {
             e.ring(i);
+        }
+        while let Some(i) = self.seat.next_to_relieve() {
+            self.relieve(e, loops, i);
+        }
+    }
+
+    /// Takes what waits for loop `i`, which does not come to it.
+    fn relieve<E: Entrance>(&mut self, e: &mut E, loops: &LoadTable<'_>, i: usize) {
+        let given = loops.row(i).handed();
+        for door in e.of(i) {
+            let mut accepted = 0;
+            while self.takes(e) && self.take_from(e, door) {
+                accepted += 1;
+            }
+            self.seat.relieved(loops, e.load(), accepted);
+        }
+        if self.takes(e) {
+            loops.row(i).take_all(given);
         }
     }
 

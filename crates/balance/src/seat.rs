@@ -128,6 +128,18 @@ impl Seat {
         if self.retired { None } else { self.policy.whom_to_wake(now, loops) }
     }
 
+    /// A loop whose queue is to be emptied.
+    pub fn next_to_relieve(&mut self) -> Option<usize> {
+        if self.retired { None } else { self.policy.whom_to_relieve() }
+    }
+
+    /// `n` connections were accepted out of another loop's queue; `load` counts them.
+    pub fn relieved(&mut self, loops: &LoadTable<'_>, load: Load, n: u32) {
+        let row = loops.row(self.setup.me);
+        row.set_load(load);
+        row.count_accepted(n);
+    }
+
     /// From now on this loop takes nothing new. To be called while it is awake; returns the loops
     /// to wake, since one of them may have relied on this one.
     pub fn retire(&mut self, now: Instant, loops: &LoadTable<'_>) -> Vec<usize> {

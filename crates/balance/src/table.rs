@@ -61,9 +61,59 @@ pub enum State {
     Retired,
 }
 
+/// Where programs of the kernel find what loops say: numbers of words in the table or, after `row`, in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Nanoseconds of the kernel's clock at the table's base; whoever makes the table writes them.
+    pub base: usize,
+    /// Where the rows begin, and how long each is.
+    pub rows: usize,
+    /// See `rows`.
+    pub row: usize,
+    /// A state and, above its bits, the stamp in microseconds since when it holds.
+    pub state: usize,
+    /// How many bits a state has.
+    pub state_bits: u32,
+    /// The state of a loop that sleeps and takes connections.
+    pub asleep: u64,
+    /// The state of one that is in a turn, and the longest turn in which it takes connections.
+    pub awake: (u64, Duration),
+    /// The stamp when it was woken and has not stirred since, or 0, and for how long it may not stir.
+    pub woken: (usize, Duration),
+    /// Open connections.
+    pub open: usize,
+    /// Requests in process.
+    pub inflight: usize,
+    /// Connections that it was given. Of equals, who was given least has the next.
+    pub handed: usize,
+    /// How many of them it has taken.
+    pub taken: usize,
+}
+
+impl Layout {
+    pub(crate) const fn with(asleep: State, awake: (State, Duration)) -> Layout {
+        Layout {
+            base: BASE,
+            rows: ROW,
+            row: ROW,
+            state: STATE,
+            state_bits: STATE_BITS,
+            asleep: asleep as u64,
+            awake: (awake.0 as u64, awake.1),
+            woken: (WOKEN, SILENT),
+            open: OPEN,
+            inflight: INFLIGHT,
+            handed: HANDED,
+            taken: TAKEN,
+        }
+    }
+}
+
 // Words of the head.
 const LOCK: usize = 0;
 const HEAVY: usize = 1;
+/// For the kernel's programs, which know no [`Instant`]s.
+const BASE: usize = 15;
 // Words of a row's first line.
 const STATE: usize = 0;
 const INFLIGHT: usize = 1;
@@ -163,6 +213,11 @@ impl<'a> LoadTable<'a> {
     ) -> impl Iterator<Item = usize> + use<'a> {
         let (table, stamp) = (*self, self.stamp(now));
         self.takers(from).inspect(move |i| table.row(*i).give_baton(stamp))
+    }
+
+    /// These loops may be stopped: unless they stir they count no more. They are to be woken.
+    pub fn suspect(&self, now: Instant, of: std::ops::Range<usize>) {
+        of.filter_map(|i| self.rows.get(i)).for_each(|row| _ = Row(row).wake(self.stamp(now)));
     }
 
     fn takers(&self, but: std::ops::Range<usize>) -> impl Iterator<Item = usize> + use<'a> {
@@ -265,6 +320,22 @@ impl Row<'_> {
         Duration::from_micros(self.0[TURN].load(Relaxed))
     }
 
+    /// Connections that were handed to this loop, and that it has taken or given up.
+    pub(crate) fn taken(&self) -> u64 {
+        self.0[TAKEN].load(SeqCst)
+    }
+
+    pub(crate) fn handed(&self) -> u64 {
+        self.0[HANDED].load(SeqCst)
+    }
+
+    /// Of so much that was handed to it, nothing waits any more.
+    pub(crate) fn take_all(&self, handed: u64) {
+        if self.taken() < handed {
+            put(&self.0[TAKEN], handed, SeqCst);
+        }
+    }
+
     /// Connections that an acceptor handed to this loop and that it has not taken yet.
     #[must_use]
     pub fn pending(&self) -> u64 {
@@ -335,7 +406,7 @@ impl Row<'_> {
             && change(|| self.0[BATON].swap(0, SeqCst)).is_some_and(|before| before != 0)
     }
 
-    fn is_silent(&self, stamp: u64) -> bool {
+    pub(crate) fn is_silent(&self, stamp: u64) -> bool {
         let woken = self.0[WOKEN].load(SeqCst);
         woken != 0 && stamp.saturating_sub(woken) >= micros(SILENT)
     }

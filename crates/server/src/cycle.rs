@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_balance::Shape;
+use weir_balance::{Kind, Shape};
 use weir_conf::{Context, Error, Known, Level as Severity, Sources};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
 
@@ -196,7 +196,10 @@ impl Plan {
             (each || listen.reuseport || listen.udp) && matches!(listen.address, Address::Inet(_))
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
-        let sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;
+        let mut sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;
+        if self.config.events.balance == Kind::ReuseportLoad && purpose == Purpose::Serve {
+            sockets.enlist(log);
+        }
         let shape = self.config.events.balance.shape();
         let load = Load::new(loops, shape, &sockets).map_err(|e| {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));

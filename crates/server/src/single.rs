@@ -19,6 +19,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
         }
     };
     let pid = cycle.config.pid.clone();
+    cycle.load.steer(&cycle.sockets, &log);
     let mut sockets = cycle.sockets.clone();
     sockets.close();
     let rows = (0..cycle.config.threads).collect();

@@ -7,11 +7,12 @@
 use std::fmt;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// A mapping of zeroed 64-bit words, shared with every process forked after it was made.
 pub struct SharedWords {
@@ -33,6 +34,19 @@ impl SharedWords {
         let start = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::SHARED)?
+        };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(SharedWords { start, len: n })
+    }
+
+    /// Maps the first `n` words of an array that the kernel's programs see as well ([`crate::steering`]).
+    pub(crate) fn of(array: BorrowedFd<'_>, n: usize) -> io::Result<SharedWords> {
+        let bytes = bytes_of(n).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping at an address of the kernel's choice cannot overlap memory that anything else in this
+        // program refers to. The array has so many bytes or the kernel refuses.
+        let start = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, array, 0)?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(SharedWords { start, len: n })

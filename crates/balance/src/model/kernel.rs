@@ -1,7 +1,8 @@
 //! What the kernel does when a client connects, and what loops ask of it.
 
 use super::queue::Visit;
-use super::{Arm, Event, LoadTable, Note, Shape, What, World, mixed};
+use super::{Arm, Event, Kind, LoadTable, Note, Shape, What, World, mixed};
+use crate::reuseport_load;
 
 impl World {
     pub(super) fn connect(&mut self, client: usize) {
@@ -12,7 +13,7 @@ impl World {
             Shape::AcceptorEach => return self.end_blocked_accept(client),
             _ => {}
         }
-        let socket = self.hash(client);
+        let socket = self.socket(client);
         let loops = &self.loops;
         let walk = self.sockets[socket].arrive(client, self.now, |i| loops[i].is_sleeping());
         for visit in walk.iter().filter(|visit| visit.asleep) {
@@ -59,6 +60,16 @@ impl World {
             self.loops[i].ready.push_back(client);
             self.wake(i);
         }
+    }
+
+    /// Where a connection waits.
+    fn socket(&self, client: usize) -> usize {
+        let hash = self.hash(client);
+        if self.kind != Kind::ReuseportLoad {
+            return hash;
+        }
+        let (now, table) = (self.base + self.now, LoadTable::over(&self.words, self.base));
+        reuseport_load::choose(now, &table, hash).unwrap_or(hash)
     }
 
     pub(super) fn hash(&self, client: usize) -> usize {

@@ -57,6 +57,10 @@ impl Entrance for Gate<'_> {
     fn ring(&mut self, i: usize) {
         self.world.wake(i);
     }
+
+    fn of(&self, i: usize) -> Vec<usize> {
+        vec![i]
+    }
 }
 
 impl Gate<'_> {
@@ -188,6 +192,7 @@ impl World {
     /// The master's part for a loop that was stopped or killed: everybody looks for what it was told of.
     pub(super) fn pass_baton(&mut self, i: usize) {
         let (now, table) = (self.base + self.now, self.table());
+        table.suspect(now, i..i + 1);
         let who: Vec<usize> = table.pass_baton_to_all(now, i..i + 1).collect();
         who.into_iter().for_each(|other| self.wake(other));
     }

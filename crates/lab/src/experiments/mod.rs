@@ -56,6 +56,7 @@ pub(crate) const POLICIES: &[(&str, &str)] = &[
     ("shared epoll", "shared_epoll"),
     ("plain epoll", "herd"),
     ("reuseport", "reuseport"),
+    ("reuseport by load", "reuseport_load"),
     ("fair", "fair"),
 ];
 

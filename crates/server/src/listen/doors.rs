@@ -38,6 +38,8 @@ pub(super) struct Door {
 /// All of a loop's sockets.
 pub(super) struct Doors {
     list: Vec<Door>,
+    /// Those of other loops, by their rows, where loops come to each other's help.
+    others: Vec<(usize, Door)>,
     mode: Arm,
     /// Threads accept from the shared ones for the loop, as long as it is not retired.
     by_others: bool,
@@ -62,6 +64,7 @@ impl Doors {
                 list.push(Door { key, number, copy, own, used: false, closes: None });
             }
         }
+        let others = others(h, cycle, place);
         let mode = match shape {
             Shape::Shared { exclusive: true } => Arm::Exclusive,
             _ => Arm::Shared,
@@ -69,7 +72,13 @@ impl Doors {
         let pool = cycle.load.pool().map(|fd| h.add_listener(Arc::clone(fd)));
         let line = cycle.load.line(place.row).map(|line| h.add_listener(Arc::clone(line.end())));
         let by_others = matches!(shape, Shape::AcceptorEach | Shape::AcceptorOne);
-        Doors { list, mode, by_others, pool, line, armed: None, told: false }
+        Doors { list, others, mode, by_others, pool, line, armed: None, told: false }
+    }
+
+    /// The sockets of another loop's own.
+    pub(super) fn of(&self, row: usize) -> Vec<Door> {
+        let of_row = self.others.iter().filter(|(of, _)| *of == row);
+        of_row.map(|(_, door)| *door).collect()
     }
 
     /// How many sockets a policy decides about.
@@ -171,6 +180,7 @@ impl Doors {
     /// The loop's end: what it has to take to the last connection is returned, and what it has to
     /// go on with stays.
     pub(super) fn leave(&mut self, h: &Handle, load: &Load) -> Vec<Door> {
+        self.forget_others(h);
         let mut last = Vec::new();
         let until = h.now() + LINGER;
         self.list.retain_mut(|door| {
@@ -195,6 +205,7 @@ impl Doors {
         for door in self.list.drain(..) {
             h.remove_listener(door.key);
         }
+        self.forget_others(h);
         self.forget_pool(h);
         Vec::new()
     }
@@ -212,11 +223,29 @@ impl Doors {
         self.list.extract_if(.., |door| door.closes.is_some_and(|at| now >= at)).collect()
     }
 
+    /// A queue must not outlive the one who accepts from it.
+    fn forget_others(&mut self, h: &Handle) {
+        self.others.drain(..).for_each(|(_, door)| h.remove_listener(door.key));
+    }
+
     fn forget_pool(&mut self, h: &Handle) {
         if let Some(pool) = self.pool.take() {
             h.remove_listener(pool);
         }
     }
+}
+
+/// The sockets that other loops have, which no backend is told of.
+fn others(h: &Handle, cycle: &Cycle, place: Place) -> Vec<(usize, Door)> {
+    let mut others = Vec::new();
+    for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.steered) {
+        for (copy, fd) in socket.copies.iter().enumerate().filter(|(copy, _)| *copy != place.row) {
+            let key = h.add_listener(Arc::clone(fd));
+            let door = Door { key, number, copy, own: true, used: false, closes: None };
+            others.push((copy, door));
+        }
+    }
+    others
 }
 
 fn set(h: &Handle, key: ListenerKey, on: bool, mode: Arm, log: &Log) -> bool {
@@ -255,6 +284,7 @@ mod tests {
         let mode = Arm::Exclusive;
         let mut doors = Doors {
             list: vec![door],
+            others: Vec::new(),
             mode,
             by_others: false,
             pool,

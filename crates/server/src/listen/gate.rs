@@ -177,4 +177,8 @@ impl Entrance for Gate {
     fn ring(&mut self, i: usize) {
         self.load.ring(i);
     }
+
+    fn of(&self, i: usize) -> Vec<Door> {
+        self.doors.of(i)
+    }
 }

@@ -9,10 +9,12 @@ use std::time::Instant;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use weir_balance::{LoadTable, Shape};
+use weir_log::Log;
 use weir_sys::beginning::beginning;
 use weir_sys::shared::SharedWords;
 
 use super::line::Line;
+use super::steered::Steered;
 use crate::sockets::Sockets;
 
 /// The load table of a cycle, with the ways in which its loops reach each other.
@@ -20,6 +22,8 @@ use crate::sockets::Sockets;
 pub struct Load {
     words: SharedWords,
     base: Instant,
+    /// The programs of the kernel that read the table, if the policy has any.
+    steered: Steered,
     /// A bell per loop: it wakes its loop from any process.
     bells: Vec<Arc<OwnedFd>>,
     /// For each address, how many of its sockets later cycles do without; all is none.
@@ -39,8 +43,10 @@ impl Load {
         };
         let pool = (shape == Shape::SharedEpoll).then(|| pool(sockets)).transpose()?;
         let lines = if shape == Shape::AcceptorOne { loops } else { 0 };
+        let (words, steered) = Steered::table(loops, sockets)?;
         Ok(Load {
-            words: SharedWords::new(LoadTable::words(loops))?,
+            words,
+            steered,
             base: beginning(),
             bells: (0..loops).map(|_| bell()).collect::<io::Result<_>>()?,
             left: SharedWords::new(sockets.iter().count().max(1))?,
@@ -54,6 +60,11 @@ impl Load {
         LoadTable::over(&self.words, self.base)
     }
 
+    /// The loops of this table are those that connections come to.
+    pub fn steer(&self, sockets: &Sockets, log: &Log) {
+        self.steered.attach(sockets, log);
+    }
+
     /// Wakes loop `i`.
     pub fn ring(&self, i: usize) {
         if let Some(bell) = self.bells.get(i) {
@@ -64,7 +75,9 @@ impl Load {
 
     /// The others look for connections that the loops of these rows were told of and may not take.
     pub fn pass_baton(&self, from: std::ops::Range<usize>) {
-        self.table().pass_baton_to_all(Instant::now(), from).for_each(|i| self.ring(i));
+        let (now, table) = (Instant::now(), self.table());
+        table.suspect(now, from.clone());
+        table.pass_baton_to_all(now, from.clone()).chain(from).for_each(|i| self.ring(i));
     }
 
     /// The bell of loop `i`.

@@ -9,6 +9,7 @@ mod doors;
 mod gate;
 mod line;
 mod load;
+mod steered;
 
 pub use load::Load;
 
@@ -65,11 +66,9 @@ impl Listening {
         let load = Arc::clone(&cycle.load);
         let gate = Gate::new(cycle, place, service);
         // With nothing to share there is nothing to decide.
-        let kind = if cycle.sockets.iter().any(Socket::is_shared) {
-            events.balance
-        } else {
-            Kind::Reuseport
-        };
+        let decides = |socket: &Socket| socket.is_shared() || socket.steered;
+        let decides = cycle.sockets.iter().any(decides);
+        let kind = if decides { events.balance } else { Kind::Reuseport };
         let setup = Setup {
             me: place.row,
             sockets: gate.doors.shared(),
@@ -124,7 +123,9 @@ impl Listening {
 
     /// Whether nothing is left to accept.
     pub fn is_drained(&self) -> bool {
-        self.gate.doors.is_empty() && self.load.table().row(self.porter.me()).pending() == 0
+        // What a program of the kernel gave is in the queues of the doors, or never came.
+        let row = self.load.line(self.porter.me()).map(|_| self.load.table().row(self.porter.me()));
+        self.gate.doors.is_empty() && row.is_none_or(|row| row.pending() == 0)
     }
 
     fn start_acceptor(

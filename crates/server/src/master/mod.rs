@@ -177,6 +177,7 @@ impl Master {
         // What reading the configuration took is not theirs.
         weir_sys::allocator::give_back();
         self.restarts.clear();
+        self.cycle.load.steer(&self.cycle.sockets, &self.cycle.log);
         (0..self.cycle.config.processes).try_for_each(|index| self.start_worker(index))
     }
 

@@ -116,7 +116,10 @@ impl Master {
     /// of their own: in one row two would hide each other, and the death of one would clear what the other said.
     fn renew_load(&mut self) {
         match self.cycle.new_load() {
-            Ok(load) => self.cycle.load = Arc::new(load),
+            Ok(load) => {
+                load.steer(&self.cycle.sockets, &self.cycle.log);
+                self.cycle.load = Arc::new(load);
+            }
             Err(e) => {
                 log!(self.cycle.log, Alert, None, "the load table could not be made {}", Cause(&e));
             }

@@ -7,6 +7,7 @@
 //! A port of UDP has a socket for each loop, whether or not `reuseport` is said: the kernel sends all datagrams of a
 //! client to the same one, so that a session belongs to its loop without a word between loops.
 
+mod lists;
 mod open;
 mod options;
 #[cfg(test)]
@@ -20,11 +21,12 @@ use std::time::Duration;
 use rustix::fs::Timespec;
 use rustix::net::{SocketType, sockopt};
 use weir_log::{Cause, Log, log};
+use weir_sys::steering::List;
 use weir_values::Address;
 use weir_values::listen::Listen;
 
 use self::open::{open, unlink};
-use self::options::{configure, share_ports, steer_to};
+use self::options::{configure, share_ports, steer_no_more, steer_to};
 use crate::listen::Load;
 
 /// How often a bind to a busy address is tried, and how long after one another.
@@ -40,6 +42,10 @@ pub struct Socket {
     pub copies: Vec<Arc<OwnedFd>>,
     /// The loop that the first copy is for, when each has its own.
     first: Option<usize>,
+    /// A program of the kernel chooses among the copies.
+    pub steered: bool,
+    /// In which the first so many of them are, from the first time on: a socket is in one list at most.
+    list: Option<(Arc<List>, usize)>,
 }
 
 /// Every listening address of a configuration, in the order of the site's list.
@@ -63,7 +69,7 @@ pub enum Purpose {
 
 impl Socket {
     fn new(listen: Listen, copies: Vec<Arc<OwnedFd>>, wanted: usize) -> Socket {
-        Socket { listen, copies, first: (wanted > 1).then_some(0) }
+        Socket { listen, copies, first: (wanted > 1).then_some(0), steered: false, list: None }
     }
 
     /// Whether every loop has a socket of its own here.
@@ -74,6 +80,11 @@ impl Socket {
     /// Whether loops accept connections here that any other could accept.
     pub fn is_shared(&self) -> bool {
         self.first.is_none() && !self.listen.udp
+    }
+
+    /// The sockets that a program chooses among, if one does.
+    pub fn choices(&self) -> Option<&List> {
+        self.list.as_ref().filter(|_| self.steered).map(|(list, _)| &**list)
     }
 
     /// The socket that a loop accepts from, or receives from: one that is alone for datagrams is the first loop's.
@@ -105,7 +116,9 @@ impl Sockets {
                 share_ports(listen, &kept, log);
             }
             kept.truncate(wanted);
-            list.push(Socket::new(listen.clone(), kept, wanted));
+            let in_list = before.and_then(|socket| socket.list.clone());
+            let in_list = in_list.map(|(list, n)| (list, n.min(kept.len())));
+            list.push(Socket { list: in_list, ..Socket::new(listen.clone(), kept, wanted) });
         }
         let mut sockets = Sockets { list };
         sockets.complete(&copies, purpose, log)?;
@@ -182,7 +195,10 @@ impl Sockets {
                 // A client's datagrams belong together, which a program of chance would tear apart: loops that
                 // leave a port of UDP close their sockets soon.
                 (Some(_), _) if socket.listen.udp => {}
+                // The program chooses among the loops that there are.
+                (Some(next), _) if next.steered => {}
                 (Some(next), _) if kept < socket.copies.len() => steer_to(next, kept, log),
+                (Some(next), _) if socket.steered => steer_no_more(next),
                 _ => {}
             }
         }

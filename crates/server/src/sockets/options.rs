@@ -100,6 +100,14 @@ pub fn steer_to(socket: &Socket, kept: usize, log: &Log) {
     }
 }
 
+/// The kernel goes by its own hash again.
+pub fn steer_no_more(socket: &Socket) {
+    if let Some(first) = socket.copies.first() {
+        // An error says that they were not steered.
+        let _ = unsteer(first.as_fd());
+    }
+}
+
 /// Lets further sockets bind to the address of those that are open.
 pub fn share_ports(listen: &Listen, open: &[Arc<OwnedFd>], log: &Log) {
     if let Some(first) = open.first() {

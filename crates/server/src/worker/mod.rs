@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use weir_balance::Kind;
 use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Row};
@@ -52,7 +53,9 @@ pub fn run(mut assignment: Assignment) -> i32 {
     let log = Arc::clone(&assignment.cycle.log);
     let threads = assignment.cycle.config.threads;
     let first = assignment.index * threads;
-    assignment.cycle.sockets.keep_own(first..first + threads);
+    if assignment.cycle.config.events.balance != Kind::ReuseportLoad {
+        assignment.cycle.sockets.keep_own(first..first + threads);
+    }
     if identity::take(&assignment.cycle.config, &log).is_err() {
         return FATAL;
     }

@@ -1,0 +1,41 @@
+//! The lists of sockets that programs of the kernel choose among.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use weir_log::{Cause, Log, log};
+use weir_sys::steering::List;
+
+use super::{Socket, Sockets};
+
+impl Sockets {
+    /// Has the kernel choose by what the loops carry. Without the privilege all is as with `reuseport`.
+    pub fn enlist(&mut self, log: &Log) {
+        let each = self.list.iter_mut().filter(|socket| socket.is_each_loops_own());
+        for socket in each.filter(|socket| !socket.listen.udp) {
+            match enlist(socket) {
+                Ok(()) => socket.steered = true,
+                Err(e) => {
+                    let text = "\"accept_balance reuseport_load\" is plain reuseport";
+                    log!(log, Warn, None, "{text} for {} {}", socket.listen.address, Cause(&e));
+                }
+            }
+        }
+    }
+}
+
+/// Those that are not in its list yet come into it.
+fn enlist(socket: &mut Socket) -> io::Result<()> {
+    let copies = socket.copies.iter().map(AsFd::as_fd);
+    let (list, listed) = match &mut socket.list {
+        Some(list) => list,
+        list => list.insert((Arc::new(List::new(&[])?), 0)),
+    };
+    let mut numbered = (0u32..).zip(copies).skip(*listed);
+    numbered.try_for_each(|(number, copy)| {
+        list.put(number, copy)?;
+        *listed += 1;
+        Ok(())
+    })
+}

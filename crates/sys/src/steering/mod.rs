@@ -1,0 +1,86 @@
+//! Programs in the kernel that choose among the sockets of an SO_REUSEPORT group by a table that is written with plain
+//! stores. bpf(2), BPF_PROG_TYPE_SK_REUSEPORT; needs CAP_BPF and CAP_NET_ADMIN.
+//!
+//! [`Steering`] goes by a table of places that its owner renews: for other servers' sockets. [`Choice`] goes by what the
+//! loops that serve the sockets say of themselves.
+
+mod bpf;
+mod places;
+mod rows;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use places::{PLACES, Steering};
+pub use rows::{Choice, Layout, table};
+
+/// The most sockets that a program chooses among.
+pub const SOCKETS: usize = 256;
+
+/// Listening sockets of one group, by their numbers, for programs to choose among. A socket is in one list at most.
+#[derive(Debug)]
+pub struct List(OwnedFd);
+
+impl List {
+    /// Of these sockets; others may be put in their places later.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without the privilege; EBUSY for a socket that is in another list; `InvalidInput` for one that
+    /// does not listen with SO_REUSEPORT, and for more than [`SOCKETS`].
+    pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<List> {
+        let list = List(bpf::sockets(SOCKETS as u32)?);
+        (0u32..).zip(sockets).try_for_each(|(number, socket)| list.put(number, *socket))?;
+        Ok(list)
+    }
+
+    /// The socket of this number.
+    pub fn put(&self, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        bpf::put(self.0.as_fd(), number, socket)
+    }
+
+    fn address(&self, to: u8) -> [bpf::Instruction; 2] {
+        bpf::map(to, self.0.as_fd())
+    }
+}
+
+/// The clock that programs read.
+fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
+
+    /// Listening sockets of one group.
+    pub(super) fn group(n: usize) -> Vec<TcpListener> {
+        let mut at = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut all: Vec<TcpListener> = Vec::new();
+        for _ in 0..n {
+            let own = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            sockopt::set_socket_reuseport(&own, true).unwrap();
+            bind(&own, &at).unwrap();
+            listen(&own, 128).unwrap();
+            let own = TcpListener::from(own);
+            at = own.local_addr().unwrap();
+            own.set_nonblocking(true).unwrap();
+            all.push(own);
+        }
+        all
+    }
+
+    /// How many of forty new connections each has.
+    pub(super) fn spread(group: &[TcpListener]) -> Vec<usize> {
+        let at = group[0].local_addr().unwrap();
+        let _clients: Vec<_> = (0..40).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let waiting = |own: &TcpListener| std::iter::from_fn(|| own.accept().ok()).count();
+        group.iter().map(waiting).collect()
+    }
+}
