@@ -80,7 +80,7 @@ fn ask_beside_a_held_one(server: &Server, clients: &mut [Client]) -> (String, Ve
 
 #[test]
 fn idle_loops_answer_who_waits_for_a_held_one() {
-    let server = start("request_balance on;");
+    let server = start("");
     let (_, mut clients) = crowded(&server, 4 * LOOPS);
     assert!(clients.len() > 2, "{}", clients.len());
     let (held, answers) = ask_beside_a_held_one(&server, &mut clients);
@@ -90,7 +90,7 @@ fn idle_loops_answer_who_waits_for_a_held_one() {
 
 #[test]
 fn without_request_balance_who_waits_for_a_held_loop_waits() {
-    let server = start("");
+    let server = start("request_balance off;");
     let (home, mut clients) = crowded(&server, 4 * LOOPS);
     let (held, answers) = ask_beside_a_held_one(&server, &mut clients);
     assert_eq!(held, home);
@@ -101,7 +101,7 @@ fn without_request_balance_who_waits_for_a_held_loop_waits() {
 /// Connections of which nothing has come yet have no task, and wait in another way.
 #[test]
 fn first_requests_do_not_wait_for_a_held_loop() {
-    let server = start("request_balance on;");
+    let server = start("");
     let (_, mut clients) = crowded(&server, LOOPS);
     let mut silent = accepted(&server, 4 * LOOPS);
     clients[0].send(request("/hold"));
@@ -117,10 +117,15 @@ fn first_requests_do_not_wait_for_a_held_loop() {
 fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 12;
-    let mut server = start("request_balance on;");
+    let mut server = start("");
+    let mut connections: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    connections.iter_mut().for_each(|connection| _ = connection.get("/"));
+    // One loop has no time for its own all the while.
+    let mut holder = server.connect();
+    holder.send(request("/hold"));
+    wait_blocked(&server);
     std::thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let mut connection = server.connect();
+        for (client, mut connection) in connections.into_iter().enumerate() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let paths = [
@@ -141,6 +146,8 @@ fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
             });
         }
     });
+    assert_eq!(holder.response().status, 200);
+    drop(holder);
     assert!(status(&server, "weir_taken_over_connections_total") > 0);
     // Whoever took a connection counts it, and nobody else.
     assert!(ask_until(|| status(&server, "weir_active_connections") == 1));
@@ -159,7 +166,7 @@ fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
 #[test]
 fn reloads_and_the_end_lose_nothing() {
     const CLIENTS: usize = 8;
-    let mut server = start("request_balance on;");
+    let mut server = start("");
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {

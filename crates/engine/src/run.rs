@@ -128,7 +128,7 @@ impl Loop {
         if let Some(seat) = &inner.team {
             let now = clock::nanos();
             inner.backend.borrow_mut().limit(seat.turned(self.handled, now));
-            let looks = timeout != Some(Duration::ZERO) && seat.somebody_is_held_up(now);
+            let looks = timeout != Some(Duration::ZERO) && seat.somebody_is_late(now);
             if looks && driver.has_room() && self.relieve(&inner, seat, now)? {
                 return Ok(());
             }

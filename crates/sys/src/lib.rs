@@ -19,5 +19,6 @@ pub mod signal;
 pub mod sockopt;
 pub mod steering;
 pub mod tcpinfo;
+pub mod thread;
 pub mod title;
 pub mod user;

@@ -10,18 +10,20 @@
 //!   in about [`HELD_UP`], as far as the last turns tell.
 //! - One sleeper watches while others are awake: a timer of the team stands in every loop's list with exclusive wake-up,
 //!   and the kernel chooses whom it wakes. Who wakes up to work sets it if it is not set, and who was woken by it sets
-//!   it again while others are awake. So nothing wakes up while nothing happens.
+//!   it again while others are awake. So nothing wakes up while nothing happens, and seldom while nobody is held up.
+//! - Where processors are scarce the turns of all loops last, and only some of them are held up ([`Suspect`]).
 //! - A connection that was taken leaves its number to a dummy ([`weir_sys::descriptor::replace`]), so that its first
 //!   owner, who hears of it later, neither touches the socket nor keeps it open.
 
 mod offers;
 mod seat;
+mod suspect;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -35,11 +37,15 @@ use rustix::time::{
 use crate::remote::Mailbox;
 use offers::Offers;
 pub(crate) use seat::{Seat, Taken};
+use suspect::Suspect;
 
-/// A loop whose turn has lasted for longer is held up.
+/// A loop whose turn has lasted for longer may be held up ([`Suspect`]).
 const HELD_UP: Duration = Duration::from_micros(300);
-/// While some loop is awake, one sleeper looks so often.
+/// While some loop is held up, one sleeper looks so often,
 const WATCH: Duration = Duration::from_millis(1);
+/// and while loops are awake and none is, more and more seldom up to this: a sleeper that wakes up takes a processor from
+/// those that work.
+const SELDOM: Duration = Duration::from_millis(8);
 
 /// The loops of one process; each gets a clone ([`crate::Options::team`]).
 #[derive(Clone)]
@@ -99,19 +105,22 @@ struct Place {
     /// Its epoll instance.
     instance: Arc<OwnedFd>,
     mailbox: Arc<Mailbox>,
+    thread: Suspect,
 }
 
 /// The timer that wakes one sleeper.
 struct Watch {
     timer: Arc<OwnedFd>,
     set: AtomicBool,
+    /// In nanoseconds, how long after it is set it comes.
+    after: AtomicU64,
 }
 
 impl Watch {
     fn new() -> io::Result<Watch> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
-        Ok(Watch { timer, set: AtomicBool::new(false) })
+        Ok(Watch { timer, set: AtomicBool::new(false), after: AtomicU64::new(nanos(WATCH)) })
     }
 
     /// Sets the timer, unless it is set.
@@ -119,10 +128,19 @@ impl Watch {
         if self.set.load(SeqCst) || self.set.swap(true, SeqCst) {
             return;
         }
-        let in_time = Timespec { tv_sec: 0, tv_nsec: i64::from(WATCH.subsec_nanos()) };
+        let in_time = Timespec { tv_sec: 0, tv_nsec: self.after.load(Relaxed) as i64 };
         let once = Itimerspec { it_value: in_time, it_interval: Timespec::default() };
         if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_err() {
             self.set.store(false, SeqCst);
+        }
+    }
+
+    /// A look has shown whether somebody is held up: when the next one is due.
+    fn seen(&self, held_up: bool) {
+        let before = self.after.load(Relaxed);
+        let after = if held_up { nanos(WATCH) } else { nanos(SELDOM).min(2 * before) };
+        if after != before {
+            self.after.store(after, Relaxed);
         }
     }
 
@@ -135,4 +153,8 @@ impl Watch {
         }
         first
     }
+}
+
+const fn nanos(d: Duration) -> u64 {
+    d.as_nanos() as u64
 }

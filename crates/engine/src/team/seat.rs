@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
-use super::{HELD_UP, Member, Offers, Place, Relief, Shared, Team};
+use super::{HELD_UP, Member, Offers, Place, Relief, Shared, Suspect, Team, nanos};
 use crate::Idle;
 use crate::backend::{Kind, Token};
 use crate::clock;
@@ -48,7 +48,7 @@ impl Seat {
     pub(crate) fn join(team: &Team, instance: Arc<OwnedFd>, mailbox: Arc<Mailbox>) -> Option<Seat> {
         let shared = Arc::clone(&team.0);
         let me = shared.joined.fetch_add(1, Relaxed);
-        let place = Place { instance, mailbox };
+        let place = Place { instance, mailbox, thread: Suspect::own() };
         shared.members.get(me)?.place.set(place).ok()?;
         let (began, read) = (Cell::new(clock::nanos()), Cell::new(0));
         let (mean, relief) = Default::default();
@@ -110,6 +110,8 @@ impl Seat {
     pub(crate) fn watch_came(&self) {
         if self.shared.watch.came() {
             self.read.set(0);
+            let now = self.began.get();
+            self.shared.watch.seen(self.others().any(|other| other.is_held_up(now).is_some()));
             if self.others().any(|other| other.turn.0.load(SeqCst) != 0) {
                 self.shared.watch.set();
             }
@@ -121,19 +123,21 @@ impl Seat {
         rest.iter().skip(1).chain(before)
     }
 
-    /// Whether it is time to look after the others, and somebody is held up.
-    pub(crate) fn somebody_is_held_up(&self, now: u64) -> bool {
+    /// Whether it is time to look after the others, and somebody may be held up.
+    pub(crate) fn somebody_is_late(&self, now: u64) -> bool {
         if now.saturating_sub(self.read.get()) < nanos(LOOK_AGAIN) {
             return false;
         }
         self.read.set(now);
-        self.others().any(|other| other.is_held_up(now))
+        self.others().any(|other| other.is_late(now).is_some())
     }
 
     /// Takes a connection from a loop that is held up.
     pub(crate) fn take(&self, now: u64) -> Option<Taken> {
-        let held = self.others().filter(|other| other.is_held_up(now));
-        let taken = held.filter_map(|other| self.take_from(other)).next();
+        let mut held = self.others().filter_map(|other| other.is_held_up(now)).peekable();
+        held.peek()?;
+        self.shared.watch.seen(true);
+        let taken = held.find_map(|(other, place)| self.take_from(other, place));
         let mut relief = self.relief.get();
         match &taken {
             Some(_) => {
@@ -147,8 +151,7 @@ impl Seat {
         taken
     }
 
-    fn take_from(&self, other: &Member) -> Option<Taken> {
-        let place = other.place.get()?;
+    fn take_from(&self, other: &Member, place: &Place) -> Option<Taken> {
         for _ in 0..LOOKS {
             let (token, ready) = look(&place.instance)?;
             if token.kind() != Kind::Stream {
@@ -180,9 +183,18 @@ impl Seat {
 }
 
 impl Member {
-    fn is_held_up(&self, now: u64) -> bool {
+    /// The turn, by its beginning, that lasts for long.
+    fn is_late(&self, now: u64) -> Option<u64> {
         let since = self.turn.0.load(Relaxed);
-        since != 0 && now.saturating_sub(since) > nanos(HELD_UP)
+        (since != 0 && now.saturating_sub(since) > nanos(HELD_UP)).then_some(since)
+    }
+
+    /// It and its place, if a handler holds it up.
+    fn is_held_up(&self, now: u64) -> Option<(&Member, &Place)> {
+        let (turn, place) = (self.is_late(now)?, self.place.get()?);
+        // A loop that has begun to wait meanwhile is blocked, too, but has said so before.
+        let is_held_up = place.thread.is_held_up(turn) && self.turn.0.load(SeqCst) == turn;
+        is_held_up.then_some((self, place))
     }
 }
 
@@ -193,8 +205,4 @@ fn look(instance: &OwnedFd) -> Option<(Token, Ready)> {
     let (found, _) = epoll::wait(instance, &mut room[..], Some(&now)).ok()?;
     let &Event { flags, data } = found.first()?;
     Some((Token(data.u64()), Ready::from_bits(flags.bits() as u16)))
-}
-
-const fn nanos(d: Duration) -> u64 {
-    d.as_nanos() as u64
 }

@@ -288,6 +288,18 @@ fn somebody_watches_whoever_works() {
     }
 }
 
+/// A sleeper that is woken for nothing takes a processor from those that work.
+#[test]
+fn the_watch_comes_seldom_while_nobody_is_held_up() {
+    let watch = Watch::new().unwrap();
+    let after = || watch.after.load(Relaxed);
+    assert_eq!(after(), nanos(WATCH));
+    (0..20).for_each(|_| watch.seen(false));
+    assert_eq!(after(), nanos(SELDOM));
+    watch.seen(true);
+    assert_eq!(after(), nanos(WATCH));
+}
+
 /// More events than a loop handles until others come to its help would be kept from them.
 #[test]
 fn a_loop_fetches_fewer_events_the_longer_they_take() {

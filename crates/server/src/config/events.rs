@@ -90,7 +90,7 @@ pub(super) const LINES: &[Line] = &[
     },
     Line {
         name: "request_balance",
-        help: "Idle loops of a process take over requests that wait for one that is held up; off by default.",
+        help: "Idle loops of a process take over requests that wait for one that is held up; on by default.",
         set: |said, d| put(d.flag(), &mut said.request_balance),
     },
     Line {

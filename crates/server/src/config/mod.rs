@@ -283,7 +283,7 @@ impl Said {
                     Some(true) => Kind::Mutex,
                     _ => Kind::default(),
                 }),
-                request_balance: self.request_balance.unwrap_or(false),
+                request_balance: self.request_balance.unwrap_or(true),
             },
         };
         Ok((config, self.warnings))

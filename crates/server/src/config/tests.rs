@@ -99,8 +99,8 @@ fn events_say_how_to_wait_and_spread() {
     assert_eq!(e.balance, Kind::Mutex);
     let e = events("accept_mutex on; accept_balance rotate=4;").unwrap();
     assert_eq!(e.balance, Kind::Rotate(4));
-    assert!(!e.request_balance);
-    assert!(events("request_balance on;").unwrap().request_balance);
+    assert!(e.request_balance);
+    assert!(!events("request_balance off;").unwrap().request_balance);
     let text = |text: &str| events(text).unwrap_err().message;
     assert_eq!(text("use kqueue;"), "invalid event type \"kqueue\"");
     assert_eq!(text("worker_connections x;"), "invalid number \"x\"");
