@@ -95,6 +95,7 @@ impl Client {
     fn bare(server: &Server) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
         Client {
             stream,
             decoder: Decoder::default(),

@@ -112,14 +112,28 @@ fn ends(pid: i32) -> bool {
 
 /// The children of a process, oldest first.
 pub fn children(parent: i32) -> Vec<i32> {
-    let entries = fs::read_dir("/proc").expect("/proc");
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut found: Vec<i32> = names
-        .filter_map(|name| name.parse().ok())
-        .filter(|pid| parent_of(*pid) == Some(parent))
-        .collect();
+    let mut found = told_children(parent).unwrap_or_else(|| found_children(parent));
     found.sort_unstable();
     found
+}
+
+/// What the kernel tells of a process whose threads have them; none where it does not, or the process is gone.
+fn told_children(parent: i32) -> Option<Vec<i32>> {
+    let mut all = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{parent}/task")).ok()? {
+        let text = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+        all.extend(text.split_whitespace().filter_map(|word| word.parse::<i32>().ok()));
+    }
+    all.retain(|pid| parent_of(*pid) == Some(parent));
+    Some(all)
+}
+
+/// The same by asking all processes for their parents.
+fn found_children(parent: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("/proc");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pids = names.filter_map(|name| name.parse().ok());
+    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
