@@ -286,6 +286,11 @@ fn stuck_disk(loader: &str) {
                         proxy_cache_valid 1h;
                         location /small/ { proxy_pass http://127.0.0.1:%%PORT%%/text; }
                         location /large/ { proxy_pass http://127.0.0.1:%%PORT%%/origin/large; }
+                        location /locked/ {
+                            proxy_cache_lock on;
+                            proxy_cache_lock_timeout 100ms;
+                            proxy_pass http://127.0.0.1:%%PORT%%/origin/;
+                        }
                         location /text { return 200 text; }
                         location /origin/ { root %%DIR%%; }
                         location /list/ { root %%DIR%%; autoindex on; }
@@ -300,6 +305,10 @@ fn stuck_disk(loader: &str) {
     assert!(server.get("/list/").body().contains("\"a\""));
     assert_eq!(server.get("/large/").bytes.len(), LARGE);
     assert!(server.get("/list/").body().contains("\"a\""));
+    // The first has the right to store it, and the second finds an answer whose beginning is in no file.
+    for _ in 0..2 {
+        assert_eq!(server.get("/locked/large").bytes.len(), LARGE);
+    }
     disk.break_down(&server.dir().file("slow"));
 }
 
