@@ -8,7 +8,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use weir_testkit::{Dice, Oracle, Server, ask_until, free_port, listen, number, seed};
 
 use super::WEIR;
@@ -258,6 +260,42 @@ fn our_own_fault_blames_nobody_beside_one_who_failed() {
     limit_descriptors(worker, None);
     let answer = server.get("/");
     assert_eq!((answer.status, answer.header("X-Origin")), (200, Some("well")), "{}", server.log());
+}
+
+/// A worker that stands still for longer than others may take: what they have said in time counts, though it is heard late.
+#[test]
+fn who_was_in_time_is_not_blamed_where_the_worker_stood_still() {
+    const TIME: Duration = Duration::from_secs(2);
+    let slow = Slow::new();
+    let spare = serve(|_| Some("X-Origin: spare\r\n".to_owned()));
+    let (time, port) = (format!("{}s", TIME.as_secs()), slow.port);
+    let http = format!(
+        "client_header_timeout {time}; client_body_timeout {time}; proxy_read_timeout {time};
+         upstream u {{ server 127.0.0.1:{port} max_fails=1 fail_timeout=1h; server 127.0.0.1:{spare} backup; }}"
+    );
+    let server = super::start("worker_processes 1;", &http);
+    let worker = server.workers()[0];
+    let mut asked = server.connect();
+    asked.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let answer = slow.asked();
+    let (mut head, mut body) = (server.connect(), server.connect());
+    head.deliver("GET / HTTP/1.1\r\nHost: a\r\n");
+    body.deliver("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n1");
+    server.wait_asleep(worker);
+    server.signal_worker(worker, Signal::STOP);
+    drop(answer);
+    head.deliver("\r\n");
+    body.deliver("2");
+    // All that it waits for has come, and so have its deadlines.
+    thread::sleep(TIME + TIME / 4);
+    server.signal_worker(worker, Signal::CONT);
+    for _ in 0..2 {
+        drop(slow.asked());
+    }
+    for client in [&mut asked, &mut head, &mut body] {
+        let answer = client.response();
+        assert_eq!((answer.status, answer.header("X-Origin")), (200, None), "{}", server.log());
+    }
 }
 
 #[test]
