@@ -12,6 +12,8 @@ mod cycle;
 mod daemon;
 mod directories;
 mod embedded;
+#[cfg(feature = "sim")]
+mod generations;
 mod inherit;
 mod listen;
 mod master;
@@ -28,6 +30,8 @@ mod worker;
 
 pub use boot::run;
 pub use cycle::{built, help};
+#[cfg(feature = "sim")]
+pub use generations::Generations;
 pub use version::{FLAGS, Flag};
 /// The names of all variables of requests that are there without a directive.
 pub use weir_http::variables;

@@ -11,6 +11,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use weir_server::Generations;
 use weir_testkit::Dice;
 
 use crate::book::Book;
@@ -24,7 +25,7 @@ use crate::wire::{Came, Way, Wire};
 use crate::world::{BEGINNING, Queue, World};
 
 /// No client takes so long, in nanoseconds.
-const MOST: u64 = 2_000_000_000_000;
+pub const MOST: u64 = 2_000_000_000_000;
 /// After so long nothing is left of anything: keep-alive and caches' files included.
 const QUIET: u64 = 400_000_000_000;
 
@@ -37,7 +38,7 @@ const HEADS: u64 = 8_000;
 const STUCK: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+pub enum What {
     Comes,
     Send(u64),
     Take(u64),
@@ -46,6 +47,10 @@ enum What {
     Leave(u64),
     /// A loop's process is stopped.
     Stop,
+    /// Another configuration takes the place of this one.
+    Reload,
+    /// Those of older ones are told so.
+    Retire,
     Nothing,
 }
 
@@ -76,6 +81,7 @@ impl Peer {
 pub struct Course {
     pub world: Arc<World>,
     pub fate: Fate,
+    pub generations: Option<Generations>,
     pub home: PathBuf,
     pub dice: Dice,
     pub secrets: Secrets,
@@ -94,7 +100,7 @@ pub struct Course {
 const DOOR: u64 = 1 << 40;
 
 impl Course {
-    pub fn new(world: Arc<World>, fate: Fate, home: &Path) -> Course {
+    pub fn new(world: Arc<World>, fate: Fate, home: &Path, generations: Generations) -> Course {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
         let doors: Vec<OwnedFd> = (0..SERVERS).map(|i| door(&home.join(format!("u{i}")))).collect();
         for (i, door) in doors.iter().enumerate() {
@@ -109,6 +115,7 @@ impl Course {
         Course {
             world,
             fate,
+            generations: Some(generations),
             home: home.to_owned(),
             dice,
             secrets: Secrets::new(),
@@ -129,7 +136,7 @@ impl Course {
         self.numbers
     }
 
-    fn after(&mut self, delay: u64, what: What) {
+    pub fn after(&mut self, delay: u64, what: What) {
         let number = self.number();
         self.queue.push(Reverse((self.world.now() + delay, number, what)));
     }
@@ -138,11 +145,14 @@ impl Course {
     pub fn run(&mut self) {
         self.world.gather();
         self.rest_for(SHORT);
-        let before = (descriptors(), self.world.held());
+        let before = (descriptors(), self.world.held(self.fate.loops));
+        // A worker's process takes along what its configuration holds open; here it stays, such as its log's file.
+        let takes_along = !self.fate.reloads.is_empty();
         self.after(0, What::Comes);
         if self.fate.stops {
             self.after(1_000_000, What::Stop);
         }
+        self.plan_reload();
         while (self.to_come > 0 || self.clients() > 0) && self.world.now() < MOST {
             if self.fate.crash.is_some_and(|at| self.world.now() > BEGINNING + at) {
                 self.fate.crash = None;
@@ -168,6 +178,9 @@ impl Course {
         self.judge_law();
         self.world.calm();
         self.rest_for(QUIET);
+        if !self.world.are_gone_but(self.fate.loops) {
+            self.book.find("an older configuration's worker does not end".to_owned());
+        }
         self.look_whether_all_is_given_back();
         self.rest_for(QUIET);
         for peer in self.peers.values() {
@@ -179,11 +192,11 @@ impl Course {
         self.rest_for(SHORT);
         self.look_what_is_left();
         self.rest_for(SHORT);
-        let after = (descriptors(), self.world.held());
+        let after = (descriptors(), self.world.held(self.fate.loops));
         let more = |((task, socket), (tasks, sockets)): (&(usize, usize), &(usize, usize))| {
             tasks > task || sockets > socket
         };
-        if after.0 != before.0 || before.1.iter().zip(&after.1).any(more) {
+        if after.0 != before.0 && !takes_along || before.1.iter().zip(&after.1).any(more) {
             let what = "descriptors, and tasks and sockets of each loop";
             self.book.find(format!("{before:?} {what} before, {after:?} after"));
         }
@@ -228,26 +241,12 @@ impl Course {
         }
     }
 
-    /// The server is told to end, and has to.
-    pub fn quit(&mut self) {
-        let me = rustix::process::getpid();
-        let _ = rustix::process::kill_process(me, rustix::process::Signal::QUIT);
-        self.world.stir();
-        let end = self.world.now() + MOST;
-        while !self.world.all_gone() && self.world.now() < end {
-            if !self.step() && !self.world.all_gone() {
-                self.book.find("the server does not end".to_owned());
-                return;
-            }
-        }
-    }
-
     fn clients(&self) -> usize {
         self.peers.values().filter(|peer| !matches!(peer, Peer::Server(_))).count()
     }
 
     /// One thing happens; false if nothing ever will.
-    fn step(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         let mut any = self.world.work();
         let now = self.world.now();
         while let Some(Reverse((at, _, what))) = self.queue.peek().copied()
@@ -300,6 +299,8 @@ impl Course {
                     self.after(pause, What::Stop);
                 }
             }
+            What::Reload => self.reload(),
+            What::Retire => self.generations.iter_mut().for_each(Generations::retire),
             What::Nothing => {}
         }
     }

@@ -90,6 +90,8 @@ pub struct Fate {
     /// Bodies are up to so long.
     pub longest: u64,
     pub config: String,
+    /// Other configurations that take its place, each after so long.
+    pub reloads: Vec<(u64, String)>,
 }
 
 /// How many files there are, and how long each is.
@@ -211,6 +213,7 @@ impl Fate {
             again: false,
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
             config: config(d, loops, law.policy, home, (tls, limits)),
+            reloads: reloads(seed, loops, home, (tls, limits)),
         }
     }
 
@@ -240,8 +243,27 @@ impl Fate {
             again: false,
             longest: 100,
             config: config(d, loops, law.policy, home, (false, None)),
+            reloads: Vec::new(),
         }
     }
+}
+
+/// What takes a configuration's place: it says the same of who is let in, and anything of all else.
+fn reloads(
+    seed: u64,
+    loops: usize,
+    home: &str,
+    same: (bool, Option<Limits>),
+) -> Vec<(u64, String)> {
+    let mut dice = Dice::salted(seed, "reloads");
+    let d = &mut dice;
+    let count = d.pick(&[0, 0, 1, 3]);
+    let one = |_| {
+        let after = d.pick(&[1_000_000, 100_000_000, 2_000_000_000, 30_000_000_000]);
+        let policy = law::draw(d).policy;
+        (d.below(after) as u64, config(d, loops, policy, home, same))
+    };
+    (0..count).map(one).collect()
 }
 
 /// A group whose servers take so many at once, and a location that lets so many in.

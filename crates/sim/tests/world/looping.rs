@@ -93,7 +93,13 @@ pub struct Loops {
 
 impl Loops {
     pub fn new(loops: usize, cpus: usize) -> Loops {
-        Loops { list: (0..loops).map(|_| Looping::new()).collect(), cpus, stirred: false }
+        let mut all = Loops { list: Vec::new(), cpus, stirred: false };
+        all.add(loops);
+        all
+    }
+
+    pub fn add(&mut self, loops: usize) {
+        self.list.extend((0..loops).map(|_| Looping::new()));
     }
 
     /// Brings all up to this moment.

@@ -24,6 +24,7 @@ mod looping;
 mod many;
 mod multiplexed;
 mod pattern;
+mod reload;
 mod secured;
 mod server;
 mod wire;
@@ -33,6 +34,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use weir_server::Generations;
 use weir_testkit::{Dir, number};
 
 use course::Course;
@@ -70,27 +72,18 @@ fn one(seed: u64) -> ExitCode {
     let now = since.map_or(0, |since| since.as_secs() as i64);
     let world = World::new(&fate, before.as_ref().map_or(now, |before| before.date), shown);
     weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
-    // The server's end is asked for by a signal, which only the server may take.
-    let signals = weir_sys::signal::Set::new(&[3]);
-    signals.block().expect("a signal to wait");
-    let (of_course, home_of_course) = (Arc::clone(&world), home.to_owned());
-    let course = std::thread::spawn(move || {
-        let mut course = Course::new(Arc::clone(&of_course), fate, &home_of_course);
-        course.run();
-        let trace = of_course.trace();
-        course.quit();
-        let mut book = std::mem::take(&mut course.book);
-        book.settle();
-        drop(course);
-        of_course.clean_up();
-        (book, trace)
-    });
-    let args = ["weir", "-p", &home.display().to_string(), "-c", &conf.display().to_string()];
-    let code = weir_server::run(args.map(Into::into).into());
-    world.finish();
-    let Ok((mut book, trace)) = course.join() else { return ExitCode::FAILURE };
-    if code != 0 {
-        book.find(format!("the server ended with {code}"));
+    let args = ["-p", &home.display().to_string(), "-c", &conf.display().to_string()];
+    let server = Generations::start(&args.map(Into::into)).expect("a configuration that is right");
+    let mut course = Course::new(Arc::clone(&world), fate, home, server);
+    course.run();
+    let trace = world.trace();
+    course.quit();
+    let mut book = std::mem::take(&mut course.book);
+    book.settle();
+    let codes = course.end();
+    drop(course);
+    if codes.iter().any(|code| *code != 0) {
+        book.find(format!("workers ended with {codes:?}"));
     }
     read_log(home, shown, &mut book);
     for finding in &book.findings {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,10 +36,13 @@ thread_local! {
     static ME: Cell<usize> = Cell::new(number_of_this_thread());
 }
 
+/// The number of the first loop of the generation that is about to begin.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+
 fn number_of_this_thread() -> usize {
     let thread = std::thread::current();
     let number = thread.name().and_then(|name| name.strip_prefix("weir: loop "));
-    number.and_then(|n| n.parse().ok()).unwrap_or(0)
+    number.and_then(|n| n.parse().ok()).map_or(0, |n: usize| FIRST.load(Ordering::SeqCst) + n)
 }
 
 /// What everybody shares.
@@ -116,7 +119,7 @@ impl World {
         Arc::new(World {
             core: Mutex::new(core),
             turn: Condvar::new(),
-            turns: (0..loops).map(|_| Condvar::new()).collect(),
+            turns: (0..loops * (1 + fate.reloads.len())).map(|_| Condvar::new()).collect(),
             nanos: AtomicU64::new(BEGINNING),
             secs,
         })
@@ -154,6 +157,20 @@ impl World {
     /// All loops wait to begin.
     pub fn gather(&self) {
         self.wait_until(|core| core.loops.list.iter().all(|l| l.began)).acting = true;
+    }
+
+    /// So many loops more are about to begin.
+    pub fn expect(&self, loops: usize) {
+        let Core { loops: all, door, acting, .. } = &mut *self.core();
+        FIRST.store(all.list.len(), Ordering::SeqCst);
+        all.add(loops);
+        door.accepted.resize(all.list.len(), 0);
+        *acting = false;
+    }
+
+    /// Whether all loops have ended but the last ones.
+    pub fn are_gone_but(&self, last: usize) -> bool {
+        self.core().loops.list.iter().rev().skip(last).all(|l| l.gone)
     }
 
     /// Something happened outside of the loops: they may have something to do.
@@ -279,9 +296,11 @@ impl World {
         }
     }
 
-    /// The tasks and sockets of each loop.
-    pub fn held(&self) -> Vec<(usize, usize)> {
-        self.core().loops.list.iter().map(|l| l.holds).collect()
+    /// The tasks and sockets of each of the last loops.
+    pub fn held(&self, last: usize) -> Vec<(usize, usize)> {
+        let core = self.core();
+        let first = core.loops.list.len() - last;
+        core.loops.list.iter().skip(first).map(|l| l.holds).collect()
     }
 
     pub fn all_gone(&self) -> bool {

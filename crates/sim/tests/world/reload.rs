@@ -1,0 +1,59 @@
+//! One configuration takes the place of another, beside whose workers the new ones begin; and the end of all.
+
+use std::sync::Arc;
+
+use weir_server::Generations;
+
+use crate::course::{Course, MOST, What};
+
+impl Course {
+    /// The next one comes after its time.
+    pub fn plan_reload(&mut self) {
+        if let Some((after, _)) = self.fate.reloads.last() {
+            self.after(*after, What::Reload);
+        }
+    }
+
+    /// The next generation begins beside those that there are.
+    pub fn reload(&mut self) {
+        let Some((_, config)) = self.fate.reloads.pop() else { return };
+        std::fs::write(self.home.join("nginx.conf"), config).expect("a configuration");
+        self.world.note("reload", self.fate.reloads.len() as u64, 0);
+        self.world.expect(self.fate.loops);
+        if !self.generations.as_mut().is_some_and(Generations::reload) {
+            return self.book.find("a configuration was not taken".to_owned());
+        }
+        self.world.gather();
+        let pause = self.dice.pick(&[0, 1_000_000, 500_000_000]);
+        let pause = self.dice.below(pause + 1) as u64;
+        self.after(pause, What::Retire);
+        self.after(pause, What::Nothing);
+        self.plan_reload();
+    }
+
+    /// The server is told to end, and has to.
+    pub fn quit(&mut self) {
+        self.generations.iter_mut().for_each(Generations::quit);
+        self.world.stir();
+        let end = self.world.now() + MOST;
+        while !self.world.all_gone() && self.world.now() < end {
+            if !self.step() && !self.world.all_gone() {
+                self.book.find("the server does not end".to_owned());
+                return;
+            }
+        }
+    }
+
+    /// Waits for the ends of all: their exit codes.
+    pub fn end(&mut self) -> Vec<i32> {
+        let Some(generations) = self.generations.take() else { return Vec::new() };
+        let world = Arc::clone(&self.world);
+        let ends = std::thread::spawn(move || {
+            let codes = generations.end();
+            world.finish();
+            codes
+        });
+        self.world.clean_up();
+        ends.join().unwrap_or_default()
+    }
+}
