@@ -21,9 +21,8 @@ mod witness;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use weir_testkit::{Dice, Dir, Oracle, Server, number};
+use weir_testkit::{Dice, Dir, Oracle, Server, ask_until, number};
 
 use crate::ask::Ask;
 use crate::back::Back;
@@ -120,15 +119,11 @@ fn seen(server: &Server, back: &Back, request: &Ask) -> String {
 
 fn logs_differ(theirs: &Server, ours: &Server, requests: &[Ask]) -> Seen {
     // Lines come after their answers; how many, the configuration says.
-    let end = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < end {
+    ask_until(|| {
         let (expected, got) = (logged(theirs), logged(ours));
         let all = expected.lines().count() >= requests.len() || expected == got;
-        if all && expected.lines().count() <= got.lines().count() {
-            break;
-        }
-        std::thread::yield_now();
-    }
+        all && expected.lines().count() <= got.lines().count()
+    });
     if logged(theirs) == logged(ours) {
         return Seen::Same;
     }
