@@ -264,6 +264,7 @@ fn our_own_fault_blames_nobody_beside_one_who_failed() {
 
 /// A worker that stands still for longer than others may take: what they have said in time counts, though it is heard late.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a time has to pass in which nothing happens")]
 fn who_was_in_time_is_not_blamed_where_the_worker_stood_still() {
     const TIME: Duration = Duration::from_secs(2);
     let slow = Slow::new();
