@@ -225,7 +225,29 @@ fn the_json_format_is_json_whatever_a_client_sends() {
     // Quotes that are not escaped come in pairs, two for each name and each text.
     let bare = line.replace("\\\\", "").replace("\\\"", "");
     assert_eq!(bare.matches('"').count() % 2, 0);
-    assert_eq!(bare.matches("\":").count(), 18, "{line}");
+    assert_eq!(bare.matches("\":").count(), 28, "{line}");
+    assert!(line.contains(r#""upstream_addr":"","upstream_status":"","#), "{line}");
+}
+
+/// What clients send stands in it, too.
+#[test]
+fn the_error_log_may_be_json() {
+    let s = server("error_log %%DIR%%/errors.json info format=json;", "location / { root /none; }");
+    assert_eq!(s.get("/a%22%5cb").status, 404);
+    s.wait_file("errors.json", "No such file", 1);
+    let log = s.dir().read("errors.json");
+    let line = log.lines().find(|line| line.contains("No such file")).unwrap();
+    assert!(line.starts_with("{\"time\":\"20") && line.ends_with("\"}"), "{line}");
+    assert!(line.contains("\"level\":\"error\",\"pid\":"), "{line}");
+    let message =
+        r#","message":"open() \"/none/a\"\\b\" failed (2: No such file or directory), client: "#;
+    assert!(line.contains(message), "{line}");
+    for wrong in ["format=xml", "format=json format=json"] {
+        let conf = s.configure(&format!("error_log %%DIR%%/x {wrong}; events {{ }}"));
+        let out = s.command(&["-t", "-c", conf.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(said.contains("invalid parameter \"format="), "{said}");
+    }
 }
 
 #[test]

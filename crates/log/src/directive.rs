@@ -39,8 +39,17 @@ const DEBUG_PARTS: [&str; 7] = [
 
 /// The sink and level that `error_log ARGS...` means; relative paths are under `prefix`.
 pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sink), Reject> {
-    let (target, levels) = args.split_first().unwrap_or((&"stderr", &[]));
-    let level = level(levels)?;
+    let (target, words) = args.split_first().unwrap_or((&"stderr", &[]));
+    let (forms, levels): (Vec<&str>, Vec<&str>) =
+        words.iter().partition(|word| word.starts_with("format="));
+    let level = level(&levels)?;
+    if let Some(form) = forms.first() {
+        if *form != "format=json" || forms.len() > 1 || target.starts_with("syslog:") {
+            return Err(Reject::Text(format!("invalid parameter \"{form}\"")));
+        }
+        let (level, place) = sink(&[&[*target], levels.as_slice()].concat(), prefix, logs)?;
+        return Ok((level, Sink::Json(Box::new(place))));
+    }
     if *target == "stderr" {
         return Ok((level, Sink::Stderr));
     }

@@ -42,6 +42,43 @@ pub enum Sink {
     Memory(Arc<Memory>),
     /// A syslog server. nginx: `error_log syslog:server=...`.
     Syslog(Arc<Syslog>),
+    /// One of the others but the last, with each line as a JSON object: `error_log FILE format=json`.
+    Json(Box<Sink>),
+}
+
+impl Sink {
+    /// Where the lines go, whatever their form.
+    pub fn place(&self) -> &Sink {
+        match self {
+            Sink::Json(place) => place,
+            place => place,
+        }
+    }
+
+    /// Writes a line; whether to stderr. One that is left out goes to memory alone.
+    fn write(&self, line: &Line, left_out: bool) -> Result<bool, Fault> {
+        let json;
+        let bytes = match self {
+            Sink::Json(_) => {
+                json = line.json();
+                json.as_bytes()
+            }
+            _ => line.bytes(),
+        };
+        match self.place() {
+            Sink::Memory(memory) => memory.write(bytes),
+            _ if left_out => {}
+            Sink::File(file) => file.write(bytes),
+            Sink::Stderr => {
+                line::stderr(bytes);
+                return Ok(true);
+            }
+            Sink::Syslog(server) => server.write(line.level(), line.without_newline())?,
+            // None is within another.
+            Sink::Json(_) => {}
+        }
+        Ok(false)
+    }
 }
 
 /// One place's error log: sinks, each with the least urgent level that it takes.
@@ -80,7 +117,7 @@ impl Log {
 
     /// Whether lines go to stderr.
     pub fn has_stderr(&self) -> bool {
-        self.sinks.iter().any(|(_, sink)| matches!(sink, Sink::Stderr))
+        self.sinks.iter().any(|(_, sink)| matches!(sink.place(), Sink::Stderr))
     }
 
     /// Another log of the same configuration goes to stderr, which must therefore stay what it is.
@@ -93,7 +130,7 @@ impl Log {
         if self.has_stderr() || self.stderr_is_taken.load(Ordering::Relaxed) {
             return None;
         }
-        self.sinks.iter().find_map(|(_, sink)| match sink {
+        self.sinks.iter().find_map(|(_, sink)| match sink.place() {
             Sink::File(file) => Some(&**file),
             _ => None,
         })
@@ -144,19 +181,10 @@ impl Log {
     fn deliver(&self, level: Level, line: &Line, left_out: bool) -> bool {
         let mut to_terminal = false;
         for (_, sink) in self.sinks.iter().filter(|(least, _)| level <= *least) {
-            match sink {
-                Sink::Memory(memory) => memory.write(line.bytes()),
-                _ if left_out => {}
-                Sink::File(file) => file.write(line.bytes()),
-                Sink::Stderr => {
-                    to_terminal = true;
-                    line::stderr(line.bytes());
-                }
-                Sink::Syslog(server) => {
-                    if let Err(fault) = server.write(level, line.without_newline()) {
-                        self.complain(server, &fault);
-                    }
-                }
+            match (sink.write(line, left_out), sink) {
+                (Ok(terminal), _) => to_terminal |= terminal,
+                (Err(fault), Sink::Syslog(server)) => self.complain(server, &fault),
+                (Err(_), _) => {}
             }
         }
         to_terminal
@@ -172,13 +200,11 @@ impl Log {
         );
         let level = fault.level();
         let line = Line::new(level, None, text);
-        for (_, sink) in self.sinks.iter().filter(|(least, _)| level <= *least) {
-            match sink {
-                Sink::File(file) => file.write(line.bytes()),
-                Sink::Memory(memory) => memory.write(line.bytes()),
-                Sink::Stderr => line::stderr(line.bytes()),
-                Sink::Syslog(_) => {}
-            }
+        let others =
+            |(least, sink): &&(Level, Sink)| level <= *least && !matches!(sink, Sink::Syslog(_));
+        for (_, sink) in self.sinks.iter().filter(others) {
+            // Only a syslog server has faults.
+            let _ = sink.write(&line, false);
         }
     }
 

@@ -25,12 +25,14 @@ pub(crate) struct Line {
     /// Where the text begins.
     text: usize,
     second: i64,
+    level: Level,
+    connection: Option<u64>,
 }
 
 impl Line {
     pub(crate) fn new(level: Level, connection: Option<u64>, text: fmt::Arguments<'_>) -> Line {
         let (second, stamp) = stamp();
-        let mut line = Line { second, ..Line::empty() };
+        let mut line = Line { second, level, connection, ..Line::empty() };
         line.push(&stamp);
         // The writer below never fails: it cuts.
         let _ = write!(line, " [{level}] {}#{}: ", std::process::id(), gettid().as_raw_nonzero());
@@ -44,12 +46,52 @@ impl Line {
     }
 
     fn empty() -> Line {
-        Line { bytes: [0; LINE_MAX], len: 0, text: 0, second: 0 }
+        let (level, connection) = (Level::Error, None);
+        Line { bytes: [0; LINE_MAX], len: 0, text: 0, second: 0, level, connection }
     }
 
     /// What was said, without what stands before each line.
     pub(crate) fn text(&self) -> &[u8] {
         self.without_newline().get(self.text..).unwrap_or_default()
+    }
+
+    /// How urgent it is.
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The line as a JSON object, newline included.
+    pub(crate) fn json(&self) -> String {
+        let t = local(self.second);
+        let (sign, offset) = (if t.offset < 0 { '-' } else { '+' }, t.offset.abs() / 60);
+        let mut out = format!(
+            "{{\"time\":\"{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{sign}{:02}:{:02}\",\"level\":\"{}\",\"pid\":{},\"tid\":{}",
+            t.year,
+            t.month,
+            t.day,
+            t.hour,
+            t.minute,
+            t.second,
+            offset / 60,
+            offset % 60,
+            self.level,
+            std::process::id(),
+            gettid().as_raw_nonzero(),
+        );
+        if let Some(number) = self.connection {
+            let _ = write!(out, ",\"connection\":{number}");
+        }
+        out.push_str(",\"message\":\"");
+        // Control characters are escaped already, but for tabs.
+        for ch in String::from_utf8_lossy(self.text()).chars() {
+            match ch {
+                '"' | '\\' => out.extend(['\\', ch]),
+                '\t' => out.push_str("\\t"),
+                ch => out.push(ch),
+            }
+        }
+        out.push_str("\"}\n");
+        out
     }
 
     /// When, in seconds of Unix time.
@@ -226,6 +268,18 @@ mod tests {
         let text = String::from_utf8_lossy(line.text()).into_owned();
         assert_eq!(text, "a\\x0Ab\\x0D\\x1B[2J\\x00\t\\xC2\\x9Bc\u{e4}\\x7F");
         assert_eq!(line.bytes().iter().filter(|b| **b == b'\n').count(), 1);
+    }
+
+    #[test]
+    fn json_has_the_same_parts() {
+        let said = format_args!("open() \"/x\\y\"\t\n failed");
+        let text = Line::new(Level::Crit, Some(7), said).json();
+        let tid = gettid().as_raw_nonzero();
+        let rest = format!(
+            "\"level\":\"crit\",\"pid\":{},\"tid\":{tid},\"connection\":7,\"message\":\"open() \\\"/x\\\\y\\\"\\t\\\\x0A failed\"}}\n",
+            std::process::id()
+        );
+        assert!(text.starts_with("{\"time\":\"2") && text.ends_with(&rest), "{text}{rest}");
     }
 
     #[test]

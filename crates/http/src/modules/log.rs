@@ -38,7 +38,14 @@ const JSON: &str = "{\"time\":\"$time_iso8601\",\"msec\":$msec,\"remote_addr\":\
     \"request_length\":$request_length,\"request_time\":$request_time,\
     \"referer\":\"$http_referer\",\"user_agent\":\"$http_user_agent\",\
     \"request_id\":\"$request_id\",\"connection\":$connection,\
-    \"connection_requests\":$connection_requests}";
+    \"connection_requests\":$connection_requests,\"event_loop_blocked\":$event_loop_blocked,\
+    \"upstream_addr\":\"$upstream_addr\",\"upstream_status\":\"$upstream_status\",\
+    \"upstream_connect_time\":\"$upstream_connect_time\",\
+    \"upstream_header_time\":\"$upstream_header_time\",\
+    \"upstream_response_time\":\"$upstream_response_time\",\
+    \"upstream_cache_status\":\"$upstream_cache_status\",\
+    \"ssl_protocol\":\"$ssl_protocol\",\"ssl_cipher\":\"$ssl_cipher\",\
+    \"ssl_session_reused\":\"$ssl_session_reused\"}";
 
 /// The formats that are ready: `combined`, and `format=json`.
 fn ready(name: &[u8]) -> Option<(&'static str, Escape)> {
