@@ -33,6 +33,9 @@ fn every_loop_of_every_worker_is_shown() {
              location /json { weir_status json; }
          } }",
     );
+    // Who comes first serves before the others are there.
+    assert!(ask_until(|| list(&json(&server), "loops").len() == 4), "{}", json(&server));
+    let before = json(&server);
     for _ in 0..10 {
         assert_eq!(server.get("/").status, 200);
     }
@@ -41,12 +44,14 @@ fn every_loop_of_every_worker_is_shown() {
     let names: Vec<_> = loops.iter().map(|l| (l["worker"].as_u64(), l["loop"].as_u64())).collect();
     let all = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(w, l)| (Some(w), Some(l)));
     assert_eq!(names, all, "{page}");
-    let sum = |key: &str| loops.iter().map(|l| l[key].as_u64().unwrap()).sum::<u64>();
+    let sum = |page: &Value, key: &str| {
+        list(page, "loops").iter().map(|l| l[key].as_u64().unwrap()).sum::<u64>()
+    };
+    let grown = |key: &str| sum(&page, key) - sum(&before, key);
     // The one that asks is counted as well.
-    assert_eq!(sum("requests"), 11);
-    assert_eq!(sum("accepted"), 11);
-    assert_eq!(page["totals"]["requests"], 11);
-    assert!(sum("sent") > 10 * 100 && sum("received") > 10 * 10, "{page}");
+    assert_eq!((grown("requests"), grown("accepted")), (11, 11));
+    assert_eq!(page["totals"]["requests"], sum(&page, "requests"));
+    assert!(grown("sent") > 10 * 100 && grown("received") > 10 * 10, "{page}");
     let mut pids: Vec<_> = loops.iter().map(|l| l["pid"].as_i64().unwrap() as i32).collect();
     pids.dedup();
     let mut workers = server.workers();
@@ -216,12 +221,36 @@ fn promtool_is_content() {
     let server = Server::start(
         WEIR,
         "worker_threads 2; events { }
-         http { server { listen 127.0.0.1:%%PORT%%; location / { weir_status; } } }
+         http {
+             proxy_cache_path %%DIR%%/cache keys_zone=kept:1m max_size=10m;
+             limit_req_zone $uri zone=rate:64k rate=1r/s;
+             upstream behind { server 127.0.0.1:%%PORT2%%; }
+             server {
+                 listen 127.0.0.1:%%PORT%%;
+                 status_zone front;
+                 location / { weir_status; }
+                 location /behind { proxy_pass http://behind; proxy_cache kept; }
+             }
+         }
          stream { server { listen 127.0.0.1:%%PORT1%%; status_zone sessions; return x; } }",
     );
-    server.get("/");
+    let all = |text: &str| {
+        ["0", "1"]
+            .iter()
+            .all(|n| text.contains(&format!("weir_loop_open{{worker=\"0\",loop=\"{n}\"}} ")))
+    };
+    assert!(ask_until(|| all(&server.get("/").body())));
     let text = server.get("/").body();
-    assert!(text.contains("weir_loop_requests_total{worker=\"0\",loop=\"1\"} "), "{text}");
+    for line in [
+        "weir_loop_requests_total{worker=\"0\",loop=\"1\"} ",
+        "weir_zone_requests_total{zone=\"front\",status=\"2xx\"} ",
+        "weir_zone_sessions_total{zone=\"sessions\",status=\"2xx\"} 0",
+        "weir_cache_requests_total{cache=\"kept\",status=\"hit\"} 0",
+        "weir_shared_memory_used_bytes{zone=\"rate\"} ",
+        "weir_pool_queue{pool=\"default\"} ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
     let check = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -260,4 +289,144 @@ fn a_stuck_loop_is_seen_while_it_is_stuck() {
     };
     assert!(ask_until(seen), "{}", json(&server));
     assert_eq!(stuck.response().status, 204);
+}
+
+/// Servers, locations, servers behind and caches are counted under their names, over all workers, whatever becomes of those.
+#[test]
+fn requests_are_counted_under_names() {
+    let nobody = weir_testkit::free_port();
+    let conf = format!(
+        "worker_processes 2;
+         events {{ }}
+         http {{
+             proxy_cache_path %%DIR%%/cache keys_zone=kept:1m;
+             limit_req_zone $uri zone=rate:64k rate=1000r/s;
+             upstream behind {{ server 127.0.0.1:%%PORT1%%; keepalive 4; }}
+             upstream bad {{ server 127.0.0.1:{nobody} max_fails=0; server 127.0.0.1:%%PORT1%% backup; }}
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 status_zone front;
+                 location /ok {{ status_zone ok; return 200 text; }}
+                 location /missing {{ return 404; }}
+                 location /proxied {{ limit_req zone=rate burst=9 nodelay; proxy_pass http://behind; }}
+                 location /bad {{ proxy_pass http://bad; }}
+                 location /cached {{ proxy_cache kept; proxy_cache_valid 1h; proxy_pass http://behind; }}
+             }}
+             server {{ listen 127.0.0.1:%%PORT1%%; return 200 behind; }}
+             server {{ listen 127.0.0.1:%%PORT2%%; weir_status json; }}
+         }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let page = || {
+        let body = weir_testkit::Client::connect(server.port_at(2)).get("/").body();
+        serde_json::from_str::<Value>(&body).unwrap_or_else(|e| panic!("{e}: {body}"))
+    };
+    for (path, times) in [("/ok", 3), ("/missing", 2), ("/proxied", 4), ("/bad", 2), ("/cached", 1)]
+    {
+        for _ in 0..times {
+            server.get(path);
+        }
+    }
+    // Once the answer is stored, all workers have it.
+    assert!(ask_until(|| page()["caches"]["kept"]["size"].as_u64() > Some(0)), "{}", page());
+    for _ in 0..2 {
+        server.get("/cached");
+    }
+    let classes = |ok: u64, client: u64| serde_json::json!({"1xx": 0, "2xx": ok, "3xx": 0, "4xx": client, "5xx": 0, "total": ok + client});
+    // What is counted at a request's end comes after its answer.
+    let all = || {
+        let page = page();
+        let cached = &page["caches"]["kept"]["requests"]["total"];
+        page["status_zones"]["front"]["requests"] == classes(12, 2) && cached == 3
+    };
+    assert!(ask_until(all), "{}", page());
+    let found = page();
+    let zones = &found["status_zones"];
+    assert_eq!(zones["ok"]["requests"], classes(3, 0), "{found}");
+    assert_eq!(zones["ok"]["latency"]["count"], 3);
+    assert!(zones["front"]["sent"].as_u64() > zones["ok"]["sent"].as_u64(), "{found}");
+    let behind = &found["upstreams"]["behind"][0];
+    assert_eq!(behind["server"], format!("127.0.0.1:{}", server.port_at(1)));
+    assert_eq!((&behind["state"], &behind["active"]), (&"up".into(), &0.into()), "{found}");
+    assert_eq!(behind["requests"], classes(5, 0), "{found}");
+    let connections = ["opened_connections", "reused_connections"].map(|key| behind[key].as_u64());
+    assert_eq!(connections[0].unwrap() + connections[1].unwrap(), 5, "{found}");
+    assert!(connections[1] > Some(0), "{found}");
+    let bad = list(&found["upstreams"], "bad");
+    assert_eq!((&bad[0]["fails"], &bad[0]["retries"]), (&2.into(), &2.into()), "{found}");
+    assert_eq!((&bad[1]["backup"], &bad[1]["requests"]), (&true.into(), &classes(2, 0)));
+    let kept = &found["caches"]["kept"];
+    assert_eq!(
+        (&kept["requests"]["miss"], &kept["requests"]["hit"]),
+        (&1.into(), &2.into()),
+        "{found}"
+    );
+    assert_eq!(kept["entries"], 1, "{found}");
+    assert!(kept["size"].as_u64() > Some(0), "{found}");
+    assert!(found["pools"]["default"]["wait"]["count"].as_u64() > Some(0), "{found}");
+    let rate = &found["zones"]["rate"];
+    assert_eq!((&rate["kind"], &rate["entries"]), (&"limit_req".into(), &1.into()), "{found}");
+
+    // Whoever has counted it may die, or be replaced.
+    let workers = server.workers();
+    server.signal_worker(workers[0], rustix::process::Signal::KILL);
+    server.wait_gone(workers[0]);
+    let whole = |l: &Value| l["finishing"] == false;
+    let two = || list(&page(), "loops").iter().filter(|l| whole(l)).count() == 2;
+    assert!(ask_until(two), "{}", page());
+    assert_eq!(page()["status_zones"]["front"]["requests"], classes(12, 2));
+    server.reload();
+    assert!(ask_until(|| list(&page(), "loops").iter().all(whole)), "{}", page());
+    let found = page();
+    assert_eq!(found["status_zones"]["front"]["requests"], classes(12, 2), "{found}");
+    assert_eq!(found["caches"]["kept"]["requests"]["hit"], 2, "{found}");
+}
+
+#[test]
+fn handshakes_are_counted() {
+    let server = Server::start_in(
+        weir_testkit::certified(),
+        WEIR,
+        "events { }
+         http {
+             ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+             server { listen 127.0.0.1:%%PORT%%; location /json { weir_status json; } }
+             server { listen 127.0.0.1:%%PORT1%% ssl; return 200 text; }
+         }",
+    );
+    for session in ["-sess_out", "-sess_in"] {
+        let ask = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let args = ["-tls1_2", "-ign_eof", session, "session"];
+        let said = weir_testkit::s_client(server.dir().path(), server.port_at(1), &args, ask);
+        let Some(said) = said else {
+            eprintln!("skipped: no openssl here");
+            return;
+        };
+        assert!(said.contains("200 OK"), "{said}");
+    }
+    let mut garbage = std::net::TcpStream::connect(("127.0.0.1", server.port_at(1))).unwrap();
+    garbage.write_all(b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00").unwrap();
+    let counted = || {
+        let totals = &json(&server)["totals"];
+        ["tls_handshakes", "tls_resumed_sessions", "tls_failed_handshakes"]
+            .map(|name| totals[name].as_u64().unwrap())
+    };
+    assert!(ask_until(|| counted() == [2, 1, 1]), "{:?}", counted());
+}
+
+#[test]
+fn the_example_of_the_page_works() {
+    let page = include_str!("../docs/status.md");
+    let example = weir_testkit::examples(page).find(|text| text.contains("status_zone shop"));
+    let example = example.unwrap().replace(":8080", ":%%PORT1%%");
+    let status = "http { server { listen 127.0.0.1:%%PORT%%; weir_status json;";
+    let conf = format!("events {{ }} {}", example.replacen("http {", &format!("{status} }}"), 1));
+    let server = Server::start(WEIR, &conf);
+    let mut client = weir_testkit::Client::connect(server.port_at(1));
+    assert_eq!((client.get("/cart").status, client.get("/").status), (204, 404));
+    let counted = || {
+        let zones = json(&server)["status_zones"].clone();
+        ["shop", "cart"].map(|name| zones[name]["requests"]["total"].as_u64().unwrap())
+    };
+    assert!(ask_until(|| counted() == [2, 1]), "{:?}", counted());
 }

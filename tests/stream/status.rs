@@ -35,7 +35,7 @@ fn sessions_are_counted_under_a_name() {
         "# TYPE weir_zone_sessions_total counter",
         "weir_zone_sessions_total{zone=\"one\",status=\"2xx\"} 3",
         "weir_zone_sessions_total{zone=\"one\",status=\"4xx\"} 1",
-        "weir_zone_processing_sessions{zone=\"an \\\"echo\\\"\"} 1",
+        "weir_zone_processing{zone=\"an \\\"echo\\\"\"} 1",
         "weir_zone_sent_bytes_total{zone=\"one\"} 15",
     ] {
         assert!(text.lines().any(|l| l == line), "{line}: {text}");
@@ -52,7 +52,7 @@ fn sessions_are_counted_under_a_name() {
 fn the_example_of_the_page_works() {
     let to = echo();
     let example = examples(include_str!("../../docs/status.md"))
-        .find(|example| example.contains("status_zone"))
+        .find(|example| example.contains("status_zone stores"))
         .unwrap()
         .replace(":8080", ":%%PORT1%%")
         .replace(":6379", &format!(":{to}"));

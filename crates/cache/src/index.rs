@@ -343,6 +343,14 @@ impl Index {
         table.find(WHOLE).map_or(0, |whole| table.value(whole, SIZE))
     }
 
+    /// Bytes of all files, and how many keys there are.
+    pub fn fill(&self) -> (u64, u64) {
+        let Some(table) = self.lock() else { return (0, 0) };
+        let whole = table.find(WHOLE);
+        let size = whole.map_or(0, |whole| table.value(whole, SIZE));
+        (size, table.len().saturating_sub(u64::from(whole.is_some())))
+    }
+
     /// Changes an entry, or a new one if the key has none.
     fn change(&self, key: &[u8], change: impl FnOnce(&mut [u64; VALUES])) {
         let Some(mut table) = self.lock() else { return };

@@ -30,6 +30,7 @@ pub use overdue::{Late, Overdue};
 pub use store::{Opened, Place};
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -89,6 +90,8 @@ pub struct Cache {
     backlog: backlog::Backlog,
     /// Files that nobody waits for any more.
     pub overdue: Overdue,
+    /// Answers that this process has removed and nobody has counted yet.
+    evicted: AtomicU64,
 }
 
 const TURNS: usize = 16;
@@ -123,7 +126,18 @@ impl Cache {
         let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
         let (index, open) = (Index::new(zone), Memory::of_open_files());
         let (backlog, overdue) = (backlog::Backlog::default(), Overdue::default());
-        Cache { settings, index, memory, open, fills, turns, backlog, overdue }
+        let evicted = AtomicU64::new(0);
+        Cache { settings, index, memory, open, fills, turns, backlog, overdue, evicted }
+    }
+
+    /// So many answers were removed to make room, or since nobody had asked for them.
+    pub(crate) fn evicts(&self, n: usize) {
+        self.evicted.fetch_add(n as u64, Relaxed);
+    }
+
+    /// How many this process has removed since this was asked.
+    pub fn take_evicted(&self) -> u64 {
+        if self.evicted.load(Relaxed) == 0 { 0 } else { self.evicted.swap(0, Relaxed) }
     }
 
     /// Its zone's name.

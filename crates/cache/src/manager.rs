@@ -18,6 +18,7 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
         let mut gone = Vec::new();
         let more = round(cache, now, &mut gone, free(cache, handle).await);
         let some = !gone.is_empty();
+        cache.evicts(gone.len());
         let place = cache.settings.place.clone();
         for key in &gone {
             cache.let_go(key);

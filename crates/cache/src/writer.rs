@@ -164,6 +164,7 @@ fn too_slow() -> io::Error {
 
 /// Removes the files of keys that the index has let go.
 pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
+    cache.evicts(keys.len());
     if keys.is_empty() {
         return;
     }

@@ -16,6 +16,7 @@ use crate::address::Address;
 use crate::config::site::Site;
 use crate::connection;
 use crate::connection::presence::Gone;
+use crate::counts::Counts;
 use crate::files::{Caches, TurnFiles};
 use crate::http2::{self, Link};
 use crate::modules::log::Writers;
@@ -48,6 +49,8 @@ pub struct LoopState {
     pub metrics: Rc<Row>,
     /// All loops' counters, for the status pages.
     pub registry: weir_metrics::Registry,
+    /// What it counts under names.
+    pub(crate) counts: Counts,
     /// What others than `http` have to show there.
     pub shown: OnceCell<Show>,
     /// What sessions are counted under, for the same.
@@ -121,12 +124,14 @@ impl LoopState {
         metrics: Rc<Row>,
         registry: weir_metrics::Registry,
     ) -> Rc<LoopState> {
+        let counts = Counts::new(site, registry, metrics.index());
         let event_loop = Rc::new(LoopState {
             handle,
             site,
             identity,
             metrics,
             registry,
+            counts,
             shown: OnceCell::new(),
             status_zones: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),

@@ -97,7 +97,8 @@ mod tests {
             busy += SECOND / 4;
             end(&words);
         }
-        assert_eq!(busy_lately(&words, busy, 150 * SECOND - 1), 0.25);
+        let share = busy_lately(&words, busy, 150 * SECOND - 1);
+        assert!((share - 0.25).abs() < 1e-6, "{share}");
         assert_eq!(busy_lately(&words, busy, 200 * SECOND), 0.0);
     }
 

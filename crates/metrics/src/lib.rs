@@ -23,8 +23,9 @@ pub use json::quoted;
 pub use page::{Page, Value};
 pub use subjects::AllCounted;
 pub use table::{
-    BALANCE, BUILD, Column, HISTOGRAM_SUMS, HISTOGRAMS, Histogram, Kind, LISTENERS, LOOP_STATES,
-    LOOPS, METRICS, Metric, SERVER, Shape, TABLES, TOTALS, Table, Unit,
+    BALANCE, BUILD, CACHE_STATES, CACHES, CLASSES, Column, HISTOGRAM_SUMS, HISTOGRAMS, Histogram,
+    Kind, LISTENERS, LOOP_STATES, LOOPS, METRICS, Metric, PEER_STATES, POOLS, SERVER, SHARED,
+    Shape, TABLES, TOTALS, Table, UPSTREAMS, Unit, ZONES,
 };
 
 use std::cell::Cell;
@@ -504,6 +505,18 @@ mod tests {
             "{json}"
         );
         assert!(json.contains(r#""listeners":[{"address":"[::1]:0","queue":3},"#), "{json}");
+    }
+
+    #[test]
+    fn of_rows_with_the_same_labels_prometheus_sees_the_last() {
+        let mut page = Page::new();
+        for n in 1..=2 {
+            page.add(&LISTENERS, vec!["a".into()], vec![("queue", Value::Number(n))]);
+        }
+        let text = page.prometheus();
+        assert_eq!(text.matches("weir_listener_queue{").count(), 1, "{text}");
+        assert!(text.contains("weir_listener_queue{address=\"a\"} 2\n"), "{text}");
+        assert_eq!(page.json().matches("\"queue\"").count(), 2);
     }
 
     #[test]

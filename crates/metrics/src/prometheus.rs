@@ -1,5 +1,6 @@
 //! A page in the text format of Prometheus.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::Times;
@@ -12,12 +13,24 @@ const COARSE: usize = 2;
 pub(crate) fn text(page: &Page) -> String {
     let mut out = String::new();
     for table in TABLES {
-        let rows: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
+        let rows = rows(page, table);
         for column in table.columns.iter().filter(|column| column.kind != Kind::Shown) {
             family(table, column, &rows, &mut out);
         }
     }
     out
+}
+
+/// A table's rows. Of two that have the same labels (a loop of an older configuration, which only finishes what it has,
+/// and the one in its place) the later one counts: a name with its labels may stand there once.
+fn rows<'p>(page: &'p Page, table: &Table) -> Vec<&'p Row> {
+    let mut last = HashMap::new();
+    let all: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, table)).collect();
+    for (i, row) in all.iter().enumerate() {
+        last.insert(&row.labels, i);
+    }
+    let is_last = |i: usize, row: &Row| last.get(&row.labels) == Some(&i);
+    all.iter().enumerate().filter(|(i, row)| is_last(*i, row)).map(|(_, row)| *row).collect()
 }
 
 /// All lines of one name, which have to stand together.

@@ -22,9 +22,11 @@ pub enum Kind {
     Peer,
     /// Caches.
     Cache,
+    /// Threads for file operations.
+    Pool,
 }
 
-const KINDS: [Kind; 3] = [Kind::Zone, Kind::Peer, Kind::Cache];
+const KINDS: [Kind; 4] = [Kind::Zone, Kind::Peer, Kind::Cache, Kind::Pool];
 
 /// So many names a loop counts apart.
 pub const MOST_NAMES: usize = 1000;
@@ -64,6 +66,12 @@ impl Cell {
     #[inline]
     pub fn sub(&self, n: u64) {
         self.change(NUMBERS + GAUGE, |value| value.wrapping_sub(n));
+    }
+
+    /// Sets the gauge.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.change(NUMBERS + GAUGE, |_| n);
     }
 
     /// Adds a time.

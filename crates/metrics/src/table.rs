@@ -203,6 +203,12 @@ declare! {
     Preempted Counter Count "preempted_handlers";
     /// Messages about slow handlers that were left out, since there were too many at a time.
     SlowLeftOut Counter Count "slow_handlers_left_out";
+    /// TLS handshakes of clients that were completed.
+    TlsHandshakes Counter Count "tls_handshakes";
+    /// Of these, those that resumed a session.
+    TlsResumed Counter Count "tls_resumed_sessions";
+    /// TLS handshakes of clients that failed.
+    TlsFailed Counter Count "tls_failed_handshakes";
     /// Connections that a loop with nothing to do took over from one that was held up.
     TakenOver Counter Count "taken_over_connections";
     /// Readiness that such a loop found and could not take, passed on to its loop.
@@ -410,6 +416,162 @@ pub static LISTENERS: Table = Table {
     ],
 };
 
+/// Classes of statuses.
+pub const CLASSES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// What is counted by `status_zone`.
+pub static ZONES: Table = Table {
+    name: "status_zones",
+    help: "Each name that `status_zone` gives to servers and locations",
+    prefix: "zone",
+    labels: &["zone"],
+    shape: Shape::Named,
+    columns: &[
+        column("processing", Gauge, Count, "Sessions in progress."),
+        column("connections", Counter, Count, "Sessions that have begun."),
+        by(
+            column("sessions", Counter, Count, "Sessions that have ended."),
+            "status",
+            &["2xx", "4xx", "5xx"],
+        ),
+        by(column("requests", Counter, Count, "Requests that were answered."), "status", CLASSES),
+        column(
+            "received",
+            Counter,
+            Bytes,
+            "Bytes from clients, counted as requests and sessions end.",
+        ),
+        column("sent", Counter, Bytes, "Bytes to clients, counted as requests and sessions end."),
+        column(
+            "latency",
+            Kind::Histogram,
+            Seconds,
+            "How long requests took, from their first byte to the last of the answer.",
+        ),
+    ],
+};
+
+/// What may be said of a server behind.
+pub const PEER_STATES: &[&str] =
+    &["up", "down", "unavail", "full", "checking", "unhealthy", "draining"];
+
+/// Servers that requests are passed to.
+pub static UPSTREAMS: Table = Table {
+    name: "upstreams",
+    help: "Each server of each `upstream`, or of an address that `proxy_pass` and kin name",
+    prefix: "upstream",
+    labels: &["upstream", "server"],
+    shape: Shape::NamedLists,
+    columns: &[
+        column("name", Shown, Count, "As the configuration names it"),
+        column("backup", Shown, Count, "It is a backup"),
+        column("weight", Shown, Count, "Its share of the requests"),
+        by(
+            column(
+                "state",
+                State,
+                Count,
+                "Whether it is used, as far as the worker knows that was asked.",
+            ),
+            "state",
+            PEER_STATES,
+        ),
+        column("active", Gauge, Count, "Requests that it is working on."),
+        by(column("requests", Counter, Count, "Its answers."), "status", CLASSES),
+        column("received", Counter, Bytes, "Bytes of its answers."),
+        column("sent", Counter, Bytes, "Bytes of requests that it was sent."),
+        column("fails", Counter, Count, "Attempts that came to nothing."),
+        column("retries", Counter, Count, "Requests for which another server was asked after it."),
+        column("opened_connections", Counter, Count, "Connections that were opened to it."),
+        column(
+            "reused_connections",
+            Counter,
+            Count,
+            "Requests that went over a connection that had served others.",
+        ),
+        column(
+            "latency",
+            Coarse,
+            Seconds,
+            "How long its answers took, from the choice of the server to their last byte.",
+        ),
+    ],
+};
+
+/// What requests had from caches.
+pub const CACHE_STATES: &[&str] =
+    &["miss", "bypass", "expired", "stale", "updating", "revalidated", "hit"];
+
+/// Caches.
+pub static CACHES: Table = Table {
+    name: "caches",
+    help: "Each `keys_zone` of `proxy_cache_path` and kin",
+    prefix: "cache",
+    labels: &["cache"],
+    shape: Shape::Named,
+    columns: &[
+        column("size", Gauge, Bytes, "What its files take."),
+        column("max_size", Gauge, Bytes, "What they may take, if that is said."),
+        column("entries", Gauge, Count, "Keys that it knows."),
+        by(
+            column(
+                "requests",
+                Counter,
+                Count,
+                "Requests that it was asked about, as `$upstream_cache_status` says.",
+            ),
+            "status",
+            CACHE_STATES,
+        ),
+        column(
+            "evicted",
+            Counter,
+            Count,
+            "Answers that were removed to make room, or since nobody had asked for them.",
+        ),
+    ],
+};
+
+/// Shared memory.
+pub static SHARED: Table = Table {
+    name: "zones",
+    help: "Each zone of shared memory that holds a table: those of limits, caches and TLS sessions",
+    prefix: "shared_memory",
+    labels: &["zone"],
+    shape: Shape::Named,
+    columns: &[
+        column("kind", Shown, Count, "Whose it is"),
+        column("size", Gauge, Bytes, "How large it is."),
+        column("used", Gauge, Bytes, "What of it is used."),
+        column("entries", Gauge, Count, "How many keys it holds."),
+    ],
+};
+
+/// Threads for file operations.
+pub static POOLS: Table = Table {
+    name: "pools",
+    help: "Each `thread_pool`, in all workers together",
+    prefix: "pool",
+    labels: &["pool"],
+    shape: Shape::Named,
+    columns: &[
+        column("queue", Gauge, Count, "File operations that wait for a thread."),
+        column("wait", Coarse, Seconds, "How long file operations waited for a thread."),
+    ],
+};
+
 /// All tables, in the order of the pages.
-pub static TABLES: &[&Table] =
-    &[&BUILD, &SERVER, &TOTALS, &HISTOGRAM_SUMS, &BALANCE, &LOOPS, &LISTENERS];
+pub static TABLES: &[&Table] = &[
+    &BUILD,
+    &SERVER,
+    &TOTALS,
+    &HISTOGRAM_SUMS,
+    &BALANCE,
+    &LOOPS,
+    &LISTENERS,
+    &ZONES,
+    &UPSTREAMS,
+    &CACHES,
+    &SHARED,
+    &POOLS,
+];

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Stream;
 use weir_log::{Cause, Level};
+use weir_metrics::Metric;
 use weir_ssl::client::{self, Secure};
 use weir_ssl::ocsp::{LookUp, Waiting};
 use weir_ssl::server::{self, Context, Failure, Shown, TlsSubject, choose};
@@ -170,12 +171,16 @@ pub async fn accept(s: &mut Session) -> Result<(), u16> {
     client.set_deadline(None);
     drop(client);
     let (context, secured) = done.map_err(|failure| {
+        s.event_loop.metrics.add(Metric::TlsFailed, 1);
         s.log(failure.level(), format_args!("{failure}"));
         INTERNAL
     })?;
     if !s.secure(secured) {
         return Err(INTERNAL);
     }
+    let resumed = s.wire().and_then(|wire| wire.tls(|tls| tls.is_resumed()));
+    s.event_loop.metrics.add(Metric::TlsHandshakes, 1);
+    s.event_loop.metrics.add(Metric::TlsResumed, (resumed == Some(true)).into());
     judge(s, context).await
 }
 

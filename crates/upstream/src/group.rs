@@ -253,6 +253,14 @@ impl Group {
         self.queue.call();
     }
 
+    /// All peers, each with what keeps it from being used.
+    pub fn states(&self, now: Instant) -> Vec<(Arc<Peer>, &'static str)> {
+        let mut tables = self.lock();
+        tables.read(&mut self.board(), &self.name, now);
+        let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
+        all.map(|seat| (seat.peer.clone(), seat.state(now))).collect()
+    }
+
     /// All peers that are not down, with what is known of their health.
     pub fn peers(&self, now: Instant) -> Vec<(Arc<Peer>, Health)> {
         let mut tables = self.lock();

@@ -129,6 +129,19 @@ impl Seat {
         most > 0 && self.conns >= most
     }
 
+    /// What keeps it from being used, or `up`.
+    pub fn state(&self, now: Instant) -> &'static str {
+        match self.health.health {
+            _ if self.peer.options.down => "down",
+            Health::Unhealthy => "unhealthy",
+            Health::Checking => "checking",
+            Health::Healthy if self.has_failed(now) => "unavail",
+            Health::Healthy if self.is_full() => "full",
+            Health::Healthy if self.peer.options.drain => "draining",
+            Health::Healthy => "up",
+        }
+    }
+
     fn has_failed(&self, now: Instant) -> bool {
         let o = &self.peer.options;
         let recent = self.checked.is_some_and(|at| since(at, now) <= o.fail_timeout);

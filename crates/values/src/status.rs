@@ -1,12 +1,10 @@
 //! `status_zone`: what servers have done, counted under a name for all workers and over reloads, as status pages show it.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use weir_conf::{Directive, Error};
+use weir_metrics::{Page, Value, ZONES};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneRef};
-
-use crate::escape::json_escape;
 
 /// What is counted under one name.
 #[derive(Debug)]
@@ -22,7 +20,7 @@ const CONNECTIONS: usize = 0;
 const SESSIONS: usize = 1;
 const RECEIVED: usize = 4;
 const SENT: usize = 5;
-const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
+const CLASSES: usize = 3;
 /// It has one row.
 const ROW: u128 = 1;
 const SIZE: u64 = 4096;
@@ -105,61 +103,20 @@ impl Drop for Counting {
     }
 }
 
-/// A family of values: its name and kind, what is said of it, and each zone's values with what else tells them apart.
-type Family = (&'static str, &'static str, &'static str, fn(&Counts) -> Vec<(String, u64)>);
-
-const FAMILIES: [Family; 5] = [
-    ("zone_processing_sessions", "gauge", "Sessions of a status_zone in progress.", |c| {
-        vec![(String::new(), c.processing)]
-    }),
-    ("zone_connections_total", "counter", "Sessions of a status_zone that have begun.", |c| {
-        vec![(String::new(), c.values[CONNECTIONS])]
-    }),
-    ("zone_sessions_total", "counter", "Sessions of a status_zone that have ended.", |c| {
-        let of = |(class, n): (&&str, &u64)| (format!(",status=\"{class}\""), *n);
-        CLASSES.iter().zip(&c.values[SESSIONS..]).map(of).collect()
-    }),
-    ("zone_received_bytes_total", "counter", "Bytes from clients of a status_zone.", |c| {
-        vec![(String::new(), c.values[RECEIVED])]
-    }),
-    ("zone_sent_bytes_total", "counter", "Bytes to clients of a status_zone.", |c| {
-        vec![(String::new(), c.values[SENT])]
-    }),
-];
-
-/// Appends what they have counted, in the text format of Prometheus.
-pub fn prometheus(zones: &[Arc<StatusZone>], out: &mut String) {
-    if zones.is_empty() {
-        return;
+/// Adds what they have counted to a page, on which these names are taken.
+pub fn show(zones: &[Arc<StatusZone>], taken: &[String], page: &mut Page) {
+    for zone in zones {
+        let is_taken = taken.contains(&zone.name);
+        let name = if is_taken { format!("{} (stream)", zone.name) } else { zone.name.clone() };
+        let Counts { processing, values } = zone.counts();
+        let sessions = values.iter().skip(SESSIONS).take(CLASSES).copied().collect();
+        let values = vec![
+            ("processing", Value::Number(processing)),
+            ("connections", Value::Number(values[CONNECTIONS])),
+            ("sessions", Value::Each(sessions)),
+            ("received", Value::Number(values[RECEIVED])),
+            ("sent", Value::Number(values[SENT])),
+        ];
+        page.add(&ZONES, vec![name], values);
     }
-    let all: Vec<_> = zones.iter().map(|zone| (escaped(&zone.name), zone.counts())).collect();
-    for (name, kind, help, read) in FAMILIES {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "# HELP weir_{name} {help}\n# TYPE weir_{name} {kind}\n");
-        for (zone, counts) in &all {
-            for (more, n) in read(counts) {
-                let _ = writeln!(out, "weir_{name}{{zone=\"{zone}\"{more}}} {n}");
-            }
-        }
-    }
-}
-
-/// The same as a JSON object: name to numbers.
-pub fn json(zones: &[Arc<StatusZone>]) -> String {
-    let each = zones.iter().map(|zone| {
-        let Counts { processing, values: [connections, ok, client, server, received, sent] } =
-            zone.counts();
-        let (name, total) = (escaped(&zone.name), ok + client + server);
-        format!(
-            r#""{name}":{{"processing":{processing},"connections":{connections},"sessions":{{"2xx":{ok},"4xx":{client},"5xx":{server},"total":{total}}},"received":{received},"sent":{sent}}}"#
-        )
-    });
-    format!("{{{}}}", each.collect::<Vec<_>>().join(","))
-}
-
-/// What a quoted text may hold, in JSON as in labels of Prometheus.
-fn escaped(text: &str) -> String {
-    let mut out = Vec::new();
-    json_escape(text.as_bytes(), &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }

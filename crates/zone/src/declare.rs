@@ -58,6 +58,13 @@ impl ZoneRef {
     }
 }
 
+impl Zones {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Zone> {
+        self.0.iter().map(|zone| &**zone)
+    }
+}
+
 impl Declarations {
     /// Declares a zone. Several may declare the same one, if they agree.
     ///

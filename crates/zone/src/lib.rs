@@ -61,6 +61,16 @@ impl Zone {
         &self.name
     }
 
+    /// Whose it is.
+    pub fn tag(&self) -> &'static str {
+        self.purpose.tag
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// An instant in milliseconds, the same for all who share the zone. It begins with a day.
     pub fn msec(&self, at: Instant) -> u64 {
         (at.saturating_duration_since(beginning()) + BEGIN).as_millis() as u64

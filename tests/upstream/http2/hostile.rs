@@ -164,7 +164,9 @@ fn what_the_protocol_forbids_ends_the_attempt() {
             assert_eq!(status, 502, "{text}: {}", server.log());
             server.wait_log(text, 1);
         }
-        assert_eq!(server.logged("[error]"), texts.len(), "{}", server.log());
+        // A busy machine may hold the loop up.
+        let held_up = server.logged("the event loop was held up");
+        assert_eq!(server.logged("[error]") - held_up, texts.len(), "{}", server.log());
         assert_eq!(server.logged("panicked"), 0);
     }
 }

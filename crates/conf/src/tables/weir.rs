@@ -25,6 +25,7 @@ modules! {
         "health_check",   STREAM_SERVER, args(0, MORE), MANY, Emerg;
         "health_check_timeout", STREAM_BOTH, MSEC, ONCE, Warn;
         "match",          STREAM,   lines(1, 1), MANY, Emerg;
+        "status_zone",    SERVER_LOCATION, ONE,  ONCE, Warn;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }
 }

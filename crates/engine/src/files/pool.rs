@@ -10,9 +10,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::Builder;
+use std::time::Duration;
 
 use super::open_file::{Access, OpenFile};
 use super::rank::{Lines, Rank};
+use crate::clock;
 use crate::seam::{self, Call};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -33,6 +35,7 @@ struct Shared {
     threads: usize,
     queue: usize,
     overflow: Overflow,
+    watcher: Watcher,
     spawn: Spawn,
 }
 
@@ -51,8 +54,21 @@ impl std::fmt::Debug for Overflow {
     }
 }
 
+/// Who hears how many operations wait, and how long one has waited that a thread takes now.
+#[derive(Default)]
+struct Watcher(OnceLock<Watch>);
+
+type Watch = Box<dyn Fn(usize, Option<Duration>) + Send + Sync>;
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "watched" } else { "unwatched" })
+    }
+}
+
 struct State {
-    jobs: Lines<Job>,
+    /// Each with the time from which on it waits, by [`clock::nanos`].
+    jobs: Lines<(u64, Job)>,
     started: usize,
     idle: usize,
     closed: bool,
@@ -86,14 +102,20 @@ impl FilePool {
         let (name, threads) = (name.to_owned(), threads.max(1));
         let jobs = Lines::new(threads);
         let state = Mutex::new(State { jobs, started: 0, idle: 0, closed: false });
-        let (work, overflow) = (Condvar::new(), Overflow::default());
-        let shared = Shared { name, state, work, threads, queue, overflow, spawn };
+        let (work, overflow, watcher) = (Condvar::new(), Overflow::default(), Watcher::default());
+        let shared = Shared { name, state, work, threads, queue, overflow, watcher, spawn };
         FilePool(Arc::new(Owner(Arc::new(shared))))
     }
 
     /// `hear` is told, on the thread whose work is refused, when the queue is full. The first one stays.
     pub fn on_overflow(&self, hear: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.0.0.overflow.0.set(Box::new(hear));
+    }
+
+    /// `watch` is told how many operations wait, and when a thread takes one, how long that has waited; by one thread at
+    /// a time, and it must not touch the pool. The first one stays.
+    pub fn watch(&self, watch: impl Fn(usize, Option<Duration>) + Send + Sync + 'static) {
+        let _ = self.0.0.watcher.0.set(Box::new(watch));
     }
 
     /// Its name.
@@ -178,9 +200,17 @@ impl Shared {
         {
             return Err((error, job));
         }
-        state.jobs.push(rank, job);
+        state.jobs.push(rank, (clock::nanos(), job));
+        self.tell(&state, None);
         self.call(state);
         Ok(())
+    }
+
+    fn tell(&self, state: &State, since: Option<u64>) {
+        if let Some(watch) = self.watcher.0.get() {
+            let waited = since.map(|at| Duration::from_nanos(clock::nanos().saturating_sub(at)));
+            watch(state.jobs.len(), waited);
+        }
     }
 
     /// Sees to it that a thread takes what may be taken. One that cannot be started is missed, and tried again with the
@@ -202,7 +232,7 @@ impl Shared {
 
     /// What a thread would take is done when the simulated world says so.
     fn call_simulated(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        while let Some((rank, job)) = state.jobs.take() {
+        while let Some((rank, (_, job))) = state.jobs.take() {
             let shared = Arc::clone(self);
             seam::later(Box::new(move || {
                 MAY_WAIT.set(true);
@@ -228,7 +258,8 @@ impl Shared {
         let mut state = self.lock();
         state.idle -= 1;
         loop {
-            if let Some((rank, job)) = state.jobs.take() {
+            if let Some((rank, (since, job))) = state.jobs.take() {
+                self.tell(&state, Some(since));
                 self.call(state);
                 // A panic in it must not end the thread.
                 let _ = catch_unwind(AssertUnwindSafe(job));

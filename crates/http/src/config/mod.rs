@@ -55,6 +55,8 @@ pub struct Setup<'a> {
     pub pem_files: weir_ssl::Files,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
+    /// Names of `status_zone`s.
+    pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
@@ -81,6 +83,7 @@ impl<'a> Setup<'a> {
             matches: Vec::new(),
             pem_files: weir_ssl::Files::at(inputs.conf_prefix),
             staplings: Vec::new(),
+            status_zones: Vec::new(),
             caches: Vec::new(),
             lua: Default::default(),
             temp_paths: Vec::new(),
@@ -240,6 +243,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         upstreams,
         main,
         staplings: setup.staplings,
+        status_zones: setup.status_zones,
         caches: setup.caches,
         lua: setup.lua,
         temp_paths: setup.temp_paths,

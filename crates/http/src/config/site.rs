@@ -60,6 +60,8 @@ pub struct Site {
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
+    /// Names of `status_zone`s.
+    pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
@@ -87,6 +89,8 @@ pub struct Parts {
     pub main: crate::modules::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
+    /// Names of `status_zone`s.
+    pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
@@ -139,6 +143,7 @@ impl Site {
             checks: parts.checks,
             main: parts.main,
             staplings: parts.staplings,
+            status_zones: parts.status_zones,
             caches: parts.caches,
             lua: parts.lua,
             temp_paths: parts.temp_paths,

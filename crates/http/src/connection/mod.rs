@@ -27,6 +27,7 @@ use head::{FIRST_READ, Head};
 
 use crate::address::Address;
 use crate::connection::presence::Presence;
+use crate::counts;
 use crate::doing;
 use crate::event_loop::LoopState;
 use crate::http2;
@@ -418,8 +419,7 @@ impl Drop for Begun<'_> {
 }
 
 fn log(r: &mut Request) {
-    r.event_loop.metrics.add(Metric::Received, r.request_length);
-    r.event_loop.metrics.add(Metric::Sent, r.output.sent);
+    counts::ended(r);
     for handler in &r.location.plan.log {
         doing::note("the log phase", handler.module, r);
         (handler.run)(r);

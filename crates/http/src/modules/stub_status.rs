@@ -1,25 +1,30 @@
 //! Counters of connections and requests, as nginx shows them and as monitors read them.
 //! nginx: ngx_http_stub_status_module.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use weir_conf::Error;
 use weir_log::Sink;
 use weir_metrics::{Metric, Page};
 use weir_proto::http1::Method;
-use weir_values::status::{self, StatusZone};
+use weir_values::status;
 
 use crate::answer::output::write_number;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
+use crate::counts;
 use crate::modules::{Module, Named, Settings};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
 
-/// Settings: none, the directives name handlers.
+/// Settings: under which `status_zone`s requests are counted, by their numbers in the site. The other directives name
+/// handlers.
 #[derive(Debug, Clone, Default)]
-pub struct Conf;
+pub struct Conf {
+    /// The server's.
+    pub server: Option<usize>,
+    /// The location's, or of one around it.
+    pub location: Option<usize>,
+}
 
 impl Settings for Conf {}
 
@@ -34,6 +39,11 @@ const DIRECTIVES: &[Directive] = &[
         help: "Answers with all counters: `prometheus` (the default) or `json`; with `log`, with the newest lines of \
                `error_log memory:`.",
         set: Set::Simple(set_status),
+    },
+    Directive {
+        name: "status_zone",
+        help: "The name under which `weir_status` shows a server's requests, or a location's.",
+        set: Set::Simple(set_zone),
     },
 ];
 
@@ -73,17 +83,12 @@ fn stub(r: &mut Request) -> Step {
 }
 
 fn prometheus(r: &mut Request) -> Step {
-    let mut text = page(r).prometheus();
-    status::prometheus(status_zones(r), &mut text);
+    let text = page(r).prometheus();
     answer(r, b"text/plain; version=0.0.4", text)
 }
 
 fn json(r: &mut Request) -> Step {
-    let mut text = page(r).json();
-    let zones = status_zones(r);
-    if !zones.is_empty() && text.pop().is_some() {
-        text.push_str(&format!(",\"status_zones\":{}}}", status::json(zones)));
-    }
+    let text = page(r).json();
     answer(r, b"application/json", text)
 }
 
@@ -94,19 +99,19 @@ fn page(r: &Request) -> Page {
         shown(&mut page);
     }
     r.event_loop.registry.show(&mut page);
+    counts::show(r, &mut page);
+    let sessions = r.event_loop.status_zones.get().copied().unwrap_or_default();
+    status::show(sessions, &r.site.status_zones, &mut page);
     page
-}
-
-fn status_zones(r: &Request) -> &'static [Arc<StatusZone>] {
-    r.event_loop.status_zones.get().copied().unwrap_or_default()
 }
 
 /// The newest lines of what the location logs to memory.
 fn log(r: &mut Request) -> Step {
-    let memories = r.conf().core.error_log.sinks().iter().filter_map(|(_, sink)| match sink {
-        Sink::Memory(memory) => Some(memory.newest(LOG_SHOWN)),
-        _ => None,
-    });
+    let memories =
+        r.conf().core.error_log.sinks().iter().filter_map(|(_, sink)| match sink.place() {
+            Sink::Memory(memory) => Some(memory.newest(LOG_SHOWN)),
+            _ => None,
+        });
     let text = memories.collect::<Vec<_>>().concat();
     answer(r, b"text/plain", text)
 }
@@ -123,6 +128,29 @@ fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
 fn answer_with(s: &mut Scope<'_, '_>, handler: fn(&mut Request) -> Step) -> Result<(), Error> {
     Scope::change(&mut s.location.core).handler =
         Some(Named { module: "stub_status", run: Handler::Now(handler) });
+    Ok(())
+}
+
+/// `status_zone NAME`, and in locations `status_zone off`
+fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let name = word.lossy().into_owned();
+    if name.is_empty() {
+        return Err(d.error_at(word, "invalid zone name \"\""));
+    }
+    let is_server = s.place.kind.is_server();
+    if !is_server && name == "off" {
+        Scope::change(&mut s.location.stub_status).location = None;
+        return Ok(());
+    }
+    let names = &mut s.setup.status_zones;
+    let number = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    });
+    let conf = Scope::change(&mut s.location.stub_status);
+    *(if is_server { &mut conf.server } else { &mut conf.location }) = Some(number);
     Ok(())
 }
 

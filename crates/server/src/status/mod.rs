@@ -7,12 +7,14 @@ use std::sync::Weak;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_engine::coarse_nanos;
+use weir_metrics::subjects::{self, GAUGE};
 use weir_metrics::{
-    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopRow, Metric, Owner, Page, Registry, SERVER,
-    Value, WINDOW, quoted,
+    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopRow, Metric, Owner, POOLS, Page, Registry,
+    SERVER, SHARED, Value, WINDOW, quoted,
 };
 use weir_sys::tcpinfo::accept_queue;
 use weir_values::{Address, Identity};
+use weir_zone::Zones;
 
 use crate::cycle::Cycle;
 use crate::version;
@@ -31,7 +33,12 @@ pub struct Status {
     /// All loops wait for the same connections, so that one of them is next.
     has_next: bool,
     listeners: Vec<Listener>,
+    zones: Zones,
+    pools: Vec<String>,
 }
+
+/// Whose zones hold rows and no table.
+const ROWS: [&str; 3] = ["status_zone", "upstream", "upstream names"];
 
 /// An address that is listened on. Its sockets are the loops'; one that they leave is to be closed.
 struct Listener {
@@ -52,12 +59,15 @@ impl Status {
             sockets: socket.copies.iter().map(std::sync::Arc::downgrade).collect(),
             each: socket.is_each_loops_own(),
         });
+        let named = cycle.config.pools.iter().map(|(name, _)| name);
         Status {
             registry,
             owner,
             policy: cycle.config.events.balance.name(),
             has_next: cycle.sockets.iter().any(|socket| socket.is_shared()),
             listeners: listeners.collect(),
+            zones: cycle.zones.clone(),
+            pools: std::iter::once("default".to_owned()).chain(named.cloned()).collect(),
         }
     }
 
@@ -71,6 +81,24 @@ impl Status {
             listener.show(page);
         }
         page.say("culprits", culprits(&loops));
+        let counted = self.registry.counted();
+        for name in &self.pools {
+            let counted = counted.of(subjects::Kind::Pool, name);
+            let waiting = counted.numbers[GAUGE];
+            let values =
+                vec![("queue", Value::Number(waiting)), ("wait", Value::Times(counted.times))];
+            page.add(&POOLS, vec![name.clone()], values);
+        }
+        for zone in self.zones.iter().filter(|zone| !ROWS.contains(&zone.tag())) {
+            let (size, table) = (zone.size(), zone.lock());
+            let values = vec![
+                ("kind", Value::Word(zone.tag().to_owned())),
+                ("size", Value::Number(size)),
+                ("used", Value::Number(size.saturating_sub(table.free()))),
+                ("entries", Value::Number(table.len())),
+            ];
+            page.add(&SHARED, vec![zone.name().to_owned()], values);
+        }
     }
 
     fn show_server(&self, page: &mut Page) {

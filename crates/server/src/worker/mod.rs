@@ -17,6 +17,7 @@ use std::thread;
 use weir_balance::Kind;
 use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
 use weir_log::{Cause, Level, Log, log};
+use weir_metrics::subjects::{self, Cells};
 use weir_metrics::{Metric, Row};
 
 use self::control::Control;
@@ -113,6 +114,12 @@ impl Shared {
         for pool in pools.iter().chain([&files]) {
             let log = assignment.cycle.log.clone();
             pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
+        }
+        if let Some(row) = assignment.rows.first() {
+            let cells = Cells::new(assignment.registry, *row);
+            for pool in pools.iter().chain([&files]) {
+                count(pool, &cells);
+            }
         }
         let team = team(config, &assignment.cycle.log);
         Arc::new(Shared { served, others, files, pools, team, assignment })
@@ -261,6 +268,16 @@ impl Shared {
         let row = self.assignment.rows.get(index);
         let row = row.and_then(|row| self.assignment.registry.row(*row));
         row.ok_or_else(|| io::Error::other("a loop without a row for its counters"))
+    }
+}
+
+/// How many operations wait for a pool's threads, and how long, is counted for status pages.
+fn count(pool: &FilePool, cells: &Cells) {
+    if let Some(cell) = cells.of(subjects::Kind::Pool, pool.name()) {
+        pool.watch(move |waiting, waited| {
+            cell.set(waiting as u64);
+            waited.iter().for_each(|time| cell.record(*time));
+        });
     }
 }
 

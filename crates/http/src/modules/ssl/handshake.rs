@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_log::Level;
+use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
 use weir_ssl::ocsp::Waiting;
 use weir_ssl::server::{Context, Failure as Refused, FileNames, Shown, choose};
@@ -46,9 +47,14 @@ pub async fn handshake(
     match outcome {
         Ok((conn, bytes)) => {
             conn.stream.set_deadline(None);
+            if let Some(resumed) = conn.stream.tls(|tls| tls.is_resumed()) {
+                event_loop.metrics.add(Metric::TlsHandshakes, 1);
+                event_loop.metrics.add(Metric::TlsResumed, resumed.into());
+            }
             Some((conn, bytes))
         }
         Err((conn, error)) => {
+            event_loop.metrics.add(Metric::TlsFailed, 1);
             if let Some(conn) = conn {
                 say(&conn, event_loop, default, &error);
             }

@@ -36,6 +36,7 @@ use weir_upstream::{Failure, Failures};
 
 use super::passing::Passing;
 use super::protocol::{Answer, Protocol};
+use crate::counts::CacheCell;
 use crate::phases::Step;
 use crate::request::Request;
 use weir_values::Template;
@@ -85,12 +86,23 @@ pub struct Shown {
     text: Vec<u8>,
     /// What the server is asked about, whether it still stands.
     old: RefCell<Option<Arc<Entry>>>,
+    /// Where it is counted in the end: nowhere, if it is no request of a client.
+    counted: Option<(CacheCell, Arc<Cache>)>,
 }
 
 impl Shown {
-    fn new(text: Vec<u8>, status: Status) -> Rc<Shown> {
+    fn new(text: Vec<u8>, status: Status, counted: Option<(CacheCell, Arc<Cache>)>) -> Rc<Shown> {
         let (status, cacheable) = (Cell::new(status), Cell::new(true));
-        Rc::new(Shown { status, cacheable, text, old: RefCell::default() })
+        Rc::new(Shown { status, cacheable, text, old: RefCell::default(), counted })
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some((cell, cache)) = &self.counted {
+            cell.asked(self.status.get() as usize);
+            cell.evicted(cache);
+        }
     }
 }
 
@@ -149,7 +161,7 @@ impl State {
             cache: self.cache.clone(),
             key: self.key,
             main: self.main,
-            shown: Shown::new(self.shown.text.clone(), Status::Miss),
+            shown: Shown::new(self.shown.text.clone(), Status::Miss, None),
             ticket: self.ticket.take(),
             fill: None,
             old: None,
@@ -269,7 +281,8 @@ fn begin<P: Protocol>(
     let text = key_text(r, caching, protocol);
     cache.memory.provide(caching.memory);
     let bypass = Template::any_is_true(&caching.bypass, r);
-    let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss });
+    let counted = r.event_loop.counts.cache(r.site, &cache).map(|cell| (cell, cache.clone()));
+    let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss }, counted);
     Ok(Some(State::new(cache, shown, caching)))
 }
 

@@ -11,9 +11,11 @@ use crate::event_loop::LoopState;
 pub fn start(event_loop: &Rc<LoopState>) {
     for cache in &event_loop.site.caches {
         let (handle, managed) = (event_loop.handle.clone(), cache.clone());
+        let cell = event_loop.counts.cache(event_loop.site, cache);
         event_loop.handle.spawn(async move {
             loop {
                 let next = manager::run(&managed, &handle).await;
+                cell.iter().for_each(|cell| cell.evicted(&managed));
                 handle.sleep(next).await;
             }
         });

@@ -60,6 +60,8 @@ impl Run {
         };
         let (now, peer) = (r.event_loop.handle.now(), picked.peer.clone());
         self.picked = Some(picked);
+        let counts = &r.event_loop.counts;
+        self.asked = self.upstream.and_then(|_| counts.passed(&self.group, &peer));
         if let Some(binding) = &mut self.binding {
             binding.cookie = binding.sticky.cookie(r, &peer);
         }
@@ -76,18 +78,20 @@ impl Run {
         let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
         if let Some(connection) = kept {
             self.pooled = true;
+            self.asked.iter().for_each(|asked| asked.over(true));
             return Ok(Line::Own(connection));
         }
-        Box::pin(connect::connect(
+        let connected = Box::pin(connect::connect(
             r,
             self.passing,
             &peer,
             self.secure.as_ref(),
             tag,
             self.pool.is_some(),
-        ))
-        .await
-        .map(Line::Own)
+        ));
+        let connection = connected.await?;
+        self.asked.iter().for_each(|asked| asked.over(false));
+        Ok(Line::Own(connection))
     }
 
     /// A stream of a connection that others use, too, or may use. The head of the request is on its way.
@@ -102,6 +106,7 @@ impl Run {
         let (secure, fresh) = (self.secure.as_ref(), self.excused >= EXCUSES);
         let (link, pooled) = http2::open(r, self.passing, peer, secure, tag, shared, fresh).await?;
         self.pooled = pooled;
+        self.asked.iter().for_each(|asked| asked.over(pooled));
         let own_body = !self.outgoing.body.is_empty();
         let body = own_body || protocol.sends_body() && (self.streams || r.body.len() > 0);
         self.started = true;

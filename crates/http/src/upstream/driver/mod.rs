@@ -12,6 +12,7 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent, Times};
 
+use crate::counts::Asked;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Current};
@@ -137,6 +138,8 @@ struct Run {
     left: u32,
     began: Instant,
     picked: Option<Picked>,
+    /// Counts what is passed to a server of the configuration.
+    asked: Option<Asked>,
     /// Something of the request went out.
     started: bool,
     /// The connection had served other requests before.
@@ -203,6 +206,7 @@ impl Run {
             left,
             began: r.event_loop.handle.now(),
             picked: None,
+            asked: None,
             started: false,
             pooled: false,
             excused: 0,
@@ -259,7 +263,9 @@ impl Run {
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.status = failure.response();
         }
+        let asked = self.asked.take();
         if self.passing.retry.again(failure, self.sent(r, self.left)) {
+            asked.iter().for_each(Asked::again);
             return None;
         }
         Some(Step::Status(failure.response()))
@@ -268,6 +274,10 @@ impl Run {
     /// Gives the peer back.
     fn end(&mut self, r: &mut Request, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
+        if let (Some(asked), Some(attempt)) = (&self.asked, r.contexts.upstream.attempt()) {
+            let failed = matches!(how, Ended::Failed);
+            asked.ended(attempt, failed, r.event_loop.handle.now());
+        }
         if self.group.ended(&picked, how, r.event_loop.handle.now()) {
             let doing = if self.started { Doing::ReadingHead } else { Doing::Connecting };
             let text = doing.text();
@@ -305,6 +315,7 @@ impl Run {
             times = Times { first: attempt.header, last: attempt.response, ..times };
         }
         self.end(r, Ended::Well(times));
+        self.asked = None;
         step
     }
 }
