@@ -61,7 +61,7 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
         return Ok((level, Sink::Syslog(Arc::new(server))));
     }
     let path = prefix.join(target);
-    match logs.open(&path) {
+    match logs.open_later(&path) {
         Ok(file) => Ok((level, Sink::File(file))),
         Err(e) => Err(Reject::Open(path, e)),
     }

@@ -30,8 +30,12 @@ pub struct LogFile {
 impl LogFile {
     /// Opens `path` for appending, creating it with mode 0644.
     pub fn open(path: &Path) -> io::Result<LogFile> {
-        let (file, queue) = (open(path)?, Queue::default());
-        Ok(LogFile { path: path.to_owned(), file, queue, full: AtomicU64::new(0) })
+        Ok(LogFile::over(open(path)?, path))
+    }
+
+    fn over(file: File, path: &Path) -> LogFile {
+        let queue = Queue::default();
+        LogFile { path: path.to_owned(), file, queue, full: AtomicU64::new(0) }
     }
 
     /// The path that [`LogFile::reopen`] opens anew.
@@ -145,6 +149,8 @@ fn second() -> u64 {
 #[derive(Debug, Default)]
 pub struct OpenLogs {
     files: Mutex<BTreeMap<PathBuf, Weak<LogFile>>>,
+    /// Those that [`OpenLogs::open_waiting`] opens, in the order in which they were asked for.
+    waiting: Mutex<Vec<Weak<LogFile>>>,
 }
 
 impl OpenLogs {
@@ -169,6 +175,40 @@ impl OpenLogs {
         let file = Arc::new(LogFile::open(path)?);
         files.insert(path.to_owned(), Arc::downgrade(&file));
         Ok(file)
+    }
+
+    /// The file at `path`, which [`OpenLogs::open_waiting`] opens: a configuration is judged as a whole before files come
+    /// to be for it.
+    pub fn open_later(&self, path: &Path) -> io::Result<Arc<LogFile>> {
+        let mut files = self.lock();
+        files.retain(|_, file| file.strong_count() > 0);
+        let known = files.get(path).and_then(Weak::upgrade);
+        let file = match known {
+            Some(file) if file.is_current() => return Ok(file),
+            Some(file) => file,
+            None => {
+                // Something to be replaced.
+                let nowhere = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC)?;
+                let file = Arc::new(LogFile::over(nowhere.into(), path));
+                files.insert(path.to_owned(), Arc::downgrade(&file));
+                file
+            }
+        };
+        self.waiting().push(Arc::downgrade(&file));
+        Ok(file)
+    }
+
+    /// Opens what waits for it; the first that cannot be opened is returned with the reason.
+    pub fn open_waiting(&self) -> Result<(), (PathBuf, io::Error)> {
+        let waiting = std::mem::take(&mut *self.waiting());
+        for file in waiting.iter().filter_map(Weak::upgrade) {
+            file.reopen(None).map_err(|e| (file.path.clone(), e))?;
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Weak<LogFile>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reopens every file, as for USR1; `owner` is the workers' user when the caller is root.

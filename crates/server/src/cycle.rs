@@ -1,5 +1,6 @@
 //! One configuration from its text to open sockets. nginx: a cycle.
 
+use std::io::ErrorKind::InvalidInput;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,8 +68,21 @@ pub struct Cycle {
 }
 
 impl Origin {
-    /// Reads the configuration; what is wrong or odd goes to `log`.
+    /// Reads the configuration; what is wrong or odd goes to `log`. Its logs are opened when all else is found right, so
+    /// whoever is told of one that cannot be opened has no other mistake.
     pub fn read(&self, log: &Log) -> Result<Plan, Failed> {
+        let plan = self.judge(log)?;
+        self.logs.open_waiting().map_err(|(path, e)| {
+            // nginx, which has names that end at a zero, does not find them.
+            let e = if e.kind() == InvalidInput { std::io::Error::from_raw_os_error(2) } else { e };
+            log!(log, Emerg, None, "{}", open_failed(&path, &e));
+            Failed
+        })?;
+        Ok(plan)
+    }
+
+    /// Reads the configuration and opens nothing.
+    pub fn judge(&self, log: &Log) -> Result<Plan, Failed> {
         let tree = match &self.paths.conf {
             Some(path) => weir_conf::read(path, self.globals.as_deref()),
             None => embedded::tree(self.globals.as_deref()),
@@ -139,7 +153,7 @@ impl Origin {
     fn default_sink(&self) -> Result<Sink, Error> {
         let Some(path) = &self.paths.error_log else { return Ok(Sink::Stderr) };
         let failed = |e| Error::emerg(open_failed(path, &e));
-        self.logs.open(path).map(Sink::File).map_err(failed)
+        self.logs.open_later(path).map(Sink::File).map_err(failed)
     }
 
     /// The log of the time before the configuration is known: the file of `-e` or the default

@@ -7,6 +7,7 @@
 //! A port of UDP has a socket for each loop, whether or not `reuseport` is said: the kernel sends all datagrams of a
 //! client to the same one, so that a session belongs to its loop without a word between loops.
 
+mod holder;
 mod lists;
 mod open;
 mod options;
@@ -225,7 +226,7 @@ impl Sockets {
         purpose: Purpose,
         log: &Log,
     ) -> Result<(), Failed> {
-        for _ in 0..TRIES {
+        for round in 0..TRIES {
             let mut busy = false;
             for socket in &mut self.list {
                 let wanted = copies(&socket.listen).max(1);
@@ -235,7 +236,7 @@ impl Sockets {
                     // configuration says that others may have it, too.
                     let alone = listen.udp && !listen.reuseport && first;
                     let share = if listen.udp { !alone } else { wanted > 1 };
-                    match open(listen, share, purpose, log)? {
+                    match open(listen, share, (purpose, round > 0), log)? {
                         Some(fd) => {
                             socket.copies.push(Arc::new(fd));
                             if alone && wanted > 1 {

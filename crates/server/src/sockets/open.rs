@@ -12,13 +12,14 @@ use weir_log::{Cause, Log, log};
 use weir_values::Address;
 use weir_values::listen::Listen;
 
+use super::holder::held_by;
 use super::{Failed, Purpose};
 
-/// One socket, listening; nothing when the address is busy.
+/// One socket, listening; nothing when the address is busy, which is told once and not `again`.
 pub fn open(
     listen: &Listen,
     share: bool,
-    purpose: Purpose,
+    (purpose, again): (Purpose, bool),
     log: &Log,
 ) -> Result<Option<OwnedFd>, Failed> {
     let address = &listen.address;
@@ -42,12 +43,18 @@ pub fn open(
         let e = io::Error::from(e);
         log!(log, Emerg, None, "setsockopt(IPV6_V6ONLY) {address} failed, ignored {}", Cause(&e));
     }
-    let quiet = |e| e == Errno::ADDRINUSE && purpose == Purpose::Test;
-    if let Err(e) = bind(&fd, address) {
-        if !quiet(e) {
-            fail(format_args!("bind() to {address}"), e);
+    let busy = |what: fmt::Arguments<'_>, e: Errno| {
+        if e != Errno::ADDRINUSE {
+            return Err(fail(what, e));
         }
-        return if e == Errno::ADDRINUSE { Ok(None) } else { Err(Failed) };
+        if purpose != Purpose::Test && !again {
+            let (why, holder) = (io::Error::from(e), held_by(address, listen.udp));
+            log!(log, Emerg, None, "{what} failed {}{holder}", Cause(&why));
+        }
+        Ok(None)
+    };
+    if let Err(e) = bind(&fd, address) {
+        return busy(format_args!("bind() to {address}"), e);
     }
     if let Address::Unix(path) = address {
         settle(path, purpose, log);
@@ -57,10 +64,7 @@ pub fn open(
     }
     let backlog = backlog(listen);
     if let Err(e) = rustix::net::listen(&fd, backlog) {
-        if !quiet(e) {
-            fail(format_args!("listen() to {address}, backlog {backlog}"), e);
-        }
-        return if e == Errno::ADDRINUSE { Ok(None) } else { Err(Failed) };
+        return busy(format_args!("listen() to {address}, backlog {backlog}"), e);
     }
     Ok(Some(fd))
 }

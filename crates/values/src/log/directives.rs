@@ -1,6 +1,5 @@
 //! The directives' parameters.
 
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -144,13 +143,8 @@ fn open<S>(s: &mut Files<'_, S>, path: std::path::PathBuf) -> Result<usize, Stri
     if let Some(at) = targets.iter().position(|t| t.path == path && t.file.is_some()) {
         return Ok(at);
     }
-    let file = s.logs.open(&path).map_err(|error| {
-        let error = match error.kind() {
-            ErrorKind::InvalidInput => std::io::Error::from_raw_os_error(2),
-            _ => error,
-        };
-        format!("open() \"{}\" failed {}", path.display(), Cause(&error))
-    })?;
+    let file = s.logs.open_later(&path);
+    let file = file.map_err(|e| format!("open() \"{}\" failed {}", path.display(), Cause(&e)))?;
     targets.push(Target { path, file: Some(file), buffer: None });
     Ok(targets.len() - 1)
 }
