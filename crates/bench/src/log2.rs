@@ -5,10 +5,15 @@ use std::fmt::Write as _;
 /// Width of the longest bar.
 const WIDTH: usize = 50;
 
+/// Rows below 1: the least bound but 0 is 2^-(FINE - 1).
+const FINE: usize = 11;
+
 /// Counts per power of two, with the exact minimum, mean, maximum and deviation.
 #[derive(Clone, Debug, Default)]
 pub struct Log2 {
     rows: Vec<u64>,
+    /// What is below 1, by halves: the last row is from 1/2 on, the first from 0.
+    fine: [u64; FINE],
     count: u64,
     min: f64,
     max: f64,
@@ -36,7 +41,7 @@ impl Log2 {
         let count = rows.iter().sum();
         let squares = figures.deviation.powi(2) * count as f64;
         let Figures { min, mean, max, .. } = *figures;
-        Log2 { rows: rows.to_vec(), count, min, max, mean, squares }
+        Log2 { rows: rows.to_vec(), fine: [0; FINE], count, min, max, mean, squares }
     }
 
     /// Nothing counted.
@@ -53,6 +58,9 @@ impl Log2 {
         }
         if let Some(count) = self.rows.get_mut(row) {
             *count += 1;
+        }
+        if row == 0 {
+            self.fine[fine_row_of(value)] += 1;
         }
         if self.count == 0 {
             (self.min, self.max) = (value, value);
@@ -75,6 +83,9 @@ impl Log2 {
         }
         self.rows.resize(self.rows.len().max(other.rows.len()), 0);
         for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.fine.iter_mut().zip(&other.fine) {
             *mine += theirs;
         }
         let (a, b) = (self.count as f64, other.count as f64);
@@ -116,6 +127,22 @@ impl Log2 {
         self.rows.iter().enumerate().map(move |(row, &count)| (bound(row), count))
     }
 
+    /// Rows with fine ones in the first one's place, from the least that is not empty: where most is below 1, that row
+    /// would say nothing.
+    fn shown(&self) -> Vec<(f64, u64)> {
+        let rows = self.rows().map(|(bound, count)| (bound as f64, count));
+        let first = self.fine.iter().position(|n| *n > 0).unwrap_or(0);
+        if 2 * self.fine.iter().skip(1).sum::<u64>() <= self.count {
+            return rows.collect();
+        }
+        let bound = |row: usize| match row {
+            0 => 0.0,
+            row => 0.5_f64.powi((FINE - row) as i32),
+        };
+        let fine = self.fine.iter().enumerate().map(|(row, n)| (bound(row), *n));
+        fine.skip(first).chain(rows.skip(1)).collect()
+    }
+
     /// One line of figures, the title, and a bar per row. The median is the caller's to know.
     pub fn render(&self, title: &str, median: f64) -> String {
         let mut out = format!(
@@ -128,13 +155,24 @@ impl Log2 {
             self.count
         );
         let _ = writeln!(out, " value |{} count", "-".repeat(WIDTH));
-        let most = self.rows.iter().copied().max().unwrap_or(0).max(1);
-        for (bound, count) in self.rows() {
+        let rows = self.shown();
+        let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+        for (bound, count) in rows {
+            let bound = match bound {
+                small if small > 0.0 && small < 1.0 => format!("{small:.3}"),
+                whole => format!("{whole}"),
+            };
             let bar = "*".repeat((count as u128 * WIDTH as u128 / u128::from(most)) as usize);
             let _ = writeln!(out, "{bound:>6} |{bar:>WIDTH$} {count}");
         }
         out
     }
+}
+
+fn fine_row_of(value: f64) -> usize {
+    let halves = -value.log2().floor();
+    // What is 0 or less, or no number, is in the first row.
+    if halves >= 1.0 { FINE.saturating_sub(halves as usize) } else { 0 }
 }
 
 fn row_of(value: f64) -> usize {
@@ -178,6 +216,21 @@ mod tests {
         let first = "min:3.61 avg:30.39 med=30.28 max:72.65 dev:1.58 count:100000";
         assert_eq!(text.lines().next(), Some(first));
         assert!(text.ends_with("\n    32 |                                              **** 8155\n    64 |                                                   1\n"));
+    }
+
+    #[test]
+    fn what_is_mostly_below_one_has_finer_rows() {
+        let text = of(&[0.06, 0.07, 0.3, 0.999, 1.5]).render("T", 0.3);
+        let bounds = text.lines().skip(3).map(|line| line.split('|').next().unwrap().trim());
+        let counts = text.lines().skip(3).map(|line| line.rsplit(' ').next().unwrap());
+        assert_eq!(bounds.collect::<Vec<_>>(), ["0.031", "0.062", "0.125", "0.250", "0.500", "1"]);
+        assert_eq!(counts.collect::<Vec<_>>(), ["1", "1", "0", "1", "1", "1"]);
+        // Half of it, or whole numbers, look as ever.
+        let text = of(&[0.1, 0.2, 1.0, 2.0]).render("T", 0.5);
+        assert!(text.lines().nth(3).unwrap().starts_with("     0 |"), "{text}");
+        let text = of(&[0.0, 0.0, -1.0, 4.0]).render("T", 0.0);
+        assert!(text.lines().nth(3).unwrap().starts_with("     0 |"), "{text}");
+        assert!(text.contains("\n     1 |"), "{text}");
     }
 
     #[test]

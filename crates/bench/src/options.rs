@@ -40,10 +40,12 @@ pub struct Options {
     /// Threads of this client [default: a thread per CPU, 4 at most]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
-    /// Keep connections alive, and close with the probability 1/N after a request; 0: never.
-    /// Without it each request has a connection of its own, but HTTP/2 keeps
+    /// Close with the probability 1/N after a request; 0: never, as without it
     #[arg(short, long, value_name = "N")]
     keepalive: Option<u32>,
+    /// A connection for each request
+    #[arg(long, conflicts_with_all = ["keepalive", "pipeline"])]
+    close: bool,
     /// Connect here whatever the URL says: host:port, or unix:/path
     #[arg(short, long, value_name = "ADDRESS")]
     route: Option<String>,
@@ -135,9 +137,8 @@ impl Options {
         };
         plan.pipeline = self.pipeline.clamp(1, 1024);
         plan.closing = match self.keepalive {
-            None if plan.pipeline > 1 || self.http2 => Closing::Never,
-            None => Closing::Always,
-            Some(0) => Closing::Never,
+            None if self.close => Closing::Always,
+            None | Some(0) => Closing::Never,
             Some(n) => Closing::OneIn(n),
         };
         if plan.pipeline > 1 && self.rate.is_some() {
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_article_s_line() {
-        let plan = plan("-n 100000 -c 200 -r 127.0.0.1:8181 http://a.a/").unwrap();
+        let plan = plan("-n 100000 -c 200 --close -r 127.0.0.1:8181 http://a.a/").unwrap();
         assert_eq!((plan.requests, plan.connections), (Some(100_000), 200));
         assert_eq!((plan.closing, plan.duration), (Closing::Always, None));
         let peer: std::net::SocketAddr = "127.0.0.1:8181".parse().unwrap();
@@ -251,6 +252,15 @@ mod tests {
         let text = String::from_utf8(plan.calls[0].closing.to_vec()).unwrap();
         assert!(text.starts_with("GET / HTTP/1.1\r\nHost: a.a\r\n"), "{text}");
         assert!(text.ends_with("Connection: close\r\n\r\n"), "{text}");
+    }
+
+    #[test]
+    fn connections_are_kept_unless_it_is_said() {
+        let closing = |line: &str| plan(&format!("{line} 127.0.0.1:1/")).unwrap().closing;
+        assert_eq!(closing(""), Closing::Never);
+        assert_eq!(closing("-k 0"), Closing::Never);
+        assert_eq!(closing("-k 7"), Closing::OneIn(7));
+        assert_eq!(closing("--close"), Closing::Always);
     }
 
     #[test]
@@ -302,6 +312,8 @@ mod tests {
             "-H x 127.0.0.1/",
             "-m 2 127.0.0.1/",
             "--http2 --pipeline 2 127.0.0.1/",
+            "--close -k 3 127.0.0.1/",
+            "--close --pipeline 3 127.0.0.1/",
             "--cacert /no/such/file https://127.0.0.1/",
             "--cacert x --insecure https://127.0.0.1/",
             "--http2 -X A<B 127.0.0.1/",
