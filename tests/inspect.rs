@@ -155,3 +155,32 @@ fn nobody_is_told_as_nobody() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("nobody that can be seen listens as no-such-server"), "{said}");
 }
+
+/// One of four loops has all the work: it is a thread, and has a line.
+#[test]
+fn a_thread_that_works_has_a_line_of_its_own() {
+    let server = Server::start(
+        WEIR,
+        "worker_processes 1; worker_threads 4; events { }
+         http { keepalive_requests 1000000; server { listen 127.0.0.1:%%PORT%%; work spin 20ms; location / { return 204; } } }",
+    );
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut client = server.connect();
+    let (mut text, mut told) = (String::new(), false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                assert_eq!(client.get("/").status, 204);
+            }
+        });
+        told = ask_until(|| {
+            text = said(server.port(), &[]);
+            // Behind the worker's line and before what is found out.
+            let lines = text.lines().filter(|line| line.contains("weir") && line.contains('%'));
+            lines.count() == 2
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(told, "{text}");
+    assert!(said(server.port(), &["--json"]).contains("\"tid\": "));
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_sys::tcpinfo::accept_queue;
 
-use crate::report::{Place, Queue, Report, Waits, Worker};
+use crate::report::{Place, Queue, Report, Thread, Waits, Worker};
 use crate::servers::{Listening, Process, Socket, inode, numbers, ran, rows};
 use crate::verdict;
 
@@ -19,7 +19,8 @@ const OFTEN: Duration = Duration::from_millis(20);
 struct Used {
     /// The processor's time of each thread.
     ran: BTreeMap<i32, Duration>,
-    switches: u64,
+    /// How often each was taken from a processor.
+    switches: BTreeMap<i32, u64>,
 }
 
 /// Looks on for a while. `pause` waits between two looks at the queues.
@@ -123,6 +124,11 @@ fn workers(listening: &Listening, before: &BTreeMap<i32, Used>, seconds: f64) ->
                     ran.saturating_sub(past).as_secs_f64() / seconds
                 };
                 let shares: Vec<f64> = now.ran.iter().map(ran).collect();
+                let switches = |(thread, switches): (&i32, &u64)| {
+                    let past = then.switches.get(thread).copied().unwrap_or_default();
+                    switches.saturating_sub(past) as f64 / seconds
+                };
+                let switches: Vec<f64> = now.switches.iter().map(switches).collect();
                 Worker {
                     pid: process.pid,
                     name: process.name.clone(),
@@ -134,7 +140,8 @@ fn workers(listening: &Listening, before: &BTreeMap<i32, Used>, seconds: f64) ->
                     threads: now.ran.len(),
                     cpu: shares.iter().sum(),
                     busiest: shares.iter().copied().fold(0.0, f64::max),
-                    switches: now.switches.saturating_sub(then.switches) as f64 / seconds,
+                    rows: threads(process.pid, now.ran.keys(), &shares, &switches),
+                    switches: switches.iter().sum(),
                     connections: connections(process.pid, &open),
                 }
             });
@@ -143,6 +150,29 @@ fn workers(listening: &Listening, before: &BTreeMap<i32, Used>, seconds: f64) ->
     }
     out.into_values().collect()
 }
+
+/// The busiest threads of a process that has several; their figures stand in the order of the threads.
+fn threads<'a>(
+    pid: i32,
+    threads: impl Iterator<Item = &'a i32>,
+    shares: &[f64],
+    switches: &[f64],
+) -> Vec<Thread> {
+    let figures = shares.iter().zip(switches);
+    let mut rows: Vec<Thread> = threads
+        .zip(figures)
+        .map(|(&tid, (&cpu, &switches))| {
+            let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+            Thread { tid, name: name.unwrap_or_default().trim().to_owned(), cpu, switches }
+        })
+        .collect();
+    rows.sort_by(|a, b| b.cpu.total_cmp(&a.cpu));
+    rows.truncate(if rows.len() > 1 { MOST_THREADS } else { 0 });
+    rows
+}
+
+/// So many threads of a worker are told of.
+const MOST_THREADS: usize = 16;
 
 fn waits(process: &Process, inode: u64) -> Waits {
     if let Some(epoll) = process.epoll(inode) {
@@ -182,7 +212,7 @@ fn used(pid: i32) -> Used {
         };
         status.unwrap_or_default().lines().filter_map(count).sum::<u64>()
     };
-    Used { switches: ran.keys().map(switches).sum(), ran }
+    Used { switches: ran.keys().map(|thread| (*thread, switches(thread))).collect(), ran }
 }
 
 /// The connections that are open at a port of this machine, by their sockets' numbers.

@@ -54,10 +54,23 @@ pub(crate) struct Worker {
     pub cpu: f64,
     /// The same of its busiest thread.
     pub busiest: f64,
+    /// The busiest of its threads, where it has several, the busiest first.
+    pub rows: Vec<Thread>,
     /// Context switches in a second.
     pub switches: f64,
     /// Open connections at this port.
     pub connections: usize,
+}
+
+/// A thread of a worker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Thread {
+    pub tid: i32,
+    pub name: String,
+    /// Of a processor.
+    pub cpu: f64,
+    /// Context switches in a second.
+    pub switches: f64,
 }
 
 /// How somebody waits for connections.
@@ -103,6 +116,9 @@ pub(crate) struct Finding {
     /// What to change in that server.
     pub advice: String,
 }
+
+/// Threads that work less are not shown to people.
+const SEEN: f64 = 0.01;
 
 impl Waits {
     fn words(self) -> &'static str {
@@ -177,6 +193,16 @@ impl Place {
                 worker.switches,
                 worker.connections,
             );
+            for thread in worker.rows.iter().filter(|thread| thread.cpu >= SEEN) {
+                let _ = writeln!(
+                    out,
+                    "  {:>22} {:>5.0}% {:>8} {:>10.0}",
+                    format!("{} {}", thread.name, thread.tid),
+                    thread.cpu * 100.0,
+                    "",
+                    thread.switches,
+                );
+            }
         }
         for finding in &self.findings {
             let head = match finding.severity {

@@ -190,6 +190,7 @@ mod tests {
                 threads: 1,
                 cpu: 0.1,
                 busiest: 0.1,
+                rows: Vec::new(),
                 switches: 10.0,
                 connections: *connections,
             })
