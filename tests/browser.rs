@@ -2,28 +2,11 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
-use weir_testkit::{Dir, Server, run, until};
+use weir_testkit::{Dir, Server, dump_page, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const OBJECTS: usize = 200;
-/// Seconds that a browser gets before it is ended, on however busy a machine.
-const BROWSER_TIME: &str = "120";
-const FLAGS: &[&str] = &[
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--no-proxy-server",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--ignore-certificate-errors",
-    "--dump-dom",
-];
-
 /// Counts the images and says which protocol they came by, when all have come or failed.
 const SCRIPT: &str = "
     addEventListener('load', () => {
@@ -68,19 +51,10 @@ fn start(inside: &str) -> Server {
 
 /// What the browser's page says in the end; none if there is no browser.
 fn visit(server: &Server) -> Option<String> {
-    if Command::new("chromium").arg("--version").output().is_err() {
-        eprintln!("skipped: chromium is not installed");
-        return None;
-    }
-    let profile = format!("--user-data-dir={}", server.dir().file("profile").display());
     let url = format!("https://127.0.0.1:{}/", server.port());
-    let before = ["-k", "5", BROWSER_TIME, "chromium"];
-    let args = before.iter().chain(FLAGS).copied().chain([profile.as_str(), url.as_str()]);
-    let output = run("timeout", args);
-    let page = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told = String::from_utf8_lossy(&output.stderr);
+    let page = dump_page(&server.dir().file("profile"), &url)?;
     let said = page.split_once("<body>[").and_then(|(_, rest)| rest.split_once(']'));
-    Some(said.unwrap_or_else(|| panic!("no count in {page:?}:\n{told}")).0.to_owned())
+    Some(said.unwrap_or_else(|| panic!("no count in {page:?}")).0.to_owned())
 }
 
 /// The lines of the objects in the access log: connection, protocol.

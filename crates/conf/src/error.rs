@@ -110,6 +110,11 @@ impl Spot {
         Spot { end: d.end, word: word.pos }
     }
 
+    /// Where the word begins.
+    pub fn pos(&self) -> Pos {
+        self.word
+    }
+
     /// An error about it.
     pub fn error(&self, message: impl Into<String>) -> Error {
         Error::emerg(message).at(self.end).mark(self.word)

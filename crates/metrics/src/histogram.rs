@@ -75,6 +75,16 @@ impl Times {
         0
     }
 
+    /// The last time of each bucket that has values, and how many values are no longer.
+    pub fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut seen = 0;
+        let held = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
+        held.map(move |(i, n)| {
+            seen += n;
+            (end(i) - 1, seen)
+        })
+    }
+
     /// Values below each power of two of microseconds, for readers that want steps: (end, values so far).
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut seen = 0;
@@ -109,5 +119,8 @@ mod tests {
         assert_eq!(times.quantile(0.99), 3);
         assert!((1000..1250).contains(&times.quantile(0.999)));
         assert_eq!(times.steps().last().map(|(_, n)| n), Some(100));
+        let ends: Vec<_> = times.ends().collect();
+        assert_eq!((ends.len(), ends[0]), (2, (3, 99)));
+        assert!((1000..1250).contains(&ends[1].0) && ends[1].1 == 100, "{ends:?}");
     }
 }

@@ -6,12 +6,13 @@ use crate::Times;
 use crate::page::{Page, Row, Value};
 use crate::table::{Column, Shape, TABLES, Table, Unit};
 
-pub(crate) fn text(page: &Page) -> String {
+/// With `steps`, times have their buckets as well, for readers that take the difference of two pages.
+pub(crate) fn text(page: &Page, steps: bool) -> String {
     let mut members: Vec<String> =
         page.more.iter().map(|(name, json)| member(name, json)).collect();
     for table in TABLES {
         let rows: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
-        if let Some(json) = shaped(table, &rows) {
+        if let Some(json) = shaped(table, &rows, steps) {
             members.push(member(table.name, &json));
         }
     }
@@ -19,16 +20,17 @@ pub(crate) fn text(page: &Page) -> String {
 }
 
 /// None where an object has nothing in it; lists are there, empty.
-fn shaped(table: &Table, rows: &[&Row]) -> Option<String> {
+fn shaped(table: &Table, rows: &[&Row], steps: bool) -> Option<String> {
     let all = |rows: &[&Row], skip| {
-        let objects: Vec<_> = rows.iter().map(|row| object(row, skip)).collect();
+        let objects: Vec<_> = rows.iter().map(|row| object(row, skip, steps)).collect();
         format!("[{}]", objects.join(",\n"))
     };
     Some(match table.shape {
-        Shape::Object => object(rows.first()?, 0),
+        Shape::Object => object(rows.first()?, 0, steps),
         Shape::List => all(rows, 0),
         Shape::Named => {
-            let named = |row: &&Row| member(row.labels.first().map_or("", |l| l), &object(row, 1));
+            let named =
+                |row: &&Row| member(row.labels.first().map_or("", |l| l), &object(row, 1, steps));
             let members: Vec<_> = rows.iter().map(named).collect();
             format!("{{{}}}", members.join(",\n"))
         }
@@ -51,14 +53,15 @@ fn shaped(table: &Table, rows: &[&Row]) -> Option<String> {
 }
 
 /// Labels that are numbers are numbers.
-fn object(row: &Row, skip: usize) -> String {
+fn object(row: &Row, skip: usize, steps: bool) -> String {
     let pairs = row.table.labels.iter().zip(&row.labels).skip(skip);
     let labels = pairs.map(|(name, word)| match word.parse::<u64>() {
         Ok(n) => member(name, &n.to_string()),
         Err(_) => member(name, &quoted(word)),
     });
-    let values =
-        row.columns().map(|(column, value)| member(&key(column, value), &shown(column, value)));
+    let values = row
+        .columns()
+        .map(|(column, value)| member(&key(column, value), &shown(column, value, steps)));
     format!("{{{}}}", labels.chain(values).collect::<Vec<_>>().join(","))
 }
 
@@ -67,12 +70,12 @@ fn key(column: &Column, value: &Value) -> String {
     format!("{}{}", column.name, if micros { "_us" } else { "" })
 }
 
-fn shown(column: &Column, value: &Value) -> String {
+fn shown(column: &Column, value: &Value, steps: bool) -> String {
     match value {
         Value::Number(n) => n.to_string(),
         Value::Nanos(n) => (n / 1000).to_string(),
         Value::Ratio(n) => format!("{n:.6}"),
-        Value::Times(times) => histogram(times),
+        Value::Times(times) => histogram(times, steps),
         Value::Each(each) => {
             let words = column.by.map_or(&[][..], |(_, words)| words);
             let members: Vec<_> =
@@ -85,12 +88,17 @@ fn shown(column: &Column, value: &Value) -> String {
     }
 }
 
-fn histogram(times: &Times) -> String {
+/// `steps`: the end of each bucket that has values, and how many values are no longer.
+fn histogram(times: &Times, steps: bool) -> String {
     let mut out = format!("{{\"count\":{},\"sum_us\":{}", times.count, times.sum);
     let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
     for (name, share) in quantiles {
         // Writing to a String cannot fail.
         let _ = write!(out, ",\"{name}_us\":{}", times.quantile(share));
+    }
+    if steps {
+        let all: Vec<_> = times.ends().map(|(end, n)| format!("[{end},{n}]")).collect();
+        let _ = write!(out, ",\"steps\":[{}]", all.join(","));
     }
     out.push('}');
     out

@@ -80,6 +80,11 @@ impl Page {
 
     /// As one JSON object.
     pub fn json(&self) -> String {
-        json::text(self)
+        json::text(self, false)
+    }
+
+    /// The same, with the buckets of times.
+    pub fn json_with_steps(&self) -> String {
+        json::text(self, true)
     }
 }

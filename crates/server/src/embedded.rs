@@ -28,31 +28,28 @@ http {{
     access_log off;
     server {{
         listen {ADDRESS};
-        default_type text/html;
+        location = / {{
+            weir_dashboard \"{NOTE}\";
+        }}
         location / {{
-            return 200 \"{}\";
+            return 200 \"weir {VERSION} is running\\n\";
         }}
         location = /status {{
             stub_status;
         }}
+        location = /metrics {{
+            weir_status;
+        }}
     }}
 }}
-",
-        page()
-    )
-}
-
-fn page() -> String {
-    format!(
-        "<!doctype html>
-<html lang=en><meta charset=utf-8><title>weir</title>
-<h1>weir {VERSION} is running</h1>
-<p>This page is built in. To serve your own, write an nginx.conf and start
-<code>weir -c /path/to/nginx.conf</code>.
-<p><a href=/status>Connections and requests so far</a>
 "
     )
 }
+
+/// What stands above the panel.
+const NOTE: &str = "weir runs with the configuration that is built in. To see it work: \
+                    weir bench -d 30s http://127.0.0.1:8080/hello . To serve your own, write an nginx.conf and \
+                    start: weir -c /path/to/nginx.conf";
 
 /// What to tell who started weir on a terminal.
 pub fn greeting(loops: usize) -> String {
@@ -60,8 +57,8 @@ pub fn greeting(loops: usize) -> String {
     let plural = if loops == 1 { "" } else { "s" };
     format!(
         "weir {VERSION}: no configuration file, so here is the built-in one.
-  welcome page   http://{ADDRESS}/
-  status         http://{ADDRESS}/status
+  live panel     http://{ADDRESS}/
+  status         http://{ADDRESS}/status, http://{ADDRESS}/metrics
   running with   {loops} event loop{plural}, in the foreground, process {pid}
   to stop        Ctrl-C, or kill {pid}
   to serve more  weir -c /path/to/nginx.conf; weir -h tells the rest

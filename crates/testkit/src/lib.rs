@@ -10,6 +10,7 @@
 //!
 //! Whatever cannot go on panics with what the server logged, since the caller is a test.
 
+mod browser;
 mod dice;
 mod dir;
 pub mod fastcgi;
@@ -24,6 +25,7 @@ pub mod processes;
 mod server;
 mod wait;
 
+pub use browser::dump_page;
 pub use dice::{Dice, number, seed};
 pub use dir::Dir;
 pub use http::{Client, Response};

@@ -138,6 +138,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("queue", "who_finds_no_server_waits_in_line"),
     ("zone", "max_conns_is_exact_over_workers_and_reloads"),
     ("weir_status", "status_pages_count"),
+    ("weir_dashboard", "events_go_on_until_the_worker_ends"),
     ("work", "a_handler_that_holds_the_loop_up_is_named"),
     ("blocked_threshold", "a_handler_that_holds_the_loop_up_is_named"),
     ("ssl_certificate", "the_name_in_the_handshake_chooses_server_and_certificate"),

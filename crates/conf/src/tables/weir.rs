@@ -27,5 +27,6 @@ modules! {
         "match",          STREAM,   lines(1, 1), MANY, Emerg;
         "status_zone",    SERVER_LOCATION, ONE,  ONCE, Warn;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
+        "weir_dashboard", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
     }
 }

@@ -18,6 +18,7 @@ pub mod browser;
 pub mod cache_purge;
 pub mod charset_filter;
 pub mod core;
+pub mod dashboard;
 pub mod dav;
 pub mod echo;
 pub mod empty_gif;
@@ -130,6 +131,7 @@ modules! {
     cache_purge,
     charset_filter,
     core,
+    dashboard,
     dav,
     echo,
     empty_gif,

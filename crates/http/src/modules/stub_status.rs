@@ -88,8 +88,13 @@ fn prometheus(r: &mut Request) -> Step {
 }
 
 fn json(r: &mut Request) -> Step {
-    let text = page(r).json();
+    let text = json_text(r, Page::json);
     answer(r, b"application/json", text)
+}
+
+/// What `weir_status json` answers, with times as `of` shows them.
+pub(super) fn json_text(r: &Request, of: fn(&Page) -> String) -> String {
+    of(&page(r))
 }
 
 /// All figures of the server.

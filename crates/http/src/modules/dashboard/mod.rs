@@ -1,0 +1,218 @@
+//! `weir_dashboard`: a page that shows how the server fares, live. weir's own, nothing in nginx.
+//!
+//! The page asks its own address for server-sent events: one is what `weir_status json` answers. All that is shown is made from
+//! it by the page, so nothing is counted, kept or sent while nobody looks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use weir_conf::Error;
+use weir_engine::Chain;
+use weir_metrics::Page as Figures;
+use weir_proto::base64::{self, Alphabet};
+use weir_proto::http1::{HeaderId, Method};
+
+use super::stub_status;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set};
+use crate::modules::{Module, Named, Settings};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    page: Option<Arc<Page>>,
+}
+
+impl Settings for Conf {}
+
+/// The page, and what its browser is to allow it.
+#[derive(Debug)]
+struct Page {
+    text: Bytes,
+    policy: String,
+}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "weir_dashboard",
+    help: "Shows how the server fares on a page that is live; a text stands on top of it.",
+    set: Set::Simple(set_dashboard),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_dashboard", directives: DIRECTIVES, init };
+
+fn init(_: &mut Setup<'_>) {}
+
+/// `weir_dashboard [TEXT]`
+fn set_dashboard(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let note = d.arg(0).map(|word| word.lossy()).unwrap_or_default();
+    Scope::change(&mut s.location.dashboard).page = Some(Arc::new(Page::new(&note)));
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "dashboard", run: Handler::Later(handler) });
+    Ok(())
+}
+
+/// The page to who asks for a page, events or a single answer to who accepts no other.
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        if !matches!(r.method, Method::Get | Method::Head) {
+            return Step::Status(405);
+        }
+        r.response.headers.add(b"Cache-Control", b"no-store");
+        r.response.headers.add(b"Vary", b"Accept");
+        let accepted = r.header(HeaderId::Accept).unwrap_or_default();
+        let accepts = |kind: &[u8]| memchr::memmem::find(accepted, kind).is_some();
+        if accepts(EVENTS) && r.method == Method::Get {
+            return stream(r).await;
+        }
+        if accepts(JSON) {
+            let text = stub_status::json_text(r, Figures::json_with_steps);
+            return answer(r, JSON, text.into());
+        }
+        let Some(page) = r.conf().dashboard.page.clone() else { return Step::Next };
+        r.response.headers.add(b"Content-Security-Policy", page.policy.as_bytes());
+        r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
+        answer(r, b"text/html; charset=utf-8", page.text.clone())
+    })
+}
+
+fn answer(r: &mut Request, kind: &[u8], text: Bytes) -> Step {
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(kind);
+    Step::Respond(text)
+}
+
+/// Events until the client goes, or the worker wants to end: its browser comes again by itself.
+async fn stream(r: &mut Request) -> Step {
+    let Some(_place) = Place::take() else {
+        r.response.headers.add(b"Retry-After", b"10");
+        return Step::Status(503);
+    };
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(EVENTS);
+    // nginx's word for a proxy in front that would wait for more.
+    r.response.headers.add(b"X-Accel-Buffering", b"no");
+    // A worker that ends is not to wait for another request on it.
+    r.keepalive = false;
+    if let Err(end) = r.send_head() {
+        return end;
+    }
+    let handle = r.event_loop.handle.clone();
+    loop {
+        let last = r.event_loop.retiring();
+        let mut chain = Chain::new();
+        chain.push(event(&stub_status::json_text(r, Figures::json_with_steps)));
+        let sent = match r.send_body(chain, last).await {
+            Ok(()) if !last => r.flush_body().await,
+            sent => sent,
+        };
+        if sent.is_err() {
+            return Step::Abort;
+        }
+        if last {
+            return Step::Sent;
+        }
+        handle.sleep(PAUSE).await;
+    }
+}
+
+/// An event's data may have no line ends in it; in JSON they mean nothing.
+fn event(json: &str) -> Bytes {
+    format!("data: {}\n\n", json.replace(['\n', '\r'], " ")).into()
+}
+
+impl Page {
+    fn new(note: &str) -> Page {
+        let (style, script) = (include_str!("page.css"), include_str!("page.js"));
+        let text = include_str!("page.html");
+        let text = text.replace("{{css}}", style).replace("{{js}}", script);
+        let shown = match note {
+            "" => String::new(),
+            note => format!("<p class=\"note\">{}</p>", escape(note)),
+        };
+        let policy = format!(
+            "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+            hash(script),
+            hash(style)
+        );
+        Page { text: text.replace("{{note}}", &shown).into(), policy }
+    }
+}
+
+/// How a policy names a text.
+fn hash(text: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, text.as_bytes());
+    let mut name = b"sha256-".to_vec();
+    base64::encode(Alphabet::Plain, digest.as_ref(), &mut name);
+    String::from_utf8_lossy(&name).into_owned()
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// One of those who look on, in this process.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Place> {
+        let more = |n| (n < VIEWERS).then_some(n + 1);
+        LOOKING.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        LOOKING.fetch_sub(1, Relaxed);
+    }
+}
+
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+/// So many may look on at a time, for each worker process: every event is made for one of them.
+const VIEWERS: usize = 32;
+/// Between two events.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const EVENTS: &[u8] = b"text/event-stream";
+const JSON: &[u8] = b"application/json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line() {
+        assert_eq!(&event("{\n\"a\":1\r\n}")[..], b"data: { \"a\":1  }\n\n");
+    }
+
+    #[test]
+    fn the_page_is_whole_and_its_policy_names_what_stands_in_it() {
+        let page = Page::new("<b> & \"more\"");
+        let text = std::str::from_utf8(&page.text).unwrap();
+        assert!(!text.contains("{{"), "a place was left open");
+        assert!(text.contains("&lt;b&gt; &amp; \"more\""), "{}", &text[..2000]);
+        for (tag, source) in [("style", "style-src"), ("script", "script-src")] {
+            let inside = text.split_once(&format!("<{tag}>")).unwrap().1;
+            let inside = inside.split_once(&format!("</{tag}>")).unwrap().0;
+            assert!(page.policy.contains(&format!("{source} '{}'", hash(inside))), "{tag}");
+        }
+        // Nothing that a policy without 'unsafe-inline' would refuse.
+        assert!(!text.contains(" style=") && !text.contains(" onclick="));
+        assert!(!text.contains("innerHTML") && !text.contains("http://127"));
+    }
+
+    #[test]
+    fn no_more_than_so_many_look_on() {
+        let places: Vec<Place> = std::iter::from_fn(Place::take).take(VIEWERS + 1).collect();
+        assert_eq!(places.len(), VIEWERS);
+        drop(places);
+        assert!(Place::take().is_some());
+    }
+}

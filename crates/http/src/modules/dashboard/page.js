@@ -1,0 +1,474 @@
+"use strict";
+// The panel: each event is a snapshot of counters; what is shown is the difference of two. Data becomes text nodes only.
+
+const KEPT = 180; // snapshots, one a second: the last three minutes
+const QUIET = 5000; // milliseconds without an event: the connection counts as lost
+const $ = id => document.getElementById(id);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const sum = list => list.reduce((a, b) => a + b, 0);
+
+// --- Elements ---------------------------------------------------------------------------------------------------------
+
+function el(name, props, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(props || {})) {
+    if (key in node) node[key] = value; else node.setAttribute(key, value);
+  }
+  node.append(...children.filter(child => child !== null && child !== undefined));
+  return node;
+}
+
+const say = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+
+// A table with a caption and one row for each of `rows`; cells are texts, numbers or nodes. Rows are replaced in place, so
+// that nobody's reading position is lost.
+function table(node, caption, columns, rows, empty) {
+  if (!node.tHead) {
+    node.append(
+      el("caption", { className: "unseen" }, caption),
+      el("thead", null, el("tr", null, ...columns.map(c => el("th", { scope: "col", className: c.text ? "text" : "" }, c.name)))),
+      el("tbody"));
+  }
+  const body = node.tBodies[0];
+  const fresh = rows.length ? rows.map(row => el("tr", null, ...row.map((cell, i) => {
+    const content = cell instanceof Node ? cell : String(cell);
+    return i === 0
+      ? el("th", { scope: "row" }, content)
+      : el("td", { className: columns[i].text ? "text" : "" }, content);
+  }))) : [el("tr", null, el("td", { className: "text quiet", colSpan: columns.length }, empty))];
+  fresh.forEach((row, i) => {
+    const old = body.rows[i];
+    if (!old) body.append(row);
+    else if (old.cells.length !== row.cells.length) old.replaceWith(row);
+    else for (let c = 0; c < row.cells.length; c++) {
+      if (old.cells[c].textContent !== row.cells[c].textContent || row.cells[c].firstElementChild)
+        old.cells[c].replaceChildren(...row.cells[c].childNodes);
+    }
+  });
+  while (body.rows.length > fresh.length) body.deleteRow(-1);
+}
+
+// --- Words for numbers ------------------------------------------------------------------------------------------------
+
+function count(n) {
+  if (!isFinite(n)) return "–";
+  if (n >= 1e6) return (n / 1e6).toFixed(n >= 1e7 ? 0 : 1) + " M";
+  if (n >= 1e4) return (n / 1e3).toFixed(n >= 1e5 ? 0 : 1) + " k";
+  return n >= 10 || Number.isInteger(n) ? n.toFixed(0) : n.toFixed(1);
+}
+
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) { n /= 1024; unit++; }
+  return (n >= 10 || unit === 0 ? n.toFixed(0) : n.toFixed(1)) + " " + units[unit];
+}
+
+function time(seconds) {
+  if (seconds === null || !isFinite(seconds)) return "–";
+  const micros = seconds * 1e6;
+  if (micros < 1000) return micros.toFixed(0) + " µs";
+  if (micros < 1e6) return (micros / 1e3).toFixed(micros < 1e4 ? 1 : 0) + " ms";
+  return seconds.toFixed(seconds < 10 ? 1 : 0) + " s";
+}
+
+function age(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds % 86400 / 3600)} h`;
+}
+
+const percent = share => (isFinite(share) ? (share * 100).toFixed(share > 0 && share < .1 ? 1 : 0) : "0") + " %";
+
+// --- From snapshots to figures ----------------------------------------------------------------------------------------
+
+const key = loop => `${loop.worker}.${loop.loop}`;
+const same = (a, b) => a && a.pid === b.pid && a.tid === b.tid && a.generation === b.generation;
+
+// What a counter grew by in a second; it began anew if it is less than before.
+const rate = (now, then, seconds) => (now >= then ? now - then : now) / seconds || 0;
+
+// Microseconds that this share of the values between two histograms does not exceed; null without values. Histograms
+// without steps know their percentiles since the start only.
+function quantile(now, then, share) {
+  if (!now) return null;
+  if (!now.steps) return now.count ? now[`p${String(share * 100).replace(".", "")}_us`] ?? null : null;
+  const before = then && then.steps && then.count <= now.count ? then.steps : [];
+  let i = 0, under = 0;
+  const grown = now.steps.map(([end, n]) => {
+    while (i < before.length && before[i][0] <= end) under = before[i++][1];
+    return [end, n - under];
+  });
+  const total = grown.length ? grown.at(-1)[1] : 0;
+  const rank = Math.max(1, Math.ceil(total * share));
+  return total ? grown.find(([, n]) => n >= rank)[0] : null;
+}
+
+// The longest of what came between two histograms, or their mean where nothing more is told.
+function worst(now, then) {
+  if (!now || !then || now.count <= then.count) return 0;
+  return now.steps ? quantile(now, then, 1) : (now.sum_us - then.sum_us) / (now.count - then.count);
+}
+
+function names(loops) {
+  const oneEach = loops.every(loop => loop.loop === 0), oneWorker = loops.every(loop => loop.worker === loops[0].worker);
+  return loops.map(loop => (oneWorker ? loop.loop : oneEach ? loop.worker : key(loop)).toString());
+}
+
+// The queues of the listening sockets: one that all loops share, and one for each loop.
+function queues(snapshot, loops) {
+  const own = loops.map(() => 0);
+  let shared = 0, backlog = 0;
+  for (const listener of snapshot.listeners || []) {
+    const list = listener.queues || [listener.queue];
+    backlog += listener.backlog || 0;
+    if (list.length > 1 && list.length === loops.length) list.forEach((n, i) => { own[i] += n; });
+    else shared += sum(list);
+  }
+  return { own, shared, backlog };
+}
+
+function figures(now, then) {
+  const seconds = Math.max(now.now - then.now, .001);
+  const loops = (now.loops || []).filter(loop => !loop.finishing);
+  const before = new Map((then.loops || []).map(loop => [`${key(loop)} ${loop.pid}`, loop]));
+  const list = names(loops).map((name, i) => {
+    const loop = loops[i], old = before.get(`${key(loop)} ${loop.pid}`);
+    const worked = l => l.busy_us + (l.awake_for_us || 0);
+    return {
+      name, loop, key: key(loop),
+      share: old && same(old, loop) ? Math.min(1, Math.max(0, rate(worked(loop), worked(old), seconds) / 1e6)) : loop.share_busy || 0,
+      requests: old ? rate(loop.requests, old.requests, seconds) : 0,
+      accepted: old ? rate(loop.accepted, old.accepted, seconds) : 0,
+      blocked: Math.max(old ? worst(loop.blocked, old.blocked) : 0, loop.awake_for_us || 0),
+    };
+  });
+  const total = name => rate((now.totals || {})[name] || 0, (then.totals || {})[name] || 0, seconds);
+  const grown = name => sum(loops.map(loop => {
+    const old = before.get(`${key(loop)} ${loop.pid}`);
+    return old ? rate(loop[name] || 0, old[name] || 0, seconds) : 0;
+  }));
+  return {
+    seconds, loops: list, queues: queues(now, loops),
+    requests: total("requests"), accepted: total("accepted_connections"), sent: grown("sent"), received: grown("received"),
+    mean: list.length ? sum(list.map(l => l.share)) / list.length : 0,
+  };
+}
+
+// --- The parts of the page --------------------------------------------------------------------------------------------
+
+const tiles = new Map();
+
+// The line ends at the newest; its top is the greatest value, `least` at least, so that next to nothing looks like it.
+function tile(name, value, unit, history, least = 1e-9) {
+  let parts = tiles.get(name);
+  if (!parts) {
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    svg.setAttribute("viewBox", `0 0 ${KEPT} 100`);
+    svg.setAttribute("preserveAspectRatio", "none");
+    svg.setAttribute("aria-hidden", "true");
+    svg.append(line);
+    parts = { value: document.createTextNode(""), unit: el("small"), line };
+    $("tiles").append(el("div", { className: "tile" }, el("dt", null, name), el("dd", null, parts.value, " ", parts.unit), svg));
+    tiles.set(name, parts);
+  }
+  parts.value.data = value;
+  say(parts.unit, unit);
+  const top = Math.max(...history, least), start = KEPT - history.length;
+  parts.line.setAttribute("points", history.map((v, i) => `${start + i},${(100 - v / top * 96).toFixed(1)}`).join(" "));
+}
+
+function showTiles(snapshot, f) {
+  const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {};
+  tile("Requests", count(f.requests), "a second", of(p => p.requests));
+  tile("Connections", count(totals.active_connections || 0), `open, ${count(f.accepted)} new a second`, of(p => p.open));
+  tile("Waiting to be accepted", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
+  tile("Sent", bytes(f.sent), "a second", of(p => p.sent));
+  tile("Held up", time(f.blocked / 1e6), "longest wait for a loop", of(p => p.blocked), 1000);
+  tile("Imbalance", (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
+}
+
+// Anchors of the colours for 1 ms, 10 ms, 100 ms, 1 s: lightness moves one way in either theme.
+const RAMPS = {
+  light: [[176, 219, 227], [240, 196, 92], [214, 96, 33], [122, 16, 20]],
+  dark: [[26, 84, 97], [150, 108, 30], [232, 120, 44], [255, 222, 200]],
+};
+
+function colour(micros) {
+  const ramp = RAMPS[dark.matches ? "dark" : "light"];
+  const at = Math.min(ramp.length - 1, Math.max(0, Math.log10(Math.max(micros, 1)) - 3));
+  const i = Math.min(ramp.length - 2, Math.floor(at)), part = at - i;
+  return `rgb(${ramp[i].map((c, k) => Math.round(c + (ramp[i + 1][k] - c) * part)).join()})`;
+}
+
+let columns = [];
+let picked = -1;
+
+// One column for each loop; made anew only when their number changes.
+function layOut(f) {
+  const n = f.loops.length, many = n > 24;
+  $("chart").style.maxWidth = `${n * 170}px`;
+  $("chart").closest("section").classList.toggle("few", n <= 4);
+  $("ready").className = many ? "swatch ready" : "";
+  say($("ready"), many ? "" : "▾");
+  $("bars").classList.toggle("many", many);
+  columns = f.loops.map(() => {
+    const column = { box: el("div", { className: "column" }), work: el("div", { className: "work-bar" }), queue: el("div", { className: "queue-bar" }), label: el("span"), name: el("b") };
+    column.box.append(column.queue, column.work);
+    return column;
+  });
+  $("bars").replaceChildren(el("div", { className: "shared-queue", id: "shared" }), ...columns.map(c => c.box), el("div", { className: "mean-line", id: "mean" }));
+  $("names").replaceChildren(...(n <= 24 ? columns.map(c => el("span", null, c.name, n <= 16 ? c.label : "")) : []));
+  if (n <= 8) $("loops-details").open = true;
+  picked = Math.min(picked, n - 1);
+}
+
+function showBars(snapshot, f) {
+  if (columns.length !== f.loops.length) layOut(f);
+  const top = [.05, .1, .25, .5, 1].find(step => Math.max(...f.loops.map(l => l.share), 0) <= step) || 1;
+  say($("scale-top"), percent(top));
+  const longest = Math.max(16, f.queues.shared, ...f.queues.own), next = new Set((snapshot.balance || {}).next || []);
+  const all = snapshot.loops || [];
+  f.loops.forEach((l, i) => {
+    const c = columns[i];
+    c.work.style.height = `${(l.share / top * 100).toFixed(1)}%`;
+    c.work.classList.toggle("high", f.mean > .02 && l.share > 2 * f.mean);
+    c.queue.style.height = `${(f.queues.own[i] / longest * 40).toFixed(1)}%`;
+    c.box.classList.toggle("armed", next.has(all.indexOf(l.loop)));
+    c.box.classList.toggle("picked", i === picked);
+    say(c.label, percent(l.share));
+    say(c.name, l.name);
+  });
+  $("mean").style.bottom = `${(f.mean / top * 100).toFixed(1)}%`;
+  $("shared").style.height = `${(f.queues.shared / longest * 40).toFixed(1)}%`;
+  const order = ((snapshot.balance || {}).next || []).map(i => f.loops.find(l => l.loop === all[i])).filter(Boolean).map(l => l.name);
+  const policy = (snapshot.balance || {}).policy;
+  say($("next"), (order.length ? `Woken next: ${order.slice(0, 6).join(", then ")}${order.length > 6 ? ", …" : ""}`
+    : "Nobody sleeps: what comes waits in the queue") + (policy ? ` (${policy})` : ""));
+}
+
+function showHeat(f) {
+  const canvas = $("heat"), scale = devicePixelRatio || 1;
+  const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const pen = canvas.getContext("2d"), n = f.loops.length;
+  pen.clearRect(0, 0, width, height);
+  const gap = (n > 24 ? 1 : 3) * scale, step = (width + gap) / n, row = height / KEPT;
+  frames.forEach((past, t) => {
+    const y = Math.floor((frames.length - 1 - t) * row);
+    f.loops.forEach((l, i) => {
+      const micros = past.heat.get(l.key);
+      if (!(micros >= 1000)) return; // less is the background
+      pen.fillStyle = colour(micros);
+      pen.fillRect(Math.floor(i * step), y, Math.ceil(step - gap), Math.ceil(row));
+    });
+  });
+  say($("ages-end"), `↓ ${KEPT / 60} minutes ago`);
+}
+
+function showPicked(f) {
+  const l = f.loops[picked];
+  say($("picked"), l ? `Loop ${l.name}: ${percent(l.share)} of its time at work, ${count(l.requests)} requests a second, ${l.loop.open} open, `
+    + `${l.loop.inflight} in flight, longest wait ${time(l.blocked / 1e6)}, ${STATES[l.loop.state] || l.loop.state}.`
+    : "Choose a column, or use the arrow keys, for its figures.");
+}
+
+const STATES = {
+  armed: "sleeps, ready to be woken", disarmed: "sleeps, leaves new connections to others", awake: "at work",
+  full: "full", retired: "takes nothing new", finishing: "finishes what it has",
+};
+
+function showLoops(f, snapshot) {
+  if (!$("loops-details").open) return;
+  const old = (snapshot.loops || []).filter(loop => loop.finishing);
+  const row = l => [l.name, l.loop.pid, STATES[l.loop.state] || l.loop.state, percent(l.share), count(l.requests), count(l.accepted),
+    l.loop.open, l.loop.inflight, time(l.blocked / 1e6), percent(l.loop.share_armed || 0)];
+  table($("loops"), "Loops, each with its share of time at work", [
+    { name: "Loop" }, { name: "Process" }, { name: "State", text: true }, { name: "At work" }, { name: "Requests/s" }, { name: "New/s" },
+    { name: "Open" }, { name: "In flight" }, { name: "Longest wait" }, { name: "Armed" },
+  ], [...f.loops.map(row), ...old.map(l => [`${key(l)}`, l.pid, "finishes, of an older configuration", "–", "–", "–", l.open, l.inflight, "–", "–"])],
+  "No loop has told of itself yet.");
+}
+
+function showCulprits(snapshot) {
+  const groups = new Map();
+  for (const c of snapshot.culprits || []) {
+    const what = c.kind === "preempted" ? `the machine, which took the processor away (from ${c.what})` : c.what;
+    const group = groups.get(what) || { what, times: 0, worst: 0, last: 0, loops: new Set() };
+    group.times++;
+    if (c.took_us > group.worst) { group.worst = c.took_us; group.waited = c.waited_us; }
+    group.last = Math.max(group.last, c.at);
+    group.loops.add(`${c.worker}.${c.loop}`);
+    groups.set(what, group);
+  }
+  const rows = [...groups.values()].sort((a, b) => b.worst - a.worst).slice(0, 12).map(g => [g.what, time(g.worst / 1e6),
+    g.waited === undefined ? "–" : time(g.waited / 1e6), g.times, g.loops.size, `${age(Math.max(0, snapshot.now - g.last))} ago`]);
+  section("culprits", true);
+  table($("culprits"), "What held loops up, the longest first", [{ name: "What" }, { name: "Longest" }, { name: "Waited for a CPU" },
+    { name: "Times" }, { name: "Loops" }, { name: "Last" }], rows, "Nothing has held a loop up for longer than blocked_threshold.");
+}
+
+function showPlaces(now, then) {
+  const seconds = Math.max(now.now - then.now, .001), old = then.status_zones || {};
+  const at = (zone, before, share) => { const q = quantile(zone.latency, before && before.latency, share); return q === null ? "–" : time(q / 1e6); };
+  const rows = Object.entries(now.status_zones || {}).map(([name, zone]) => {
+    const before = old[name] || zone, is = zone.requests || zone.sessions || {}, was = before.requests || before.sessions || {};
+    const failed = rate(is["5xx"] || 0, was["5xx"] || 0, seconds);
+    return [name, count(rate(is.total || 0, was.total || 0, seconds)), at(zone, before, .5), at(zone, before, .9), at(zone, before, .99), at(zone, before, .999),
+      failed ? el("span", { className: "bad" }, `${count(failed)}`) : "0", bytes(rate(zone.sent || 0, before.sent || 0, seconds))];
+  });
+  section("places", true);
+  table($("places"), "Servers and locations with a status_zone", [{ name: "Zone" }, { name: "Requests/s" }, { name: "p50" }, { name: "p90" }, { name: "p99" },
+    { name: "p99.9" }, { name: "5xx/s" }, { name: "Sent/s" }], rows, "Give a server or location a name with status_zone, and it is shown here.");
+}
+
+const GLYPHS = { up: "●", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐" };
+
+function showPeers(now, then) {
+  const seconds = Math.max(now.now - then.now, .001), rows = [];
+  for (const [group, peers] of Object.entries(now.upstreams || {})) {
+    const before = new Map(((then.upstreams || {})[group] || []).map(p => [p.server + p.name, p]));
+    for (const p of peers) {
+      const old = before.get(p.server + p.name) || p, links = p.connections || {}, all = (links.opened || 0) + (links.reused || 0);
+      const at = share => { const q = quantile(p.latency, old.latency, share); return q === null ? "–" : time(q / 1e6); };
+      const state = el("span", { className: p.state === "up" ? "good" : p.state === "checking" || p.state === "draining" ? "" : "bad" },
+        `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}`);
+      rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
+        count(rate((p.requests || {}).total || 0, (old.requests || {}).total || 0, seconds)), p.active ?? "–", at(.5), at(.99),
+        p.fails ?? "–", p.retries ?? "–", all ? percent((links.reused || 0) / all) : "–"]);
+    }
+  }
+  section("peers", rows.length);
+  table($("peers"), "Servers behind this one", [{ name: "Group and server" }, { name: "State", text: true }, { name: "Requests/s" }, { name: "In flight" },
+    { name: "p50" }, { name: "p99" }, { name: "Failures" }, { name: "Retries" }, { name: "Reused" }], rows, "");
+}
+
+function showCaches(now, then) {
+  const rows = Object.entries(now.caches || {}).map(([name, c]) => {
+    const old = (then.caches || {})[name] || c, served = ["hit", "stale", "updating", "revalidated"], asked = [...served, "miss", "expired", "bypass"];
+    const grown = keys => sum(keys.map(k => Math.max(0, (c[k] || 0) - (old[k] || 0)))), ever = keys => sum(keys.map(k => c[k] || 0));
+    const some = grown(asked), hits = some ? grown(served) / some : ever(asked) ? ever(served) / ever(asked) : NaN;
+    const fill = c.max_size ? el("span", null, el("meter", { min: 0, max: 1, value: Math.min(1, c.size / c.max_size), ariaLabel: `fill of ${name}` }),
+      ` ${bytes(c.size)} of ${bytes(c.max_size)}`) : bytes(c.size || 0);
+    return [name, isFinite(hits) ? percent(hits) : "–", fill, count(c.entries || 0), count(c.hit || 0), count(c.miss || 0), count((c.stale || 0) + (c.updating || 0)), count(c.evicted || 0)];
+  });
+  section("caches", rows.length);
+  table($("caches"), "Caches", [{ name: "Cache" }, { name: "Hits" }, { name: "Fill", text: true }, { name: "Entries" }, { name: "Hit" }, { name: "Miss" }, { name: "Stale" },
+    { name: "Evicted" }], rows, "");
+}
+
+// Said aloud by screen readers when it changes: so only when it changes.
+function showState(kind, glyph, text) {
+  const node = $("state");
+  node.className = `state ${kind}`;
+  say(node.firstElementChild, glyph);
+  say(node.lastElementChild, text);
+}
+
+function judge(snapshot, f) {
+  const balance = snapshot.balance || {}, busiest = f.loops.reduce((a, b) => (b.share > (a ? a.share : -1) ? b : a), null);
+  if (balance.alarm) return showState("uneven", "▲", `Uneven${busiest && f.mean ? `: loop ${busiest.name} works ${(busiest.share / f.mean).toFixed(1)} times the mean` : ""}`);
+  if ((balance.mean_busy ?? f.mean) < .005) return showState("", "○", "Idle");
+  showState("even", "●", "Even");
+}
+
+// A part of the page is there when there is something, or it is said how to get it.
+const section = (id, is) => { $(id).closest("section").hidden = !is; };
+
+// --- The stream of snapshots ------------------------------------------------------------------------------------------
+
+const WINDOW = 10; // seconds that rates and percentiles of the tables are of
+const frames = []; // what the charts keep of each snapshot
+const past = []; // the snapshots of the window
+let source = null;
+let heard = 0;
+
+function show(snapshot) {
+  const last = past.at(-1);
+  // After a pause or another server's answer, what is kept is no past of this one.
+  if (last && (snapshot.started !== last.started || snapshot.now <= last.now)) { past.length = 0; frames.length = 0; }
+  past.push(snapshot);
+  const now = snapshot, then = past.at(-3) || past[0], base = past[0];
+  while (past.length > WINDOW + 1) past.shift();
+  const f = figures(now, then);
+  f.waiting = f.queues.shared + sum(f.queues.own);
+  f.blocked = Math.max(0, ...f.loops.map(l => l.blocked));
+  const balance = snapshot.balance || {}, totals = snapshot.totals || {};
+  const recent = figures(now, past.at(-2) || now);
+  frames.push({
+    heat: new Map(recent.loops.map(l => [l.key, l.blocked])), requests: f.requests, open: totals.active_connections || 0,
+    waiting: f.waiting, sent: f.sent, blocked: f.blocked, imbalance: balance.imbalance || 0,
+  });
+  while (frames.length > KEPT) frames.shift();
+  const workers = new Set(f.loops.map(l => l.loop.worker)).size, build = snapshot.build || {};
+  say($("about"), `${build.version || ""} · ${f.loops.length} loop${f.loops.length === 1 ? "" : "s"} in ${workers} worker${workers === 1 ? "" : "s"}`
+    + ` · up ${age(snapshot.uptime || 0)}${snapshot.generation ? ` · ${snapshot.generation} reloads` : ""}`);
+  showBars(snapshot, f);
+  showTiles(snapshot, f);
+  showHeat(f);
+  showPicked(f);
+  showLoops(f, snapshot);
+  showCulprits(snapshot);
+  showPlaces(now, base);
+  showPeers(now, base);
+  showCaches(now, base);
+  judge(snapshot, f);
+}
+
+function listen() {
+  if (source || document.hidden || $("pause").ariaPressed === "true") return;
+  heard = Date.now();
+  source = new EventSource(location.href);
+  source.onmessage = event => { heard = Date.now(); show(JSON.parse(event.data)); };
+}
+
+function stop() {
+  if (source) source.close();
+  source = null;
+}
+
+// Who has turned to another tab, or has paused, asks the server for nothing.
+document.addEventListener("visibilitychange", () => (document.hidden ? stop() : listen()));
+setInterval(() => {
+  if (!source || Date.now() - heard < QUIET) return;
+  showState("lost", "✕", "No answer from the server");
+  // A browser gives up for good where a server refuses.
+  if (source.readyState === EventSource.CLOSED) { stop(); listen(); }
+}, 1000);
+
+$("pause").addEventListener("click", () => {
+  const paused = $("pause").ariaPressed !== "true";
+  $("pause").ariaPressed = String(paused);
+  say($("pause"), paused ? "Go on" : "Pause");
+  if (paused) { stop(); showState("", "❙❙", "Paused"); } else listen();
+});
+
+$("chart").addEventListener("keydown", event => {
+  const to = { ArrowRight: picked + 1, ArrowLeft: picked - 1, Home: 0, End: columns.length - 1, Escape: -1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  pick(Math.min(Math.max(to, event.key === "Escape" ? -1 : 0), columns.length - 1));
+});
+
+$("chart").addEventListener("pointerdown", event => {
+  const box = $("bars").getBoundingClientRect();
+  pick(Math.min(columns.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * columns.length))));
+});
+
+function pick(index) {
+  picked = index;
+  columns.forEach((c, i) => c.box.classList.toggle("picked", i === picked));
+  const then = past.at(-3) || past[0];
+  if (then) showPicked(figures(past.at(-1), then));
+}
+
+function paint() {
+  $("ramp").style.background = `linear-gradient(90deg, ${[1e3, 1e4, 1e5, 1e6].map(colour).join()})`;
+}
+
+dark.addEventListener("change", paint);
+paint();
+listen();
