@@ -13,6 +13,7 @@ mod connection;
 mod counts;
 mod doing;
 mod event_loop;
+pub mod explain;
 mod files;
 #[cfg(test)]
 mod fuzz;
@@ -34,6 +35,7 @@ pub use files::temp_file::TempPath;
 
 pub use event_loop::LoopState;
 pub use modules::built;
+pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};
 

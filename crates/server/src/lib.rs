@@ -15,6 +15,7 @@ mod embedded;
 #[cfg(feature = "sim")]
 mod generations;
 mod inherit;
+mod judge;
 mod listen;
 mod master;
 mod modules;
@@ -32,6 +33,7 @@ pub use boot::run;
 pub use cycle::{built, help};
 #[cfg(feature = "sim")]
 pub use generations::Generations;
+pub use judge::judge;
 pub use version::{FLAGS, Flag};
 /// The names of all variables of requests that are there without a directive.
 pub use weir_http::variables;

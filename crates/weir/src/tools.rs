@@ -39,6 +39,12 @@ pub const ALL: &[Tool] = &[
         run: |args| parsed(args, manual::completions),
     },
     Tool {
+        name: "explain",
+        about: "tell which server and location serve a request, and what is in force there",
+        command: weir_explain::Options::command,
+        run: |args| parsed(args, weir_explain::explain),
+    },
+    Tool {
         name: "histogram",
         about: "show latencies of bench, or of logs, as a picture",
         command: weir_bench::HistogramOptions::command,
@@ -67,6 +73,12 @@ pub const ALL: &[Tool] = &[
         about: "print a page of the manual: weir manual | man -l -",
         command: manual::Manual::command,
         run: |args| parsed(args, manual::manual),
+    },
+    Tool {
+        name: "top",
+        about: "show a running weir, live: how even it is, and what holds it up",
+        command: weir_top::Options::command,
+        run: |args| parsed(args, weir_top::top),
     },
 ];
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
-use weir_conf::Error;
+use weir_conf::{Error, Pos};
 
 use crate::config::plan::Plan;
 use crate::modules::LocationConf;
@@ -54,6 +54,8 @@ impl Kind {
 pub struct Location {
     /// As written: the prefix, path, pattern or `@name`.
     pub name: Vec<u8>,
+    /// Where its block begins.
+    pub at: Option<Pos>,
     /// What selects it.
     pub kind: Kind,
     /// Settings of all modules.
@@ -71,6 +73,8 @@ pub struct Location {
 pub struct Place {
     /// As written.
     pub name: Vec<u8>,
+    /// Where its block begins.
+    pub at: Option<Pos>,
     /// What selects it.
     pub kind: Kind,
     /// Set by handlers that want the slash added.
@@ -95,7 +99,7 @@ pub enum Key {
 impl Place {
     /// A place without locations in it yet.
     pub fn new(name: &[u8], kind: Kind) -> Self {
-        Place { name: name.to_vec(), kind, auto_redirect: false, inner: Vec::new() }
+        Place { name: name.to_vec(), at: None, kind, auto_redirect: false, inner: Vec::new() }
     }
 
     /// The location, when its block was read.
@@ -107,6 +111,7 @@ impl Place {
         let children = Children::new(self.inner, auto)?;
         Ok(Location {
             name: self.name,
+            at: self.at,
             kind: self.kind,
             plan: Plan::new(&conf),
             conf,

@@ -1,5 +1,6 @@
 //! A whole `http` block, ready to serve: servers, locations, and which server an address and a name select.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,6 +183,16 @@ impl Site {
     /// All locations.
     pub fn locations(&self) -> &[Location] {
         &self.locations
+    }
+
+    /// All of them, before the site is served.
+    pub(crate) fn locations_mut(&mut self) -> &mut [Location] {
+        &mut self.locations
+    }
+
+    /// What is spoken at an address, before and below HTTP/1, on connections of a listening socket.
+    pub fn protocols_at(&self, listen: usize, ip: Option<IpAddr>) -> Option<Protocols> {
+        Some(self.bound.get(listen)?.at(|| ip).protocols)
     }
 
     /// A server by its place.

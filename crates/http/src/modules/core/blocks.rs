@@ -13,7 +13,7 @@ use crate::listen::ListenLine;
 /// `server { }`
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let id = s.setup.reserve();
-    let place = Place::new(b"", Kind::Server);
+    let place = Place { at: Some(d.name.pos), ..Place::new(b"", Kind::Server) };
     let (conf, location) = (s.server.clone(), s.location.inherited());
     let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
     inner.read(d.block())?;
@@ -72,6 +72,7 @@ pub fn open_reserved(
         // Such a block changes settings; who answers stays the same.
         Scope::change(&mut location.core).handler = s.location.core.handler;
     }
+    let place = Place { at: Some(d.name.pos), ..place };
     let mut inner = Scope::new(s.setup, context, conf, location, place);
     inner.read(d.block())?;
     let Scope { setup, server, location, place, .. } = inner;

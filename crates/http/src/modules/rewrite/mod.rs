@@ -92,6 +92,11 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, init: |_| {} };
 
+/// Has the code say what it does.
+pub fn tell(conf: &mut Conf) {
+    conf.log = true;
+}
+
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
     !conf.rewrite.code.is_empty()

@@ -1,0 +1,155 @@
+//! A URL as a request to one of a site's listening sockets.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use weir_http::explain::Question;
+use weir_http::{Address, Site};
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub secure: bool,
+    /// As `Host` says it, with the port where it is not the usual one.
+    pub host: String,
+    pub name: String,
+    pub port: u16,
+    pub target: String,
+    pub method: String,
+    /// Header lines.
+    pub headers: Vec<String>,
+}
+
+impl Asked {
+    /// `http[s]://host[:port][/path][?args]`; a path alone is asked of `localhost`.
+    pub(crate) fn read(url: &str, method: &str, headers: &[String]) -> Result<Asked, String> {
+        let bad = |what: &str| Err(format!("\"{url}\": {what}"));
+        let (secure, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some(_) => return bad("a URL begins with http:// or https://"),
+            None if url.starts_with('/') => (false, ""),
+            None => (false, url),
+        };
+        let rest = if rest.is_empty() { format!("localhost{url}") } else { rest.to_owned() };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (host, target) = rest.split_at(end);
+        let target = target.split('#').next().unwrap_or_default();
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        let usual = if secure { 443 } else { 80 };
+        let (name, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => match port.parse() {
+                Ok(port) => (name, port),
+                Err(_) => return bad("this is no port"),
+            },
+            _ => (host, usual),
+        };
+        if name.is_empty() {
+            return bad("it names no host");
+        }
+        let printable = |text: &str| text.bytes().all(|b| b > b' ' && b != 127);
+        if !printable(&target) || !printable(host) || !printable(method) || method.is_empty() {
+            return bad("spaces and control characters cannot be sent, write %20");
+        }
+        if let Some(line) =
+            headers.iter().find(|line| !line.contains(':') || line.contains(['\r', '\n']))
+        {
+            return Err(format!("a header line is \"Name: value\", and \"{line}\" is none"));
+        }
+        Ok(Asked {
+            secure,
+            host: host.to_owned(),
+            name: name.trim_matches(['[', ']']).to_owned(),
+            port,
+            target,
+            method: method.to_owned(),
+            headers: headers.to_vec(),
+        })
+    }
+
+    /// The socket of the site where a client with this URL comes in: at `to`, or at the address that the URL names, or, as a
+    /// name's address is not looked up, at the first that has its port.
+    pub(crate) fn question(&self, site: &Site, to: Option<&str>) -> Result<Question, String> {
+        let addresses: Vec<Address> = site.listens().iter().map(|l| l.address.clone()).collect();
+        let (port, ip) = match to {
+            Some(path) if path.starts_with("unix:") => {
+                let shown = |at: &Address| at.to_string() == path;
+                let listen = addresses
+                    .iter()
+                    .position(shown)
+                    .ok_or_else(|| self.nobody(path, &addresses))?;
+                return Ok(self.at(listen, addresses[listen].clone()));
+            }
+            Some(text) => match text.parse::<SocketAddr>() {
+                Ok(address) => (address.port(), Some(address.ip())),
+                Err(_) => {
+                    return Err(format!("--to is address:port or unix:/path, not \"{text}\""));
+                }
+            },
+            None => (self.port, self.name.parse::<IpAddr>().ok()),
+        };
+        let exact = |at: &Address| at.port() == Some(port) && ip.is_some() && at.ip() == ip;
+        let family = |at: &Address| {
+            ip.is_none_or(|ip| at.ip().is_some_and(|at| at.is_ipv4() == ip.is_ipv4()))
+        };
+        let open = |at: &Address| at.port() == Some(port) && at.is_wildcard() && family(at);
+        let any = |at: &Address| at.port() == Some(port) && ip.is_none();
+        let found = [&exact as &dyn Fn(&Address) -> bool, &open, &any]
+            .into_iter()
+            .find_map(|fits| addresses.iter().position(fits));
+        let listen = found.ok_or_else(|| self.nobody(&format!("port {port}"), &addresses))?;
+        let own = &addresses[listen];
+        let ip = ip.or(own.ip().filter(|_| !own.is_wildcard())).unwrap_or(match own.ip() {
+            Some(IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::LOCALHOST.into(),
+        });
+        Ok(self.at(listen, Address::Inet(SocketAddr::new(ip, port))))
+    }
+
+    fn at(&self, listen: usize, local: Address) -> Question {
+        let secure = self.secure.then(|| self.name.clone().into_bytes());
+        Question { listen, local, secure, request: self.request() }
+    }
+
+    fn nobody(&self, whom: &str, addresses: &[Address]) -> String {
+        let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
+        format!("no server listens on {whom}; there are {}", all.join(", "))
+    }
+
+    fn request(&self) -> Vec<u8> {
+        let given = |name: &str| {
+            self.headers.iter().any(|line| {
+                line.split(':').next().is_some_and(|own| own.trim().eq_ignore_ascii_case(name))
+            })
+        };
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        if !given("Host") {
+            text += &format!("Host: {}\r\n", self.host);
+        }
+        for line in &self.headers {
+            text += &format!("{line}\r\n");
+        }
+        text += "Connection: close\r\n\r\n";
+        text.into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_as_people_write_them() {
+        let read =
+            |url: &str| Asked::read(url, "GET", &[]).map(|a| (a.secure, a.name, a.port, a.target));
+        let said = |secure, name: &str, port, target: &str| {
+            Ok((secure, name.to_owned(), port, target.to_owned()))
+        };
+        assert_eq!(read("https://a.example"), said(true, "a.example", 443, "/"));
+        assert_eq!(read("http://[::1]:81/x?y#z"), said(false, "::1", 81, "/x?y"));
+        assert_eq!(read("a?b"), said(false, "a", 80, "/?b"));
+        assert_eq!(read("/only/path"), said(false, "localhost", 80, "/only/path"));
+        for bad in ["ftp://a/", "http:///", "http://a:b/", "http://a/x y"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

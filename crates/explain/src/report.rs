@@ -1,0 +1,260 @@
+//! What was found out, as text or as JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use weir_conf::{Directive, Pos, Sources};
+use weir_http::explain::{Course, Passed};
+
+use crate::ask::Asked;
+use crate::settings::{Held, chain, held};
+
+/// All that is told.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub request: String,
+    /// Where the request comes in.
+    pub listen: String,
+    /// The server that was selected; none where the request was refused before.
+    pub server: Option<Block>,
+    /// What happened on the way.
+    pub steps: Vec<Step>,
+    /// The block whose settings are in force; none where the answer came before.
+    pub location: Option<Block>,
+    /// The path as the location sees it.
+    pub path: Option<String>,
+    pub args: Option<String>,
+    /// The answer that came without a location's content.
+    pub answer: Option<Answer>,
+    pub settings: Vec<Setting>,
+    /// What was left out.
+    pub notes: Vec<String>,
+}
+
+/// A block of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Block {
+    /// As written: `location /x`, or `server` with its names.
+    pub text: String,
+    pub file: String,
+    pub line: u32,
+}
+
+/// A block whose code has run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Step {
+    pub block: Block,
+    pub path: String,
+    pub notes: Vec<String>,
+}
+
+/// What came back.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    pub status: u16,
+    pub location: Option<String>,
+    /// Where the body is a text, its beginning.
+    pub body: String,
+}
+
+/// A directive that is in force.
+#[derive(Debug, Serialize)]
+pub(crate) struct Setting {
+    pub name: String,
+    pub value: String,
+    pub file: String,
+    pub line: u32,
+    /// The block around that it comes from.
+    pub inherited_from: Option<String>,
+}
+
+/// How much of a body is shown.
+const SHOWN: usize = 200;
+
+impl Report {
+    pub(crate) fn of(
+        asked: &Asked,
+        listen: String,
+        (main, sources): (&[Directive], &Sources),
+        course: &Course,
+        heard: &[u8],
+    ) -> Report {
+        let block = |passed: &Passed| {
+            let way = chain(main, passed.server, passed.block);
+            way.last().map(|last| shown(last, sources))
+        };
+        let last = course.arrived.as_ref().or(course.steps.last());
+        let way = last.map(|passed| chain(main, passed.server, passed.block)).unwrap_or_default();
+        let server = way.iter().find(|block| block.name.is("server"));
+        let arrived = course.arrived.as_ref();
+        let mut notes = Vec::new();
+        let lua = |list: &[Directive]| list.iter().any(|d| d.name.lossy().contains("_by_lua"));
+        if way.iter().any(|block| lua(block.block())) {
+            notes
+                .push("scripts in Lua are not run: they may send the request elsewhere".to_owned());
+        }
+        if way.iter().any(|block| block.block().iter().any(|d| d.name.is("try_files")))
+            && arrived.is_some()
+        {
+            notes.push(
+                "try_files looks for files when the request is served, and may send it elsewhere"
+                    .to_owned(),
+            );
+        }
+        let steps = course.steps.iter().filter(|step| !step.notes.is_empty());
+        Report {
+            request: format!(
+                "{} {}://{}{}",
+                asked.method,
+                if asked.secure { "https" } else { "http" },
+                asked.host,
+                asked.target
+            ),
+            listen,
+            server: server.map(|server| shown(server, sources)),
+            steps: steps
+                .filter_map(|step| {
+                    let path = text(&step.path);
+                    Some(Step { block: block(step)?, path, notes: step.notes.clone() })
+                })
+                .collect(),
+            location: arrived.and_then(block),
+            path: arrived.map(|passed| text(&passed.path)),
+            args: arrived.map(|passed| text(&passed.args)),
+            answer: arrived.is_none().then(|| answer(heard)).flatten(),
+            settings: held(main, &way).iter().map(|held| setting(held, sources)).collect(),
+            notes,
+        }
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> String {
+        // Strings and numbers only, so it cannot fail; an empty text would be the least surprise.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut out = format!("{}\n", self.request);
+        let mut line = |name: &str, text: String| {
+            let _ = writeln!(out, "  {name:<9} {text}");
+        };
+        line("listen", self.listen.clone());
+        if let Some(server) = &self.server {
+            line("server", server.to_string());
+        }
+        for step in &self.steps {
+            line("at", format!("{}, with path {}", step.block, step.path));
+            step.notes.iter().for_each(|note| line("", note.clone()));
+        }
+        match (&self.location, &self.path) {
+            (Some(location), Some(path)) => {
+                let name =
+                    if location.text.starts_with("server") { "no location" } else { "location" };
+                line(name, location.to_string());
+                let args = self.args.as_deref().filter(|args| !args.is_empty());
+                line(
+                    "path",
+                    format!("{path}{}", args.map_or(String::new(), |args| format!("?{args}"))),
+                );
+            }
+            _ => line("location", "none: it was answered before".to_owned()),
+        }
+        if let Some(answer) = &self.answer {
+            let to =
+                answer.location.as_ref().map_or(String::new(), |to| format!(", Location: {to}"));
+            line("answer", format!("{}{to}", answer.status));
+        }
+        if !self.settings.is_empty() {
+            out.push_str("\n  in force there\n");
+        }
+        let width = self
+            .settings
+            .iter()
+            .map(|s| s.name.len() + s.value.len() + 1)
+            .max()
+            .unwrap_or(0)
+            .min(64);
+        for s in &self.settings {
+            let from =
+                s.inherited_from.as_ref().map_or(String::new(), |from| format!(", from {from}"));
+            let both = format!("{} {}", s.name, s.value);
+            let _ = writeln!(out, "    {:<width$}  {}:{}{from}", both.trim_end(), s.file, s.line);
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "\n  note: {note}");
+        }
+        out
+    }
+}
+
+impl std::fmt::Display for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({}:{})", self.text, self.file, self.line)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn place(pos: Pos, sources: &Sources) -> (String, u32) {
+    let file = sources.get(pos.file).map(|source| source.name.display().to_string());
+    (file.unwrap_or_default(), pos.line)
+}
+
+/// A block by its first line; a server by its names.
+fn shown(block: &Directive, sources: &Sources) -> Block {
+    let (file, line) = place(block.name.pos, sources);
+    let mut text = words(block);
+    if block.name.is("server") {
+        let names = block.block().iter().filter(|d| d.name.is("server_name"));
+        let names: Vec<String> =
+            names.flat_map(|d| d.args.iter().map(|word| word.lossy().into_owned())).collect();
+        text = format!(
+            "server {}",
+            if names.is_empty() { "without a name".to_owned() } else { names.join(" ") }
+        );
+    }
+    Block { text, file, line }
+}
+
+/// A directive's words, without its block.
+fn words(d: &Directive) -> String {
+    std::iter::once(&d.name).chain(&d.args).map(|word| word.lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn setting(held: &Held<'_>, sources: &Sources) -> Setting {
+    let (file, line) = place(held.line.name.pos, sources);
+    let quoted = |word: &weir_conf::Word| {
+        let text = word.lossy();
+        if text.contains([' ', ';', '{']) || text.is_empty() {
+            format!("\"{text}\"")
+        } else {
+            text.into_owned()
+        }
+    };
+    let from = held.inherited.then(|| {
+        held.from.map_or("main".to_owned(), |block| match block.name.is("server") {
+            true => "server".to_owned(),
+            false => words(block),
+        })
+    });
+    let value = match &held.line.body {
+        weir_conf::Body::Raw(_) => "{ ... }".to_owned(),
+        _ => held.line.args.iter().map(quoted).collect::<Vec<_>>().join(" "),
+    };
+    Setting { name: held.line.name.lossy().into_owned(), value, file, line, inherited_from: from }
+}
+
+fn answer(heard: &[u8]) -> Option<Answer> {
+    let text = String::from_utf8_lossy(heard);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+    };
+    let body = body.chars().take(SHOWN).collect();
+    Some(Answer { status, location: head.lines().find_map(field), body })
+}

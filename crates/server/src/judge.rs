@@ -1,0 +1,26 @@
+//! A configuration that is read to be asked about: nothing is opened, and nothing is served.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_http::Site;
+use weir_log::{Level, Log, OpenLogs, Sink};
+
+use crate::cli::Options;
+use crate::config::Machine;
+use crate::cycle::Origin;
+use crate::paths::Paths;
+
+/// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr. `conf` and
+/// `prefix` are those of `-c` and `-p`.
+pub fn judge(conf: Option<OsString>, prefix: Option<OsString>) -> Option<(Site, PathBuf)> {
+    let options = Options { conf, prefix, test: true, ..Options::default() };
+    let paths = Paths::new(&options, std::path::Path::exists);
+    let path = paths.conf.clone()?;
+    let logs = Arc::new(OpenLogs::new());
+    let origin = Origin { paths, globals: None, logs, machine: Machine::here() };
+    let log = Log::new(vec![(Level::Error, Sink::Stderr)]);
+    let plan = origin.judge(&log).ok()?;
+    Some((Arc::into_inner(plan.sites.http?)?, path))
+}

@@ -1,0 +1,119 @@
+//! The command line of `weir top`.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::fetch::Place;
+use crate::figures::Figures;
+use crate::plain;
+use crate::screen::{Order, Screen};
+use crate::snapshot::Snapshot;
+
+/// Shows a running weir, live: how even its loops work, who would be woken next, what held loops up, latency, upstream servers,
+/// caches. It reads what a location with weir_dashboard or weir_status json tells
+#[derive(Debug, Parser)]
+#[command(name = "weir top", bin_name = "weir top")]
+pub struct Options {
+    /// A port of this machine, a URL (http://host:port/path), or unix:/path/of/socket[:/path]
+    #[arg(value_name = "URL|PORT", default_value = "8080")]
+    place: String,
+    /// Plain text of one interval, and leave
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let said = text.parse::<f64>().ok().filter(|s| (0.1..=3600.0).contains(s));
+    said.ok_or_else(|| "a number of seconds from 0.1 to 3600".to_owned())
+}
+
+/// `weir top`: the exit status.
+pub fn top(options: Options) -> i32 {
+    match run(&options) {
+        Ok(()) => 0,
+        Err(text) => {
+            eprintln!("weir top: {text}");
+            1
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    let mut place = Place::read(&options.place)?;
+    let first = place.snapshot()?;
+    let interval = Duration::from_secs_f64(options.interval);
+    if options.once {
+        #[expect(clippy::disallowed_methods, reason = "there is no loop here")]
+        std::thread::sleep(interval);
+        let text = plain::text(&Figures::of(&place.snapshot()?, &first));
+        // Nobody reads it any more.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        return Ok(());
+    }
+    if !std::io::stdout().is_terminal() {
+        return Err("this is no terminal; --once writes plain text".to_owned());
+    }
+    // It is as it was when this ends, by a panic, too.
+    let mut terminal = ratatui::try_init().map_err(|e| format!("terminal: {e}"))?;
+    let ended = watch(&mut terminal, &mut place, first, interval);
+    ratatui::restore();
+    ended.map_err(|e| format!("terminal: {e}"))
+}
+
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    place: &mut Place,
+    first: Snapshot,
+    interval: Duration,
+) -> std::io::Result<()> {
+    let mut screen = Screen::default();
+    screen.take(Figures::of(&first, &first));
+    let mut last = first;
+    let mut due = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| screen.draw(frame))?;
+        if event::poll(due.saturating_duration_since(Instant::now()))? {
+            match order(&event::read()?) {
+                Some(Order::Leave) => return Ok(()),
+                Some(order) => screen.obey(order),
+                None => {}
+            }
+        }
+        if Instant::now() < due {
+            continue;
+        }
+        due = Instant::now() + interval;
+        if screen.paused {
+            continue;
+        }
+        match place.snapshot() {
+            Ok(now) => {
+                screen.take(Figures::of(&now, &last));
+                last = now;
+            }
+            Err(trouble) => screen.trouble = Some(trouble),
+        }
+    }
+}
+
+fn order(event: &Event) -> Option<Order> {
+    let Event::Key(key) = event else { return None };
+    if key.kind != KeyEventKind::Press {
+        return None;
+    }
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Order::Leave),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Order::Leave),
+        KeyCode::Char('p' | ' ') => Some(Order::Pause),
+        KeyCode::Char('s') => Some(Order::Sort),
+        KeyCode::Up | KeyCode::Char('k') => Some(Order::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(Order::Down),
+        _ => None,
+    }
+}

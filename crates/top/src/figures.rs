@@ -1,0 +1,324 @@
+//! Rates and percentiles of the time between two snapshots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::snapshot::{Balance, Histogram, Loop, Snapshot};
+use crate::words::{age, bytes, count, percent, time};
+
+/// What is shown.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub about: String,
+    /// How even it is, in words; whether that is alarming.
+    pub state: (String, bool),
+    pub requests: f64,
+    pub accepted: f64,
+    pub open: f64,
+    pub sent: f64,
+    /// Connections that wait to be accepted, and how many may.
+    pub waiting: (u64, u64),
+    /// Who would be woken next.
+    pub next: String,
+    pub loops: Vec<Row>,
+    pub culprits: Vec<Blame>,
+    pub tables: Vec<Table>,
+}
+
+/// A loop.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Row {
+    pub name: String,
+    pub pid: i32,
+    /// Of its time it was at work: 0 to 1.
+    pub share: f64,
+    pub requests: f64,
+    pub open: u64,
+    pub inflight: u64,
+    /// The longest wait of an event for the loop, in microseconds.
+    pub blocked: f64,
+    pub armed: bool,
+    pub state: String,
+    pub key: (u32, u32),
+}
+
+/// What held loops up.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Blame {
+    pub what: String,
+    /// Microseconds.
+    pub longest: f64,
+    pub times: usize,
+    pub loops: usize,
+    /// Seconds ago.
+    pub last: f64,
+}
+
+/// What else there is, as words.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    pub title: &'static str,
+    pub columns: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+}
+
+/// What a counter grew by in a second; it began anew if it is less than before.
+fn rate(now: f64, then: f64, seconds: f64) -> f64 {
+    (if now >= then { now - then } else { now }) / seconds
+}
+
+/// Microseconds that this share of the values between two histograms does not exceed.
+fn quantile(now: &Histogram, then: Option<&Histogram>, share: f64) -> Option<f64> {
+    let Some(steps) = &now.steps else {
+        let known = if share <= 0.5 {
+            now.p50_us
+        } else if share <= 0.9 {
+            now.p90_us
+        } else {
+            now.p99_us
+        };
+        return (now.count > 0.0).then_some(known);
+    };
+    let then = then.filter(|then| then.count <= now.count);
+    let before = then.and_then(|then| then.steps.as_deref()).unwrap_or_default();
+    let under = |end: f64| {
+        let at = before.partition_point(|(other, _)| *other <= end);
+        at.checked_sub(1).map_or(0.0, |at| before[at].1)
+    };
+    let grown: Vec<(f64, f64)> = steps.iter().map(|(end, n)| (*end, n - under(*end))).collect();
+    let total = grown.last().filter(|(_, n)| *n > 0.0)?.1;
+    let rank = (total * share).ceil().max(1.0);
+    grown.iter().find(|(_, n)| *n >= rank).map(|(end, _)| *end)
+}
+
+/// The longest of what came between two histograms, or their mean where nothing more is told.
+fn worst(now: &Histogram, then: &Histogram) -> f64 {
+    if now.count <= then.count {
+        return 0.0;
+    }
+    match now.steps {
+        Some(_) => quantile(now, Some(then), 1.0).unwrap_or(0.0),
+        None => (now.sum_us - then.sum_us) / (now.count - then.count),
+    }
+}
+
+fn names(loops: &[&Loop]) -> Vec<String> {
+    let one_each = loops.iter().all(|l| l.number == 0);
+    let one_worker = loops.iter().all(|l| l.worker == loops[0].worker);
+    let name = |l: &&Loop| match (one_worker, one_each) {
+        (true, _) => l.number.to_string(),
+        (_, true) => l.worker.to_string(),
+        _ => format!("{}.{}", l.worker, l.number),
+    };
+    loops.iter().map(name).collect()
+}
+
+impl Figures {
+    /// Of two snapshots of a server.
+    pub(crate) fn of(now: &Snapshot, then: &Snapshot) -> Figures {
+        let seconds = (now.now - then.now).max(0.001);
+        let own: Vec<&Loop> = now.loops.iter().filter(|l| !l.finishing).collect();
+        let before: BTreeMap<(i32, i32), &Loop> =
+            then.loops.iter().map(|l| ((l.pid, l.tid), l)).collect();
+        let armed: BTreeSet<usize> = now.balance.next.iter().copied().collect();
+        let is_next =
+            |l: &Loop| now.loops.iter().position(|o| o == l).is_some_and(|i| armed.contains(&i));
+        let mut sent = 0.0;
+        let mut loops = Vec::new();
+        for (l, name) in own.iter().zip(names(&own)) {
+            let old = before.get(&(l.pid, l.tid)).copied();
+            let grown = |of: fn(&Loop) -> f64| old.map_or(0.0, |old| rate(of(l), of(old), seconds));
+            sent += grown(|l| l.sent);
+            let share = old.map(|old| {
+                let worked = (l.busy_us + l.awake_for_us) - (old.busy_us + old.awake_for_us);
+                (worked / 1e6 / seconds).clamp(0.0, 1.0)
+            });
+            loops.push(Row {
+                name,
+                pid: l.pid,
+                share: share.unwrap_or(l.share_busy),
+                requests: grown(|l| l.requests),
+                open: l.open,
+                inflight: l.inflight,
+                blocked: old.map_or(0.0, |old| worst(&l.blocked, &old.blocked)).max(l.awake_for_us),
+                armed: is_next(l),
+                state: l.state.clone(),
+                key: (l.worker, l.number),
+            });
+        }
+        let total = |name: &str| now.totals.get(name).copied().unwrap_or(0.0);
+        let past = |name: &str| then.totals.get(name).copied().unwrap_or(0.0);
+        let grown = |name: &str| rate(total(name), past(name), seconds);
+        let queued = |l: &crate::snapshot::Listener| match l.queues.is_empty() {
+            true => l.queue,
+            false => l.queues.iter().sum(),
+        };
+        let name_of = |i: &usize| {
+            let l = now.loops.get(*i)?;
+            loops.iter().find(|row| row.key == (l.worker, l.number)).map(|row| row.name.clone())
+        };
+        let next: Vec<String> = now.balance.next.iter().filter_map(name_of).take(6).collect();
+        Figures {
+            about: about(now, &own),
+            state: state(&now.balance, &loops),
+            requests: grown("requests"),
+            accepted: grown("accepted_connections"),
+            open: total("active_connections"),
+            sent,
+            waiting: (
+                now.listeners.iter().map(queued).sum(),
+                now.listeners.iter().map(|l| l.backlog).sum(),
+            ),
+            next: next.join(", then "),
+            loops,
+            culprits: culprits(now),
+            tables: [zones(now, then, seconds), peers(now, then, seconds), caches(now)]
+                .into_iter()
+                .filter(|table| !table.rows.is_empty())
+                .collect(),
+        }
+    }
+}
+
+fn about(now: &Snapshot, loops: &[&Loop]) -> String {
+    let workers = loops.iter().map(|l| l.worker).collect::<BTreeSet<_>>().len();
+    let s = |n: usize| if n == 1 { "" } else { "s" };
+    format!(
+        "weir {} · {} loop{} in {workers} worker{} · up {}",
+        now.build.version,
+        loops.len(),
+        s(loops.len()),
+        s(workers),
+        age(now.uptime)
+    )
+}
+
+fn state(balance: &Balance, loops: &[Row]) -> (String, bool) {
+    let mean = loops.iter().map(|l| l.share).sum::<f64>() / loops.len().max(1) as f64;
+    let index = format!("imbalance {:.2}, {}", balance.imbalance, balance.policy);
+    if balance.alarm {
+        let busiest = loops.iter().max_by(|a, b| a.share.total_cmp(&b.share));
+        let most = busiest.filter(|_| mean > 0.0).map_or(String::new(), |l| {
+            format!(": loop {} works {:.1} times the mean", l.name, l.share / mean)
+        });
+        return (format!("▲ UNEVEN{most} ({index})"), true);
+    }
+    let idle = balance.mean_busy.max(mean) < 0.005;
+    (format!("{} ({index})", if idle { "○ idle" } else { "● even" }), false)
+}
+
+fn culprits(now: &Snapshot) -> Vec<Blame> {
+    let mut found: BTreeMap<String, (Blame, BTreeSet<(u32, u32)>)> = BTreeMap::new();
+    for c in &now.culprits {
+        let what = match c.kind.as_str() {
+            "preempted" => format!("the machine, which took the processor away (from {})", c.what),
+            _ => c.what.clone(),
+        };
+        let fresh = || {
+            (
+                Blame { what: what.clone(), longest: 0.0, times: 0, loops: 0, last: f64::MAX },
+                BTreeSet::new(),
+            )
+        };
+        let (blame, loops) = found.entry(what.clone()).or_insert_with(fresh);
+        blame.times += 1;
+        blame.longest = blame.longest.max(c.took_us);
+        blame.last = blame.last.min((now.now - c.at).max(0.0));
+        loops.insert((c.worker, c.number));
+        blame.loops = loops.len();
+    }
+    let mut all: Vec<Blame> = found.into_values().map(|(blame, _)| blame).collect();
+    all.sort_by(|a, b| b.longest.total_cmp(&a.longest));
+    all
+}
+
+fn told(micros: Option<f64>) -> String {
+    micros.map_or("-".to_owned(), time)
+}
+
+fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
+    let row = |(name, zone): (&String, &crate::snapshot::Zone)| {
+        let old = then.status_zones.get(name).unwrap_or(zone);
+        let of = |zone: &crate::snapshot::Zone, what: &str| {
+            zone.requests.get(what).or(zone.sessions.get(what)).copied().unwrap_or(0.0)
+        };
+        let at = |share| told(quantile(&zone.latency, Some(&old.latency), share));
+        vec![
+            name.clone(),
+            count(rate(of(zone, "total"), of(old, "total"), seconds)),
+            at(0.5),
+            at(0.9),
+            at(0.99),
+            count(rate(of(zone, "5xx"), of(old, "5xx"), seconds)),
+            bytes(rate(zone.sent, old.sent, seconds)),
+        ]
+    };
+    Table {
+        title: "Latency",
+        columns: vec!["zone", "requests/s", "p50", "p90", "p99", "5xx/s", "sent/s"],
+        rows: now.status_zones.iter().map(row).collect(),
+    }
+}
+
+fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
+    let mut rows = Vec::new();
+    for (group, peers) in &now.upstreams {
+        for peer in peers {
+            let before = then.upstreams.get(group).into_iter().flatten();
+            let old = before
+                .into_iter()
+                .find(|old| (&old.server, &old.name) == (&peer.server, &peer.name))
+                .unwrap_or(peer);
+            let total =
+                |peer: &crate::snapshot::Peer| peer.requests.get("total").copied().unwrap_or(0.0);
+            rows.push(vec![
+                format!("{group}: {}", peer.server),
+                format!("{}{}", peer.state, if peer.backup { ", backup" } else { "" }),
+                count(rate(total(peer), total(old), seconds)),
+                peer.active.to_string(),
+                told(quantile(&peer.latency, Some(&old.latency), 0.5)),
+                told(quantile(&peer.latency, Some(&old.latency), 0.99)),
+                peer.fails.to_string(),
+            ]);
+        }
+    }
+    Table {
+        title: "Upstream servers",
+        columns: vec![
+            "group and server",
+            "state",
+            "requests/s",
+            "in flight",
+            "p50",
+            "p99",
+            "failures",
+        ],
+        rows,
+    }
+}
+
+fn caches(now: &Snapshot) -> Table {
+    let row = |(name, cache): (&String, &crate::snapshot::Cache)| {
+        let n =
+            |what: &str| cache.counts.get(what).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        let served = n("hit") + n("stale") + n("updating") + n("revalidated");
+        let asked = served + n("miss") + n("expired") + n("bypass");
+        let fill = match cache.max_size {
+            Some(most) if most > 0.0 => format!("{} of {}", bytes(cache.size), bytes(most)),
+            _ => bytes(cache.size),
+        };
+        vec![
+            name.clone(),
+            if asked > 0.0 { percent(served / asked) } else { "-".to_owned() },
+            fill,
+            cache.entries.to_string(),
+            count(n("hit")),
+            count(n("miss")),
+            count(n("evicted")),
+        ]
+    };
+    Table {
+        title: "Caches",
+        columns: vec!["cache", "hits", "fill", "entries", "hit", "miss", "evicted"],
+        rows: now.caches.iter().map(row).collect(),
+    }
+}

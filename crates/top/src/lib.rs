@@ -1,0 +1,16 @@
+//! `weir top`: a running weir in a terminal, over what `weir_status json` and `weir_dashboard` tell of it.
+//!
+//! A snapshot is counters; what is shown is the difference of two. `fetch` gets snapshots, `snapshot` is their form, `figures`
+//! makes rates of two of them, `plain` and `screen` show these.
+
+mod command;
+mod fetch;
+mod figures;
+mod plain;
+mod screen;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use command::{Options, top};

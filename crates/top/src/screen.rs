@@ -1,0 +1,186 @@
+//! The figures on a terminal, live.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::Paragraph;
+
+use crate::figures::{Figures, Row};
+use crate::plain::{bar, columns, or_nobody, totals};
+use crate::words::{age, count, percent, time};
+
+/// What is on the screen.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    pub figures: Figures,
+    /// Why there is nothing newer.
+    pub trouble: Option<String>,
+    pub paused: bool,
+    /// Loops in the order of their work.
+    sorted: bool,
+    /// The first loop that is shown.
+    first: usize,
+    /// The longest waits of each loop in the last seconds, in microseconds; the newest last.
+    waits: BTreeMap<(u32, u32), VecDeque<f64>>,
+}
+
+/// What a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Leave,
+    Pause,
+    Sort,
+    Up,
+    Down,
+}
+
+/// Seconds of waits that are kept.
+const KEPT: usize = 60;
+/// Cells of a full bar.
+const BAR: usize = 24;
+
+const WATER: Style = Style::new().fg(Color::Cyan);
+const SOFT: Style = Style::new().fg(Color::DarkGray);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const ALARM: Style =
+    Style::new().fg(Color::Red).add_modifier(Modifier::BOLD).add_modifier(Modifier::REVERSED);
+
+impl Screen {
+    /// Newer figures.
+    pub(crate) fn take(&mut self, figures: Figures) {
+        self.trouble = None;
+        self.waits.retain(|key, _| figures.loops.iter().any(|l| l.key == *key));
+        for l in &figures.loops {
+            let waits = self.waits.entry(l.key).or_default();
+            waits.push_back(l.blocked);
+            while waits.len() > KEPT {
+                waits.pop_front();
+            }
+        }
+        self.figures = figures;
+    }
+
+    pub(crate) fn obey(&mut self, order: Order) {
+        match order {
+            Order::Leave => {}
+            Order::Pause => self.paused = !self.paused,
+            Order::Sort => self.sorted = !self.sorted,
+            Order::Up => self.first = self.first.saturating_sub(1),
+            Order::Down => {
+                self.first = (self.first + 1).min(self.figures.loops.len().saturating_sub(1))
+            }
+        }
+    }
+
+    pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
+        let f = &self.figures;
+        let rest = self.rest();
+        let most = frame.area().height.saturating_sub(7);
+        // What else there is gets half, if it needs as much.
+        let below = (rest.height() as u16).min(most / 2);
+        let loops = (f.loops.len() as u16).min(most - below);
+        let parts = [3, 1, loops, 1, 0, 1].map(Constraint::Length);
+        let mut parts = parts.to_vec();
+        parts[4] = Constraint::Min(0);
+        let areas = Layout::vertical(parts).split(frame.area());
+        let state = if f.state.1 { ALARM } else { BOLD };
+        let head = Text::from(vec![
+            Line::styled(f.about.clone(), BOLD),
+            Line::styled(f.state.0.clone(), state),
+            Line::raw(totals(f)),
+        ]);
+        frame.render_widget(Paragraph::new(head), areas[0]);
+        let names = format!(
+            "{:>7} {:<BAR$} {:>6} {:>10} {:>6} {:>9} {:>8}  waits of the last {KEPT} s",
+            "loop", "at work", "", "requests/s", "open", "in flight", "longest"
+        );
+        frame.render_widget(Line::styled(names, SOFT), areas[1]);
+        self.draw_loops(frame, areas[2]);
+        let hidden = f.loops.len().saturating_sub(usize::from(loops));
+        let more =
+            if hidden > 0 { format!("  ({hidden} loops more: ↑ ↓)") } else { String::new() };
+        let next = format!("▾ woken next: {}{more}", or_nobody(&f.next));
+        frame.render_widget(Line::styled(next, SOFT), areas[3]);
+        frame.render_widget(Paragraph::new(rest), areas[4]);
+        let foot = match &self.trouble {
+            Some(trouble) => Line::styled(format!("no answer: {trouble}"), ALARM),
+            None => Line::styled(self.keys(), SOFT),
+        };
+        frame.render_widget(foot, areas[5]);
+    }
+
+    fn keys(&self) -> String {
+        let paused = if self.paused { "PAUSED  " } else { "" };
+        let sort = if self.sorted { "in their order" } else { "by their work" };
+        format!("{paused}q leave  p pause  s sort loops {sort}  ↑ ↓ scroll")
+    }
+
+    fn draw_loops(&self, frame: &mut Frame<'_>, area: Rect) {
+        let mut loops: Vec<&Row> = self.figures.loops.iter().collect();
+        if self.sorted {
+            loops.sort_by(|a, b| b.share.total_cmp(&a.share));
+        }
+        let mean = loops.iter().map(|l| l.share).sum::<f64>() / loops.len().max(1) as f64;
+        let room = usize::from(area.height);
+        let first = self.first.min(loops.len().saturating_sub(room));
+        let lines: Vec<Line<'_>> =
+            loops.iter().skip(first).take(room).map(|l| self.line(l, mean)).collect();
+        frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    fn line(&self, l: &Row, mean: f64) -> Line<'_> {
+        // More than twice the mean is marked by a sign, too.
+        let high = mean > 0.02 && l.share > 2.0 * mean;
+        let style = if high { Style::new().fg(Color::Red) } else { WATER };
+        let waits = self.waits.get(&l.key).into_iter().flatten();
+        Line::from(vec![
+            Span::raw(format!("{} {:>5} ", if l.armed { "▾" } else { " " }, l.name)),
+            Span::styled(format!("{:<BAR$}", bar(l.share, BAR)), style),
+            Span::raw(format!(
+                " {:>5}{} {:>9} {:>6} {:>9} {:>8}  ",
+                percent(l.share),
+                if high { "!" } else { " " },
+                count(l.requests),
+                l.open,
+                l.inflight,
+                time(l.blocked)
+            )),
+            Span::styled(waits.map(|micros| height(*micros)).collect::<String>(), WATER),
+        ])
+    }
+
+    /// Culprits and tables, as far as there is room.
+    fn rest(&self) -> Text<'_> {
+        let mut lines = Vec::new();
+        if !self.figures.culprits.is_empty() {
+            lines.extend([Line::raw(""), Line::styled("What held loops up", BOLD)]);
+        }
+        for c in self.figures.culprits.iter().take(6) {
+            lines.push(Line::raw(format!(
+                "  {:>8}  {} ({} times, {} ago)",
+                time(c.longest),
+                c.what,
+                c.times,
+                age(c.last)
+            )));
+        }
+        for table in &self.figures.tables {
+            lines.extend([Line::raw(""), Line::styled(table.title, BOLD)]);
+            let text = columns(table);
+            for (i, line) in text.lines().enumerate() {
+                lines.push(Line::styled(line.to_owned(), if i == 0 { SOFT } else { Style::new() }));
+            }
+        }
+        Text::from(lines)
+    }
+}
+
+/// A wait as a height: a step for each factor of three from a millisecond on.
+fn height(micros: f64) -> char {
+    const HEIGHTS: &[char] = &[' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let step = if micros < 1000.0 { 0 } else { 1 + (micros / 1000.0).log(3.0) as usize };
+    HEIGHTS[step.min(HEIGHTS.len() - 1)]
+}

@@ -1,0 +1,138 @@
+//! What a server tells of itself. What it does not know, or does not count yet, is left out.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+
+/// All counters at a moment.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Snapshot {
+    pub build: Build,
+    /// Seconds since 1970.
+    pub now: f64,
+    pub uptime: f64,
+    /// Configurations taken into use after the first.
+    pub generation: u64,
+    pub totals: BTreeMap<String, f64>,
+    pub balance: Balance,
+    pub loops: Vec<Loop>,
+    pub listeners: Vec<Listener>,
+    pub culprits: Vec<Culprit>,
+    pub status_zones: BTreeMap<String, Zone>,
+    pub upstreams: BTreeMap<String, Vec<Peer>>,
+    pub caches: BTreeMap<String, Cache>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Build {
+    pub version: String,
+}
+
+/// How even the work is.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Balance {
+    pub policy: String,
+    pub imbalance: f64,
+    pub mean_busy: f64,
+    #[serde(deserialize_with = "truth")]
+    pub alarm: bool,
+    /// Indices of loops, in the order in which they would be woken.
+    pub next: Vec<usize>,
+}
+
+/// What is true may be told as a number, as metrics are.
+fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    let value = serde_json::Value::deserialize(from)?;
+    Ok(value.as_bool().unwrap_or(value.as_f64().is_some_and(|n| n != 0.0)))
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Loop {
+    pub worker: u32,
+    #[serde(rename = "loop")]
+    pub number: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub state: String,
+    /// Of an older configuration.
+    pub finishing: bool,
+    pub accepted: f64,
+    pub requests: f64,
+    pub open: u64,
+    pub inflight: u64,
+    pub sent: f64,
+    pub busy_us: f64,
+    pub awake_for_us: f64,
+    pub share_busy: f64,
+    pub blocked: Histogram,
+}
+
+/// Times since the loop, the zone, the peer began.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Histogram {
+    pub count: f64,
+    pub sum_us: f64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p99_us: f64,
+    /// The end of each bucket that has values, and how many are no longer.
+    pub steps: Option<Vec<(f64, f64)>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Listener {
+    pub address: String,
+    pub queue: u64,
+    pub backlog: u64,
+    pub queues: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Culprit {
+    pub at: f64,
+    pub took_us: f64,
+    pub worker: u32,
+    #[serde(rename = "loop")]
+    pub number: u32,
+    pub kind: String,
+    pub what: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Zone {
+    pub requests: BTreeMap<String, f64>,
+    pub sessions: BTreeMap<String, f64>,
+    pub sent: f64,
+    pub latency: Histogram,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Peer {
+    pub server: String,
+    pub name: String,
+    pub state: String,
+    pub backup: bool,
+    pub active: u64,
+    pub requests: BTreeMap<String, f64>,
+    pub fails: u64,
+    pub latency: Histogram,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cache {
+    pub size: f64,
+    pub max_size: Option<f64>,
+    pub entries: u64,
+    #[serde(flatten)]
+    pub counts: BTreeMap<String, serde_json::Value>,
+}

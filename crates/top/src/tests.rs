@@ -1,0 +1,110 @@
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::figures::Figures;
+use crate::plain;
+use crate::screen::{Order, Screen};
+use crate::snapshot::Snapshot;
+
+/// A second of loops of which the last does as much as `busy` says, and the others a tenth of a second.
+fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
+    let rows: Vec<String> = (0..loops)
+        .map(|i| {
+            let busy = if i + 1 == loops { busy } else { 100_000 } * second;
+            format!(
+                "{{\"worker\":0,\"loop\":{i},\"pid\":7,\"tid\":{i},\"state\":\"armed\",\"open\":2,\"busy_us\":{busy},\
+                 \"requests\":{},\"blocked\":{{\"count\":{second},\"sum_us\":0,\"steps\":[[100,0],[9000,{second}]]}}}}",
+                40 * second
+            )
+        })
+        .collect();
+    let text = format!(
+        "{{\"now\":{second},\"uptime\":7200,\"build\":{{\"version\":\"9.9\"}},\"totals\":{{\"requests\":{},\"new\":1}},\
+         \"balance\":{{\"policy\":\"fair\",\"imbalance\":1.2,\"alarm\":{},\"next\":[1,0]}},\
+         \"listeners\":[{{\"address\":\"a\",\"backlog\":511,\"queues\":[3,4]}}],\"unknown\":[],\
+         \"culprits\":[{{\"at\":0,\"took_us\":61000,\"what\":\"lua\"}},{{\"at\":1,\"took_us\":9000,\"what\":\"lua\"}}],\
+         \"upstreams\":{{\"app\":[{{\"server\":\"1.2.3.4:80\",\"state\":\"down\",\"requests\":{{\"total\":{second}}}}}]}},\
+         \"caches\":{{\"big\":{{\"size\":1024,\"max_size\":null,\"entries\":1,\"hit\":3,\"miss\":1}}}},\
+         \"loops\":[{}]}}",
+        80 * second,
+        u8::from(busy > 500_000),
+        rows.join(",")
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn figures(loops: usize, busy: u32) -> Figures {
+    Figures::of(&snapshot(loops, 3, busy), &snapshot(loops, 2, busy))
+}
+
+fn shown(screen: &Screen, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(120, height)).unwrap();
+    terminal.draw(|frame| screen.draw(frame)).unwrap();
+    terminal.backend().to_string()
+}
+
+#[test]
+fn rates_are_of_the_time_between_two_snapshots() {
+    let f = figures(2, 900_000);
+    assert_eq!((f.requests, f.waiting), (80.0, (7, 511)));
+    assert_eq!(f.loops.iter().map(|l| l.share).collect::<Vec<_>>(), [0.1, 0.9]);
+    assert_eq!((f.loops[1].requests, f.loops[1].blocked), (40.0, 9000.0));
+    assert_eq!(f.next, "1, then 0");
+    assert!(f.state.1 && f.state.0.contains("loop 1 works 1.8 times the mean"), "{}", f.state.0);
+    assert_eq!((f.culprits.len(), f.culprits[0].times, f.culprits[0].longest), (1, 2, 61000.0));
+    assert_eq!(f.tables.len(), 2);
+}
+
+#[test]
+fn a_loop_that_was_not_there_shows_what_it_says_of_itself() {
+    let f = Figures::of(&snapshot(2, 3, 1), &Snapshot::default());
+    assert!(f.loops.iter().all(|l| l.share == 0.0 && l.requests == 0.0), "{f:?}");
+}
+
+#[test]
+fn plain_text_has_all_of_it() {
+    let text = plain::text(&figures(2, 900_000));
+    for part in [
+        "weir 9.9 · 2 loops in 1 worker · up 2 h 0 min",
+        "▲ UNEVEN: loop 1",
+        "7 of 511 wait",
+        "██████████████████",
+        "61 ms  lua (2 times, in 1 loops",
+        "app: 1.2.3.4:80",
+        "75 %",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_screen_marks_who_works_too_much_and_says_whom_it_will_wake() {
+    let mut screen = Screen::default();
+    for _ in 0..3 {
+        screen.take(figures(3, 900_000));
+    }
+    let text = shown(&screen, 30);
+    for part in
+        ["▲ UNEVEN", "90 %!", "▾ woken next: 1, then 0", "▂▂▂", "Upstream servers", "q leave"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn many_loops_are_scrolled_and_sorted_and_leave_room_for_the_rest() {
+    let mut screen = Screen::default();
+    screen.take(figures(128, 900_000));
+    let text = shown(&screen, 24);
+    assert!(text.contains("loops more") && text.contains("What held loops up"), "{text}");
+    assert!(!text.contains("90 %"), "{text}");
+    screen.obey(Order::Sort);
+    assert!(shown(&screen, 24).contains(" 127 ███"), "{}", shown(&screen, 24));
+    screen.obey(Order::Sort);
+    (0..1000).for_each(|_| screen.obey(Order::Down));
+    assert!(shown(&screen, 24).contains("90 %"), "{}", shown(&screen, 24));
+    // However small the terminal is.
+    for height in 1..9 {
+        shown(&screen, height);
+    }
+}

@@ -1,0 +1,249 @@
+//! `weir explain` says what the running server does.
+
+use std::process::Command;
+
+use serde_json::Value;
+use weir_testkit::{Client, Response, Server, examples};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Each block says its name in a header, and the path that it sees.
+const SITES: &str = "events { }
+http {
+    access_log logs/none/access.log;
+    map $http_x_kind $kind { default plain; new fresh; }
+    add_header X-Place http always; add_header X-Uri $uri always;
+    server {
+        listen 127.0.0.1:%%PORT%% default_server;
+        server_name first.example *.wild.example;
+        add_header X-Place first always; add_header X-Uri $uri always;
+        rewrite ^/srv/(.*)$ /exact/$1 last;
+        location = / { add_header X-Place root always; add_header X-Uri $uri always; empty_gif; }
+        location / { empty_gif; }
+        location /images/ { add_header X-Place images always; add_header X-Uri $uri always; empty_gif;
+            location ~ [.]png$ { add_header X-Place png always; add_header X-Uri $uri always; empty_gif; }
+            location /images/deep/ { empty_gif; } }
+        location ^~ /static/ { add_header X-Place static always; add_header X-Uri $uri always; empty_gif; }
+        location ~* [.](gif|png)$ { add_header X-Place regex always; add_header X-Uri $uri always; empty_gif; }
+        location /exact/ { rewrite ^/exact/(a.*)$ /images/$1 last; rewrite ^/exact/b /cut break;
+            add_header X-Place exact always; add_header X-Uri $uri always; empty_gif; }
+        location /cond/ { add_header X-Place cond always; add_header X-Uri $uri always; empty_gif;
+            if ($kind = fresh) { add_header X-Place if always; add_header X-Uri $uri always; } }
+        location /limited/ { add_header X-Place limited always; add_header X-Uri $uri always; empty_gif; }
+        location /gone/ { return 410; }
+        location /moved { return 302 /elsewhere?$args; }
+        location /found/ { error_page 404 = @named; return 404; }
+        location @named { add_header X-Place named always; add_header X-Uri $uri always; empty_gif; }
+    }
+    server {
+        listen 127.0.0.1:%%PORT%%;
+        server_name ~^(?<name>.+)[.]any[.]example$ second.example;
+        add_header X-Place second always; add_header X-Uri $uri always;
+        location / { rewrite ^/(.*) /$name/$1 break; empty_gif; }
+    }
+    server {
+        listen 127.0.0.1:%%PORT1%%;
+        location / { add_header X-Place other always; add_header X-Uri $uri always; empty_gif; }
+    }
+}";
+
+/// A host, a path and further header lines.
+const REQUESTS: &[(&str, &str, &str)] = &[
+    ("first.example", "/", ""),
+    ("first.example", "/plain", ""),
+    ("first.example", "/images/a", ""),
+    ("first.example", "/images/a.png", ""),
+    ("first.example", "/images/deep/a.png", ""),
+    ("first.example", "/images/deep/a", ""),
+    ("first.example", "/static/a.png", ""),
+    ("first.example", "/a.PNG", ""),
+    ("first.example", "/exact/a.png", ""),
+    ("first.example", "/exact/b", ""),
+    ("first.example", "/exact/c", ""),
+    ("first.example", "/srv/a/%7Eb?x=y", ""),
+    ("first.example", "/cond/x", ""),
+    ("first.example", "/cond/x", "X-Kind: new"),
+    ("first.example", "/limited/x", ""),
+    ("first.example", "/gone/", ""),
+    ("first.example", "/moved?a=b", ""),
+    ("first.example", "/found/x", ""),
+    ("first.example", "/../../x", ""),
+    ("first.example", "/%2e%2e/%00", ""),
+    ("a.b.wild.example", "/images/", ""),
+    ("wild.example", "/", ""),
+    ("second.example", "/x", ""),
+    ("some.any.example", "/x", ""),
+    ("nobody.example", "/x", ""),
+    ("bad host", "/x", ""),
+];
+
+fn explained(server: &Server, args: &[&str]) -> Value {
+    let conf = server.dir().file("nginx.conf");
+    let output = Command::new(WEIR)
+        .args(["explain", "--json", "-c", conf.to_str().unwrap(), "-p"])
+        .arg(server.dir().path())
+        .args(args)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let told = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(&said).unwrap_or_else(|e| panic!("{args:?}: {e}: {said}{told}"))
+}
+
+/// What is in force of a header: the last word of its `add_header`.
+fn header_in_force(report: &Value, name: &str) -> Option<String> {
+    let settings = report["settings"].as_array()?;
+    let lines = settings.iter().filter(|s| s["name"] == "add_header");
+    let mut values = lines.filter_map(|s| s["value"].as_str());
+    values
+        .find_map(|v| v.strip_prefix(name))
+        .map(|v| v.trim_end_matches(" always").trim().to_owned())
+}
+
+fn agree(report: &Value, answer: &Response, asked: &str) {
+    if report["location"].is_null() {
+        assert_eq!(report["answer"]["status"], answer.status, "{asked}: {report:#}");
+        assert_eq!(report["answer"]["location"].as_str(), answer.header("Location"), "{asked}");
+        return;
+    }
+    assert_eq!(answer.status, 200, "{asked}: {report:#}");
+    assert_eq!(
+        header_in_force(report, "X-Place").as_deref(),
+        answer.header("X-Place"),
+        "{asked}: {report:#}"
+    );
+    assert_eq!(report["path"].as_str(), answer.header("X-Uri"), "{asked}: {report:#}");
+}
+
+#[test]
+fn it_says_what_the_server_does() {
+    let server = Server::start(WEIR, &SITES.replace("logs/none/access.log", "off"));
+    let mut arrived = 0;
+    for (host, path, header) in REQUESTS {
+        let asked = format!("{host} {path} {header}");
+        let mut client = Client::connect(server.port());
+        let line = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{line}\r\n"
+        ));
+        let answer = client.response();
+        let url = format!("http://127.0.0.1:{}{path}", server.port());
+        let host = format!("Host: {host}");
+        let mut args = vec![url.as_str(), "-H", &host];
+        if !header.is_empty() {
+            args.extend(["-H", header]);
+        }
+        let report = explained(&server, &args);
+        agree(&report, &answer, &asked);
+        arrived += usize::from(!report["location"].is_null());
+    }
+    assert!(arrived > 18, "{arrived}");
+    let url = format!("http://127.0.0.1:{}/x", server.port_at(1));
+    let report = explained(&server, &[&url]);
+    assert_eq!(header_in_force(&report, "X-Place").as_deref(), Some("other"));
+}
+
+#[test]
+fn each_setting_comes_with_its_line_and_rewrites_are_told() {
+    let server = Server::start(WEIR, &SITES.replace("logs/none/access.log", "off"));
+    let port = server.port();
+    let url = format!("http://first.example:{port}/srv/a/b");
+    let report = explained(&server, &[&url]);
+    let place = |value: &Value| {
+        (value["text"].as_str().unwrap().to_owned(), value["line"].as_u64().unwrap())
+    };
+    assert_eq!(place(&report["server"]), ("server first.example *.wild.example".to_owned(), 6));
+    assert_eq!(place(&report["location"]), ("location /images/".to_owned(), 13));
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 2, "{report:#}");
+    let notes = steps[0]["notes"].to_string();
+    assert!(notes.contains("\\\"^/srv/(.*)$\\\" matches \\\"/srv/a/b\\\""), "{notes}");
+    assert!(
+        steps[1]["notes"].to_string().contains("rewritten data: \\\"/images/a/b\\\""),
+        "{report:#}"
+    );
+    let gif = |name: &str| report["settings"].as_array().unwrap().iter().any(|s| s["name"] == name);
+    assert!(gif("empty_gif") && gif("server_name") == gif("listen"), "{report:#}");
+
+    // A block without lines of its own has those around it, but not who answers there.
+    let url = format!("http://first.example:{port}/images/deep/x");
+    let report = explained(&server, &[&url]);
+    let lines: Vec<&Value> = report["settings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|s| s["name"] == "add_header")
+        .collect();
+    assert!(
+        lines.iter().all(|s| s["inherited_from"] == "location /images/" && s["line"] == 13),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn nothing_is_opened_or_written_and_what_is_wrong_is_said() {
+    let server = Server::start(WEIR, "events { } http { server { listen 127.0.0.1:%%PORT%%; } }");
+    let conf = server.dir().write(
+        "other.conf",
+        "error_log none/error.log; events { } http { access_log none/access.log; limit_req_zone $host zone=a:1m rate=1r/s;
+         server { listen 81; location / { limit_req zone=a; proxy_pass http://127.0.0.1:1; } } }",
+    );
+    let explain = |url: &str| {
+        let output = Command::new(WEIR)
+            .args(["explain", url, "-c"])
+            .arg(&conf)
+            .arg("-p")
+            .arg(server.dir().path())
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (code, text) = explain("http://a.example:81/x");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("proxy_pass http://127.0.0.1:1"), "{text}");
+    assert!(!server.dir().file("none").exists());
+    let (code, text) = explain("http://a.example/x");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no server listens on port 80; there are 0.0.0.0:81"), "{text}");
+}
+
+#[test]
+fn with_tls_the_name_of_the_url_is_shown_in_the_handshake() {
+    let conf =
+        "events { } http { access_log off; ssl_certificate self.pem; ssl_certificate_key self.key;
+        server { listen 127.0.0.1:%%PORT%% ssl; server_name a.example; location / { empty_gif; } }
+        server { listen 127.0.0.1:%%PORT%% ssl; server_name b.example;
+            if ($scheme = http) { return 301 https://$host; }
+            location / { add_header X-Name $ssl_server_name; empty_gif; } } }";
+    let dir = weir_testkit::Dir::new();
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    for name in ["self.pem", "self.key"] {
+        dir.write(name, std::fs::read(data.join(name)).unwrap());
+    }
+    let server = Server::start_in(dir, WEIR, conf);
+    let report = explained(&server, &[&format!("https://b.example:{}/x", server.port())]);
+    assert_eq!(report["server"]["text"], "server b.example", "{report:#}");
+    assert_eq!(report["location"]["text"], "location /", "{report:#}");
+    // As the server does: who speaks no TLS is told so.
+    let report = explained(&server, &[&format!("http://b.example:{}/x", server.port())]);
+    assert_eq!(report["answer"]["status"], 400, "{report:#}");
+}
+
+#[test]
+fn the_page_shows_what_it_says() {
+    let page = include_str!("../docs/explain.md");
+    let conf = examples(page).next().unwrap();
+    let dir = weir_testkit::Dir::new();
+    dir.write("nginx.conf", format!("{conf}events {{ }}"));
+    let url = page.split_once("`weir explain '").unwrap().1.split_once('\'').unwrap().0;
+    let output = Command::new(WEIR)
+        .args(["explain", url, "-c"])
+        .arg(dir.file("nginx.conf"))
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).replace(&format!("{}/", dir.path().display()), "");
+    let shown = page.split("```\n").find(|part| part.starts_with("GET ")).unwrap();
+    assert_eq!(said, shown, "{}", String::from_utf8_lossy(&output.stderr));
+}
