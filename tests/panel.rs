@@ -257,7 +257,7 @@ fn a_loop_with_all_the_work_is_seen() {
     let dir = Dir::new();
     dir.write("html/watch.html", GUARD);
     let conf = format!(
-        "worker_processes 1; worker_threads 4; events {{ }}
+        "worker_processes 1; worker_threads 4; events {{ request_balance off; }}
          http {{ access_log off; types {{ text/html html; }} keepalive_requests 1000000;
             server {{ listen 127.0.0.1:%%PORT%%; root html; proxy_read_timeout 120s;
                 location = /panel {{ weir_dashboard; }}
