@@ -15,6 +15,8 @@
 //! - A connection that was taken leaves its number to a dummy ([`weir_sys::descriptor::replace`]), so that its first
 //!   owner, who hears of it later, neither touches the socket nor keeps it open.
 
+#[cfg(test)]
+mod laws;
 mod offers;
 mod seat;
 mod suspect;

@@ -189,8 +189,8 @@ fn what_comes_for_a_request_in_process_is_passed_on() {
     assert_eq!(*got.lock().unwrap(), b"body");
 }
 
-#[expect(clippy::disallowed_methods, reason = "the other loop's looks cannot be seen")]
-fn wait(time: Duration) {
+#[expect(clippy::disallowed_methods, reason = "what other loops do meanwhile cannot be seen")]
+pub(super) fn wait(time: Duration) {
     thread::sleep(time);
 }
 
