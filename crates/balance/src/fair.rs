@@ -38,7 +38,8 @@ const STEP: Duration = Duration::from_micros(150);
 const LONGEST: Duration = Duration::from_millis(5);
 /// It looks after those that sleep in the list so often; beside stopped ones a connection may wait for two rounds.
 const ROUND: Duration = Duration::from_millis(20);
-/// A loop in the list whose load has not changed compares again after this long.
+/// A loop in the list with as many connections as before compares again after this long: rows are in the caches of those
+/// who write them, and where loops are many, reading them all in each turn would cost more than most requests.
 const FRESH: Duration = Duration::from_millis(1);
 
 pub(crate) struct Fair {
@@ -47,6 +48,8 @@ pub(crate) struct Fair {
     /// sockets leaving and coming back costs many calls.
     slack: u64,
     place: Place,
+    /// What all carried when it compared last.
+    means: Means,
     /// It has accepted since it last decided.
     accepted: bool,
     /// Another loop asks it to compare anew.
@@ -70,7 +73,8 @@ enum Place {
 impl Fair {
     pub(crate) fn new(setup: Setup) -> Fair {
         let slack = setup.sockets as u64 / 16;
-        Fair { me: setup.me, slack, place: Place::StandsIn, accepted: false, woken: true }
+        let (place, means) = (Place::StandsIn, Means::ALONE);
+        Fair { me: setup.me, slack, place, means, accepted: false, woken: true }
     }
 
     /// The place of a loop that carries `more` than the mean. The mark comes before the look, so that of a loop that
@@ -119,7 +123,8 @@ impl Policy for Fair {
         let own = loops.row(self.me).load();
         let listed = match self.place {
             Place::Listed(at, load) => {
-                if load == own && now - at < FRESH && !self.accepted && !self.woken {
+                let as_before = own.open == load.open && !self.accepted && !self.woken;
+                if as_before && now - at < FRESH && self.means.excess(own) == 0 {
                     return self.wait(now);
                 }
                 true
@@ -128,6 +133,7 @@ impl Policy for Fair {
         };
         let means = Means::of(now, loops, self.me, if listed { self.slack } else { 0 });
         let more = means.excess(own);
+        self.means = means;
         if more > 0 {
             self.place = self.yield_to(now, loops, more);
             return self.wait(now);
@@ -179,6 +185,7 @@ fn accepted(loops: &LoadTable<'_>) -> u64 {
 }
 
 /// What loops carry on average, of those that count.
+#[derive(Clone, Copy)]
 struct Means {
     open: Mean,
     /// Of those with no more than their share of connections.
@@ -187,6 +194,10 @@ struct Means {
 }
 
 impl Means {
+    /// Of one loop, which carries nothing.
+    const ALONE: Means =
+        Means { open: Mean { sum: 0, n: 1 }, inflight: Mean { sum: 0, n: 1 }, slack: 0 };
+
     fn of(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> Means {
         let (stamp, own) = (loops.stamp(now), loops.row(me).load());
         let others = || loops.rows().filter(|&(i, row)| i != me && loops.counts(row, stamp));
@@ -218,6 +229,7 @@ impl Means {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Mean {
     sum: u64,
     n: u64,
@@ -315,6 +327,24 @@ mod tests {
             let more = with_loads(&loads, |now, table| excess(now, table, heaviest, 0));
             prop_assert!(more > 0);
         }
+    }
+
+    /// Requests come and go in each turn, and reading all rows in each would cost more than they do.
+    #[test]
+    fn with_as_many_connections_the_others_are_looked_at_once_a_millisecond() {
+        let loads = [Load { inflight: 1, open: 3 }; 4];
+        with_loads(&loads, |now, table| {
+            let mut fair = Fair::new(setup(0, 1));
+            let mut arm = |after, load| {
+                table.row(0).set_load(load);
+                fair.before_wait(now + after, table).arm
+            };
+            assert_eq!(arm(Duration::ZERO, loads[0]), Arm::Armed);
+            (1..4).for_each(|i| table.row(i).set_load(Load::default()));
+            let idle = Load { inflight: 0, open: 3 };
+            assert_eq!(arm(FRESH / 2, idle), Arm::Armed);
+            assert_eq!(arm(FRESH, idle), Arm::Disarmed);
+        });
     }
 
     /// Leaving and coming back costs a call for each socket, so a loop with many leaves later.
