@@ -6,9 +6,18 @@
 
 use std::time::Instant;
 
-use crate::{LoadTable, Policy, Row, State, Wait};
+use crate::{LoadTable, Policy, Row, Setup, State, Wait};
 
-pub(crate) struct Dispatch;
+pub(crate) struct Dispatch {
+    /// The loop that the acceptor belongs to.
+    me: usize,
+}
+
+impl Dispatch {
+    pub(crate) fn new(setup: Setup) -> Dispatch {
+        Dispatch { me: setup.me }
+    }
+}
 
 impl Policy for Dispatch {
     fn before_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Wait {
@@ -21,10 +30,10 @@ impl Policy for Dispatch {
         let any = || loops.rows().filter(|(_, row)| is_there(*row));
         let lightest = able().min_by_key(weight).or_else(|| any().min_by_key(weight));
         let (i, row) = lightest?;
-        row.count_handed();
+        loops.hands(self.me, i);
         if !is_there(row) {
-            // It retired meanwhile, and may not have seen the count.
-            loops.not_handed(i);
+            // It retired meanwhile, and may not have seen that something was to come.
+            loops.handed(i, false);
             return None;
         }
         row.wake(stamp);
@@ -56,7 +65,7 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(3)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let mut dispatch = Dispatch;
+        let mut dispatch = Dispatch { me: 0 };
         assert_eq!(dispatch.place(now, &table), None, "nobody is there");
         for i in 0..3 {
             table.row(i).set_state(State::Disarmed, 1);

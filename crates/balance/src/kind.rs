@@ -146,7 +146,7 @@ impl Kind {
             Kind::Mutex => Box::new(Mutex::new(setup)),
             Kind::Reuseport => Box::new(Reuseport),
             Kind::ReuseportLoad => Box::new(ReuseportLoad::new(setup.me)),
-            Kind::Dispatch => Box::new(Dispatch),
+            Kind::Dispatch => Box::new(Dispatch::new(setup)),
             Kind::Fair => Box::new(Fair::new(setup)),
         }
     }

@@ -158,9 +158,10 @@ impl Porter {
             e.make_room();
         }
         while self.takes(e) {
+            let counted = self.seat.counted(loops);
             match e.take_handed() {
                 Taken::One => self.seat.taken(loops, e.load()),
-                Taken::Nobody => return,
+                Taken::Nobody => return self.seat.nothing_came(loops, counted),
                 Taken::Shortage => self.pause(e),
             }
         }

@@ -5,7 +5,7 @@
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_testkit::processes::{Me, PLACES, World};
 use weir_testkit::{Dice, number, seed};
 
-use crate::{Arm, Kind, Load, LoadTable, Seat, Setup};
+use crate::{Arm, Entrance, Kind, Load, LoadTable, Porter, Seat, Setup, Taken};
 
 /// Turns of a loop's life.
 const TURNS: usize = 30;
@@ -44,6 +44,10 @@ struct Case {
     listening: Mutex<BTreeSet<u64>>,
 }
 
+fn setup(me: usize) -> Setup {
+    Setup { me, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) }
+}
+
 impl Case {
     fn new(seed: u64) -> Case {
         Case {
@@ -68,9 +72,7 @@ impl Case {
     }
 
     fn sit(&self, place: usize) -> Seat {
-        let mutex_delay = Duration::from_millis(500);
-        let setup = Setup { me: place, sockets: 1, connections: 80, mutex_delay };
-        Seat::take(self.kind, setup, self.now(), &self.table())
+        Seat::take(self.kind, setup(place), self.now(), &self.table())
     }
 
     fn live(&self, Me { place, owner, .. }: Me, mut dice: Dice) {
@@ -127,6 +129,150 @@ impl Case {
     fn run(&self, seed: u64) -> Option<Box<dyn Any + Send>> {
         let wrong = self.world.run(seed, |me, dice| self.live(me, dice));
         wrong.or_else(|| self.world.look(|_| self.look_at_the_end(Dice::salted(seed, "end"))))
+    }
+}
+
+/// `dispatch`: the first place is an acceptor's, and the others are loops', each with a line that outlives it.
+struct Dispatched {
+    case: Case,
+    lines: [Mutex<VecDeque<u64>>; PLACES],
+    /// Whose loop has ended by itself: whatever comes into its line would be lost.
+    ended: Mutex<BTreeSet<usize>>,
+    acceptor: AtomicU64,
+}
+
+/// So many wait in a line at most.
+const ROOM: usize = 3;
+
+impl Dispatched {
+    fn new(seed: u64) -> Dispatched {
+        let case = Case { kind: Kind::Dispatch, ..Case::new(seed) };
+        Dispatched {
+            case,
+            lines: Default::default(),
+            ended: Mutex::default(),
+            acceptor: AtomicU64::default(),
+        }
+    }
+
+    fn line(&self, i: usize) -> MutexGuard<'_, VecDeque<u64>> {
+        self.lines[i].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self, me: Me, dice: Dice) {
+        // Who comes in the place of a dead one finds its row cleared.
+        self.case.table().clear(me.place);
+        if me.place == 0 { self.accept(me) } else { self.serve(me, dice) }
+    }
+
+    fn accept(&self, me: Me) {
+        self.acceptor.store(me.owner, SeqCst);
+        let (case, table) = (&self.case, self.case.table());
+        let mut policy = case.kind.policy(setup(me.place));
+        for number in 0..TURNS * PLACES {
+            if let Some(i) = policy.place(case.now(), &table) {
+                let handed = self.line(i).len() < ROOM;
+                if handed {
+                    assert!(!self.ended().contains(&i), "handed to a loop that has ended");
+                    self.line(i).push_back(number as u64);
+                }
+                table.handed(i, handed);
+            }
+            case.world.give_way(me.place);
+        }
+    }
+
+    fn serve(&self, Me { place, .. }: Me, mut dice: Dice) {
+        self.ended().remove(&place);
+        let (case, table) = (&self.case, self.case.table());
+        let mut porter = Porter::new(case.sit(place), false);
+        let mut gate = Taker { of: self, place };
+        for _ in 0..TURNS {
+            let _ = porter.before_wait(&mut gate, &table);
+            case.world.give_way(place);
+            porter.after_wait(&mut gate, &table);
+            // While nobody hands it anything, what is counted is there; what an acceptor that dies at this very moment has
+            // counted is for the next look.
+            let is_right = (0..2 * PLACES).any(|_| {
+                porter.take_handed(&mut gate, &table);
+                let there = self.line(place).len() as u64;
+                table.hands_to(place) || table.row(place).pending() <= there
+            });
+            assert!(is_right, "{:?} are counted as handed and taken", table.row(place).counts());
+        }
+        if dice.one_in(2) {
+            porter.retire(&mut gate, &table);
+            while table.hands_to(place) || !self.line(place).is_empty() {
+                if !case.world.lives(self.acceptor.load(SeqCst)) {
+                    return; // nobody is its master here, who would see that
+                }
+                case.world.give_way(place);
+                porter.take_handed(&mut gate, &table);
+            }
+            self.ended().insert(place);
+        }
+    }
+}
+
+/// A loop's end of its line.
+struct Taker<'a> {
+    of: &'a Dispatched,
+    place: usize,
+}
+
+impl Entrance for Taker<'_> {
+    type Door = ();
+
+    fn now(&self) -> Instant {
+        self.of.case.now()
+    }
+
+    fn load(&self) -> Load {
+        Load::default()
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn shared(&self) -> Vec<()> {
+        Vec::new()
+    }
+
+    fn is_shared(&self, (): ()) -> bool {
+        false
+    }
+
+    fn accept(&mut self, (): ()) -> Taken {
+        Taken::Nobody
+    }
+
+    fn take_handed(&mut self) -> Taken {
+        self.of.line(self.place).pop_front().map_or(Taken::Nobody, |_| Taken::One)
+    }
+
+    fn arm(&mut self, _: Arm, _: bool) -> bool {
+        true
+    }
+
+    fn readd(&mut self, (): ()) {}
+
+    fn ring(&mut self, _: usize) {}
+}
+
+#[test]
+fn an_acceptor_that_dies_leaves_no_count_of_what_never_comes() {
+    let first = seed();
+    for seed in first..first + number("WEIR_CASES").unwrap_or(100) {
+        let case = Dispatched::new(seed);
+        if let Some(why) = case.case.world.run(seed, |me, dice| case.live(me, dice)) {
+            println!("failed: WEIR_SEED={seed}");
+            resume_unwind(why);
+        }
     }
 }
 

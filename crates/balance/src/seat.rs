@@ -109,6 +109,20 @@ impl Seat {
         row.count_taken();
     }
 
+    /// What was counted for this loop by now; none while somebody hands something to it. To be asked before it is looked
+    /// whether anything has come.
+    pub(crate) fn counted(&self, loops: &LoadTable<'_>) -> Option<(u64, u64)> {
+        let counts = loops.row(self.setup.me).counts();
+        (!loops.hands_to(self.setup.me)).then_some(counts)
+    }
+
+    /// Nothing was there that had not been taken: what was counted and never came, since its acceptor died, is taken off.
+    pub(crate) fn nothing_came(&self, loops: &LoadTable<'_>, counted: Option<(u64, u64)>) {
+        if let Some(counts) = counted {
+            loops.row(self.setup.me).settle(counts);
+        }
+    }
+
     /// It was to be armed, and could not be: nobody is to rely on it.
     pub fn deaf(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if !self.retired {

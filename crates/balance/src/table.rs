@@ -112,6 +112,7 @@ impl Layout {
 // Words of the head.
 const LOCK: usize = 0;
 const HEAVY: usize = 1;
+const HANDS: usize = 9;
 /// For the kernel's programs, which know no [`Instant`]s.
 const BASE: usize = 15;
 // Words of a row's first line.
@@ -183,11 +184,30 @@ impl<'a> LoadTable<'a> {
         }
         self.unmark_heavy(i);
         self.unlock(i);
+        if self.head[HANDS].load(SeqCst) >> 32 == i as u64 + 1 {
+            put(&self.head[HANDS], 0, SeqCst);
+        }
     }
 
-    /// What [`Policy::place`](crate::Policy::place) gave to loop `i` could not be handed over.
-    pub fn not_handed(&self, i: usize) {
-        self.row(i).count_taken();
+    /// What [`Policy::place`](crate::Policy::place) gave to loop `i` was handed over, or could not be.
+    pub fn handed(&self, i: usize, done: bool) {
+        if !done {
+            self.row(i).count_taken();
+        }
+        put(&self.head[HANDS], 0, SeqCst);
+    }
+
+    /// Whether an acceptor is about to hand a connection to loop `i`, or died when it was and its row is not cleared yet.
+    #[must_use]
+    pub fn hands_to(&self, i: usize) -> bool {
+        self.head[HANDS].load(SeqCst) & u64::from(u32::MAX) == i as u64 + 1
+    }
+
+    /// The acceptor of loop `me` is about to hand a connection to loop `i`. It is counted before it is on its way, so one
+    /// who dies between leaves a count of what never comes: loops look for that when nobody hands anything to them.
+    pub(crate) fn hands(&self, me: usize, i: usize) {
+        put(&self.head[HANDS], (me as u64 + 1) << 32 | (i as u64 + 1), SeqCst);
+        self.row(i).count_handed();
     }
 
     /// Those of `from` were told of a connection that they may not take: chooses a loop that looks for it, one that
@@ -374,6 +394,18 @@ impl Row<'_> {
 
     pub(crate) fn count_handed(&self) {
         change(|| self.0[HANDED].fetch_add(1, SeqCst));
+    }
+
+    /// What was counted as handed over and as taken.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.0[HANDED].load(SeqCst), self.0[TAKEN].load(SeqCst))
+    }
+
+    /// All that was handed over by then has been taken, or never came.
+    pub(crate) fn settle(&self, (handed, taken): (u64, u64)) {
+        if handed > taken {
+            change(|| self.0[TAKEN].compare_exchange(taken, handed, SeqCst, SeqCst));
+        }
     }
 
     /// What was handed to a loop that died was counted in a row that has been cleared since.

@@ -29,6 +29,7 @@ impl World {
         match self.kind.policy(setup).place(now, &table) {
             Some(i) => {
                 self.loops[i].handed.push_back(client);
+                table.handed(i, true);
                 self.wake(i);
             }
             None => {

@@ -252,9 +252,7 @@ impl Load {
             Some(line) => line.hand(connection.as_fd(), number),
             None => Ok(false),
         };
-        if !matches!(handed, Ok(true)) {
-            table.not_handed(i);
-        }
+        table.handed(i, matches!(handed, Ok(true)));
         handed.unwrap_or_else(|e| {
             log!(log, Alert, None, "sendmsg() to a loop failed {}", Cause(&e));
             false

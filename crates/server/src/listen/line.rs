@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -63,6 +64,13 @@ impl Line {
                 return Ok(Some((fd, number)));
             }
         }
+    }
+
+    /// Whether nothing has come that was not taken.
+    pub(super) fn is_empty(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&self.receive, PollFlags::IN)], Some(&now));
+        ready.is_ok_and(|ready| ready == 0)
     }
 
     fn look(&self) -> io::Result<Option<(Option<OwnedFd>, usize)>> {

@@ -29,9 +29,13 @@ use weir_values::Retire;
 
 use self::acceptor::{Acceptor, Duty};
 use self::gate::Gate;
+use self::line::Line;
 use crate::cycle::Cycle;
 use crate::service::Service;
 use crate::sockets::Socket;
+
+/// An acceptor that dies with a connection in its hands tells nobody: who ends looks again after this time.
+const LAST: Duration = Duration::from_millis(5);
 
 /// Where a loop stands among all loops of the server.
 #[derive(Clone, Copy, Debug)]
@@ -123,9 +127,15 @@ impl Listening {
 
     /// Whether nothing is left to accept.
     pub fn is_drained(&self) -> bool {
-        // What a program of the kernel gave is in the queues of the doors, or never came.
-        let row = self.load.line(self.porter.me()).map(|_| self.load.table().row(self.porter.me()));
-        self.gate.doors.is_empty() && row.is_none_or(|row| row.pending() == 0)
+        // Once nobody hands anything to it, all that it will get is in its line.
+        self.gate.doors.is_empty()
+            && !self.is_handed_its_last()
+            && self.load.line(self.porter.me()).is_none_or(Line::is_empty)
+    }
+
+    /// Whether it ends, and an acceptor is about to hand one more connection to it.
+    fn is_handed_its_last(&self) -> bool {
+        self.gate.doors.is_empty() && self.load.table().hands_to(self.porter.me())
     }
 
     fn start_acceptor(
@@ -177,7 +187,8 @@ impl Driver for Listening {
         }
         let closes = self.gate.doors.next_close();
         let closes = closes.map(|at| at.saturating_duration_since(h.now()));
-        at_most.into_iter().chain(closes).min()
+        let last = self.is_handed_its_last().then_some(LAST);
+        at_most.into_iter().chain(closes).chain(last).min()
     }
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {
