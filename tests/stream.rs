@@ -52,13 +52,17 @@ fn echoed(client: &mut TcpStream, text: &[u8]) {
 }
 
 #[test]
-fn what_was_looked_for_and_not_found_is_empty() {
+fn what_is_looked_for_is_empty_until_it_is_clear_that_there_is_none() {
     let s = stream(
         "log_format l '[$v][$ssl_preread_protocol]'; access_log %%DIR%%/seen l;
          server { listen 127.0.0.1:%%PORT1%%; ssl_preread on; set $v x; return $ssl_preread_protocol.; }
          server { listen 127.0.0.1:%%PORT2%% proxy_protocol; set $v x; return ok; }",
     );
     assert_eq!(heard(s.port_at(1), b"no message of TLS"), b".");
+    s.wait_file("seen", "[x][-]\n", 1);
+    let mut client = connect(s.port_at(1));
+    client.write_all(b"\x16\x03\x01\x00\x4a\x01\x00").unwrap();
+    drop(client);
     s.wait_file("seen", "[x][]\n", 1);
     // One that ends before anything is set or looked for.
     assert_eq!(heard(s.port_at(2), b"no balancer\r\n"), b"");
@@ -181,6 +185,37 @@ fn one_side_may_be_done_before_the_other() {
     let mut back = Vec::new();
     client.read_to_end(&mut back).unwrap();
     assert_eq!(back, b"all of it");
+}
+
+#[test]
+fn who_takes_slowly_is_neither_cut_off_nor_forgotten() {
+    const MUCH: usize = 8 << 20;
+    const STEP: usize = 16 << 10;
+    let to = listen(|mut socket| {
+        let _ = socket.write_all(&vec![b'x'; MUCH]);
+        let _ = socket.read(&mut [0]);
+    });
+    let silent = listen(|mut socket| {
+        let _ = socket.read(&mut [0]);
+    });
+    let s = stream(&format!(
+        "log_format sent '[$bytes_sent]';
+         server {{ listen 127.0.0.1:%%PORT1%% sndbuf=16k; proxy_pass 127.0.0.1:{to}; proxy_timeout 3s;
+             proxy_socket_rcvbuf 1m; proxy_buffer_size 1m; access_log %%DIR%%/sent sent; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{silent}; proxy_timeout 500ms; }}"
+    ));
+    let mut client = connect(s.port_at(1));
+    let mut taken = vec![0; STEP];
+    // For longer than it may take nothing at all.
+    for _ in 0..8 {
+        client.read_exact(&mut taken).unwrap();
+        assert_eq!(heard(s.port_at(2), b""), b"");
+    }
+    drop(client);
+    s.wait_file("sent", "]\n", 1);
+    let line = std::fs::read_to_string(s.dir().file("sent")).unwrap();
+    let sent: usize = line.trim().trim_matches(['[', ']']).parse().unwrap();
+    assert!((8 * STEP..MUCH).contains(&sent), "{sent} bytes were sent");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use weir_ssl::ocsp::Stapling;
 use weir_upstream::config::{
     Around, Bind, Block, Drafts, GroupId, Host, Upstreams, Url, methods, server,
 };
+use weir_upstream::tunnel;
 use weir_values::access::Rules;
 use weir_values::doing::THRESHOLD;
 use weir_values::limit_conn::{How, Limits};
@@ -102,6 +103,8 @@ pub struct Proxy {
     pub timeout: Duration,
     /// `proxy_buffer_size`
     pub buffer: usize,
+    /// What reads grow to: no further, where the size is said.
+    pub most: usize,
     /// `proxy_upload_rate`
     pub upload_rate: Template,
     /// `proxy_download_rate`
@@ -135,7 +138,8 @@ impl Default for Proxy {
         Proxy {
             connect_timeout: Duration::from_secs(60),
             timeout: Duration::from_secs(600),
-            buffer: 16 * 1024,
+            buffer: tunnel::PIECE,
+            most: tunnel::MOST,
             upload_rate: Template::EMPTY,
             download_rate: Template::EMPTY,
             next: true,

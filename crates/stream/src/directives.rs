@@ -232,12 +232,12 @@ static TABLE: &[Directive] = &[
         Line::duration,
         "How long neither side need send anything."
     ),
-    once!(
-        "proxy_buffer_size",
-        proxy.buffer,
-        |d| bytes(d).map(|n| n.max(1)),
-        "How much is read at once."
-    ),
+    line("proxy_buffer_size", "How much is read at once.", |s, d| {
+        s.once(d)?;
+        let size = bytes(d)?.max(1);
+        (s.conf.proxy.buffer, s.conf.proxy.most) = (size, size);
+        Ok(())
+    }),
     line("proxy_upload_rate", "Bytes a second from the client.", |s, d| {
         s.once(d)?;
         s.conf.proxy.upload_rate = rate(s, d)?;

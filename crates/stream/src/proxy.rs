@@ -354,6 +354,7 @@ async fn converse(
     let ways = Ways {
         timeout: proxy.timeout,
         piece: proxy.buffer,
+        most: proxy.most,
         up_rate: rate(s, &proxy.upload_rate),
         down_rate: rate(s, &proxy.download_rate),
         up_patience: None,

@@ -13,13 +13,21 @@ use weir_tls::Wire;
 
 use crate::Rate;
 
+/// One read, where nothing else is said.
+pub const PIECE: usize = 16 * 1024;
+/// What reads grow to, where nothing else is said. For each send the other end of a connection is woken, and opens its
+/// window: on Linux 6.18, 64 KiB in four pieces of 16 cost twice what they cost in one, of which `splice` saves a tenth at most.
+pub const MOST: usize = 64 * 1024;
+
 /// How bytes pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Ways {
     /// It ends when neither side has sent anything for so long.
     pub timeout: Duration,
-    /// One read.
+    /// The first read of a side, and each after one that could not be passed on at once.
     pub piece: usize,
+    /// What reads grow to as long as the other side takes all at once.
+    pub most: usize,
     /// Bytes a second from the client; 0: no limit.
     pub up_rate: u64,
     /// Bytes a second to the client; 0: no limit.
@@ -38,7 +46,8 @@ impl Ways {
     pub fn plain(timeout: Duration, up_patience: Duration, down_patience: Duration) -> Ways {
         Ways {
             timeout,
-            piece: 16 * 1024,
+            piece: PIECE,
+            most: MOST,
             up_rate: 0,
             down_rate: 0,
             up_patience: Some(up_patience),
@@ -161,13 +170,13 @@ impl Way<'_> {
     ) -> io::Result<()> {
         let Way { from, to, active, .. } = self;
         let rate = Rate::new(self.rate, handle.now());
+        let mut piece = ways.piece;
         loop {
             let allowed = match rate {
-                None => ways.piece,
+                None => piece,
                 Some(rate) => permitted(handle, rate, read.get()).await.min(ways.piece),
             };
-            from.set_deadline(Some(handle.now() + ways.timeout));
-            to.set_deadline(Some(handle.now() + ways.timeout));
+            self.wait_no_longer_than(ways.timeout, handle);
             from.readable().await?;
             let mut buf = room(handle, allowed, rate.is_some());
             let Some(n) = from.try_recv(&mut buf)? else {
@@ -184,35 +193,76 @@ impl Way<'_> {
             heard();
             read.set(read.get() + n as u64);
             active.set(handle.now());
-            let mut chain = Chain::new();
-            chain.push(buf);
-            match self.patience {
-                None => to.send(&mut chain).await?,
-                Some(patience) => self.send(handle, &mut chain, patience).await?,
-            }
-            sent.set(sent.get() + n as u64);
+            let at_once = self.give(handle, buf, ways, sent).await?;
+            piece = match at_once {
+                true if n >= piece => (piece * 2).min(ways.most),
+                true => piece,
+                false => ways.piece,
+            };
             let pause = rate.map(|rate| rate.time_of(n as u64));
             if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
                 handle.sleep(pause).await;
             }
         }
     }
-}
 
-impl Way<'_> {
-    /// Sends all, unless nothing passes either way for too long.
-    async fn send(&self, handle: &Handle, chain: &mut Chain, most: Duration) -> io::Result<()> {
+    /// Sends all; whether there was room for it at once.
+    async fn give(
+        &self,
+        handle: &Handle,
+        bytes: Vec<u8>,
+        ways: Ways,
+        sent: &Cell<u64>,
+    ) -> io::Result<bool> {
+        let mut chain = Chain::new();
+        chain.push(bytes);
+        let mut left = chain.len();
+        let mut count = |chain: &Chain| {
+            sent.set(sent.get() + left - chain.len());
+            left = chain.len();
+        };
+        let tried = self.to.try_send(&mut chain);
+        count(&chain);
+        tried?;
+        if chain.is_empty() {
+            return Ok(true);
+        }
+        while !chain.is_empty() {
+            let some = match self.patience {
+                None => {
+                    self.wait_no_longer_than(ways.timeout, handle);
+                    self.to.send_some(&mut chain).await
+                }
+                Some(patience) => self.send_some(handle, &mut chain, patience).await,
+            };
+            count(&chain);
+            some?;
+            self.active.set(handle.now());
+        }
+        Ok(false)
+    }
+
+    /// Something has just passed, or may: from now on both ends have so much time.
+    fn wait_no_longer_than(&self, timeout: Duration, handle: &Handle) {
+        let end = Some(handle.now() + timeout);
+        self.from.set_deadline(end);
+        self.to.set_deadline(end);
+    }
+
+    /// Sends some, unless nothing passes either way for too long.
+    async fn send_some(
+        &self,
+        handle: &Handle,
+        chain: &mut Chain,
+        most: Duration,
+    ) -> io::Result<()> {
         if self.may_be_silent {
             self.to.set_deadline(None);
         }
-        while !chain.is_empty() {
-            match either(self.to.send_some(chain), self.silence(handle, most)).await {
-                Either::Left(sent) => sent?,
-                Either::Right(()) => return Err(io::ErrorKind::TimedOut.into()),
-            }
-            self.active.set(handle.now());
+        match either(self.to.send_some(chain), self.silence(handle, most)).await {
+            Either::Left(sent) => sent,
+            Either::Right(()) => Err(io::ErrorKind::TimedOut.into()),
         }
-        Ok(())
     }
 
     /// Waits until nothing has passed for so long.
@@ -244,3 +294,6 @@ async fn permitted(handle: &Handle, rate: Rate, passed: u64) -> usize {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
