@@ -13,6 +13,7 @@ mod extremes;
 mod families;
 mod look;
 mod more;
+mod sessions;
 mod sweep;
 mod times;
 mod tree;

@@ -37,3 +37,5 @@ pub use judge::judge;
 pub use version::{FLAGS, Flag};
 /// The names of all variables of requests that are there without a directive.
 pub use weir_http::variables;
+/// The same of sessions.
+pub use weir_stream::variables as session_variables;

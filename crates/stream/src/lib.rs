@@ -23,6 +23,7 @@ pub use datagrams::Leaving;
 pub use directives::{Directive, directive};
 pub use event_loop::{Hand, LoopState};
 pub use site::Site;
+pub use variables::names as variables;
 
 /// nginx's names of the modules that weir has for sessions.
 pub const MODULES: &[&str] = &[

@@ -23,7 +23,10 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
                     s.hello = Some(hello);
                     break;
                 }
-                Progress::Other => break,
+                Progress::Other => {
+                    s.looked = false;
+                    break;
+                }
             }
         }
         let left = conf.preread_buffer.saturating_sub(s.unread.len());

@@ -80,7 +80,7 @@ pub struct Session {
     pub unread: Vec<u8>,
     /// What the client's first message said.
     pub hello: Option<Hello>,
-    /// One was looked for.
+    /// One is looked for, and nothing speaks against it yet.
     pub looked: bool,
     /// What the handshake with the client has shown.
     pub shown: Option<Box<Shown>>,

@@ -49,6 +49,11 @@ const TABLE: &[(&str, Read)] = &[
     ("ssl_preread_alpn_protocols", |s, out| preread(s, out, |hello| &hello.alpn)),
 ];
 
+/// The names of all that are there without a directive.
+pub fn names() -> Vec<String> {
+    Variables::<Session>::new().names().collect()
+}
+
 /// Defines them all.
 pub fn define(variables: &mut Variables<Session>) {
     builtin::define(variables);
@@ -99,7 +104,7 @@ fn preread<'s>(
 ) -> bool {
     match &s.hello {
         Some(hello) => text(out, read(hello)),
-        // Looked for, and not found: empty, not unknown.
+        // Half of one has come: empty, not unknown.
         None => s.looked,
     }
 }
