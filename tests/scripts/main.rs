@@ -2,6 +2,7 @@
 //! request whose server lies.
 
 mod fastcgi;
+mod heads;
 mod memcached;
 mod php;
 mod plain;

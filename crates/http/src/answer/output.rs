@@ -164,7 +164,10 @@ impl Request {
         }
         if response.status == 204 {
             (response.content_length, response.last_modified) = (None, None);
-            response.content_type.clear();
+            // nginx leaves a type that a server has sent with words for the status, but over HTTP/2.
+            if response.status_line.is_none() || self.h2.is_some() {
+                response.content_type.clear();
+            }
         }
         if !matches!(response.status, 200 | 206 | 304) {
             response.last_modified = None;

@@ -41,7 +41,7 @@ impl Settings for Conf {
             let named = Named { module: NAME, run: Handler::Later(handler) };
             Scope::change(&mut s.location.core).handler.get_or_insert(named);
         }
-        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params)
+        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params, cgi::HIDDEN_AND_STATUS)
     }
 }
 

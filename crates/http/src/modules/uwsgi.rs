@@ -70,7 +70,7 @@ impl Settings for Conf {
             let named = Named { module: NAME, run: Handler::Later(handler) };
             Scope::change(&mut s.location.core).handler.get_or_insert(named);
         }
-        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params)?;
+        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params, cgi::HIDDEN)?;
         let secure = |to: &To| !matches!(to, To::Known(_, PLAIN, _));
         if conf.pass.get().is_some_and(secure) {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;

@@ -49,7 +49,7 @@ pub struct Attempt {
     pub sent: u64,
     /// Bytes received.
     pub received: u64,
-    /// Bytes of the body.
+    /// Bytes of the body, its framing included.
     pub length: u64,
 }
 

@@ -73,6 +73,11 @@ pub trait Reader {
     /// told by [`Reader::head`] or [`Reader::body`], whoever comes to it.
     fn unframe(&mut self, _buf: &mut Vec<u8>, _from: usize) {}
 
+    /// So many bytes of framing, of those that came with the head, stood behind its end.
+    fn framing_behind(&self, _end: usize) -> usize {
+        0
+    }
+
     /// What the server has said for the log beside its answer, once.
     fn said(&mut self) -> Vec<String> {
         Vec::new()

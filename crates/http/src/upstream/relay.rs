@@ -181,10 +181,12 @@ pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Ste
     tell(r, &mut source);
     if let Some(attempt) = r.contexts.upstream.attempt() {
         attempt.received += source.received;
+        // As it came, with its framing.
+        attempt.length += source.begun + source.received;
         if let Line::Stream(stream) = &source.line {
             (attempt.received, attempt.sent) = (stream.received(), stream.sent());
+            attempt.length = source.length;
         }
-        attempt.length = source.length;
     }
     if let Some(text) = source.extra() {
         r.log(Level::Warn, format_args!("{text} while reading upstream"));

@@ -2,6 +2,7 @@
 
 use weir_engine::Chain;
 use weir_log::Level;
+use weir_proto::Span;
 use weir_proto::http1::{Header, HeaderId, Version};
 
 use super::fault::{CLIENT_GONE, Fault};
@@ -95,20 +96,10 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answe
         let line = line.of(&r.contexts.upstream.head).to_vec();
         r.response.status_line = Some(line);
     }
-    let mut seen = 0u64;
     each(r, |r, line| {
-        if passing.hidden.contains(line.id, line.name) {
-            return;
+        if !passing.hidden.contains(line.id, line.name) {
+            copy(r, passing, protocol, line);
         }
-        if is_single(line.id) {
-            let bit = 1u64.checked_shl(line.id as u32).unwrap_or(0);
-            if seen & bit != 0 {
-                duplicate(r, line);
-                return;
-            }
-            seen |= bit;
-        }
-        copy(r, passing, protocol, line);
     });
     // Where the server's own are passed on, there are none if it has none.
     if protocol.names_itself() && !passing.hidden.has(HeaderId::Server) {
@@ -126,22 +117,53 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answe
     }
 }
 
-fn is_single(id: HeaderId) -> bool {
-    use HeaderId::*;
-    matches!(id, ContentType | Date | ETag | Server | Location | Refresh | LastModified | Expires)
+/// Of lines that an answer may have once, the first counts: the others are logged, and nobody sees them.
+pub fn forget_duplicates(r: &mut Request) {
+    let mut seen = 0u64;
+    let again = r.contexts.upstream.headers.iter().any(|header| {
+        let bit = single(header.id);
+        let again = seen & bit != 0;
+        seen |= bit;
+        again
+    });
+    if !again {
+        return;
+    }
+    let headers = std::mem::take(&mut r.contexts.upstream.headers);
+    let mut kept: Vec<Header> = Vec::with_capacity(headers.len());
+    for header in headers {
+        match kept.iter().find(|first| single(header.id) != 0 && first.id == header.id) {
+            Some(first) => duplicate(r, &header, first),
+            None => kept.push(header),
+        }
+    }
+    r.contexts.upstream.headers = kept;
 }
 
-fn duplicate(r: &Request, line: &Line<'_>) {
-    let text = |bytes| String::from_utf8_lossy(bytes);
-    let first = r.contexts.upstream.headers.iter().find(|h| h.id == line.id);
+/// A bit for each line that may stand there once; none for others.
+fn single(id: HeaderId) -> u64 {
+    use HeaderId::*;
+    match id {
+        Status | ContentType | Date | ETag | Server | Location | Refresh | LastModified
+        | Expires | XAccelExpires | XAccelRedirect | XAccelLimitRate => {
+            1u64.checked_shl(id as u32).unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
+fn duplicate(r: &Request, header: &Header, first: &Header) {
     let head = &r.contexts.upstream.head;
-    let before = first.map_or(b"".as_slice(), |h| h.value.of(head));
-    let (name, value, before) = (text(line.name), text(line.value), text(before));
+    let text = |span: Span| String::from_utf8_lossy(span.of(head));
     r.log(
         Level::Warn,
         format_args!(
-            "upstream sent duplicate header line: \"{name}: {value}\", \
-             previous value: \"{name}: {before}\", ignored while reading response header from upstream"
+            "upstream sent duplicate header line: \"{}: {}\", \
+             previous value: \"{}: {}\", ignored while reading response header from upstream",
+            text(header.name),
+            text(header.value),
+            text(first.name),
+            text(first.value)
         ),
     );
 }
@@ -218,7 +240,9 @@ pub fn content_type(r: &mut Request, value: &[u8]) {
 /// As a time, where writing the time gives what the server wrote; else as it is.
 fn last_modified(r: &mut Request, line: &Line<'_>) {
     let time = weir_proto::date::parse(line.value);
-    match time.filter(|t| weir_proto::date::imf_fixdate(*t) == line.value) {
+    let time = time.filter(|t| weir_proto::date::imf_fixdate(*t) == line.value);
+    // Of other answers, only what a server said itself is passed on.
+    match time.filter(|_| matches!(r.response.status, 200 | 206 | 304)) {
         Some(time) => r.response.last_modified = Some(time),
         None => r.response.headers.add(line.name, line.value),
     }

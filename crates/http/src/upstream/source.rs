@@ -78,7 +78,7 @@ pub struct Source<'p, P> {
     pub length: u64,
     rate: Option<(u64, Instant)>,
     /// Bytes that came with the head.
-    begun: u64,
+    pub begun: u64,
     spills: bool,
     has_spilled: bool,
     /// The first file that was created for it, until the log was told.

@@ -26,6 +26,37 @@ pub struct FastCgi {
     /// What is wrong with the records, until somebody comes to it.
     broken: Option<String>,
     announced: Announced,
+    framing: Framing,
+}
+
+/// How many bytes are no output, and where: a server's output is one record, mostly.
+#[derive(Default)]
+struct Framing {
+    /// In all.
+    total: usize,
+    /// In front of the first output.
+    before: usize,
+    /// In front of each later record, and how much of the output is.
+    later: Vec<(usize, usize)>,
+    /// The head is known: nobody asks any more.
+    settled: bool,
+}
+
+impl Framing {
+    /// More of the output comes, behind so much of it, and behind so many other bytes of what has just come.
+    fn note(&mut self, others: usize, output: usize) {
+        match output {
+            _ if self.settled => {}
+            0 => self.before = self.total + others,
+            _ => self.later.push((self.total + others, output)),
+        }
+    }
+
+    /// How many of the bytes behind so much of the output are none.
+    fn behind(&self, output: usize) -> usize {
+        let before = self.later.iter().rev().find(|(_, at)| *at < output);
+        self.total - before.map_or(self.before, |(before, _)| *before)
+    }
 }
 
 /// What the server says for the log.
@@ -78,6 +109,7 @@ impl FastCgi {
             more: false,
             broken: None,
             announced: Announced::default(),
+            framing: Framing::default(),
         }
     }
 }
@@ -180,6 +212,7 @@ impl Reader for FastCgi {
             match part {
                 Part::Nothing => {}
                 Part::Out(range) => {
+                    self.framing.note(at - kept, kept);
                     buf.copy_within(at + range.start..at + range.end, kept);
                     kept += range.len();
                 }
@@ -194,7 +227,12 @@ impl Reader for FastCgi {
             }
             at += taken;
         }
+        self.framing.total += buf.len() - kept;
         buf.truncate(kept);
+    }
+
+    fn framing_behind(&self, end: usize) -> usize {
+        self.framing.behind(end)
     }
 
     fn said(&mut self) -> Vec<String> {
@@ -221,6 +259,7 @@ impl Reader for FastCgi {
         if answer.status == 101 {
             return Err("upstream sent invalid status \"101\"".to_owned());
         }
+        self.framing.settled = true;
         self.announced = Announced::by(r, &answer);
         let left = self.announced.is_left(r, &self.conf.passing);
         answer.keepalive = self.conf.keep_conn && (self.ended || !left);

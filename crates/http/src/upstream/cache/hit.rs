@@ -128,6 +128,7 @@ fn fill_head<P: Protocol>(
     let context = &mut r.contexts.upstream;
     (context.head, context.headers) = (buf, std::mem::take(&mut answer.headers));
     context.cached = true;
+    seen::forget_duplicates(r);
     match kept.length() {
         Some(_) if of_head => r.response.header_only = true,
         Some(length) if !bodiless => answer.length = Some(length),

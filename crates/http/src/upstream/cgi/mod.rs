@@ -21,7 +21,15 @@ use crate::config::Setup;
 use crate::files::temp_file::TempPath;
 
 /// Headers of answers that clients do not see unless `..._pass_header` says so.
-const HIDDEN: [&str; 6] = [
+pub const HIDDEN: &[&str] = &[
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+/// The same, and the line that says the status. nginx: uwsgi shows it, FastCGI and SCGI do not.
+pub const HIDDEN_AND_STATUS: &[&str] = &[
     "Status",
     "X-Accel-Expires",
     "X-Accel-Redirect",
@@ -36,8 +44,9 @@ pub fn finish(
     prefix: &str,
     passing: &mut Passing,
     params: &mut Params,
+    hidden: &[&str],
 ) -> Result<(), Error> {
-    passing.finish(prefix, &HIDDEN)?;
+    passing.finish(prefix, hidden)?;
     if passing.temp_path.directory.as_os_str().is_empty() {
         passing.temp_path = TempPath::default_in(setup, &format!("{prefix}_temp"));
     }

@@ -63,6 +63,12 @@ impl Run {
             return Box::pin(self.tunnel(r, talk, &answer)).await;
         }
         if !protocol.reader().has_body(r, &answer) {
+            let framing = protocol.reader().framing_behind(answer.end) as u64;
+            if let Some(attempt) = r.contexts.upstream.attempts.last_mut()
+                && r.method != Method::Head
+            {
+                attempt.length = framing;
+            }
             return self.bodiless(r, talk, &answer, fill).await;
         }
         self.body(r, protocol, talk, &answer, fill, buffering).await
@@ -150,6 +156,10 @@ impl Run {
         // The head stays: variables of the answer's own head may ask for it.
         let head = &mut r.contexts.upstream.head;
         let begun = head.split_off(answer.end.min(head.len()));
+        let framing = protocol.reader().framing_behind(answer.end) as u64;
+        if let Some(attempt) = r.contexts.upstream.attempt() {
+            attempt.length = framing;
+        }
         let Talk { line, rest } = talk;
         let complete = rest.is_none();
         let relayed = match (self.place.as_deref().zip(fill), store) {

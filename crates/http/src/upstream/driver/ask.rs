@@ -13,7 +13,7 @@ use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol};
 use crate::upstream::upload::Rest;
-use crate::upstream::{connect, head, upload, waiting};
+use crate::upstream::{connect, head, seen, upload, waiting};
 
 impl Run {
     /// Asks one server; its answer's head, if it comes to that.
@@ -39,6 +39,7 @@ impl Run {
         r.contexts.upstream.head = buf;
         let mut answer = answer?;
         r.contexts.upstream.headers = std::mem::take(&mut answer.headers);
+        seen::forget_duplicates(r);
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.header = Some(now.saturating_duration_since(attempt.started));

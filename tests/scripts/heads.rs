@@ -1,0 +1,115 @@
+//! What clients and logs get of the heads that servers send, whatever protocol they speak.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use weir_testkit::fastcgi::answer;
+use weir_testkit::listen;
+
+use crate::start;
+
+/// A server that answers whatever it is asked with this, and closes.
+fn says(text: impl Into<Vec<u8>>) -> u16 {
+    let text = text.into();
+    listen(move |mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(&text);
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    })
+}
+
+/// A location for each protocol of scripts, whose servers say this.
+fn scripts(output: &str) -> String {
+    format!(
+        "location /fastcgi {{ fastcgi_pass 127.0.0.1:{}; }}
+         location /scgi {{ scgi_pass 127.0.0.1:{}; }}
+         location /uwsgi {{ uwsgi_pass 127.0.0.1:{}; }}",
+        says(answer(output)),
+        says(output),
+        says(output)
+    )
+}
+
+const SCRIPTS: [&str; 3] = ["/fastcgi", "/scgi", "/uwsgi"];
+
+#[test]
+fn of_lines_that_stand_there_once_the_first_counts() {
+    let output = "Status: 201 Made\r\nContent-Type: a/b\r\nX-A: 1\r\ncontent-type: c/d\r\nX-A: 2\r\n\
+                  X-Accel-Limit-Rate: 0\r\nX-Accel-Limit-Rate: 1\r\nStatus: 500 No\r\n\r\nbody";
+    let server = start("add_header X-Type $upstream_http_content_type;", &scripts(output));
+    for (n, path) in SCRIPTS.into_iter().enumerate() {
+        let said = server.get(path);
+        assert_eq!((said.status, said.body()), (201, "body"), "{path}");
+        for name in ["Content-Type", "X-Type"] {
+            assert_eq!(said.header(name), Some("a/b"), "{path}");
+        }
+        let of_a = said.headers.iter().filter(|(name, _)| name == "X-A");
+        assert_eq!(of_a.count(), 2, "{path}: {:?}", said.headers);
+        for (line, before) in [
+            ("content-type: c/d", "Content-Type: a/b"),
+            ("X-Accel-Limit-Rate: 1", "X-Accel-Limit-Rate: 0"),
+            ("Status: 500 No", "Status: 201 Made"),
+        ] {
+            let text = format!(
+                "upstream sent duplicate header line: \"{line}\", previous value: \"{before}\", ignored"
+            );
+            server.wait_log(&text, n + 1);
+        }
+    }
+}
+
+#[test]
+fn uwsgi_shows_the_line_that_says_the_status() {
+    let server = start("", &scripts("Status: 404 Gone away\r\n\r\n"));
+    for (path, shown) in SCRIPTS.into_iter().zip([None, None, Some("404 Gone away")]) {
+        let said = server.get(path);
+        assert_eq!((said.status, said.header("Status")), (404, shown), "{path}");
+    }
+}
+
+#[test]
+fn what_a_server_says_of_its_answer_is_passed_on_with_any_status() {
+    let fields = "Content-Type: a/b\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n\r\n";
+    for status in ["200 OK", "201 Made", "204 None", "404 No", "500 Oh"] {
+        let output = format!("Status: {status}\r\n{fields}");
+        let http = says(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n{fields}"));
+        let locations = scripts(&output);
+        let server = start(
+            "",
+            &format!("{locations} location /http {{ proxy_pass http://127.0.0.1:{http}; }}"),
+        );
+        for path in SCRIPTS.into_iter().chain(["/http"]) {
+            let said = server.get(path);
+            let seen = (said.header("Content-Type"), said.header("Last-Modified"));
+            assert_eq!(
+                seen,
+                (Some("a/b"), Some("Mon, 28 Sep 1970 06:00:00 GMT")),
+                "{status} {path}"
+            );
+        }
+    }
+}
+
+#[test]
+fn lengths_of_answers_are_those_of_what_came() {
+    let output = "Content-Type: text/plain\r\n\r\nhello";
+    let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let http = format!(
+        "location /http {{ proxy_pass http://127.0.0.1:{}; proxy_http_version 1.1; }}
+         location /memcached {{ set $memcached_key k; memcached_pass 127.0.0.1:{}; }}",
+        says(chunks),
+        says("VALUE k 0 5\r\nhello\r\nEND\r\n")
+    );
+    let server = start(
+        "log_format length '$uri $upstream_response_length'; access_log %%DIR%%/length length;",
+        &format!("{} {http}", scripts(output)),
+    );
+    // Behind the body of FastCGI: an empty record, and one of 8 bytes that ends the request.
+    for (path, length) in
+        [("/fastcgi", 5 + 8 + 16), ("/scgi", 5), ("/uwsgi", 5), ("/http", 15), ("/memcached", 12)]
+    {
+        assert_eq!(server.get(path).body(), "hello", "{path}");
+        server.wait_file("length", &format!("{path} {length}\n"), 1);
+    }
+}
