@@ -1,6 +1,7 @@
 //! Modules that nginx does not bring along.
 
 mod cache_purge;
+mod dav_ext;
 mod echo;
 mod fancyindex;
 mod geoip;

@@ -201,6 +201,7 @@ pub fn not_drawn(known: &Known) -> Option<&'static str> {
         ("ngx_http_geoip_module", "it needs databases (tests/added)"),
         ("ngx_http_geoip2_module", "it needs databases (tests/added)"),
         ("ngx_http_image_filter_module", "nginx has it not (tests/added)"),
+        ("ngx_http_dav_ext_module", "nginx has it not (tests/added)"),
         ("ngx_http_fancyindex_module", "nginx has it not (tests/added)"),
         ("ngx_http_echo_module", "nginx has it not (tests/added)"),
         ("ngx_http_headers_more_filter_module", "nginx has it not (tests/added)"),

@@ -35,7 +35,6 @@ const MODULES: &[(&str, &str)] = &[
     ("set_unescape_uri", "set-misc"),
     ("set_escape_uri", "set-misc"),
     ("subs_filter", "substitutions"),
-    ("dav_ext_", "dav-ext"),
     ("auth_pam", "auth-pam"),
     ("auth_ldap", "auth-ldap"),
     ("auth_spnego", "spnego"),

@@ -178,6 +178,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("echo_exec", "lines_are_said_in_their_order"),
     ("echo_flush", "lines_are_said_in_their_order"),
     ("echo_foreach_split", "lines_are_said_in_their_order"),
+    ("dav_ext_methods", "a_directory_tells_what_is_in_it"),
     ("echo_location", "requests_and_other_paths_are_said"),
     ("echo_location_async", "requests_and_other_paths_are_said"),
     ("echo_read_request_body", "requests_and_other_paths_are_said"),

@@ -96,6 +96,11 @@ modules! {
     "ngx_stream_geoip2_module" {
         "geoip2", STREAM, lines(1, 1), MANY, Emerg;
     }
+    "ngx_http_dav_ext_module" {
+        "dav_ext_methods",   HSL,  any_of(DAV_EXT_METHODS), ONCE, UNLESS_OFF;
+        "dav_ext_lock_zone", HTTP, args(1, 2),              MANY, Emerg;
+        "dav_ext_lock",      HSL,  ONE,                     ONCE, UNLESS_OFF;
+    }
     "ngx_http_fancyindex_module" {
         "fancyindex",                   HSL_IF, FLAG,          ONCE, UNLESS_OFF;
         "fancyindex_case_sensitive",    HSL_IF, FLAG,          ONCE, Warn;

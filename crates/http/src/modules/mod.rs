@@ -20,6 +20,7 @@ pub mod charset_filter;
 pub mod core;
 pub mod dashboard;
 pub mod dav;
+pub mod dav_ext;
 pub mod echo;
 pub mod empty_gif;
 pub mod event_loop;
@@ -133,6 +134,7 @@ modules! {
     core,
     dashboard,
     dav,
+    dav_ext,
     echo,
     empty_gif,
     flv,
@@ -336,6 +338,7 @@ pub static PHASES: Phases = Phases {
         either("fancyindex", fancyindex::wanted, fancyindex::handler),
         either("autoindex", autoindex::wanted, autoindex::handler),
         either("dav", dav::wanted, dav::handler),
+        either("dav_ext", dav_ext::wanted, dav_ext::handler),
         either("brotli_static", brotli_static::wanted, brotli_static::handler),
         either("zstd_static", zstd_static::wanted, zstd_static::handler),
         either("gzip_static", gzip_static::wanted, gzip_static::handler),

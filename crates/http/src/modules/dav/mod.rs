@@ -39,6 +39,13 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
+impl Conf {
+    /// The methods that may change files.
+    pub(crate) fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+}
+
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "dav_methods",
@@ -221,7 +228,7 @@ pub(crate) enum Depth {
     Invalid,
 }
 
-fn depth_header(r: &Request) -> Depth {
+pub(crate) fn depth_header(r: &Request) -> Depth {
     let Some(value) = r.header_named(b"depth") else { return Depth::Absent };
     match value {
         b"0" => Depth::Zero,
