@@ -137,7 +137,7 @@ fn texts_rules_and_variables() {
     );
     assert_eq!(heard(s.port_at(1), b""), b"near-all 127.0.0.1\n");
     assert_eq!(heard(s.port_at(2), b""), b"");
-    s.wait_log("access forbidden by rule, client: 127.0.0.1", 1);
+    s.wait_log("access forbidden by rule while initializing session, client: 127.0.0.1", 1);
     assert_eq!(heard(s.port_at(3), b""), b"yes");
     let answer = heard(s.port_at(4), b"GET / HTTP/1.0\r\n\r\n");
     assert!(answer.ends_with(b"\r\n\r\nhttp"), "{}", String::from_utf8_lossy(&answer));
@@ -166,6 +166,44 @@ fn a_balancer_in_front_is_believed_and_servers_are_told() {
     assert_eq!(heard(s.port_at(2), head), b"192.0.2.7:1234 127.0.0.1 80");
     assert_eq!(heard(s.port_at(2), b"GET / HTTP/1.0\r\n\r\n"), b"");
     s.wait_log("broken header: \"GET / HTTP/1.0", 1);
+}
+
+#[test]
+fn who_broke_off_is_said_and_what_never_went_on_is_not_counted() {
+    let resets = listen(|socket| {
+        let _ = (&socket).read(&mut [0]);
+        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    });
+    let to = echo();
+    let s = stream(&format!(
+        "log_format l '$v $status $bytes_received'; access_log %%DIR%%/seen l;
+         limit_conn_zone $remote_addr zone=z:64k; map $v $nowhere {{ default nowhere; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; set $v one; proxy_pass 127.0.0.1:{resets}; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; set $v two; proxy_pass 127.0.0.1:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT3%%; set $v three; ssl_preread on; return text; }}
+         server {{ listen 127.0.0.1:%%PORT4%%; set $v four; limit_conn z 1; proxy_pass 127.0.0.1:{to}; }}
+         server {{ listen 127.0.0.1:%%PORT5%%; set $v five; proxy_pass $nowhere; }}"
+    ));
+    let doing = "while proxying and reading from";
+    heard(s.port_at(1), b"x");
+    s.wait_log(&format!("recv() failed (104: Connection reset by peer) {doing} upstream"), 1);
+    s.wait_log("upstream disconnected, bytes from/to client:1/0", 1);
+    let mut client = connect(s.port_at(2));
+    echoed(&mut client, b"text");
+    rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    drop(client);
+    s.wait_log(&format!("recv() failed (104: Connection reset by peer) {doing} client"), 1);
+    s.wait_log("client disconnected, bytes from/to client:4/4", 1);
+    assert_eq!(heard(s.port_at(3), b"no message of TLS"), b"text");
+    s.wait_file("seen", "three 200 0\n", 1);
+    let mut client = connect(s.port_at(4));
+    echoed(&mut client, b"text");
+    assert_eq!(heard(s.port_at(4), b""), b"");
+    s.wait_log("limiting connections by zone \"z\" while initializing session, client", 1);
+    s.wait_file("seen", "four 503 0\n", 1);
+    assert_eq!(heard(s.port_at(5), b""), b"");
+    s.wait_log("no port in upstream \"nowhere\", client: 127.0.0.1, server: ", 1);
+    s.wait_log(", bytes from/to client:0/0, bytes from/to upstream:0/0", 1);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn of_lines_that_stand_there_once_the_first_counts() {
     let server = start("add_header X-Type $upstream_http_content_type;", &scripts(output));
     for (n, path) in SCRIPTS.into_iter().enumerate() {
         let said = server.get(path);
-        assert_eq!((said.status, said.body()), (201, "body"), "{path}");
+        assert_eq!((said.status, said.body()), (201, "body".to_owned()), "{path}");
         for name in ["Content-Type", "X-Type"] {
             assert_eq!(said.header(name), Some("a/b"), "{path}");
         }

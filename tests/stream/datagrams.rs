@@ -150,7 +150,7 @@ fn rules_texts_and_balancers() {
     ));
     assert_eq!(asked(&client(s.port_at(1)), "?"), "near 127.0.0.1 UDP");
     client(s.port_at(2)).send(b"?").unwrap();
-    s.wait_log("access forbidden by rule, udp client: 127.0.0.1", 1);
+    s.wait_log("access forbidden by rule while initializing session, udp client: 127.0.0.1", 1);
     let first = client(s.port_at(3));
     let (from, port) = (first.local_addr().unwrap().port(), s.port_at(3));
     let head = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from} {port}\r\none");
@@ -158,13 +158,13 @@ fn rules_texts_and_balancers() {
     assert_eq!(asked(&first, "two"), "two");
     let told = asked(&client(s.port_at(4)), "data");
     assert!(
-        told.starts_with("\r\n\r\n\0\r\nQUIT\n!\x12\0\x0c") && told.ends_with("data"),
+        told.starts_with("\r\n\r\n\0\r\nQUIT\n!\x12\0\x13") && told.ends_with("data"),
         "{told:?}"
     );
     let first = client(s.port_at(5));
     assert_eq!(asked(&first, "one"), "one");
     client(s.port_at(5)).send(b"?").unwrap();
-    s.wait_log("limiting connections by zone \"z\", udp client: 127.0.0.1", 1);
+    s.wait_log("limiting connections by zone \"z\" while initializing session, udp client: 127.0.0.1", 1);
     // A port of TCP is another.
     let mut tcp = std::net::TcpStream::connect(("127.0.0.1", s.port_at(1))).unwrap();
     let mut all = String::new();

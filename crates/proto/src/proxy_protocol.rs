@@ -109,10 +109,29 @@ pub fn write(
         addresses.extend_from_slice(&from.port().to_be_bytes());
         addresses.extend_from_slice(&to.port().to_be_bytes());
     }
+    let start = out.len();
     out.extend_from_slice(SIGNATURE);
     out.extend_from_slice(&[0x21, family]);
-    out.extend_from_slice(&(addresses.len() as u16).to_be_bytes());
+    out.extend_from_slice(&((addresses.len() + SUM.len() + 4) as u16).to_be_bytes());
     out.extend_from_slice(&addresses);
+    out.extend_from_slice(&SUM);
+    out.extend_from_slice(&[0; 4]);
+    let sum = crc32c(out.get(start..).unwrap_or_default());
+    let at = out.len() - 4;
+    out.truncate(at);
+    out.extend_from_slice(&sum.to_be_bytes());
+}
+
+/// What follows is the header's checksum, counted with zeros in its place: PP2_TYPE_CRC32C, 4 bytes.
+const SUM: [u8; 3] = [3, 0, 4];
+
+/// CRC-32C, of few bytes (RFC 3720, appendix B.4).
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ (0x82f6_3b78 & (sum & 1).wrapping_neg())
+        })
+    })
 }
 
 /// Reads a header at the start of what was received.

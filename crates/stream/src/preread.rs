@@ -37,10 +37,7 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
         let (result, more) = client.recv(Vec::with_capacity(left)).await;
         match result {
             Ok(0) => return Err(OK),
-            Ok(n) => {
-                s.received += n as u64;
-                s.unread.extend_from_slice(&more);
-            }
+            Ok(_) => s.unread.extend_from_slice(&more),
             Err(error) => {
                 complain(s, &error, "prereading client data");
                 return Err(OK);

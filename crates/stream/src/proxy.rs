@@ -15,7 +15,7 @@ use weir_ssl::client::Secure;
 use weir_tls::Wire;
 use weir_upstream::balance::Measure;
 use weir_upstream::config::{GroupId, Host, Key, Url};
-use weir_upstream::tunnel::{self, End, Ways};
+use weir_upstream::tunnel::{self, Broke, End, Ways};
 use weir_upstream::{Choice, Ended, Group, Peer, Picked, Times, fault};
 use weir_values::{Address, Subject, Template};
 
@@ -36,6 +36,7 @@ pub enum Target {
 
 /// Where an address with variables leads.
 pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16> {
+    s.leads = true;
     let text = address.eval(s).into_owned();
     let shown = String::from_utf8_lossy(&text).into_owned();
     let url = Url::parse(&text, false).map_err(|e| {
@@ -84,6 +85,7 @@ async fn resolve(
 
 /// Passes a session on; its status.
 pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
+    s.leads = true;
     let site = s.event_loop.site;
     let (group, key) = match target {
         Target::Found(group) => (group, Vec::new()),
@@ -389,6 +391,10 @@ pub fn connected(
 
 /// What a server is sent first: who connects, and what was read of the client before.
 pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
+    if s.wire().is_some() {
+        // What was only looked at has come when it goes on.
+        s.received += s.unread.len() as u64;
+    }
     let mut head = Vec::new();
     match proxy_protocol {
         None => return std::mem::take(&mut s.unread),
@@ -408,33 +414,41 @@ pub fn note_end(s: &mut Session) {
     }
 }
 
-fn say_end(s: &Session, result: io::Result<End>) {
-    let Some(attempt) = s.attempts.last() else { return };
-    match result {
-        Err(error) if fault::is_late(&error) => {
+fn say_end(s: &Session, result: Result<End, Broke>) {
+    let end = match result {
+        Err(Broke { error, .. }) if fault::is_late(&error) => {
             let (text, cause) = ("while proxying connection", fault::late());
             s.log(Level::Info, format_args!("connection timed out {} {text}", Cause(&cause)));
+            return;
         }
-        Err(error) => {
-            s.log(
-                Level::Info,
-                format_args!("recv() failed {} while proxying connection", Cause(&error)),
-            );
+        Err(Broke { end, sending, error }) => {
+            let (name, level) = match end {
+                End::Client => ("client", Level::Info),
+                End::Server => ("upstream", Level::Error),
+            };
+            let (call, doing) =
+                if sending { ("send()", "sending to") } else { ("recv()", "reading from") };
+            let cause = Cause(&error);
+            s.log(level, format_args!("{call} failed {cause} while proxying and {doing} {name}"));
+            if sending {
+                return;
+            }
+            end
         }
-        Ok(end) => {
-            let who = if end == End::Server { "upstream" } else { "client" };
-            s.log_bare(
-                Level::Info,
-                format_args!(
-                    "{who} disconnected, bytes from/to client:{}/{}, bytes from/to upstream:{}/{}",
-                    s.bytes_received(),
-                    s.bytes_sent(),
-                    attempt.received,
-                    attempt.sent
-                ),
-            );
-        }
-    }
+        Ok(end) => end,
+    };
+    let Some(attempt) = s.attempts.last() else { return };
+    let who = if end == End::Server { "upstream" } else { "client" };
+    s.log_bare(
+        Level::Info,
+        format_args!(
+            "{who} disconnected, bytes from/to client:{}/{}, bytes from/to upstream:{}/{}",
+            s.bytes_received(),
+            s.bytes_sent(),
+            attempt.received,
+            attempt.sent
+        ),
+    );
 }
 
 /// Bytes a second; 0: no limit.

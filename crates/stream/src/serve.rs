@@ -62,7 +62,7 @@ pub async fn serve_on(event_loop: Rc<LoopState>, handed: Handed, listen: usize) 
     let client = Client::Connected(Rc::new(wire));
     let mut s = Session::new(event_loop, server, client, peer, listen).at(local);
     (s.shown, s.proxy, s.handed) = (shown, proxy, times);
-    (s.received, s.unread) = (bytes.len() as u64, bytes);
+    s.unread = bytes;
     begin(s, presence, &endpoint.protocols).await;
 }
 
@@ -169,7 +169,7 @@ async fn balancer(s: &mut Session) -> Option<u16> {
         }
     };
     client.set_deadline(None);
-    (s.received, s.unread) = (bytes.len() as u64, bytes);
+    s.unread = bytes;
     status
 }
 
@@ -188,6 +188,11 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
     let conf = s.conf();
     doing::note("the preaccess phase", "", s.server);
     real(s);
+    s.begins = true;
+    for (variable, value) in &conf.sets {
+        let value = value.eval(s).into_owned();
+        s.store_variable(*variable, value);
+    }
     if !conf.limits.is_empty() {
         match conf.limits.take(s, conf.refusal) {
             Ok(held) => s.held = held,
@@ -197,15 +202,12 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
             }
         }
     }
-    for (variable, value) in &conf.sets {
-        let value = value.eval(s).into_owned();
-        s.store_variable(*variable, value);
-    }
     doing::note("the access phase", "", s.server);
     if conf.access.allow(s.peer()) == Some(false) {
         s.log(Level::Error, format_args!("access forbidden by rule"));
         return Err(FORBIDDEN);
     }
+    s.begins = false;
     if ssl {
         // What few sessions go through, and none rests in, is no part of every session's task.
         Box::pin(tls::accept(s)).await?;

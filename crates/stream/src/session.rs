@@ -88,6 +88,10 @@ pub struct Session {
     pub held: Held,
     /// What counts it for status pages.
     pub counting: Option<Counting>,
+    /// Who may come in is being asked.
+    pub begins: bool,
+    /// It is to lead to a server.
+    pub leads: bool,
     /// How it ended.
     pub status: u16,
     /// Bytes from the client that were read before it was passed on.
@@ -135,6 +139,8 @@ impl Session {
             shown: None,
             held: Held::default(),
             counting: server.conf.status_zone.as_ref().map(StatusZone::begin),
+            begins: false,
+            leads: false,
             status: 0,
             received: 0,
             sent: 0,
@@ -219,6 +225,12 @@ impl Session {
                  bytes from/to upstream:{from}/{to}",
                 attempt.name
             );
+        } else if self.leads {
+            let (received, sent) = (self.bytes_received(), self.bytes_sent());
+            let _ = write!(
+                line,
+                ", bytes from/to client:{received}/{sent}, bytes from/to upstream:0/0"
+            );
         }
     }
 }
@@ -248,6 +260,9 @@ impl Subject for Session {
         let log = &self.conf().error_log;
         if log.enabled(level) {
             let mut line = text.to_string();
+            if self.begins {
+                line.push_str(" while initializing session");
+            }
             self.describe(&mut line);
             log.write(level, Some(self.number), format_args!("{line}"));
         }

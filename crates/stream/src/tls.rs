@@ -165,8 +165,6 @@ pub async fn accept(s: &mut Session) -> Result<(), u16> {
     let until = s.event_loop.handle.now() + s.conf().tls.handshake_timeout;
     client.set_deadline(Some(until));
     let bytes = std::mem::take(&mut s.unread);
-    // Who looks at `$bytes_received` wants to know of the session's own bytes.
-    s.received = s.received.saturating_sub(bytes.len() as u64);
     let done = handshake(s, client.socket(), bytes).await;
     client.set_deadline(None);
     drop(client);

@@ -81,6 +81,17 @@ pub enum End {
     Server,
 }
 
+/// How a tunnel broke: with whom, reading or sending.
+#[derive(Debug)]
+pub struct Broke {
+    /// With whom.
+    pub end: End,
+    /// What was sent did not go out.
+    pub sending: bool,
+    /// Why.
+    pub error: io::Error,
+}
+
 /// Passes bytes until one side is done and what it sent has gone out, or until neither has sent anything for the
 /// time-out. With `half_close`, until both are done. `answered` is called at the server's first bytes.
 pub async fn run(
@@ -90,7 +101,7 @@ pub async fn run(
     ways: Ways,
     passed: &Passed,
     answered: impl Fn(),
-) -> io::Result<End> {
+) -> Result<End, Broke> {
     let active = &Cell::new(handle.now());
     let patience = ways.up_patience;
     let up = Way {
@@ -125,9 +136,9 @@ pub async fn run(
     poll_fn(|cx| {
         up_first = !up_first;
         for turn in [up_first, !up_first] {
-            let (done, other, end) = match turn {
-                true => (&mut up_done, down_done, End::Client),
-                false => (&mut down_done, up_done, End::Server),
+            let (done, other, end, to) = match turn {
+                true => (&mut up_done, down_done, End::Client, End::Server),
+                false => (&mut down_done, up_done, End::Server, End::Client),
             };
             if *done {
                 continue;
@@ -139,12 +150,30 @@ pub async fn run(
             match polled {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) if ways.half_close && !other => *done = true,
-                Poll::Ready(ended) => return Poll::Ready(ended.map(|()| end)),
+                Poll::Ready(Ok(())) => return Poll::Ready(Ok(end)),
+                Poll::Ready(Err(Failed { sending, error })) => {
+                    let end = if sending { to } else { end };
+                    return Poll::Ready(Err(Broke { end, sending, error }));
+                }
             }
         }
         Poll::Pending
     })
     .await
+}
+
+/// Why a direction ended.
+struct Failed {
+    sending: bool,
+    error: io::Error,
+}
+
+fn reading(error: io::Error) -> Failed {
+    Failed { sending: false, error }
+}
+
+fn sending(error: io::Error) -> Failed {
+    Failed { sending: true, error }
 }
 
 /// One direction.
@@ -167,7 +196,7 @@ impl Way<'_> {
         read: &Cell<u64>,
         sent: &Cell<u64>,
         heard: impl Fn(),
-    ) -> io::Result<()> {
+    ) -> Result<(), Failed> {
         let Way { from, to, active, .. } = self;
         let rate = Rate::new(self.rate, handle.now());
         let mut piece = ways.piece;
@@ -177,12 +206,16 @@ impl Way<'_> {
                 Some(rate) => permitted(handle, rate, read.get()).await.min(ways.piece),
             };
             self.wait_no_longer_than(ways.timeout, handle);
-            from.readable().await?;
+            from.readable().await.map_err(reading)?;
             let mut buf = room(handle, allowed, rate.is_some());
-            let Some(n) = from.try_recv(&mut buf)? else {
+            let received = from.try_recv(&mut buf);
+            if let Ok(None) = received {
                 handle.give_buf(buf);
                 continue;
-            };
+            }
+            // Its end is heard, too.
+            heard();
+            let n = received.map_err(reading)?.unwrap_or(0);
             if n == 0 {
                 handle.give_buf(buf);
                 if ways.half_close {
@@ -190,10 +223,9 @@ impl Way<'_> {
                 }
                 return Ok(());
             }
-            heard();
             read.set(read.get() + n as u64);
             active.set(handle.now());
-            let at_once = self.give(handle, buf, ways, sent).await?;
+            let at_once = self.give(handle, buf, ways, sent).await.map_err(sending)?;
             piece = match at_once {
                 true if n >= piece => (piece * 2).min(ways.most),
                 true => piece,

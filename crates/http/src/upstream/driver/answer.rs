@@ -223,8 +223,8 @@ impl Run {
             let passed = Passed::default();
             let result = tunnel::run(&handle, &client.stream, server, ways, &passed, || {}).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
-            if let Err(error) = result {
-                operation(r, "recv()", &error, Doing::Upgraded);
+            if let Err(broke) = result {
+                operation(r, "recv()", &broke.error, Doing::Upgraded);
             }
             r.output.sent += down;
             if let Some(attempt) = r.contexts.upstream.attempt() {
