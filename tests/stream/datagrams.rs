@@ -164,7 +164,10 @@ fn rules_texts_and_balancers() {
     let first = client(s.port_at(5));
     assert_eq!(asked(&first, "one"), "one");
     client(s.port_at(5)).send(b"?").unwrap();
-    s.wait_log("limiting connections by zone \"z\" while initializing session, udp client: 127.0.0.1", 1);
+    s.wait_log(
+        "limiting connections by zone \"z\" while initializing session, udp client: 127.0.0.1",
+        1,
+    );
     // A port of TCP is another.
     let mut tcp = std::net::TcpStream::connect(("127.0.0.1", s.port_at(1))).unwrap();
     let mut all = String::new();
