@@ -36,6 +36,30 @@ fn it_shows_the_loops_of_a_server_by_port_by_url_and_by_socket() {
 }
 
 #[test]
+fn what_is_behind_and_kept_is_shown_too() {
+    let server = Server::start(
+        WEIR,
+        "worker_processes 1; events { } http {
+             proxy_cache_path %%DIR%%/cache keys_zone=big:1m;
+             upstream app { zone app 64k; server 127.0.0.1:%%PORT1%%; }
+             server { listen 127.0.0.1:%%PORT%%; status_zone shop;
+                 location /panel { status_zone off; weir_dashboard; }
+                 location / { proxy_pass http://app; proxy_cache big; proxy_cache_valid 1h; } }
+             server { listen 127.0.0.1:%%PORT1%%; return 200 x; } }",
+    );
+    for _ in 0..4 {
+        assert_eq!(server.get("/x").body(), "x");
+    }
+    let url = format!("http://127.0.0.1:{}/panel", server.port());
+    let (code, text) = top(&[&url, "--once", "--interval", "0.1"]);
+    assert_eq!(code, Some(0), "{text}");
+    let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name));
+    assert!(row("shop ").is_some(), "{text}");
+    assert!(row("app: 127.0.0.1:").is_some_and(|row| row.contains(" up ")), "{text}");
+    assert!(row("big ").is_some_and(|row| row.contains("75 %")), "{text}");
+}
+
+#[test]
 fn where_there_is_nothing_to_see_it_says_so() {
     let server = Server::start(
         WEIR,

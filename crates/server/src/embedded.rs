@@ -28,7 +28,9 @@ http {{
     access_log off;
     server {{
         listen {ADDRESS};
+        status_zone all;
         location = / {{
+            status_zone off;
             weir_dashboard \"{NOTE}\";
         }}
         location / {{

@@ -298,8 +298,7 @@ fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
 
 fn caches(now: &Snapshot) -> Table {
     let row = |(name, cache): (&String, &crate::snapshot::Cache)| {
-        let n =
-            |what: &str| cache.counts.get(what).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        let n = |what: &str| cache.requests.get(what).copied().unwrap_or(0.0);
         let served = n("hit") + n("stale") + n("updating") + n("revalidated");
         let asked = served + n("miss") + n("expired") + n("bypass");
         let fill = match cache.max_size {
@@ -313,7 +312,7 @@ fn caches(now: &Snapshot) -> Table {
             cache.entries.to_string(),
             count(n("hit")),
             count(n("miss")),
-            count(n("evicted")),
+            count(cache.evicted),
         ]
     };
     Table {

@@ -133,6 +133,7 @@ pub(crate) struct Cache {
     pub size: f64,
     pub max_size: Option<f64>,
     pub entries: u64,
-    #[serde(flatten)]
-    pub counts: BTreeMap<String, serde_json::Value>,
+    pub evicted: f64,
+    /// By what they had.
+    pub requests: BTreeMap<String, f64>,
 }

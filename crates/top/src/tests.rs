@@ -24,7 +24,7 @@ fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
          \"listeners\":[{{\"address\":\"a\",\"backlog\":511,\"queues\":[3,4]}}],\"unknown\":[],\
          \"culprits\":[{{\"at\":0,\"took_us\":61000,\"what\":\"lua\"}},{{\"at\":1,\"took_us\":9000,\"what\":\"lua\"}}],\
          \"upstreams\":{{\"app\":[{{\"server\":\"1.2.3.4:80\",\"state\":\"down\",\"requests\":{{\"total\":{second}}}}}]}},\
-         \"caches\":{{\"big\":{{\"size\":1024,\"max_size\":null,\"entries\":1,\"hit\":3,\"miss\":1}}}},\
+         \"caches\":{{\"big\":{{\"size\":1024,\"max_size\":null,\"entries\":1,\"requests\":{{\"hit\":3,\"miss\":1}}}}}},\
          \"loops\":[{}]}}",
         80 * second,
         u8::from(busy > 500_000),

@@ -325,20 +325,20 @@ function showPlaces(now, then) {
     { name: "p99.9" }, { name: "5xx/s" }, { name: "Sent/s" }], rows, "Give a server or location a name with status_zone, and it is shown here.");
 }
 
-const GLYPHS = { up: "●", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐" };
+const GLYPHS = { up: "●", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐", full: "◕" };
 
 function showPeers(now, then) {
   const seconds = Math.max(now.now - then.now, .001), rows = [];
   for (const [group, peers] of Object.entries(now.upstreams || {})) {
     const before = new Map(((then.upstreams || {})[group] || []).map(p => [p.server + p.name, p]));
     for (const p of peers) {
-      const old = before.get(p.server + p.name) || p, links = p.connections || {}, all = (links.opened || 0) + (links.reused || 0);
+      const old = before.get(p.server + p.name) || p, reused = p.reused_connections || 0, all = (p.opened_connections || 0) + reused;
       const at = share => { const q = quantile(p.latency, old.latency, share); return q === null ? "–" : time(q / 1e6); };
-      const state = el("span", { className: p.state === "up" ? "good" : p.state === "checking" || p.state === "draining" ? "" : "bad" },
+      const state = el("span", { className: p.state === "up" ? "good" : ["checking", "draining", "full"].includes(p.state) ? "" : "bad" },
         `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}`);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
         count(rate((p.requests || {}).total || 0, (old.requests || {}).total || 0, seconds)), p.active ?? "–", at(.5), at(.99),
-        p.fails ?? "–", p.retries ?? "–", all ? percent((links.reused || 0) / all) : "–"]);
+        p.fails ?? "–", p.retries ?? "–", all ? percent(reused / all) : "–"]);
     }
   }
   section("peers", rows.length);
@@ -348,12 +348,12 @@ function showPeers(now, then) {
 
 function showCaches(now, then) {
   const rows = Object.entries(now.caches || {}).map(([name, c]) => {
-    const old = (then.caches || {})[name] || c, served = ["hit", "stale", "updating", "revalidated"], asked = [...served, "miss", "expired", "bypass"];
-    const grown = keys => sum(keys.map(k => Math.max(0, (c[k] || 0) - (old[k] || 0)))), ever = keys => sum(keys.map(k => c[k] || 0));
+    const is = c.requests || {}, was = ((then.caches || {})[name] || c).requests || {}, served = ["hit", "stale", "updating", "revalidated"], asked = [...served, "miss", "expired", "bypass"];
+    const grown = keys => sum(keys.map(k => Math.max(0, (is[k] || 0) - (was[k] || 0)))), ever = keys => sum(keys.map(k => is[k] || 0));
     const some = grown(asked), hits = some ? grown(served) / some : ever(asked) ? ever(served) / ever(asked) : NaN;
     const fill = c.max_size ? el("span", null, el("meter", { min: 0, max: 1, value: Math.min(1, c.size / c.max_size), ariaLabel: `fill of ${name}` }),
       ` ${bytes(c.size)} of ${bytes(c.max_size)}`) : bytes(c.size || 0);
-    return [name, isFinite(hits) ? percent(hits) : "–", fill, count(c.entries || 0), count(c.hit || 0), count(c.miss || 0), count((c.stale || 0) + (c.updating || 0)), count(c.evicted || 0)];
+    return [name, isFinite(hits) ? percent(hits) : "–", fill, count(c.entries || 0), count(is.hit || 0), count(is.miss || 0), count((is.stale || 0) + (is.updating || 0)), count(c.evicted || 0)];
   });
   section("caches", rows.length);
   table($("caches"), "Caches", [{ name: "Cache" }, { name: "Hits" }, { name: "Fill", text: true }, { name: "Entries" }, { name: "Hit" }, { name: "Miss" }, { name: "Stale" },
