@@ -56,7 +56,7 @@ frontend lab
 /// how far having been measured when it is loaded, while there is only one thread.
 pub(crate) fn script(work: Work, slow_file: &Path) -> String {
     let deed = match work {
-        Work::Sleep(_) => {
+        Work::Sleep(_) | Work::Either(..) => {
             format!("local file = io.open('{}') if file then file:close() end", slow_file.display())
         }
         Work::Spin(time) => format!("count({} / each)", time.as_secs_f64()),

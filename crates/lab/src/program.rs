@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::slow_disk::Spread;
+
 /// What a binary is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -72,6 +74,19 @@ pub(crate) enum Work {
     Sleep(Duration),
     /// Computing.
     Spin(Duration),
+    /// Without using the CPU, for the first time and, in this share of requests, for the second.
+    Either(Duration, Duration, f64),
+}
+
+impl Work {
+    /// For how long it sleeps, if it does.
+    pub(crate) fn sleeps(self) -> Option<Spread> {
+        match self {
+            Work::Sleep(time) => Some(Spread::Fixed(time)),
+            Work::Either(usual, rare, share) => Some(Spread::Either(usual, rare, share)),
+            Work::Spin(_) => None,
+        }
+    }
 }
 
 impl Default for Setup {
@@ -129,6 +144,11 @@ impl Program {
             Family::Nginx => self.lua.is_some() || self.opens_slowly || self.hard_text.is_some(),
             Family::Haproxy => self.scripts && self.opens_slowly,
         }
+    }
+
+    /// Whether it can sleep, and now and then for longer.
+    pub(crate) fn can_sleep(&self) -> bool {
+        self.can_work() && (self.lua.is_some() || self.opens_slowly)
     }
 
     /// How a handler of it is made that holds up its worker.
@@ -201,6 +221,15 @@ impl Program {
         self.subject("reuseport", "accept_mutex off;", " reuseport")
     }
 
+    /// The ways of another server than weir that differ most.
+    pub(crate) fn others(&self) -> Vec<Subject> {
+        match self.family {
+            Family::Weir => Vec::new(),
+            Family::Nginx => vec![self.one_queue(), self.reuseport()],
+            Family::Haproxy => self.haproxy().into(),
+        }
+    }
+
     /// The ways of HAProxy: a queue that its threads share and pass on from, and a queue per thread.
     pub(crate) fn haproxy(&self) -> [Subject; 2] {
         [self.subject("one socket", "", ""), self.subject("by thread", "", " shards by-thread")]
@@ -254,16 +283,22 @@ impl Subject {
         } else {
             line("access_log off;");
         }
-        if self.program.lua.is_some()
-            && let Some(Work::Sleep(_)) = setup.work
-        {
+        if self.program.lua.is_some() && setup.work.and_then(Work::sleeps).is_some() {
             line("init_by_lua_block { ffi = require 'ffi'; ffi.cdef 'int usleep(unsigned int);' }");
+            line("init_worker_by_lua_block { math.randomseed(ngx.worker.pid()) }");
+        }
+        let either = setup.work.filter(|_| weir).and_then(kinds);
+        if let Some((share, _)) = &either {
+            line(share);
         }
         line(&format!("server {{ listen 127.0.0.1:{port} backlog=4096{};", self.listen));
         line(&setup.server);
+        if let Some((_, locations)) = &either {
+            line(locations);
+        }
         let hard = self.program.hard_text.filter(|_| !weir);
         let handler = match (setup.work, hard) {
-            (Some(Work::Sleep(_)), _) if self.program.opens_slowly => {
+            (Some(work), _) if self.program.opens_slowly && work.sleeps().is_some() => {
                 format!("root {dir}/slow; rewrite ^ /file break;")
             }
             (Some(work), Some(length)) => hard_handler(length, work),
@@ -274,15 +309,33 @@ impl Subject {
     }
 }
 
+/// Of weir's two kinds of handlers how often which is asked for, and their locations.
+fn kinds(work: Work) -> Option<(String, String)> {
+    let Work::Either(usual, rare, share) = work else { return None };
+    let location = |kind: &str, time: Duration| {
+        format!("location = /{kind} {{ work sleep {}ms; return 200 $loop; }}", millis(time))
+    };
+    let often = format!("split_clients $request_id $kind {{ {}% rare; * usual; }}", share * 100.0);
+    Some((often, [location("rare", rare), location("usual", usual)].join("\n")))
+}
+
 fn handler(weir: bool, work: Option<Work>, who: &str) -> String {
     let answer = format!("return 200 \"{who}\";");
     match (work, weir) {
         (None, _) => answer,
         (Some(Work::Sleep(time)), true) => format!("work sleep {}ms; {answer}", millis(time)),
+        (Some(Work::Either(..)), true) => "rewrite ^ /$kind last;".to_owned(),
         (Some(Work::Spin(time)), true) => format!("work spin {}ms; {answer}", millis(time)),
         (Some(Work::Sleep(time)), false) => {
             let micros = time.as_micros();
             format!("content_by_lua_block {{ ffi.C.usleep({micros}) ngx.print(ngx.var.pid) }}")
+        }
+        (Some(Work::Either(usual, rare, share)), false) => {
+            let (usual, rare) = (usual.as_micros(), rare.as_micros());
+            format!(
+                "content_by_lua_block {{ ffi.C.usleep(math.random() < {share} and {rare} or {usual}) \
+                 ngx.print(ngx.var.pid) }}"
+            )
         }
         (Some(Work::Spin(time)), false) => {
             let seconds = time.as_secs_f64();
@@ -296,7 +349,7 @@ fn handler(weir: bool, work: Option<Work>, who: &str) -> String {
 
 /// Without Lua a pattern that is hard to refuse keeps the worker busy.
 fn hard_handler(length_of_ms: f64, work: Work) -> String {
-    let (Work::Sleep(time) | Work::Spin(time)) = work;
+    let (Work::Sleep(time) | Work::Spin(time) | Work::Either(time, ..)) = work;
     let text = "a".repeat((length_of_ms * (time.as_secs_f64() * 1e3).cbrt()) as usize);
     format!("set $work {text}b; if ($work ~ {HARD_PATTERN}) {{ return 500; }} return 200 \"$pid\";")
 }

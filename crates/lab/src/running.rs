@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{Family, Program, Setup, Subject, Work};
-use crate::slow_disk::{Delays, SlowDisk};
+use crate::slow_disk::{Delays, SlowDisk, Spread};
 
 /// How long a server may take to start, to settle and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,10 +45,8 @@ impl Running {
         let port = free_port().map_err(|e| format!("no port: {e}"))?;
         let dir = std::env::temp_dir().join(format!("weir-lab-{}-{port}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let disk = match (subject.program.opens_slowly, setup.work) {
-            (true, Some(Work::Sleep(time))) => Some(slow_disk(&dir, time)?),
-            _ => None,
-        };
+        let time = setup.work.and_then(Work::sleeps).filter(|_| subject.program.opens_slowly);
+        let disk = time.map(|time| slow_disk(&dir, time)).transpose()?;
         let conf = subject.configuration(setup, &dir, port);
         let file = dir.join("nginx.conf");
         fs::write(&file, conf).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
@@ -97,7 +95,7 @@ impl Running {
     pub(crate) fn can_open_slowly() -> bool {
         let name = format!("weir-lab-{}-trial", std::process::id());
         let dir = std::env::temp_dir().join(name);
-        let disk = slow_disk(&dir, Duration::from_millis(1));
+        let disk = slow_disk(&dir, Spread::Fixed(Duration::from_millis(1)));
         let can = disk.is_ok();
         drop(disk);
         let _ = fs::remove_dir_all(&dir);
@@ -274,7 +272,7 @@ impl Drop for Running {
 }
 
 /// A disk with one file, whose opening takes so long.
-pub(crate) fn slow_disk(dir: &Path, time: Duration) -> Result<SlowDisk, String> {
+pub(crate) fn slow_disk(dir: &Path, time: Spread) -> Result<SlowDisk, String> {
     let failed = |e: std::io::Error| format!("a slow disk: {e}");
     let (source, mount) = (dir.join("files"), dir.join("slow"));
     fs::create_dir_all(&source).and_then(|()| fs::create_dir_all(&mount)).map_err(failed)?;

@@ -79,6 +79,9 @@ pub(crate) fn why_absent(experiment: &Experiment, program: &Program) -> Option<&
              mounted, one can)",
         ),
         (_, Family::Weir) => None,
+        ("requests", _) if !program.can_sleep() => {
+            Some("none of its handlers can be made to sleep for a time and now and then for longer")
+        }
         ("shutdown", _) => Some("the question is to the kernel, and no server is asked"),
         ("sim", _) => Some("the model runs weir's policies, and weir alone stands beside it"),
         ("blocked", Family::Haproxy) => Some("it has no cache on a disk"),

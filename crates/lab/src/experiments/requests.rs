@@ -8,7 +8,7 @@ use super::Experiment;
 use crate::chart::Chart;
 use crate::finding::{Finding, Table, less};
 use crate::lab::{Lab, Load};
-use crate::program::Setup;
+use crate::program::{Family, Setup, Subject, Work};
 use crate::running::Running;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -49,15 +49,26 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         "in vain",
     ]);
     let (mut at_sixty, mut outcomes) = (Vec::new(), Vec::new());
+    let mut subjects: Vec<(Subject, Setup)> = Vec::new();
     for (label, events) in
         [("taken over", "request_balance on;"), ("pinned", "request_balance off;")]
     {
-        let subject = weir.policy(label, "fair");
+        subjects.push((weir.policy(label, "fair"), setup(events)));
+    }
+    for program in lab.programs.iter().filter(|program| program.can_sleep()) {
+        subjects.extend(program.others().into_iter().map(|subject| (subject, setup_of_others())));
+        finding.remark(&format!("{}: {}.", program.name, program.way_of_work()));
+    }
+    for (subject, setup) in &subjects {
+        let label = subject.label.as_str();
         for load in LOADS {
             lab.step(&format!("{label}, {:.0} %", 100.0 * load));
-            let server = Running::start(&subject, &setup(events))?;
+            let server = Running::start(subject, setup)?;
             let outcome = lab.load(&server, &open(load, time), &mut |_| {})?;
-            let count = |name: &str| server.counter(name).unwrap_or_default().to_string();
+            let count = |name: &str| match subject.program.family {
+                Family::Weir => server.counter(name).unwrap_or_default().to_string(),
+                Family::Nginx | Family::Haproxy => "-".to_owned(),
+            };
             let at = |percent| outcome.tally.percentile(percent);
             let times = [50.0, 90.0, 99.0, 99.9].map(at);
             let mut cells = vec![label.to_owned(), format!("{:.0} %", 100.0 * load)];
@@ -79,7 +90,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         Chart::percentiles("Twelve loops at 60 % of what they can do", runs)
             .caption("Who is taken over does not see the requests of others."),
     );
-    if let [[_, _, on, _], [_, _, off, _]] = at_sixty[..] {
+    if let [[_, _, on, _], [_, _, off, _], ..] = at_sixty[..] {
         finding.verdict(
             on,
             "ms p99 at 60 %, taken over",
@@ -90,29 +101,23 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         );
     }
     finding.remark(
-        "Twelve loops in one process, 200 connections that stay, requests at fixed times whatever the answers do. Of a hundred \
+        "Twelve loops in one process, of others twelve workers or threads, 200 connections that stay, requests at fixed times whatever the answers do. Of a hundred \
          handlers one blocks its loop for 50 ms and the others for 1 ms, so that no answer to the long ones can be earlier than that: the p99 is \
          theirs.",
     );
     Ok(finding)
 }
 
+const WORK: Option<Work> = Some(Work::Either(SHORT, LONG, LONG_ONES / 100.0));
+
 fn setup(events: &'static str) -> Setup {
-    let blocks = |name: &str, time: Duration| {
-        format!("location = /{name} {{ work sleep {}ms; return 200 $loop; }}\n", time.as_millis())
-    };
-    Setup {
-        processes: 1,
-        threads: LOOPS,
-        events,
-        http: format!("split_clients $request_id $kind {{ {LONG_ONES}% long; * short; }}"),
-        server: format!(
-            "rewrite ^/$ /$kind last;\n{}{}location = /status {{ weir_status; }}",
-            blocks("long", LONG),
-            blocks("short", SHORT)
-        ),
-        ..Setup::default()
-    }
+    let server = "location = /status { weir_status; }".to_owned();
+    Setup { processes: 1, threads: LOOPS, work: WORK, events, server, ..Setup::default() }
+}
+
+/// As many workers as weir has loops.
+fn setup_of_others() -> Setup {
+    Setup { processes: LOOPS, work: WORK, ..Setup::default() }
 }
 
 /// So much of what the loops can do.
@@ -129,7 +134,7 @@ fn open(load: f64, time: Duration) -> Load {
 
 /// The times at 60 %, with and without.
 fn compare(finding: &mut Finding, at_sixty: &[[f64; 4]]) {
-    let [[_, on90, on99, _], [_, off90, off99, _]] = at_sixty else { return };
+    let [[_, on90, on99, _], [_, off90, off99, _], ..] = at_sixty else { return };
     let line =
         |on: &f64, off: &f64| format!("{off:.1} -> {on:.1}: {:.1} times less", off / on.max(1e-9));
     finding.beside(

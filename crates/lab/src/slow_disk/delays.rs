@@ -34,6 +34,8 @@ pub(crate) enum Spread {
     Fixed(Duration),
     /// Anything between two times.
     Uniform(Duration, Duration),
+    /// The first and, in this share of cases, the second.
+    Either(Duration, Duration, f64),
     /// Short ones often, long ones rarely: the mean of an exponential distribution.
     Exponential(Duration),
 }
@@ -53,9 +55,9 @@ pub(crate) struct Delays {
 
 impl Delays {
     /// Every open() of a file takes so long.
-    pub(crate) fn each_open(time: Duration) -> Delays {
+    pub(crate) fn each_open(time: Spread) -> Delays {
         let operations = vec![Operation::Open];
-        Delays { operations, share: Share(1.0), time: Spread::Fixed(time), seed: 1 }
+        Delays { operations, share: Share(1.0), time, seed: 1 }
     }
 }
 
@@ -161,6 +163,13 @@ impl Spread {
         match self {
             Spread::Fixed(time) => time,
             Spread::Uniform(least, most) => least + most.saturating_sub(least).mul_f64(place),
+            Spread::Either(usual, rare, share) => {
+                if place < share {
+                    rare
+                } else {
+                    usual
+                }
+            }
             Spread::Exponential(mean) => mean.mul_f64(-(1.0 - place).max(1e-9).ln()),
         }
     }
