@@ -68,6 +68,69 @@ fn tests_that_pages_name_are_there() {
 }
 
 #[test]
+fn what_the_page_of_claims_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut code = String::new();
+    for directory in ["tests", "crates"] {
+        read_code(&root.join(directory), &mut code);
+    }
+    let text = fs::read_to_string(root.join("docs/claims.md")).unwrap();
+    let (mut without, mut rows) = (0, 0);
+    for part in text.split("\n## ").skip(1) {
+        let page = part.lines().next().unwrap_or_default();
+        let begins = claims_of(&fs::read_to_string(root.join("docs").join(page)).unwrap());
+        let mut rest = begins.iter();
+        let of_page = part.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        for row in of_page.filter(|row| !row.is_empty()) {
+            let cells = row.trim_matches(['|', ' ']).split_once(" | ");
+            let (claim, held) = cells.unwrap_or_else(|| panic!("docs/claims.md: {row}"));
+            let is_there = !claim.is_empty() && rest.any(|begin| begin.starts_with(claim));
+            assert!(
+                is_there,
+                "docs/{page} has nothing that begins with {claim:?}, or it stands earlier"
+            );
+            rows += 1;
+            if held.starts_with("no test: ") {
+                continue;
+            }
+            let mut tests = held.split('`').skip(1).step_by(2).peekable();
+            assert!(tests.peek().is_some(), "docs/claims.md: no test holds {claim:?}");
+            for name in tests {
+                assert!(code.contains(&format!("fn {name}(")), "docs/claims.md: no test `{name}`");
+            }
+        }
+        without += begins.len();
+    }
+    println!("{rows} of {without} claims have rows");
+    assert!(rows > 200, "{rows}");
+}
+
+/// How the paragraphs, items of lists and tables of a page begin, without their marks.
+fn claims_of(page: &str) -> Vec<String> {
+    let (mut claims, mut in_example, mut within) = (Vec::new(), false, false);
+    for line in page.lines() {
+        let fence = line.trim_start().starts_with("```");
+        in_example ^= fence;
+        let item = line.strip_prefix("- ").or_else(|| {
+            let number = line.split_once(". ")?;
+            number.0.bytes().all(|byte| byte.is_ascii_digit()).then_some(number.1)
+        });
+        let is_text =
+            !line.trim().is_empty() && !line.starts_with(['#']) && !line.starts_with("    ");
+        if fence || in_example || !is_text {
+            within = false;
+            continue;
+        }
+        if !within || item.is_some() {
+            let plain = item.unwrap_or(line).replace(['`', '*', '|'], "");
+            claims.push(plain.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        within = true;
+    }
+    claims
+}
+
+#[test]
 fn what_no_crate_may_call_no_crate_may_call() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let rules = |file: &str| {
