@@ -88,6 +88,23 @@ fn idle_loops_answer_who_waits_for_a_held_one() {
     assert!(status(&server, "weir_taken_over_connections_total") > 0);
 }
 
+/// Where a connection is open that was taken over, and where none is any more.
+#[test]
+fn what_was_taken_over_is_not_open_where_it_came_from() {
+    let server = start("");
+    let (_, mut clients) = crowded(&server, 4 * LOOPS);
+    ask_beside_a_held_one(&server, &mut clients);
+    assert!(status(&server, "weir_taken_over_connections_total") > 0);
+    drop(clients);
+    let open = || -> u64 {
+        let page = server.get("/status").body();
+        let of_loops = page.lines().filter(|line| line.starts_with("weir_loop_open{"));
+        of_loops.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    };
+    // But for the connection that asks.
+    assert!(ask_until(|| open() <= 1), "{}", server.get("/status").body());
+}
+
 #[test]
 fn without_request_balance_who_waits_for_a_held_loop_waits() {
     let server = start("request_balance off;");

@@ -12,10 +12,11 @@ const SECOND: u64 = 1_000_000_000;
 const KEPT: usize = 16;
 
 /// When the present turn began, 0 in a sleep; since when the loop is armed, 0 if it is not; the last second that is
-/// noted; then for each of them its number and the time that the loop had been busy before.
+/// noted; how many connections it has; then for each of them its number and the time that the loop had been busy before.
 const BEGAN: usize = 0;
 const ARMED: usize = 1;
 const NOTED: usize = 2;
+const OPEN: usize = 3;
 const SECONDS: usize = 8;
 pub(crate) const WORDS: usize = SECONDS + 2 * KEPT;
 
@@ -46,6 +47,15 @@ pub(crate) fn begin(words: &[AtomicU64], at: u64, busy: u64) {
 #[inline]
 pub(crate) fn end(words: &[AtomicU64]) {
     set(words, BEGAN, 0);
+}
+
+#[inline]
+pub(crate) fn carry(words: &[AtomicU64], open: u64) {
+    set(words, OPEN, open);
+}
+
+pub(crate) fn open(words: &[AtomicU64]) -> u64 {
+    get(words, OPEN)
 }
 
 pub(crate) fn began(words: &[AtomicU64]) -> u64 {

@@ -228,6 +228,12 @@ impl LoopRow {
         all
     }
 
+    /// Its open client connections, as of its last turn's end. [`Metric::Active`] of the row counts those that it has
+    /// accepted, wherever they are now.
+    pub fn open(&self) -> u64 {
+        history::open(lately(self.words))
+    }
+
     /// When its turn began, by the clock of [`Row::woke`]; none if it sleeps.
     pub fn awake_since(&self) -> Option<u64> {
         Some(history::began(lately(self.words))).filter(|at| *at != 0)
@@ -326,6 +332,12 @@ impl Row {
     pub fn turned(&self, took: u64) {
         self.add(Metric::Busy, took);
         history::end(lately(self.words));
+    }
+
+    /// The loop has so many client connections.
+    #[inline]
+    pub fn carries(&self, open: u64) {
+        history::carry(lately(self.words), open);
     }
 
     /// Notes who held the loop up.

@@ -198,7 +198,7 @@ fn show_loop(row: &LoopRow, finishing: bool, now: u64, page: &mut Page) {
         ("state", Value::Word(state.to_owned())),
         ("accepted", number(Metric::Accepted)),
         ("requests", number(Metric::Requests)),
-        ("open", Value::Number(row.gauge(Metric::Active))),
+        ("open", Value::Number(row.open())),
         ("inflight", Value::Number(row.gauge(Metric::Writing))),
         ("received", number(Metric::Received)),
         ("sent", number(Metric::Sent)),

@@ -152,6 +152,7 @@ impl Driver for Turns {
                 n => serving.service.metrics.add(Metric::LogLeftOut, n),
             }
             serving.relieved(h.relief());
+            serving.service.metrics.carries(serving.service.connections() as u64);
         }
     }
 }
