@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,7 +20,15 @@ pub struct Process {
 impl Process {
     /// Starts a program in the foreground.
     pub fn start(command: &mut Command) -> Process {
-        let child = command.stdin(Stdio::null()).spawn();
+        command.stdin(Stdio::null());
+        let child = loop {
+            match command.spawn() {
+                // A process that another test starts at this moment has, until it executes its program, what this
+                // one had open when it wrote the file.
+                Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                child => break child,
+            }
+        };
         let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
         Process { child, ended: None }
     }
