@@ -85,7 +85,7 @@ fn the_screen_marks_who_works_too_much_and_says_whom_it_will_wake() {
     }
     let text = shown(&screen, 30);
     for part in
-        ["▲ UNEVEN", "90 %!", "▾ woken next: 1, then 0", "▂▂▂", "Upstream servers", "q leave"]
+        ["▲ UNEVEN", "90 %!", "▾ woken next: 1, then 0", "▃▃▃", "Upstream servers", "q leave"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
