@@ -175,9 +175,9 @@ fn a_thread_that_works_has_a_line_of_its_own() {
         });
         told = ask_until(|| {
             text = said(server.port(), &[]);
-            // Behind the worker's line and before what is found out.
+            // Behind the worker's line and before what is found out; those who look after the busy one may have theirs.
             let lines = text.lines().filter(|line| line.contains("weir") && line.contains('%'));
-            lines.count() == 2
+            lines.count() >= 2
         });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });

@@ -3,7 +3,7 @@
 //! Values live in words that all processes of a server share. Each loop writes one [`Row`] of
 //! its own, so counting takes no lock and no locked instruction; readers sum over the rows. What
 //! a loop has counted outlives it: the master adds it to a row of its own ([`Registry::bury`]).
-//! [`Page`] is what is shown: rows of the [`table`]s, from whoever knows them.
+//! [`Page`] is what is shown: rows of the tables in `table`, from whoever knows them.
 
 mod culprits;
 mod docs;
