@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use weir_testkit::{Dice, Oracle, Server, ask_until, free_port, listen, number, seed};
@@ -264,8 +264,14 @@ fn our_own_fault_blames_nobody_beside_one_who_failed() {
 
 /// A worker that stands still for longer than others may take: what they have said in time counts, though it is heard late.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a time has to pass in which nothing happens")]
 fn who_was_in_time_is_not_blamed_where_the_worker_stood_still() {
+    // On a busy machine the deadlines may come before the worker stands still.
+    assert!((0..10).any(|_| stands_still()));
+}
+
+/// False if it did so too late.
+#[expect(clippy::disallowed_methods, reason = "a time has to pass in which nothing happens")]
+fn stands_still() -> bool {
     const TIME: Duration = Duration::from_secs(2);
     let slow = Slow::new();
     let spare = serve(|_| Some("X-Origin: spare\r\n".to_owned()));
@@ -276,15 +282,20 @@ fn who_was_in_time_is_not_blamed_where_the_worker_stood_still() {
     );
     let server = super::start("worker_processes 1;", &http);
     let worker = server.workers()[0];
-    let mut asked = server.connect();
+    let began = Instant::now();
+    let (mut asked, mut head, mut body) = (server.connect(), server.connect(), server.connect());
     asked.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let answer = slow.asked();
-    let (mut head, mut body) = (server.connect(), server.connect());
     head.deliver("GET / HTTP/1.1\r\nHost: a\r\n");
     body.deliver("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n1");
     server.wait_asleep(worker);
     server.signal_worker(worker, Signal::STOP);
+    let in_time = began.elapsed() < TIME * 3 / 4;
     drop(answer);
+    if !in_time {
+        server.signal_worker(worker, Signal::CONT);
+        return false;
+    }
     head.deliver("\r\n");
     body.deliver("2");
     // All that it waits for has come, and so have its deadlines.
@@ -297,6 +308,7 @@ fn who_was_in_time_is_not_blamed_where_the_worker_stood_still() {
         let answer = client.response();
         assert_eq!((answer.status, answer.header("X-Origin")), (200, None), "{}", server.log());
     }
+    true
 }
 
 #[test]

@@ -123,6 +123,8 @@ impl Control {
     }
 
     fn finish(self: &Rc<Self>, how: Retire) {
+        // Who reads the line below may rely on it: the loops take nothing more.
+        self.all(move |_| turns::finish(how));
         if !self.finishing.replace(true) {
             log!(self.log, Notice, None, "gracefully shutting down");
             if let Some(mut title) = self.title.take() {
@@ -130,7 +132,6 @@ impl Control {
             }
             self.limit();
         }
-        self.all(move |_| turns::finish(how));
     }
 
     /// Ends the loops when `worker_shutdown_timeout` has passed.
