@@ -33,6 +33,7 @@ mod world;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_server::Generations;
 use weir_testkit::{Dir, number};
@@ -40,6 +41,10 @@ use weir_testkit::{Dir, number};
 use course::Course;
 use fate::{FILES, Fate, file_len};
 use world::{Share, World};
+
+/// When the world begins, since 1970, and when its files were written: dates have their lengths in HTTP/2, and a seed is one
+/// course whenever it is played.
+const DATE: i64 = 1_790_000_000;
 
 fn main() -> ExitCode {
     match number("WEIR_COURSE") {
@@ -60,7 +65,10 @@ fn one(seed: u64) -> ExitCode {
     for name in 0..FILES {
         let mut bytes = Vec::new();
         pattern::fill(&mut bytes, pattern::file(name), 0, file_len(name));
-        dir.write(&format!("files/s/f{name}"), bytes);
+        let path = dir.write(&format!("files/s/f{name}"), bytes);
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(DATE as u64);
+        let file = std::fs::File::options().write(true).open(path);
+        file.and_then(|file| file.set_modified(at)).expect("a file of this test");
     }
     secured::write_files(&dir);
     let conf = dir.write("nginx.conf", &fate.config);
@@ -68,9 +76,7 @@ fn one(seed: u64) -> ExitCode {
     if shown {
         println!("{}{fate:?}", fate.config);
     }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = since.map_or(0, |since| since.as_secs() as i64);
-    let world = World::new(&fate, before.as_ref().map_or(now, |before| before.date), shown);
+    let world = World::new(&fate, before.as_ref().map_or(DATE, |before| before.date), shown);
     weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
     let args = ["-p", &home.display().to_string(), "-c", &conf.display().to_string()];
     let server = Generations::start(&args.map(Into::into)).expect("a configuration that is right");
