@@ -85,6 +85,8 @@ impl ReuseportLoad {
 
     fn look(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
+            // What came to others since then is seen when it is time, though nothing may come here any more.
+            self.goes_on = true;
             return;
         }
         self.looked = Some(now);
@@ -138,5 +140,31 @@ impl Policy for ReuseportLoad {
 
     fn whom_to_relieve(&mut self) -> Option<usize> {
         self.relieves.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    /// A connection that comes to a loop which has stopped, just after the others have looked, and nothing after it.
+    #[test]
+    fn who_looked_a_moment_ago_looks_once_more() {
+        let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        let mut policy = ReuseportLoad::new(0);
+        policy.whom_to_wake(now, &table);
+        assert_eq!(policy.before_wait(now, &table).at_most, None, "nobody has anything");
+        table.row(1).count_handed();
+        policy.whom_to_wake(now + LOOK / 2, &table);
+        assert_eq!(policy.before_wait(now, &table).at_most, Some(LOOK));
+        policy.whom_to_wake(now + LOOK * 2, &table);
+        assert_eq!(policy.before_wait(now, &table).at_most, Some(LOOK), "it waits there still");
+        table.row(1).count_taken();
+        policy.whom_to_wake(now + LOOK * 4, &table);
+        assert_eq!(policy.before_wait(now, &table).at_most, None);
     }
 }
