@@ -110,8 +110,11 @@ impl Used {
             true => self.ask_http2(asks, kept),
             false => self.ask_http1(asks, kept),
         };
-        let port = self.server.port().to_string();
-        said.into_iter().map(|said| unsigned(&said.replace(&port, "PORT"))).collect()
+        let (dir, port) = (self.server.dir().path(), self.server.port().to_string());
+        // In this order: a directory's name has a number that may be the port's.
+        let dir = dir.display().to_string();
+        let plain = |said: String| unsigned(&said.replace(&dir, "DIR").replace(&port, "PORT"));
+        said.into_iter().map(plain).collect()
     }
 
     fn ask_http1(&mut self, asks: &[Ask], kept: bool) -> Vec<String> {
