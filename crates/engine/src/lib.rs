@@ -64,7 +64,7 @@ pub use ops::rest::{Offered, Resting};
 pub use ops::send::Send;
 pub use park::{Idle, Wake};
 pub use remote::Remote;
-pub use run::{Loop, Options};
+pub use run::{Loop, Options, gone};
 pub use runqueue::waited_for_processor;
 pub use rustix::net::SocketAddrAny;
 #[cfg(feature = "sim")]

@@ -214,8 +214,13 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         self.handle.0.clear(&self.handle);
-        seam::end();
     }
+}
+
+/// The thread of a loop holds nothing of it any more: its sockets are closed, others are told. Only the simulated world
+/// listens.
+pub fn gone() {
+    seam::end();
 }
 
 fn before(inner: &Inner) -> Before {

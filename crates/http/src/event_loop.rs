@@ -1,7 +1,7 @@
 //! One loop's state of the `http` room: what its connections share.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
@@ -74,8 +74,8 @@ pub struct LoopState {
     pub(crate) rush: connection::Rush,
     /// In this turn a connection was accepted without being asked for its first bytes.
     pub(crate) unasked: Cell<bool>,
-    /// Connections over HTTP/2, which are told of the worker's end.
-    links: RefCell<HashMap<u64, Weak<Link>>>,
+    /// Connections over HTTP/2, which are told of the worker's end, the oldest first.
+    links: RefCell<BTreeMap<u64, Weak<Link>>>,
     date: Cell<(i64, [u8; 29])>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,

@@ -151,6 +151,7 @@ impl Shared {
             let _ = thread.join();
         }
         weir_log::flush();
+        weir_engine::gone();
         Ok(())
     }
 
@@ -200,6 +201,7 @@ impl Shared {
             shared.others.fetch_sub(1, Ordering::SeqCst);
             // Loop 0 looks whether it is the last one.
             home.post(Box::new(|_| {}));
+            weir_engine::gone();
             std::mem::forget(whole);
         })
     }

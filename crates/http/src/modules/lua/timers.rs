@@ -1,7 +1,7 @@
 //! `ngx.timer`: scripts that run later, without a request.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Timers {
     /// The loop ends: timers come before their time, and are told.
     premature: Cell<bool>,
     /// Those that wait, by number.
-    waiting: RefCell<HashMap<u64, Waker>>,
+    waiting: RefCell<BTreeMap<u64, Waker>>,
     count: Cell<u64>,
 }
 
