@@ -232,7 +232,13 @@ fn a_mirror_gets_the_request_and_the_client_does_not_see_its_answer() {
 
 #[test]
 fn a_mirror_gets_the_body_unless_it_is_not_to() {
-    for (lines, length) in [("", "4"), ("mirror_request_body off;", "-")] {
+    let cases = [
+        ("", "Content-Length: 4\r\n", "body", "4"),
+        ("mirror_request_body off;", "Content-Length: 4\r\n", "body", "-"),
+        ("", "Content-Length: 0\r\n", "", "0"),
+        ("", "", "", "-"),
+    ];
+    for (lines, header, body, length) in cases {
         let conf = format!(
             "events {{ }}
              http {{
@@ -245,7 +251,7 @@ fn a_mirror_gets_the_body_unless_it_is_not_to() {
              }}"
         );
         let server = Server::start(WEIR, &conf);
-        assert_eq!(server.ask("POST /x", "Content-Length: 4\r\n", "body").status, 200);
+        assert_eq!(server.ask("POST /x", header, body).status, 200);
         server.wait_file("copies", &format!("{length}\n"), 1);
     }
 }

@@ -79,7 +79,9 @@ impl Body {
             return self.for_subrequest_without();
         }
         let (memory, file) = (self.memory.clone(), self.file.clone());
-        let length = Some(self.received);
+        // A request without a body has none to tell of.
+        let has = self.length.is_some() || self.chunked || self.received > 0;
+        let length = has.then_some(self.received);
         Body { length, received: self.received, memory, file, ..Body::none() }
     }
 
