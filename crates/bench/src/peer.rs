@@ -10,13 +10,6 @@ use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, HandshakeError, Ver
 
 use crate::{Failure, Url};
 
-/// Where systems keep the certificates of the authorities that they trust.
-const STORES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// Authorities between a certificate and the root, at most; OpenSSL's default.
 const DEPTH: u32 = 100;
 
@@ -132,10 +125,7 @@ fn authorities(path: &Path) -> Result<Authorities, String> {
     Ok(Authorities { anchors, lists: Vec::new(), depth: DEPTH })
 }
 
-/// `SSL_CERT_FILE`, as OpenSSL has it, or the first usual place.
 fn machine_store() -> Result<PathBuf, String> {
-    let said = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    let usual = || STORES.iter().map(PathBuf::from).find(|path| path.is_file());
     let none = || "this machine has no certificates of authorities; --cacert names some".to_owned();
-    said.or_else(usual).ok_or_else(none)
+    weir_tls::machine_store().ok_or_else(none)
 }

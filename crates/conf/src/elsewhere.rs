@@ -26,7 +26,6 @@ const MODULES: &[(&str, &str)] = &[
     ("pagespeed", "PageSpeed"),
     ("passenger_", "Passenger"),
     ("rtmp", "rtmp"),
-    ("otel_", "otel"),
     ("opentracing", "opentracing"),
     ("nchan_", "nchan"),
     ("push_stream", "push stream"),

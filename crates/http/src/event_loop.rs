@@ -21,6 +21,7 @@ use crate::files::{Caches, TurnFiles};
 use crate::http2::{self, Link};
 use crate::modules::log::Writers;
 use crate::modules::lua;
+use crate::modules::otel::Spans;
 use crate::request::Scratch;
 use crate::upstream::Pools;
 use weir_resolver::Resolvers;
@@ -63,6 +64,8 @@ pub struct LoopState {
     pub resolvers: Rc<Resolvers>,
     /// The loop's Lua machine, where the site has scripts.
     pub lua: OnceCell<Rc<lua::Vm>>,
+    /// Spans of requests on their way, where the site has them.
+    pub(crate) spans: Option<Rc<Spans>>,
     connections: Cell<usize>,
     inflight: Cell<usize>,
     /// Of both, what went to other loops.
@@ -125,6 +128,9 @@ impl LoopState {
         registry: weir_metrics::Registry,
     ) -> Rc<LoopState> {
         let counts = Counts::new(site, registry, metrics.index());
+        let log = &site.main.core.error_log;
+        let spans = site.otel.as_ref();
+        let spans = spans.map(|exporter| Spans::start(exporter, &handle, &metrics, log));
         let event_loop = Rc::new(LoopState {
             handle,
             site,
@@ -138,6 +144,7 @@ impl LoopState {
             upstreams: Pools::new(&site.upstreams, identity.index),
             resolvers: Resolvers::of_loop(),
             lua: OnceCell::new(),
+            spans,
             connections: Cell::new(0),
             inflight: Cell::new(0),
             gone: Arc::default(),
@@ -228,6 +235,11 @@ impl LoopState {
     pub fn finish_logs(&self) {
         lua::ended(self);
         self.logs.finish();
+    }
+
+    /// The loop has nothing else to do any more: whether it has sent what it had to tell, or given up.
+    pub fn is_flushed(&self) -> bool {
+        self.spans.as_ref().is_none_or(|spans| spans.finish())
     }
 
     /// Whether answers must announce the connection's end.

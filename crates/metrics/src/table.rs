@@ -221,6 +221,10 @@ declare! {
     CacheUnstored Counter Count "cache_unstored_answers";
     /// Messages left out of error logs because too many of a kind came within a second.
     LogLeftOut Counter Count "log_left_out_messages";
+    /// Spans of requests that the collector took.
+    SpansSent Counter Count "exported_spans";
+    /// Spans that the collector did not take, or that found no room while they waited for it.
+    SpansDropped Counter Count "dropped_spans";
     /// Worker processes that ended without being told to.
     Died Counter Count "died_workers";
 }

@@ -16,10 +16,12 @@ pub mod http2;
 mod kept;
 pub mod memcached;
 pub mod mp4;
+pub mod otlp;
 pub mod proxy_protocol;
 pub mod range;
 pub mod scgi;
 mod span;
+pub mod trace_context;
 pub mod uri;
 pub mod uwsgi;
 

@@ -156,6 +156,11 @@ impl Service {
         http + self.stream.as_ref().map_or(0, |stream| stream.connections())
     }
 
+    /// There is nothing else to do any more: whether what is told afterwards was sent.
+    pub fn is_flushed(&self) -> bool {
+        self.http.as_ref().is_none_or(|http| http.is_flushed())
+    }
+
     /// What is in progress.
     pub fn inflight(&self) -> usize {
         let http = self.http.as_ref().map_or(0, |http| http.inflight());

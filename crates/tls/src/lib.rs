@@ -33,7 +33,7 @@ pub use schemes::scheme;
 pub use server::{Identity, ServerSettings, Staple, What, certificates, revocation_lists};
 pub use session::{SessionCache, TicketSecret};
 pub use stream::{Secured, TlsStream};
-pub use verifier::{Authorities, sha1};
+pub use verifier::{Authorities, machine_store, sha1};
 pub use wire::Wire;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! rustls asks these about the other end's certificates.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -41,6 +42,20 @@ impl Authorities {
     pub fn trust(&self, now: i64) -> Trust<'_> {
         Trust { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now }
     }
+}
+
+/// Where systems keep the certificates of the authorities that they trust.
+const STORES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// This machine's authorities: `SSL_CERT_FILE`, as OpenSSL has it, or the first usual place.
+pub fn machine_store() -> Option<PathBuf> {
+    let said = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    said.or_else(|| STORES.iter().map(PathBuf::from).find(|path| path.is_file()))
 }
 
 /// Seconds since 1970.

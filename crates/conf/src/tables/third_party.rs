@@ -1,4 +1,4 @@
-//! Well-known modules that nginx does not bring along: Lua, echo, geoip2, headers-more, Brotli, Zstandard.
+//! Well-known modules that nginx does not bring along: Lua, echo, geoip2, headers-more, OpenTelemetry, Brotli, Zstandard.
 
 use super::*;
 
@@ -87,6 +87,15 @@ modules! {
         "lua_ssl_certificate_key",                       HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_key_log",                               HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_conf_command",                          HSL,         TWO,           MANY, Emerg;
+    }
+    "ngx_otel_module" {
+        "otel_exporter",      HTTP, lines(0, 0), MANY, Emerg;
+        "otel_service_name",  HTTP, ONE,         ONCE, Warn;
+        "otel_resource_attr", HTTP, TWO,         MANY, Warn;
+        "otel_trace",         HSL,  ONE,         ONCE, Emerg;
+        "otel_trace_context", HSL,  one_of(&["ignore", "extract", "inject", "propagate"]), ONCE, Emerg;
+        "otel_span_name",     HSL,  ONE,         ONCE, Warn;
+        "otel_span_attr",     HSL,  TWO,         MANY, Warn;
     }
     "ngx_http_geoip2_module" {
         "geoip2",                 HTTP, lines(1, 1), MANY, Emerg;

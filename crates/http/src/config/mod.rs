@@ -61,6 +61,8 @@ pub struct Setup<'a> {
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
     pub lua: crate::modules::lua::Scripts,
+    /// Where spans go.
+    pub otel: crate::modules::otel::Reading,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
     /// `server_names_hash_bucket_size`, where it was set.
@@ -86,6 +88,7 @@ impl<'a> Setup<'a> {
             status_zones: Vec::new(),
             caches: Vec::new(),
             lua: Default::default(),
+            otel: Default::default(),
             temp_paths: Vec::new(),
             file_caches: 0,
             names_bucket: None,
@@ -246,6 +249,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
         status_zones: setup.status_zones,
         caches: setup.caches,
         lua: setup.lua,
+        otel: setup.otel.finish(),
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets,

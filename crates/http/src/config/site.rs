@@ -67,6 +67,8 @@ pub struct Site {
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
     pub lua: crate::modules::lua::Scripts,
+    /// Where spans go.
+    pub otel: Option<crate::modules::otel::Exporter>,
     temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
@@ -96,6 +98,8 @@ pub struct Parts {
     pub caches: Vec<Arc<weir_cache::Cache>>,
     /// Scripts.
     pub lua: crate::modules::lua::Scripts,
+    /// Where spans go.
+    pub otel: Option<crate::modules::otel::Exporter>,
     /// Directories for temporary files.
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
@@ -147,6 +151,7 @@ impl Site {
             status_zones: parts.status_zones,
             caches: parts.caches,
             lua: parts.lua,
+            otel: parts.otel,
             temp_paths: parts.temp_paths,
             prefix: parts.prefix,
             log_targets: parts.log_targets,

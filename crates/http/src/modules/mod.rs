@@ -46,6 +46,7 @@ pub mod memcached;
 pub mod mirror;
 pub mod mp4;
 pub mod not_modified_filter;
+pub mod otel;
 pub mod proxy;
 pub mod random_index;
 pub mod range_filter;
@@ -159,6 +160,7 @@ modules! {
     memcached,
     mirror,
     mp4,
+    otel,
     proxy,
     random_index,
     realip,
@@ -209,6 +211,8 @@ pub struct Contexts {
     pub lua: Option<Box<lua::Context>>,
     /// What `userid` knows of the client.
     pub userid_filter: Option<Box<userid_filter::Known>>,
+    /// The trace that the request belongs to.
+    pub otel: Option<Box<otel::Traced>>,
 }
 
 impl Contexts {
@@ -218,16 +222,17 @@ impl Contexts {
             realip: self.realip.clone(),
             limit_req: self.limit_req,
             limit_conn: self.limit_conn.counted(),
+            otel: self.otel.clone(),
             ..Contexts::default()
         }
     }
 
-    /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays,
-    /// and limits count a request once.
+    /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays, limits count a
+    /// request once, and it is in one trace.
     pub fn redirected(&mut self) {
         let old = std::mem::take(self);
-        let Contexts { realip, limit_req, limit_conn, upstream, .. } = old;
-        *self = Contexts { realip, limit_req, limit_conn, upstream, ..Contexts::default() };
+        let Contexts { realip, limit_req, limit_conn, upstream, otel, .. } = old;
+        *self = Contexts { realip, limit_req, limit_conn, upstream, otel, ..Contexts::default() };
     }
 }
 
@@ -307,6 +312,7 @@ pub static PHASES: Phases = Phases {
     post_read: &[now("realip", realip::wanted, realip::handler)],
     server_rewrite: &[either("rewrite", rewrite::wanted, rewrite::server)],
     rewrite: &[
+        now("otel", otel::wanted, otel::handler),
         now("work", work::wanted, work::handler),
         either("rewrite", rewrite::wanted, rewrite::location),
         now(
@@ -344,7 +350,11 @@ pub static PHASES: Phases = Phases {
         either("gzip_static", gzip_static::wanted, gzip_static::handler),
         either("static", always, static_::handler),
     ],
-    log: &[plain("log", always, log::handler), plain("lua", lua::wants_log, lua::log)],
+    log: &[
+        plain("log", always, log::handler),
+        plain("lua", lua::wants_log, lua::log),
+        plain("otel", otel::wants_spans, otel::log),
+    ],
 };
 
 /// A handler of the log phase: nothing can be changed any more.

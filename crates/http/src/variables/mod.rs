@@ -15,7 +15,7 @@ use crate::request::Request;
 mod builtin;
 mod prefixed;
 
-pub use builtin::credentials;
+pub use builtin::{body_bytes, credentials, status};
 pub use prefixed::{joined, same_name};
 pub use weir_values::{NotStored, Values, VariableId};
 

@@ -2,6 +2,7 @@
 
 use crate::base64::{self, Alphabet};
 use crate::conditional::{self, ModifiedSince};
+use crate::trace_context::{self, TraceContext};
 use crate::uri::{self, Escape, Unescape};
 use crate::{date, range};
 
@@ -110,6 +111,24 @@ fn base64_texts() {
             if let Some(bytes) = base64::decode(alphabet, input) {
                 assert!(bytes.len() <= input.len());
             }
+        }
+    });
+}
+
+#[test]
+fn traces() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let lines = || input.split(|&ch| ch == b'\n');
+        if let Some(context) = TraceContext::parse(lines()) {
+            let mut written = Vec::new();
+            context.write(&mut written);
+            // All but version and flags is passed on as it came, and nobody reads it otherwise.
+            assert_eq!(written[2..53], input[2..53]);
+            assert_eq!(TraceContext::parse([written.as_slice()].into_iter()), Some(context));
+        }
+        if let Some(state) = trace_context::state(lines()) {
+            assert!(state.iter().all(|b| (b' '..=b'~').contains(b)), "{state:?}");
+            assert_eq!(trace_context::state([state.as_slice()].into_iter()), Some(state));
         }
     });
 }

@@ -103,10 +103,12 @@ impl Turns {
     fn is_done(&self) -> bool {
         let alone =
             self.others.as_ref().is_none_or(|shared| shared.others.load(Ordering::SeqCst) == 0);
-        let served = self.serving.as_ref().is_none_or(|serving| {
-            serving.service.connections() == 0 && serving.listening.is_drained()
-        });
-        self.told.is_some() && alone && served
+        let served = || {
+            self.serving.as_ref().is_none_or(|Serving { service, listening, .. }| {
+                service.connections() == 0 && listening.is_drained() && service.is_flushed()
+            })
+        };
+        self.told.is_some() && served() && alone
     }
 }
 

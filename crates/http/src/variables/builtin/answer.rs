@@ -39,12 +39,13 @@ pub const TABLE: &[(&str, Read)] = &[
 ];
 
 /// What was sent without the head, and over HTTP/2 without what frames are made of.
-fn body_bytes(r: &Request) -> u64 {
+pub fn body_bytes(r: &Request) -> u64 {
     let framing = r.h2.as_ref().map_or(0, |stream| stream.framing());
     r.output.sent.saturating_sub(r.response.head_bytes + framing)
 }
 
-fn status(r: &Request) -> u16 {
+/// `$status`
+pub fn status(r: &Request) -> u16 {
     match (r.response.status, r.error_status) {
         (0, 0) if r.version == Version::Http09 => 9,
         // Whatever the page of an error says of itself, the client is told the error.

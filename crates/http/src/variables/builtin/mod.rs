@@ -10,6 +10,7 @@ mod peers;
 mod question;
 mod times;
 
+pub use answer::{body_bytes, status};
 pub use question::credentials;
 
 type Read = fn(&mut Request, &mut Vec<u8>) -> bool;

@@ -1,0 +1,249 @@
+//! A connection to the collector: one request of HTTP/1.1 after another.
+
+use std::io;
+use std::net::ToSocketAddrs;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use weir_engine::{Chain, ConnectOptions, FilePool, Handle, Rank};
+use weir_log::Cause;
+use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
+use weir_tls::{HandshakeError, Secured, Wire};
+use weir_upstream::Endpoint;
+
+use super::exporter::{Exporter, PORT, seconds};
+
+/// How long one request may take, from its connection to its answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest answer that is read, so that the connection may serve again.
+const LONGEST: usize = 64 * 1024;
+
+/// Names are looked up by the system, which may take long, so not on threads that files need.
+static NAMES: LazyLock<FilePool> = LazyLock::new(|| FilePool::named("otel_names", 1, 64));
+
+/// Why spans were not taken.
+#[derive(Debug)]
+pub struct Refused {
+    /// For people.
+    pub text: String,
+    /// They may be taken later.
+    pub again: bool,
+    /// Not before this.
+    pub after: Option<Duration>,
+}
+
+impl Refused {
+    fn later(text: impl Into<String>) -> Refused {
+        Refused { text: text.into(), again: true, after: None }
+    }
+
+    fn io(doing: &str, error: &io::Error) -> Refused {
+        Refused::later(format!("{doing} failed {}", Cause(error)))
+    }
+
+    /// The worker has ended.
+    pub fn ended() -> Refused {
+        Refused { text: "the worker ended while sending to".to_owned(), again: false, after: None }
+    }
+}
+
+/// One loop's way to the collector.
+pub struct Collector {
+    exporter: &'static Exporter,
+    handle: Handle,
+    kept: Option<Wire>,
+}
+
+impl Collector {
+    /// Not connected yet.
+    pub fn new(exporter: &'static Exporter, handle: &Handle) -> Collector {
+        Collector { exporter, handle: handle.clone(), kept: None }
+    }
+
+    /// Sends spans, and waits until the collector has taken them.
+    pub async fn post(&mut self, spans: &Bytes) -> Result<(), Refused> {
+        let until = self.handle.now() + TIMEOUT;
+        if let Some(wire) = self.kept.take().filter(Wire::is_silent) {
+            // The collector may close it right now, which says nothing of the spans.
+            if let Ok(answer) = self.ask(wire, spans, until).await {
+                return answer;
+            }
+        }
+        let wire = self.connect(until).await?;
+        self.ask(wire, spans, until).await?
+    }
+
+    /// Sends a request; what goes wrong before there is an answer is the outer error.
+    async fn ask(
+        &mut self,
+        wire: Wire,
+        spans: &Bytes,
+        until: Instant,
+    ) -> Result<Result<(), Refused>, Refused> {
+        wire.set_deadline(Some(until));
+        let source = self.exporter.source.head(spans.len());
+        let mut head = self.exporter.head.clone();
+        head.extend_from_slice(format!("{}\r\n\r\n", source.len() + spans.len()).as_bytes());
+        head.extend_from_slice(&source);
+        let mut chain = Chain::new();
+        chain.push(head);
+        chain.push(spans.clone());
+        wire.send(&mut chain).await.map_err(|e| Refused::io("send() to", &e))?;
+        let (answer, reusable) = receive(&wire).await?;
+        if reusable {
+            wire.set_deadline(None);
+            self.kept = Some(wire);
+        }
+        Ok(answer)
+    }
+
+    async fn connect(&self, until: Instant) -> Result<Wire, Refused> {
+        let mut last = Refused::later("no address of");
+        for address in self.addresses().await? {
+            let options = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
+            let connected = async { self.handle.connect(&address.to_any()?, &options).await };
+            match connected.await {
+                Ok(stream) => return self.secure(stream).await,
+                Err(error) => last = Refused::io("connect() to", &error),
+            }
+        }
+        Err(last)
+    }
+
+    async fn secure(&self, stream: weir_engine::Stream) -> Result<Wire, Refused> {
+        let Some(client) = &self.exporter.tls else { return Ok(Wire::Plain(stream)) };
+        match Secured::connect(&stream, client).await {
+            Ok(secured) => Ok(Wire::join(stream, Some(secured))),
+            Err(HandshakeError::Io(error)) => Err(Refused::io("TLS handshake with", &error)),
+            Err(error) => Err(Refused::later(format!("{error} in the TLS handshake with"))),
+        }
+    }
+
+    async fn addresses(&self) -> Result<Vec<Endpoint>, Refused> {
+        let url = &self.exporter.url;
+        let port = url.port.unwrap_or(PORT);
+        if let Some(address) = &url.address {
+            return Ok(vec![address.endpoint(port)]);
+        }
+        let host = String::from_utf8_lossy(&url.host).into_owned();
+        let ask = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        let found = self.handle.files().run_in(&NAMES, Rank::Read, ask).await;
+        let found: Vec<std::net::SocketAddr> = found
+            .and_then(|found| found)
+            .map_err(|error| Refused::later(format!("host not found ({error})")))?;
+        Ok(found.into_iter().map(Endpoint::Inet).collect())
+    }
+}
+
+impl Exporter {
+    /// As people know the collector.
+    pub fn shown(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let port = self.url.port.map(|port| format!(":{port}")).unwrap_or_default();
+        let [host, path] =
+            [&self.url.host, &self.url.uri].map(|text| String::from_utf8_lossy(text));
+        format!("{scheme}://{host}{port}{path}")
+    }
+}
+
+/// What the collector says, and whether it may be asked again on this connection.
+async fn receive(wire: &Wire) -> Result<(Result<(), Refused>, bool), Refused> {
+    let (mut buf, mut parser) = (Vec::new(), ResponseParser::new());
+    loop {
+        match parser.parse(&buf) {
+            Ok(Progress::Done) if parser.head().status >= 200 => break,
+            Ok(Progress::Done) => {
+                let end = parser.head().end as usize;
+                buf.drain(..end.min(buf.len()));
+                parser.reset();
+                continue;
+            }
+            Ok(_) if buf.len() > LONGEST => return Err(Refused::later("too big header from")),
+            Ok(_) => {}
+            Err(error) => {
+                return Err(Refused::later(format!("{} from", error.reason(&buf))));
+            }
+        }
+        if !more(wire, &mut buf).await? {
+            return Err(Refused::later("connection prematurely closed by"));
+        }
+    }
+    let head = parser.take_head();
+    let value = |id| head.header(id).map(|h| h.value.of(&buf));
+    let named = |name: &[u8]| {
+        let found = head.headers.iter().find(|h| h.name.of(&buf).eq_ignore_ascii_case(name));
+        found.map(|h| h.value.of(&buf))
+    };
+    let answer = judge(head.status, named(b"retry-after").and_then(seconds));
+    let closes = value(HeaderId::Connection).is_some_and(|v| v.eq_ignore_ascii_case(b"close"));
+    let decoder = match value(HeaderId::TransferEncoding) {
+        Some(v) if v.eq_ignore_ascii_case(b"chunked") => Some(BodyDecoder::chunked()),
+        _ if head.status == 204 => Some(BodyDecoder::length(0)),
+        _ => head.content_length(&buf).flatten().map(BodyDecoder::length),
+    };
+    let rest = buf.split_off((head.end as usize).min(buf.len()));
+    let reusable = match decoder {
+        Some(decoder) if !closes => skip(wire, decoder, rest).await,
+        _ => false,
+    };
+    Ok((answer, reusable))
+}
+
+/// What a status means, as the protocol says.
+fn judge(status: u16, after: Option<Duration>) -> Result<(), Refused> {
+    let again = matches!(status, 429 | 502..=504);
+    match status {
+        200..=299 => Ok(()),
+        _ => Err(Refused { text: format!("status {status} from"), again, after }),
+    }
+}
+
+/// Reads a body to its end; false where there is none within bounds.
+async fn skip(wire: &Wire, mut decoder: BodyDecoder, mut buf: Vec<u8>) -> bool {
+    let mut read = 0;
+    loop {
+        loop {
+            let Ok(step) = decoder.decode(&buf) else { return false };
+            buf.drain(..step.consumed.min(buf.len()));
+            if step.done {
+                return buf.is_empty();
+            }
+            if step.consumed == 0 || buf.is_empty() {
+                break;
+            }
+        }
+        let before = buf.len();
+        if read > LONGEST || !more(wire, &mut buf).await.unwrap_or(false) {
+            return false;
+        }
+        read += buf.len() - before;
+    }
+}
+
+/// Waits for bytes; false at the end.
+#[expect(clippy::disallowed_methods, reason = "a collector's bytes, bounded by who asks for more")]
+async fn more(wire: &Wire, buf: &mut Vec<u8>) -> Result<bool, Refused> {
+    let failed = |error: io::Error| Refused::io("recv() from", &error);
+    loop {
+        wire.readable().await.map_err(failed)?;
+        buf.reserve(4096);
+        if let Some(n) = wire.try_recv(buf).map_err(failed)? {
+            return Ok(n > 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_sent_again() {
+        assert!(judge(200, None).is_ok() && judge(202, None).is_ok());
+        for (status, again) in [(400, false), (404, false), (429, true), (500, false), (503, true)]
+        {
+            assert_eq!(judge(status, None).unwrap_err().again, again, "{status}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! `otel_exporter { }`, and what is said of the server as a whole.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use weir_conf::{Directive, Error, Word, values};
+use weir_proto::otlp::Source;
+use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
+use weir_upstream::config::Url;
+
+use crate::config::Setup;
+
+/// Where spans go, and in which portions.
+#[derive(Debug)]
+pub struct Exporter {
+    /// The collector's address.
+    pub url: Url,
+    /// TLS, where it is spoken.
+    pub tls: Option<Client>,
+    /// The head of a request as far as the length of its body.
+    pub head: Vec<u8>,
+    /// What stands before the spans.
+    pub source: Source,
+    /// How long a span waits for others.
+    pub interval: Duration,
+    /// Spans of a batch.
+    pub batch_size: usize,
+    /// Batches of a loop that may wait.
+    pub batch_count: usize,
+    /// The last batch was not taken: said once by each process.
+    pub failing: AtomicBool,
+}
+
+/// The port of collectors.
+pub const PORT: u16 = 4318;
+/// The one where they speak gRPC.
+const GRPC: u16 = 4317;
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub struct Reading {
+    draft: Option<Draft>,
+    service: Option<Vec<u8>>,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct Draft {
+    url: Url,
+    tls: Option<Client>,
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    interval: Duration,
+    batch_size: usize,
+    batch_count: usize,
+}
+
+impl Reading {
+    /// Reads `otel_exporter { }`.
+    pub fn read(setup: &mut Setup<'_>, d: &Directive) -> Result<(), Error> {
+        if setup.otel.draft.is_some() {
+            return Err(d.problem("is duplicate"));
+        }
+        let (mut endpoint, mut trusted, mut seen) = (None, None, Vec::new());
+        let (mut headers, mut interval) = (Vec::new(), Duration::from_secs(5));
+        let (mut batch_size, mut batch_count) = (512, 4);
+        for line in d.block() {
+            let name = line.name.lossy();
+            let wanted = match &*name {
+                "endpoint" | "trusted_certificate" | "interval" | "batch_size" | "batch_count" => 1,
+                "header" => 2,
+                _ => {
+                    let text = format!("unknown directive \"{name}\" in \"otel_exporter\"");
+                    return Err(line.error(text));
+                }
+            };
+            let [first, second] = [line.arg(0), line.arg(1)];
+            let (Some(first), true) = (first, line.args.len() == wanted) else {
+                let text = format!(
+                    "invalid number of arguments in \"{name}\" directive of \"otel_exporter\""
+                );
+                return Err(line.error(text));
+            };
+            if wanted == 1 && seen.contains(&name) {
+                return Err(line.problem("is duplicate"));
+            }
+            match &*name {
+                "endpoint" => endpoint = Some((line, first)),
+                "trusted_certificate" => trusted = Some((line, first)),
+                "interval" => interval = line.duration()?.max(Duration::from_millis(1)),
+                "batch_size" => batch_size = count(line, MOST_SPANS)?,
+                "batch_count" => batch_count = count(line, MOST_BATCHES)?,
+                _ => headers.push(header(line, first, second)?),
+            }
+            seen.push(name);
+        }
+        let (line, word) =
+            endpoint.ok_or_else(|| d.error("\"otel_exporter\" requires \"endpoint\""))?;
+        let (url, secure) = address(line, word)?;
+        if url.port == Some(GRPC) {
+            let text = "is where collectors take gRPC; weir sends OTLP over HTTP, for which they have 4318";
+            setup.warnings.push(line.warning(format!("port {GRPC} {text}")).mark(word.pos));
+        }
+        let tls = match secure {
+            true => Some(client(setup, line, trusted)?.named(bare(&url.host))),
+            false => None,
+        };
+        setup.otel.draft = Some(Draft { url, tls, headers, interval, batch_size, batch_count });
+        Ok(())
+    }
+
+    /// `otel_service_name NAME`
+    pub fn service_name(&mut self, d: &Directive) {
+        self.service = d.arg(0).map(|word| word.bytes.clone());
+    }
+
+    /// `otel_resource_attr NAME VALUE`: the last of a name counts.
+    pub fn resource_attribute(&mut self, d: &Directive) {
+        if let (Some(name), Some(value)) = (d.arg(0), d.arg(1)) {
+            self.attributes.retain(|(known, _)| *known != name.bytes);
+            self.attributes.push((name.bytes.clone(), value.bytes.clone()));
+        }
+    }
+
+    /// Whether there is somebody to tell.
+    pub fn is_complete(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// All was read.
+    pub fn finish(self) -> Option<Exporter> {
+        let Draft { url, tls, headers, interval, batch_size, batch_count } = self.draft?;
+        let mut attributes = self.attributes;
+        match self.service {
+            Some(name) => {
+                attributes.retain(|(known, _)| known != NAME);
+                attributes.push((NAME.to_vec(), name));
+            }
+            None if attributes.iter().any(|(known, _)| known == NAME) => {}
+            None => attributes.push((NAME.to_vec(), b"unknown_service:weir".to_vec())),
+        }
+        let pairs = attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
+        let source = Source::new(pairs, "weir", crate::VERSION);
+        let head = head(&url, &headers);
+        let failing = AtomicBool::new(false);
+        Some(Exporter { url, tls, head, source, interval, batch_size, batch_count, failing })
+    }
+}
+
+/// What collectors know a server by.
+const NAME: &[u8] = b"service.name";
+/// A batch has no more spans, and a loop keeps no more batches.
+const MOST_SPANS: u64 = 65_536;
+const MOST_BATCHES: u64 = 1024;
+
+fn count(d: &Directive, most: u64) -> Result<usize, Error> {
+    let n = d.number_within(1, Some(most))?;
+    Ok(usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+/// `[http[s]://]HOST[:PORT][/PATH]`, and whether TLS is spoken there. Nothing says where, as the protocol has it.
+fn address(d: &Directive, word: &Word) -> Result<(Url, bool), Error> {
+    let starts = |scheme: &[u8]| {
+        let start = word.bytes.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme)).then_some(scheme.len())
+    };
+    let (secure, from) = match (starts(b"https://"), starts(b"http://")) {
+        (Some(from), _) => (true, from),
+        (None, from) => (false, from.unwrap_or(0)),
+    };
+    let rest = word.bytes.get(from..).unwrap_or_default();
+    let text = word.lossy();
+    let invalid = |why: &str| d.error_at(word, format!("{why} in \"endpoint\" \"{text}\""));
+    let mut url = Url::parse(rest, true).map_err(invalid)?;
+    if !rest.iter().all(u8::is_ascii_graphic) {
+        return Err(invalid("invalid character"));
+    }
+    if matches!(url.uri.as_slice(), b"" | b"/") {
+        url.uri = b"/v1/traces".to_vec();
+    }
+    if url.uri.first() != Some(&b'/') {
+        return Err(invalid("invalid path"));
+    }
+    Ok((url, secure))
+}
+
+/// An address of IPv6 without its brackets.
+fn bare(host: &[u8]) -> &[u8] {
+    host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host)
+}
+
+/// Headers that say how a request is made.
+const OWN: [&[u8]; 6] = [
+    b"host",
+    b"connection",
+    b"content-type",
+    b"content-length",
+    b"content-encoding",
+    b"transfer-encoding",
+];
+
+fn header(d: &Directive, name: &Word, value: Option<&Word>) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    let is_token = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
+    if name.bytes.is_empty() || !name.bytes.iter().all(is_token) {
+        return Err(d.error_at(name, "\"header\" has invalid header name"));
+    }
+    if OWN.iter().any(|own| name.bytes.eq_ignore_ascii_case(own)) {
+        return Err(d.error_at(name, format!("header \"{}\" is weir's own", name.lossy())));
+    }
+    let value = value.map(|word| word.bytes.clone()).unwrap_or_default();
+    if value.iter().any(|b| b.is_ascii_control() && *b != b'\t') {
+        return Err(d.error("\"header\" has invalid header value"));
+    }
+    Ok((name.bytes.clone(), value))
+}
+
+fn head(url: &Url, headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let host = match &url.port {
+        _ if url.host.starts_with(b"unix:") => b"localhost".to_vec(),
+        Some(port) => [url.host.as_slice(), format!(":{port}").as_bytes()].concat(),
+        None => [url.host.as_slice(), format!(":{PORT}").as_bytes()].concat(),
+    };
+    let agent = concat!("weir/", env!("CARGO_PKG_VERSION"));
+    let mut out = [b"POST ".as_slice(), &url.uri, b" HTTP/1.1\r\nHost: ", &host].concat();
+    let fixed = format!("\r\nUser-Agent: {agent}\r\nContent-Type: application/x-protobuf\r\n");
+    out.extend_from_slice(fixed.as_bytes());
+    for (name, value) in headers {
+        out.extend_from_slice(&[name.as_slice(), b": ", value, b"\r\n"].concat());
+    }
+    out.extend_from_slice(b"Content-Length: ");
+    out
+}
+
+/// TLS to a collector whose certificate these authorities vouch for, or those of the machine.
+fn client(
+    setup: &mut Setup<'_>,
+    line: &Directive,
+    trusted: Option<(&Directive, &Word)>,
+) -> Result<Client, Error> {
+    let (line, name) = match trusted {
+        Some((line, word)) => (line, word.bytes.clone()),
+        None => {
+            let store = weir_tls::machine_store().ok_or_else(|| {
+                line.error("\"endpoint\" with https needs \"trusted_certificate\" on this machine")
+            })?;
+            (line, store.into_os_string().into_encoded_bytes())
+        }
+    };
+    let shown = setup.pem_files.shown(&name);
+    let text = setup.pem_files.read(&name);
+    let text = text.map_err(|why| line.error(format!("failed to open \"{shown}\" {why}")))?;
+    let anchors = weir_tls::certificates(&text);
+    let anchors =
+        anchors.map_err(|why| line.error(format!("failed to read \"{shown}\": {why}")))?;
+    let anchors = anchors.into_iter().map(|der| der.to_vec()).collect();
+    let settings = ClientSettings {
+        versions: Versions::default(),
+        ciphers: Ciphers::default(),
+        curves: Curves::default(),
+        identity: None,
+        authorities: Some(Arc::new(Authorities { anchors, lists: Vec::new(), depth: DEPTH })),
+        send_name: true,
+        reuse: true,
+        alpn: vec![b"http/1.1".to_vec()],
+    };
+    settings.build().map_err(|why| line.error(why))
+}
+
+/// Authorities between the collector's certificate and the root, at most; OpenSSL's default.
+const DEPTH: u32 = 100;
+
+/// Seconds that a collector asks to wait for.
+pub fn seconds(text: &[u8]) -> Option<Duration> {
+    values::number(text).map(Duration::from_secs)
+}

@@ -1,0 +1,282 @@
+//! Traces: who asked, what each request was and how long it took, told to a collector of OpenTelemetry.
+//! nginx: ngx_otel_module.
+//!
+//! A request gets its numbers when somebody asks for them first: the directives, or a variable. They are passed on in its
+//! headers, and when it is over, its span goes to the loop's [`Spans`], which sends them.
+
+use weir_conf::{Error, Spot};
+use weir_proto::trace_context::{self, TraceContext};
+use weir_values::Template;
+
+use crate::answer::change::set_request;
+use crate::config::Setup;
+use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::modules::{LocationConf, Module, Settings};
+use crate::phases::Step;
+use crate::request::Request;
+
+mod collector;
+mod exporter;
+mod span;
+mod spans;
+
+pub use exporter::{Exporter, Reading};
+pub use span::log;
+pub use spans::Spans;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// There is somebody to tell.
+    exports: bool,
+    /// `otel_trace`
+    trace: Option<Template>,
+    /// Where that stands.
+    at: Option<Spot>,
+    /// `otel_trace_context`
+    context: Passed,
+    /// `otel_span_name`
+    name: Option<Template>,
+    /// `otel_span_attr`
+    attributes: Vec<(Vec<u8>, Template)>,
+}
+
+/// What of a trace comes in, and what goes on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passed {
+    /// The client's span is the parent of ours.
+    extract: bool,
+    /// Servers behind hear of ours.
+    inject: bool,
+}
+
+impl Settings for Conf {
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let exports = s.setup.otel.is_complete();
+        if let Some(at) = s.location.otel.at.filter(|_| !exports) {
+            return Err(at.error("\"otel_exporter\" block is missing"));
+        }
+        if s.location.otel.exports != exports {
+            Scope::change(&mut s.location.otel).exports = exports;
+        }
+        Ok(())
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "otel_exporter",
+        help: "Where spans are sent, over OTLP/HTTP: `endpoint`, `trusted_certificate`, `header`, `interval`, \
+               `batch_size`, `batch_count`.",
+        set: Set::Simple(|s, d| Reading::read(s.setup, d)),
+    },
+    Directive {
+        name: "otel_service_name",
+        help: "The server's name for those who look at traces, `service.name`.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            s.setup.otel.service_name(d);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "otel_resource_attr",
+        help: "What else is said of the server, a name and a value.",
+        set: Set::Simple(|s, d| {
+            s.setup.otel.resource_attribute(d);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "otel_trace",
+        help: "Which requests leave a span: those for which this comes to `on` or `1`.",
+        set: Set::Simple(set_trace),
+    },
+    setting!(
+        "otel_trace_context",
+        otel.context,
+        passed,
+        "What becomes of traceparent and tracestate: `ignore`, `extract` the client's, `inject` our own into what servers \
+         behind get, `propagate` for both."
+    ),
+    Directive {
+        name: "otel_span_name",
+        help: "What a span is called, instead of its location's name.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            let Some(word) = d.arg(0) else { return Ok(()) };
+            let name = s.setup.template(d, word)?;
+            Scope::change(&mut s.location.otel).name = Some(name);
+            Ok(())
+        }),
+    },
+    Directive {
+        name: "otel_span_attr",
+        help: "What else is said of a request, a name and a value.",
+        set: Set::Simple(add_attribute),
+    },
+];
+
+/// The module.
+pub const MODULE: Module = Module { name: "otel", directives: DIRECTIVES, init };
+
+fn init(setup: &mut Setup<'_>) {
+    let variables = &mut setup.variables;
+    variables.define("otel_trace_id", |r, out| {
+        trace_context::write_hex(&context(r).own.trace, out);
+        true
+    });
+    variables.define("otel_span_id", |r, out| {
+        trace_context::write_hex(&context(r).own.span, out);
+        true
+    });
+    variables.define("otel_parent_id", |r, out| match &context(r).parent {
+        Some(parent) => {
+            trace_context::write_hex(&parent.span, out);
+            true
+        }
+        None => false,
+    });
+    variables.define("otel_parent_sampled", |r, out| {
+        let sampled = context(r).parent.is_some_and(|parent| parent.sampled);
+        out.push(if sampled { b'1' } else { b'0' });
+        true
+    });
+}
+
+/// A request in its trace.
+#[derive(Clone)]
+pub struct Traced {
+    /// Who asked, where that counts.
+    parent: Option<TraceContext>,
+    /// The client's `tracestate`.
+    state: Vec<u8>,
+    /// The request's own span.
+    own: TraceContext,
+    /// `otel_trace` has said whether it is sampled.
+    decided: bool,
+}
+
+/// Whether a location's requests have to do with traces.
+pub fn wanted(conf: &LocationConf) -> bool {
+    let Passed { extract, inject } = conf.otel.context;
+    conf.otel.trace.is_some() || extract || inject
+}
+
+/// Whether requests that end here may leave spans.
+pub fn wants_spans(conf: &LocationConf) -> bool {
+    conf.otel.exports
+}
+
+/// Before all else that a location does: whether the request is sampled, and what servers behind hear of it.
+pub fn handler(r: &mut Request) -> Step {
+    // What a request asks for inside is part of it, and once is enough.
+    if !r.is_main() || r.contexts.otel.as_ref().is_some_and(|traced| traced.decided) {
+        return Step::Next;
+    }
+    let conf = &r.conf().otel;
+    let sampled = conf.trace.as_ref().is_some_and(|trace| {
+        let said = trace.eval(r);
+        matches!(&*said, b"on" | b"1")
+    });
+    let traced = context(r);
+    traced.decided = true;
+    traced.own.sampled = sampled;
+    if conf.context.inject {
+        let mut value = Vec::with_capacity(trace_context::LENGTH);
+        traced.own.write(&mut value);
+        let state = traced.state.clone();
+        set_request(r, b"traceparent", &[value]);
+        let state = [state];
+        set_request(r, b"tracestate", if state[0].is_empty() { &[] } else { &state });
+    }
+    Step::Next
+}
+
+/// The request's place in its trace, which it gets when it is asked for first.
+fn context(r: &mut Request) -> &mut Traced {
+    let traced = r.contexts.otel.take().unwrap_or_else(|| Box::new(new_context(r)));
+    r.contexts.otel.insert(traced)
+}
+
+fn new_context(r: &Request) -> Traced {
+    let lines = |name: &'static [u8]| {
+        let all = r.headers().filter(move |(n, _)| n.eq_ignore_ascii_case(name));
+        all.map(|(_, value)| value)
+    };
+    let extract = r.conf().otel.context.extract;
+    let parent = extract.then(|| TraceContext::parse(lines(b"traceparent"))).flatten();
+    // A state without its parent says nothing.
+    let state = parent.and_then(|_| trace_context::state(lines(b"tracestate")));
+    let trace = parent.map_or_else(|| r.event_loop.random_id(), |parent| parent.trace);
+    let span = r.event_loop.random_word().max(1).to_ne_bytes();
+    let own = TraceContext { trace, span, sampled: false };
+    Traced { parent, state: state.unwrap_or_default(), own, decided: false }
+}
+
+/// `otel_trace on | off | TEXT`
+fn set_trace(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let trace = s.setup.template(d, word)?;
+    let conf = Scope::change(&mut s.location.otel);
+    (conf.trace, conf.at) = (Some(trace), Some(Spot::new(d, word)));
+    Ok(())
+}
+
+/// `otel_trace_context`
+fn passed(d: &weir_conf::Directive) -> Result<Passed, Error> {
+    let both = |extract, inject| Passed { extract, inject };
+    d.choice(&[
+        ("ignore", both(false, false)),
+        ("extract", both(true, false)),
+        ("inject", both(false, true)),
+        ("propagate", both(true, true)),
+    ])
+}
+
+/// `otel_span_attr NAME VALUE`
+fn add_attribute(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    let first = s.first(d);
+    let (Some(name), Some(word)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
+    let value = s.setup.template(d, word)?;
+    let conf = Scope::change(&mut s.location.otel);
+    if first {
+        conf.attributes.clear();
+    }
+    conf.attributes.push((name.bytes.clone(), value));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::site;
+
+    fn complaint(lines: &str) -> String {
+        site(lines).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn complaints() {
+        let exporter = |lines: &str| complaint(&format!("otel_exporter {{ {lines} }}"));
+        assert_eq!(complaint("otel_trace on;"), "\"otel_exporter\" block is missing");
+        let missing = complaint("server { location / { otel_trace off; } }");
+        assert_eq!(missing, "\"otel_exporter\" block is missing");
+        assert_eq!(exporter(""), "\"otel_exporter\" requires \"endpoint\"");
+        assert_eq!(exporter("endpoint http://127.0.0.1:4318;"), "");
+        assert_eq!(exporter("port 1;"), "unknown directive \"port\" in \"otel_exporter\"");
+        assert_eq!(
+            exporter("endpoint;"),
+            "invalid number of arguments in \"endpoint\" directive of \"otel_exporter\""
+        );
+        assert!(exporter("endpoint 127.0.0.1:4318; interval soon;").contains("invalid value"));
+        assert!(exporter("endpoint 127.0.0.1:4318; batch_size 0;").contains("must be between"));
+        assert!(exporter("endpoint 127.0.0.1:4318; header \"a b\" c;").contains("invalid header"));
+        assert!(exporter("endpoint 127.0.0.1:4318; header Host c;").contains("weir's own"));
+        assert!(exporter("endpoint 127.0.0.1:0;").contains("invalid port"));
+        let twice = "otel_exporter { endpoint 127.0.0.1; } otel_exporter { endpoint 127.0.0.1; }";
+        assert!(complaint(twice).contains("is duplicate"));
+        // Whichever comes first.
+        assert_eq!(complaint("otel_trace on; otel_exporter { endpoint 127.0.0.1; }"), "");
+    }
+}

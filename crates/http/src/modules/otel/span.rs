@@ -1,0 +1,100 @@
+//! What a span says of its request.
+
+use std::time::Instant;
+
+use weir_proto::http1::HeaderId;
+use weir_proto::otlp::{Attributes, Span, Value, write_span};
+
+use super::Traced;
+use crate::request::Request;
+use crate::variables::{body_bytes, status};
+
+/// Leaves the span of a request that is over.
+pub fn log(r: &mut Request) {
+    if !r.is_main() {
+        return;
+    }
+    let Some(spans) = r.event_loop.spans.clone() else { return };
+    let sampled = r.contexts.otel.as_deref().filter(|traced| traced.own.sampled);
+    let Some(Traced { parent, state, own, .. }) = sampled.cloned() else { return };
+    let name = match &r.conf().otel.name {
+        Some(name) => name.eval(r).into_owned(),
+        None => r.location.name.to_vec(),
+    };
+    let status = status(r);
+    let attributes = attributes(r, status);
+    let (start, end) = times(r);
+    let parent = parent.map(|parent| parent.span);
+    let mut text = Vec::with_capacity(1024);
+    let span = Span {
+        trace: &own.trace,
+        span: &own.span,
+        parent: parent.as_ref(),
+        state: &state,
+        name: &name,
+        start,
+        end,
+        failed: status >= 500,
+        attributes: &attributes,
+    };
+    write_span(&span, &mut text);
+    spans.add(&text);
+}
+
+/// When the request began and ended, in nanoseconds since 1970.
+fn times(r: &Request) -> (u64, u64) {
+    let handle = &r.event_loop.handle;
+    let now = handle.now_or_later();
+    let since = |at: Instant| now.saturating_duration_since(at).as_nanos() as u64;
+    let wall = handle.wall();
+    let turn = wall.secs.max(0).unsigned_abs() * 1_000_000_000 + u64::from(wall.msec) * 1_000_000;
+    let end = turn + since(handle.now());
+    (end.saturating_sub(since(r.started)), end)
+}
+
+/// Those of the semantic conventions for HTTP of version 1.16, as nginx's module has them, and the configuration's own.
+fn attributes(r: &mut Request, status: u16) -> Attributes {
+    let mut all = Attributes::of_span();
+    let number = |n: u64| Value::Number(i64::try_from(n).unwrap_or(i64::MAX));
+    all.add(b"http.method", Value::Text(r.method_name()));
+    all.add(b"http.target", Value::Text(r.text(r.head().target)));
+    if !r.location.name.is_empty() {
+        all.add(b"http.route", Value::Text(&r.location.name));
+    }
+    let is_tls = r.conn.stream.is_tls();
+    all.add(b"http.scheme", Value::Text(if is_tls { b"https" } else { b"http" }));
+    if let Some(flavor) = r.text(r.head().protocol).strip_prefix(b"HTTP/") {
+        all.add(b"http.flavor", Value::Text(flavor));
+    }
+    if let Some(agent) = r.header(HeaderId::UserAgent) {
+        all.add(b"http.user_agent", Value::Text(agent));
+    }
+    let said = r.header(HeaderId::ContentLength).and_then(weir_conf::values::number);
+    let length = said.or(r.body.length).unwrap_or(0);
+    all.add(b"http.request_content_length", number(length));
+    all.add(b"http.response_content_length", number(body_bytes(r)));
+    if status != 0 {
+        all.add(b"http.status_code", number(status.into()));
+    }
+    let host = match r.server.name() {
+        "" => r.host.as_slice(),
+        name => name.as_bytes(),
+    };
+    all.add(b"net.host.name", Value::Text(host));
+    let usual = if is_tls { 443 } else { 80 };
+    if let Some(port) = r.conn.local().port().filter(|port| *port != usual) {
+        all.add(b"net.host.port", number(port.into()));
+    }
+    let mut address = Vec::new();
+    r.peer().write_host(&mut address);
+    all.add(b"net.sock.peer.addr", Value::Text(&address));
+    all.add(b"net.sock.peer.port", number(r.peer().port().unwrap_or(0).into()));
+    for (name, value) in &r.conf().otel.attributes {
+        let value = value.eval(r);
+        let is_list = [b"http.request.header.".as_slice(), b"http.response.header."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        all.add(name, if is_list { Value::Texts(&value) } else { Value::Text(&value) });
+    }
+    all
+}
