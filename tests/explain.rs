@@ -231,6 +231,33 @@ fn with_tls_the_name_of_the_url_is_shown_in_the_handshake() {
 }
 
 #[test]
+fn the_socket_may_be_said_and_what_comes_later_is_shown() {
+    let server = Server::start(
+        WEIR,
+        "events { } http {
+             server { listen 127.0.0.1:%%PORT%%; location / { add_header X-Place first; empty_gif; } }
+             server { listen 127.0.0.1:%%PORT1%%; location / {
+                 deny all; auth_basic realm; auth_basic_user_file none; try_files /none =404;
+                 access_by_lua_block { ngx.exit(403) } } } }",
+    );
+    let url = format!("http://a.example:{}/x", server.port());
+    let to = format!("127.0.0.1:{}", server.port_at(1));
+    let has = |report: &Value, name: &str, value: &str| {
+        let settings = report["settings"].as_array().unwrap();
+        settings.iter().any(|s| s["name"] == name && s["value"].as_str().unwrap().contains(value))
+    };
+    let report = explained(&server, &[&url]);
+    assert_eq!(header_in_force(&report, "X-Place").as_deref(), Some("first"), "{report:#}");
+    let report = explained(&server, &[&url, "--to", &to]);
+    assert_eq!(report["location"]["text"], "location /", "{report:#}");
+    assert_eq!(report["answer"], Value::Null, "{report:#}");
+    for (name, value) in [("deny", "all"), ("auth_basic", "realm"), ("try_files", "=404")] {
+        assert!(has(&report, name, value), "{name}: {report:#}");
+    }
+    assert!(has(&report, "access_by_lua_block", ""), "{report:#}");
+}
+
+#[test]
 fn the_page_shows_what_it_says() {
     let page = include_str!("../docs/explain.md");
     let conf = examples(page).next().unwrap();

@@ -2,9 +2,10 @@
 //! that have no module of their own. And the pages of the site are all there.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use weir_testkit::{Dir, Server, examples, run};
+use weir_testkit::{Deaf, Dir, Server, examples, listen, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -107,6 +108,89 @@ fn a_client_gets_the_best_coding_that_it_takes() {
     assert_eq!(ask("gzip, zstd"), "zstd");
     assert_eq!(ask("gzip"), "gzip");
     assert_eq!(ask("identity"), "none");
+}
+
+/// What the page about symptoms says of an error log is what stands there.
+#[test]
+fn what_went_wrong_behind_is_told_in_the_words_of_the_page() {
+    let page = read("docs/troubleshooting.md");
+    let says = |answer: &'static str| {
+        listen(move |mut stream| {
+            // All of the request is taken, so that its end is no reset.
+            let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+            while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let _ = stream.write_all(answer.as_bytes());
+        })
+    };
+    let (nothing, wrong) = (says(""), says("HTTP/1.1 200 OK\r\nA\x01: b\r\n\r\n"));
+    let large: &str =
+        Box::leak(format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "a".repeat(9000)).into());
+    let large = says(large);
+    let deaf = Deaf::new();
+    let conf = format!(
+        "events {{ }} http {{ proxy_connect_timeout 200ms; proxy_buffer_size 4k; resolver 127.0.0.1:1;
+         resolver_timeout 200ms;
+         upstream ill {{ server 127.0.0.1:1 max_fails=1 fail_timeout=1h; server 127.0.0.1:2; }}
+         server {{ listen 127.0.0.1:%%PORT%%;
+             location /refused {{ proxy_pass http://127.0.0.1:1; }}
+             location /slow {{ proxy_pass http://127.0.0.1:{}; }}
+             location /closed {{ proxy_pass http://127.0.0.1:{nothing}; }}
+             location /wrong {{ proxy_pass http://127.0.0.1:{wrong}; }}
+             location /large {{ proxy_pass http://127.0.0.1:{large}; }}
+             location /ill {{ proxy_pass http://ill; }}
+             location /name {{ proxy_pass http://$arg_name; }} }} }}",
+        deaf.port()
+    );
+    let server = Server::start(WEIR, &conf);
+    for (path, status, words) in [
+        ("/refused", 502, "refused"),
+        ("/slow", 504, "timed out"),
+        ("/closed", 502, "prematurely closed connection"),
+        ("/wrong", 502, "sent invalid header"),
+        ("/large", 502, "sent too big header"),
+        ("/name?name=a.example", 502, "could not be resolved"),
+    ] {
+        let before = server.logged(words);
+        assert_eq!(server.get(path).status, status, "{path}");
+        server.wait_log(words, before + 1);
+        assert!(page.contains(&format!("*{words}")), "{words}");
+    }
+    assert_eq!((server.get("/ill").status, server.get("/ill").status), (502, 502));
+    server.wait_log("no live upstreams", 1);
+    assert!(page.contains("*no live upstreams*"));
+}
+
+#[test]
+fn statuses_that_the_page_explains_have_these_causes() {
+    let dir = Dir::new();
+    dir.write("site/in/file.txt", "found");
+    let server = Server::with_locations(
+        dir,
+        WEIR,
+        "",
+        "location /in/ { root %%DIR%%/site; }
+         location /list/in/ { alias %%DIR%%/site/in/; autoindex on; }
+         location /twice/ { root %%DIR%%/site; }
+         location /body { client_max_body_size 1m; return 204; }",
+    );
+    let size = |bytes: usize| format!("Content-Length: {bytes}\r\nExpect: 100-continue\r\n");
+    let refused = server.ask("POST /in/file.txt", &size((1 << 20) + 1), "");
+    assert_eq!(refused.status, 413);
+    server.wait_log("client intended to send too large body", 1);
+    let long = "a".repeat(9000);
+    assert_eq!(server.get(&format!("/{long}")).status, 414);
+    server.wait_log("client sent too long URI", 1);
+    assert_eq!(server.ask("GET /", &format!("X: {long}\r\n"), "").status, 400);
+    server.wait_log("client sent too long header line", 1);
+    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+        let mut client = server.connect();
+        client.send(format!("GET / HTTP/1.1\r\n{hosts}\r\n"));
+        assert_eq!(client.response().status, 400, "{hosts}");
+    }
+    assert_eq!(server.get("/in/").status, 403);
+    assert_eq!(server.get("/list/in/").status, 200);
+    assert_eq!(server.get("/list/in/file.txt").body(), "found");
+    assert_eq!(server.get("/twice/in/file.txt").status, 404);
 }
 
 #[test]

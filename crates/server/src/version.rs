@@ -54,6 +54,7 @@ const OPTIONAL: &[&str] = &[
     "http_v3_module",
     "http_realip_module",
     "http_addition_module",
+    "http_image_filter_module",
     "http_sub_module",
     "http_dav_module",
     "http_flv_module",
