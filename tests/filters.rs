@@ -267,6 +267,24 @@ fn a_charset_that_nobody_gives_is_not_named() {
     assert_eq!(kind("/?c=x").as_deref(), Some("text/plain; charset=x"));
 }
 
+/// As Tomcat writes it, for one: a second charset behind it would be nobody's.
+#[test]
+fn a_charset_that_a_server_names_in_its_own_way_is_not_named_twice() {
+    let server = Server::start(
+        WEIR,
+        "events {} http { charset utf-8;
+         server { listen 127.0.0.1:%%PORT%%;
+             location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+             location /over { override_charset on; proxy_pass http://127.0.0.1:%%PORT1%%/; } }
+         server { listen 127.0.0.1:%%PORT1%%; charset off;
+             default_type 'text/html;charset=UTF-8'; return 200 x; }
+         }",
+    );
+    let kind = |path| server.get(path).header("Content-Type").map(str::to_owned);
+    assert_eq!(kind("/").as_deref(), Some("text/html;charset=UTF-8"));
+    assert_eq!(kind("/over").as_deref(), Some("text/html; charset=utf-8"));
+}
+
 #[test]
 fn answers_are_recoded() {
     let dir = Dir::new();

@@ -27,9 +27,7 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result<()
     let last = values.last().filter(|value| !value.is_empty()).cloned();
     let response = &mut r.response;
     match name.to_ascii_lowercase().as_slice() {
-        b"content-type" => {
-            crate::upstream::set_content_type(r, &last.unwrap_or_default());
-        }
+        b"content-type" => response.say_type(&last.unwrap_or_default()),
         b"content-length" => {
             let number =
                 last.as_deref().map(|text| weir_conf::values::number(text).ok_or(NoLength));

@@ -23,6 +23,8 @@ pub struct Response {
     pub content_type: Vec<u8>,
     /// The charset that is added to the type.
     pub charset: Vec<u8>,
+    /// Both as a server wrote them, in words of its own: stands as long as they do.
+    type_as_said: Vec<u8>,
     /// The charset that an upstream wants the body to be recoded to (`X-Accel-Charset`).
     pub override_charset: Option<Vec<u8>>,
     /// `Last-Modified`, seconds since 1970.
@@ -62,7 +64,7 @@ pub struct Response {
 impl Renew for Response {
     fn renew(&mut self) {
         as_new!(self, Response {
-            headers, trailers, content_type, charset;
+            headers, trailers, content_type, charset, type_as_said;
             status, status_line, content_length, content_offset, is_slice, override_charset,
             last_modified, etag, location, server, date, content_encoding, varies_by_encoding,
             allow_ranges, single_range, sent, unconditional, header_only, chunked, head_bytes,
@@ -131,13 +133,56 @@ impl Response {
         }
     }
 
+    /// Type and charset of a value of `Content-Type`, which stays as it is written until one of them changes.
+    pub fn say_type(&mut self, value: &[u8]) {
+        let (kind, charset) = type_and_charset(value);
+        self.content_type.clear();
+        self.content_type.extend_from_slice(kind);
+        self.charset.clear();
+        self.charset.extend_from_slice(charset);
+        self.type_as_said.clear();
+        if !charset.is_empty() {
+            self.type_as_said.extend_from_slice(value);
+        }
+    }
+
+    /// The charset is this one, whatever was said before.
+    pub fn set_charset(&mut self, charset: Vec<u8>) {
+        self.charset = charset;
+        self.type_as_said.clear();
+    }
+
     /// The type with its charset.
     pub fn write_content_type(&self, out: &mut Vec<u8>) {
+        if !self.type_as_said.is_empty()
+            && type_and_charset(&self.type_as_said) == (&self.content_type, &self.charset)
+        {
+            out.extend_from_slice(&self.type_as_said);
+            return;
+        }
         out.extend_from_slice(&self.content_type);
         if !self.charset.is_empty() {
             out.extend_from_slice(b"; charset=");
             out.extend_from_slice(&self.charset);
         }
+    }
+}
+
+/// What stands before the first parameter `charset`, and its value, up to the end (nginx's reading of the line); all of it
+/// where there is none.
+fn type_and_charset(value: &[u8]) -> (&[u8], &[u8]) {
+    let name = b"charset=";
+    let mut parameters = value.iter().enumerate().filter(|(_, b)| **b == b';');
+    let found = parameters.find_map(|(at, _)| {
+        let rest = value[at + 1..].trim_ascii_start();
+        let is = rest.get(..name.len()).is_some_and(|rest| rest.eq_ignore_ascii_case(name));
+        is.then(|| (&value[..at], &rest[name.len()..]))
+    });
+    let Some((kind, charset)) = found else { return (value, b"") };
+    let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
+    match charset.strip_suffix(b"\"").unwrap_or(charset) {
+        b"" => (value, b""),
+        charset => (kind, charset),
     }
 }
 
@@ -192,5 +237,51 @@ pub fn reason(status: u16) -> &'static str {
         505 => "HTTP Version Not Supported",
         507 => "Insufficient Storage",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Response;
+
+    fn written(value: &str) -> (String, String, String) {
+        let mut response = Response::default();
+        response.say_type(value.as_bytes());
+        let mut out = Vec::new();
+        response.write_content_type(&mut out);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&response.content_type), text(&response.charset), text(&out))
+    }
+
+    #[test]
+    fn a_type_stays_as_it_was_written() {
+        for (value, kind, charset) in [
+            ("text/html; charset=utf-8", "text/html", "utf-8"),
+            ("text/html;charset=UTF-8", "text/html", "UTF-8"),
+            ("text/html; a=b;  Charset=\"x\"", "text/html; a=b", "x"),
+            ("text/html; charset=x; a=b", "text/html", "x; a=b"),
+            ("text/html; a=b", "text/html; a=b", ""),
+            ("text/html;", "text/html;", ""),
+            ("text/html; charset=", "text/html; charset=", ""),
+            ("", "", ""),
+        ] {
+            assert_eq!(written(value), (kind.to_owned(), charset.to_owned(), value.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_type_or_a_charset_is_written() {
+        let mut response = Response::default();
+        response.say_type(b"text/html;charset=UTF-8");
+        let mut out = Vec::new();
+        response.set_charset(b"UTF-8".to_vec());
+        response.write_content_type(&mut out);
+        assert_eq!(out, b"text/html; charset=UTF-8");
+        response.say_type(b"text/html;charset=UTF-8");
+        response.forget_body();
+        response.content_type.extend_from_slice(b"text/html");
+        out.clear();
+        response.write_content_type(&mut out);
+        assert_eq!(out, b"text/html");
     }
 }

@@ -46,16 +46,15 @@ impl Types {
         }
     }
 
-    /// Whether the type is one of them.
+    /// Whether the type is one of them; one with parameters of its own is another, as for nginx.
     pub fn matches(&self, content_type: &[u8]) -> bool {
         if self.all {
             return true;
         }
-        let plain = content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii_end();
-        if plain.iter().any(u8::is_ascii_uppercase) {
-            return self.names.contains(plain.to_ascii_lowercase().as_slice());
+        if content_type.iter().any(u8::is_ascii_uppercase) {
+            return self.names.contains(content_type.to_ascii_lowercase().as_slice());
         }
-        self.names.contains(plain)
+        self.names.contains(content_type)
     }
 }
 
@@ -81,10 +80,11 @@ mod tests {
     use super::Types;
 
     #[test]
-    fn a_type_is_known_with_its_parameters_and_in_any_case() {
+    fn a_type_is_known_in_any_case_and_without_parameters() {
         let types = Types::default();
         assert!(types.matches(b"text/html"));
-        assert!(types.matches(b"Text/HTML; charset=utf-8"));
+        assert!(types.matches(b"Text/HTML"));
+        assert!(!types.matches(b"text/html; charset=utf-8"));
         assert!(!types.matches(b"text/plain"));
         assert!(!types.matches(b""));
     }

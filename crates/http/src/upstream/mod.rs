@@ -38,7 +38,6 @@ pub use health::{Match, start as start_checks};
 pub use passing::Passing;
 pub use pools::Pools;
 pub use protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
-pub use seen::content_type as set_content_type;
 pub use weir_upstream::config::GroupId;
 
 /// Addresses of servers as configurations write them.

@@ -186,7 +186,7 @@ fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Li
         | HeaderId::KeepAlive
         | HeaderId::TransferEncoding
         | HeaderId::ContentLength => {}
-        HeaderId::ContentType => content_type(r, value),
+        HeaderId::ContentType => r.response.say_type(value),
         HeaderId::Date => r.response.date = Some(value.to_vec()),
         HeaderId::Server => r.response.server = Some(value.to_vec()),
         HeaderId::ETag => r.response.etag = Some(value.to_vec()),
@@ -217,24 +217,6 @@ fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Li
 /// Where the URL of a `Refresh` header begins.
 fn find_url(value: &[u8]) -> Option<usize> {
     value.windows(4).position(|w| w.eq_ignore_ascii_case(b"url=")).map(|at| at + 4)
-}
-
-/// Type and charset apart, where putting them together again gives what the server wrote.
-pub fn content_type(r: &mut Request, value: &[u8]) {
-    let separator = b"; charset=";
-    let at = value.windows(separator.len()).position(|w| w == separator);
-    let plain = at.filter(|at| {
-        let charset = value.get(at + separator.len()..).unwrap_or_default();
-        !charset.is_empty() && !charset.iter().any(|b| matches!(b, b';' | b'"' | b' '))
-    });
-    let (kind, charset) = match plain {
-        Some(at) => (&value[..at], value.get(at + separator.len()..).unwrap_or_default()),
-        None => (value, b"".as_slice()),
-    };
-    r.response.content_type.clear();
-    r.response.content_type.extend_from_slice(kind);
-    r.response.charset.clear();
-    r.response.charset.extend_from_slice(charset);
 }
 
 /// As a time, where writing the time gives what the server wrote; else as it is.

@@ -234,5 +234,5 @@ fn name(r: &mut Request, charset: Vec<u8>) {
     }
     // Old browsers took the charset of a redirect for that of the page behind it.
     let redirect = matches!(r.response.status, 301 | 302);
-    r.response.charset = if redirect { Vec::new() } else { charset };
+    r.response.set_charset(if redirect { Vec::new() } else { charset });
 }
