@@ -148,6 +148,58 @@ fn haproxy_is_one_process_of_threads() {
     assert!(known);
 }
 
+/// The first process accepts, and hands connections to those that serve them.
+#[test]
+fn of_nodes_cluster_it_finds_who_has_the_connections() {
+    if Command::new("node").arg("-v").output().is_err() {
+        return println!("not run: node is not installed");
+    }
+    let (dir, port) = (Dir::new(), free_port());
+    let script = dir.write(
+        "cluster.js",
+        format!(
+            "const cluster = require('cluster');
+             if (cluster.isPrimary) for (let i = 0; i < 3; i++) cluster.fork();
+             else require('http').createServer((q, r) => r.end('' + process.pid)).listen({port}, '127.0.0.1');"
+        ),
+    );
+    let node = Process::start(Command::new("node").arg(&script));
+    assert!(ask_until(|| Client::try_connect(port).is_ok()));
+    let kept: Vec<Client> = (0..6)
+        .map(|_| {
+            let mut client = Client::connect(port);
+            assert_eq!(client.get("/").status, 200);
+            client
+        })
+        .collect();
+    let text = said(port, &[]);
+    drop((kept, node));
+    assert!(text.contains("one process that hands connections to 3 others"), "{text}");
+    assert!(text.contains("nothing is wrong"), "{text}");
+}
+
+/// Who may see no process of another sees what there is to see of its port.
+#[test]
+fn of_a_port_anybody_is_told_something() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let _waiting = [(); 3].map(|()| std::net::TcpStream::connect(at).unwrap());
+    let mut command = Command::new(WEIR);
+    command.args(["inspect", &at.port().to_string(), "--secs", "0"]).uid(65534).gid(65534);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(e) => return println!("not run: only root can become somebody else: {e}"),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    if !text.contains("waiting 3 of ") {
+        // Where the kernel does not tell of sockets, that is said.
+        assert!(text.contains("not seen: how many wait"), "{text} {error}");
+    }
+    assert!(text.contains(&format!("somebody on {at}: 1 queue\n")), "{text} {error}");
+    assert!(text.contains("not seen: who serves it"), "{text}");
+}
+
 #[test]
 fn nobody_is_told_as_nobody() {
     let output = run(WEIR, ["inspect", "no-such-server"]);

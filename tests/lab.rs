@@ -148,6 +148,17 @@ fn the_doctor_advises() {
 }
 
 #[test]
+fn the_doctor_refuses_what_the_server_refuses() {
+    let dir = Dir::new();
+    dir.write("nginx.conf", "worker_processes 2; events { } http { no_such_thing; }");
+    let conf = dir.file("nginx.conf").display().to_string();
+    let output = run(WEIR, ["lab", "doctor", "--brief", "-c", &conf]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("weir -t refuses"), "{said}");
+    assert!(said.contains("unknown directive \"no_such_thing\""), "{said}");
+}
+
+#[test]
 fn servers_that_have_no_part_are_refused_with_a_reason() {
     let dir = Dir::new();
     dir.write("nginx.conf", "worker_processes 2; events { } http { }");

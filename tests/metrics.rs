@@ -1,6 +1,6 @@
 //! What the status pages show of the server: its loops, its sockets, who held it up.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -108,7 +108,19 @@ fn uneven_work_is_an_alarm() {
         shares.fold(0.0, f64::max)
     };
     assert!(busiest(&page) > 0.5, "{page}");
+    // It is in the log as well, once.
+    let mut told = || {
+        assert_eq!(client.get("/").status, 204);
+        server.logged("[warn] ") > 0
+    };
+    assert!(ask_until(&mut told), "{}", server.log());
     assert!(ask_until(|| json(&server)["balance"]["alarm"] == 0), "{}", json(&server));
+    assert!(ask_until(|| server.logged("the loops work evenly again") == 1), "{}", server.log());
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("[warn] ")).unwrap();
+    assert!(line.contains(": the loops work unevenly: loop 0 of worker "), "{line}");
+    assert!(line.contains(" % of the last 10 seconds, the mean of 2 is "), "{line}");
+    assert_eq!(server.logged("the loops work unevenly"), 1, "{log}");
 }
 
 /// By the level that error logs have where nothing is said, and once; its time is in `$request_time` though the loop's
@@ -232,7 +244,11 @@ fn promtool_is_content() {
                  location /behind { proxy_pass http://behind; proxy_cache kept; }
              }
          }
-         stream { server { listen 127.0.0.1:%%PORT1%%; status_zone sessions; return x; } }",
+         stream {
+             upstream store { server 127.0.0.1:%%PORT2%%; }
+             server { listen 127.0.0.1:%%PORT1%%; status_zone sessions; return x; }
+             server { listen 127.0.0.1:%%PORT3%%; proxy_pass store; }
+         }",
     );
     let all = |text: &str| {
         ["0", "1"]
@@ -247,7 +263,9 @@ fn promtool_is_content() {
         "weir_zone_sessions_total{zone=\"sessions\",status=\"2xx\"} 0",
         "weir_cache_requests_total{cache=\"kept\",status=\"hit\"} 0",
         "weir_shared_memory_used_bytes{zone=\"rate\"} ",
-        "weir_pool_queue{pool=\"default\"} ",
+        "weir_pool_queue{pool=\"default\",worker=\"0\"} ",
+        "weir_zone_processing{zone=\"front\"} 1",
+        "weir_stream_upstream_sessions_total{upstream=\"store\",server=\"127.0.0.1:",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -363,7 +381,8 @@ fn requests_are_counted_under_names() {
     );
     assert_eq!(kept["entries"], 1, "{found}");
     assert!(kept["size"].as_u64() > Some(0), "{found}");
-    assert!(found["pools"]["default"]["wait"]["count"].as_u64() > Some(0), "{found}");
+    let waits = list(&found["pools"], "default").iter().map(|of| of["wait"]["count"].as_u64());
+    assert!(waits.len() == 2 && waits.flatten().sum::<u64>() > 0, "{found}");
     let rate = &found["zones"]["rate"];
     assert_eq!((&rate["kind"], &rate["entries"]), (&"limit_req".into(), &1.into()), "{found}");
 
@@ -380,6 +399,118 @@ fn requests_are_counted_under_names() {
     let found = page();
     assert_eq!(found["status_zones"]["front"]["requests"], classes(12, 2), "{found}");
     assert_eq!(found["caches"]["kept"]["requests"]["hit"], 2, "{found}");
+}
+
+/// What is in progress is in progress where it is: at its server, and at the location that it has come to.
+#[test]
+fn requests_in_progress_are_counted_where_they_are() {
+    let behind = weir_testkit::listen(|stream| {
+        let _ = BufReader::new(stream).lines().count();
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "events {{ }}
+             http {{ server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 status_zone front;
+                 location /first {{ status_zone first; rewrite ^ /second last; }}
+                 location /second {{ status_zone second; proxy_pass http://127.0.0.1:{behind}; }}
+             }}
+             server {{ listen 127.0.0.1:%%PORT1%%; location /json {{ weir_status json; }} }} }}"
+        ),
+    );
+    let page = || {
+        let body = weir_testkit::Client::connect(server.port_at(1)).get("/json").body();
+        serde_json::from_str::<Value>(&body).unwrap_or_else(|e| panic!("{e}: {body}"))
+    };
+    let processing = || {
+        let zones = page()["status_zones"].clone();
+        ["front", "first", "second"].map(|name| zones[name]["processing"].as_u64().unwrap())
+    };
+    assert_eq!(processing(), [0; 3]);
+    let mut clients = [server.connect(), server.connect()];
+    for client in &mut clients {
+        client.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    assert!(ask_until(|| processing() == [2, 0, 2]), "{}", page());
+    let [one, other] = clients;
+    drop(one);
+    assert!(ask_until(|| processing() == [1, 0, 1]), "{}", page());
+    drop(other);
+    assert!(ask_until(|| processing() == [0; 3]), "{}", page());
+}
+
+#[test]
+fn servers_behind_sessions_are_shown() {
+    let nobody = weir_testkit::free_port();
+    let behind = weir_testkit::listen(|mut stream| {
+        let mut line = String::new();
+        while BufReader::new(&stream).read_line(&mut line).is_ok_and(|n| n > 0) {
+            let _ = stream.write_all(b"answer\n");
+        }
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "worker_processes 2; events {{ }}
+             http {{ server {{ listen 127.0.0.1:%%PORT%%; location /json {{ weir_status json; }} }} }}
+             stream {{
+                 upstream store {{
+                     server 127.0.0.1:{nobody} max_fails=0;
+                     server 127.0.0.1:{behind} backup;
+                     server 127.0.0.1:1 down;
+                 }}
+                 server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass store; }}
+             }}"
+        ),
+    );
+    let peers = || list(&json(&server)["stream_upstreams"], "store").to_vec();
+    let of = |peer: &Value, names: &[&str]| -> Vec<u64> {
+        names.iter().map(|name| peer[name].as_u64().unwrap_or(9999)).collect()
+    };
+    let mut sessions: Vec<_> = (0..3)
+        .map(|_| {
+            let mut session = weir_testkit::Client::connect(server.port_at(1));
+            session.send("question\n");
+            assert_eq!(session.try_line().unwrap(), "answer");
+            session
+        })
+        .collect();
+    let seen = peers();
+    assert_eq!(of(&seen[0], &["sessions", "fails", "retries", "active"]), [3, 3, 3, 0], "{seen:?}");
+    let backup = seen.iter().find(|peer| peer["backup"] == true).unwrap();
+    assert_eq!(of(backup, &["sessions", "fails", "retries", "active"]), [3, 0, 0, 3], "{seen:?}");
+    assert_eq!((&backup["state"], &backup["connect"]["count"]), (&"up".into(), &3.into()));
+    assert!(seen.iter().any(|peer| peer["state"] == "down" && peer["sessions"] == 0), "{seen:?}");
+    sessions.clear();
+    let over = || {
+        let all = peers();
+        let backup = all.iter().find(|peer| peer["backup"] == true).unwrap();
+        of(backup, &["active", "received", "sent"]) == [0, 21, 27]
+    };
+    assert!(ask_until(over), "{:?}", peers());
+}
+
+/// The kernel tells of Unix-domain sockets, too.
+#[test]
+fn who_waits_at_a_unix_socket_is_shown() {
+    let server = Server::start(
+        WEIR,
+        "events { }
+         http {
+             server { listen 127.0.0.1:%%PORT%%; location /json { weir_status json; } }
+             server { listen unix:%%DIR%%/socket backlog=77; return 204; }
+         }",
+    );
+    let page = json(&server);
+    let unix = list(&page, "listeners").iter().find(|listener| listener["kind"] == "unix").unwrap();
+    if unix["backlog"].is_null() {
+        eprintln!("skipped: the kernel does not tell of Unix-domain sockets here");
+        return;
+    }
+    let told = ["sockets", "queue", "backlog"].map(|name| unix[name].as_u64());
+    assert_eq!(told, [Some(1), Some(0), Some(77)], "{page}");
 }
 
 #[test]

@@ -2,15 +2,14 @@
 //! Nothing is looked up and no clock read for a request that is counted under no name; one that is may have come and gone
 //! within a turn, so that the turn's time would not do.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::mem::take;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_metrics::subjects::{Cell, Cells, Counted, GAUGE, Kind};
-use weir_metrics::{
-    CACHE_STATES, CACHES, CLASSES, Metric, Page, Registry, UPSTREAMS, Value, ZONES,
-};
+use weir_metrics::{CACHE_STATES, CACHES, CLASSES, Metric, Page, UPSTREAMS, Value, ZONES};
+use weir_upstream::counts::{self, Counts as Peers};
 use weir_upstream::{Group, Peer};
 
 use crate::config::site::Site;
@@ -26,30 +25,22 @@ const OPENED: usize = RETRIES + 1;
 const REUSED: usize = OPENED + 1;
 const EVICTED: usize = CACHE_STATES.len();
 
-/// So many servers are known at a time. More come only from names that are looked up again and again.
-const MOST_PEERS: usize = 4096;
-
 /// The cells of a loop.
 pub struct Counts {
-    cells: Cells,
     /// Of each `status_zone` of the site.
     zones: Vec<Option<Cell>>,
     /// Of each of its caches.
     caches: Vec<Option<Cell>>,
-    /// Of the servers behind that were asked, by their places in memory, in which they stay as long as they are here.
-    peers: RefCell<HashMap<*const Peer, Known>>,
+    /// Of the servers behind.
+    peers: Peers,
 }
-
-/// A server that was asked, and its cell.
-type Known = (Arc<Peer>, Option<Cell>);
 
 impl Counts {
     /// For the loop of this row.
-    pub fn new(site: &Site, registry: Registry, row: usize) -> Counts {
-        let cells = Cells::new(registry, row);
+    pub fn new(site: &Site, cells: Rc<Cells>) -> Counts {
         let zones = site.status_zones.iter().map(|name| cells.of(Kind::Zone, name)).collect();
         let caches = site.caches.iter().map(|cache| cells.of(Kind::Cache, cache.name())).collect();
-        Counts { cells, zones, caches, peers: RefCell::default() }
+        Counts { zones, caches, peers: Peers::new(cells, Kind::Peer) }
     }
 
     /// The cell of a cache.
@@ -60,14 +51,7 @@ impl Counts {
 
     /// Begins to count a request that is passed to a server.
     pub fn passed(&self, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
-        let mut peers = self.peers.borrow_mut();
-        if peers.len() >= MOST_PEERS {
-            peers.clear();
-        }
-        let known = peers
-            .entry(Arc::as_ptr(peer))
-            .or_insert_with(|| (peer.clone(), self.cells.of(Kind::Peer, &peer_name(group, peer))));
-        known.1.map(|cell| {
+        self.peers.of(group, peer).map(|cell| {
             cell.add(GAUGE, 1);
             Asked(cell)
         })
@@ -126,18 +110,49 @@ impl CacheCell {
     }
 }
 
+/// What a request is in progress under, until it is dropped: the zone of its server, and of its location.
+#[derive(Debug, Default)]
+pub struct Processing {
+    zones: [Option<usize>; 2],
+    cells: [Option<Cell>; 2],
+}
+
+impl Drop for Processing {
+    fn drop(&mut self) {
+        self.cells.iter().flatten().for_each(|cell| cell.sub(1));
+    }
+}
+
+/// A request has come to a server or location.
+pub fn at(r: &mut Request) {
+    let zones = if r.is_main() { zones(r) } else { return };
+    if zones == r.processing.zones {
+        return;
+    }
+    let all = &r.event_loop.counts.zones;
+    let cells = zones.map(|zone| zone.and_then(|zone| all.get(zone).copied().flatten()));
+    cells.iter().flatten().for_each(|cell| cell.add(GAUGE, 1));
+    r.processing = Processing { zones, cells };
+}
+
+/// The zones of a request's server and location, each once.
+fn zones(r: &Request) -> [Option<usize>; 2] {
+    let zones = &r.conf().stub_status;
+    [zones.server, zones.location.filter(|zone| zones.server != Some(*zone))]
+}
+
 /// A request has ended.
-pub fn ended(r: &Request) {
+pub fn ended(r: &mut Request) {
+    drop(take(&mut r.processing));
     let event_loop = &r.event_loop;
     event_loop.metrics.add(Metric::Received, r.request_length);
     event_loop.metrics.add(Metric::Sent, r.output.sent);
-    let zones = &r.conf().stub_status;
-    if zones.server.is_none() && zones.location.is_none() {
+    let zones = zones(r);
+    if zones == [None; 2] {
         return;
     }
     let took = event_loop.handle.this_moment().saturating_duration_since(r.started);
-    let location = zones.location.filter(|zone| zones.server != Some(*zone));
-    for zone in zones.server.into_iter().chain(location) {
+    for zone in zones.into_iter().flatten() {
         let Some(Some(cell)) = event_loop.counts.zones.get(zone) else { continue };
         cell.add(class(r.response.status), 1);
         cell.add(RECEIVED, r.request_length);
@@ -155,10 +170,6 @@ fn class(status: u16) -> usize {
     }
 }
 
-fn peer_name(group: &Group, peer: &Peer) -> String {
-    format!("{}\n{}", group.name, peer.name)
-}
-
 /// Adds all of it to a page.
 pub fn show(r: &Request, page: &mut Page) {
     let (site, event_loop) = (r.site, &r.event_loop);
@@ -170,22 +181,8 @@ pub fn show(r: &Request, page: &mut Page) {
         show_zone(OTHERS, counted, page);
     }
     let now = event_loop.handle.now();
-    for group in site.upstreams.all().iter().map(|upstream| &upstream.group) {
-        for (peer, state) in group.states(now) {
-            let counted = all.of(Kind::Peer, &peer_name(group, &peer));
-            let mut values = peer_values(counted);
-            values.extend([
-                ("name", Value::Word(peer.server.clone())),
-                ("backup", Value::Json(peer.options.backup.to_string())),
-                ("weight", Value::Number(peer.options.weight.into())),
-                ("state", Value::Word(state.to_owned())),
-            ]);
-            page.add(&UPSTREAMS, vec![group.name.clone(), peer.name.clone()], values);
-        }
-    }
-    if let Some(counted) = all.others(Kind::Peer) {
-        page.add(&UPSTREAMS, vec![OTHERS.into(), OTHERS.into()], peer_values(counted));
-    }
+    let groups = site.upstreams.all().iter().map(|upstream| &upstream.group);
+    counts::show(groups, (&all, Kind::Peer), now, (&UPSTREAMS, peer_values), page);
     for cache in &site.caches {
         let counted = all.of(Kind::Cache, cache.name());
         let (size, entries) = cache.index.fill();
@@ -205,6 +202,7 @@ const OTHERS: &str = "(others)";
 
 fn show_zone(name: &str, counted: Counted, page: &mut Page) {
     let values = vec![
+        ("processing", Value::Number(counted.gauge())),
         ("requests", Value::Each(first(&counted, CLASSES.len()))),
         ("received", Value::Number(counted.numbers[RECEIVED])),
         ("sent", Value::Number(counted.numbers[SENT])),
@@ -215,9 +213,8 @@ fn show_zone(name: &str, counted: Counted, page: &mut Page) {
 
 fn peer_values(counted: Counted) -> Vec<(&'static str, Value)> {
     let number = |at: usize| Value::Number(counted.numbers[at]);
-    let active = counted.numbers[GAUGE].cast_signed().max(0).cast_unsigned();
     vec![
-        ("active", Value::Number(active)),
+        ("active", Value::Number(counted.gauge())),
         ("requests", Value::Each(first(&counted, CLASSES.len()))),
         ("received", number(RECEIVED)),
         ("sent", number(SENT)),

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use weir_engine::{Handle, Wake};
+use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, Page, Row};
 use weir_values::status::StatusZone;
 use weir_values::{Identity, Offset, Retire};
@@ -125,9 +126,10 @@ impl LoopState {
         site: &'static Site,
         identity: Identity,
         metrics: Rc<Row>,
-        registry: weir_metrics::Registry,
+        cells: Rc<Cells>,
     ) -> Rc<LoopState> {
-        let counts = Counts::new(site, registry, metrics.index());
+        let registry = cells.registry();
+        let counts = Counts::new(site, cells);
         let log = &site.main.core.error_log;
         let spans = site.otel.as_ref();
         let spans = spans.map(|exporter| Spans::start(exporter, &handle, &metrics, log));

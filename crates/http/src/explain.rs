@@ -14,6 +14,7 @@ use weir_conf::Pos;
 use weir_engine::{Chain, Driver, Handle, ListenerKey, Loop, Options, Stream, Turn};
 use weir_log::{Level, Log, Memory, Sink};
 use weir_metrics::Registry;
+use weir_metrics::subjects::Cells;
 use weir_ssl::Handed;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
@@ -83,8 +84,9 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     // Not the first loop, which would look after caches, names and servers of the site.
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
     let row = registry.row(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;
+    let cells = Rc::new(Cells::new(registry, 0));
     let site: &'static Site = Box::leak(Box::new(site));
-    let event_loop = LoopState::new(handle.clone(), site, identity, row, registry);
+    let event_loop = LoopState::new(handle.clone(), site, identity, row, cells);
     let protocols = site.protocols_at(question.listen, question.local.ip()).unwrap_or_default();
     let handed = Handed {
         wire: Wire::Plain(handle.stream(server.into())?),

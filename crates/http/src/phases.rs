@@ -9,6 +9,7 @@ use weir_log::Level;
 use crate::answer::output::SENDING;
 use crate::answer::special;
 use crate::config::location::{self, Found, LocationId};
+use crate::counts;
 use crate::doing;
 use crate::modules::Named;
 use crate::request::Request;
@@ -93,6 +94,7 @@ impl std::fmt::Debug for Handler {
 
 /// Serves a request whose head was read, up to the last byte of its answer. True if it ended in order.
 pub async fn serve(r: &mut Request) -> bool {
+    counts::at(r);
     let early = match r.server.conf.early_read.is_empty() {
         true => None,
         false => read_early(r).await,

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use weir_sys::signal::Set;
 
 use crate::look::look;
-use crate::servers::{Listening, Sought, find};
+use crate::servers::{self, Listening, Sought, find};
 
 /// Looks into any server on this machine (nginx, HAProxy, envoy, gunicorn, ...): who shares which queue, how the connections and
 /// the work are spread over its workers, what is wrong, and what helps. It changes nothing
@@ -46,12 +46,15 @@ pub fn inspect(options: Options) -> i32 {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    let sought = sought(&options.whom)?;
+    let (sought, hidden) = sought(&options.whom)?;
     let signals = Set::new(&[Signal::INT, Signal::TERM].map(Signal::as_raw));
     signals.block().map_err(|e| format!("signals: {e}"))?;
     let time = Duration::from_secs_f64(options.secs);
     loop {
-        let found = find(&sought);
+        let found = match hidden {
+            Some(port) => servers::hidden(port),
+            None => find(&sought),
+        };
         if found.is_empty() {
             return Err(format!("{} has gone", options.whom));
         }
@@ -68,8 +71,8 @@ fn run(options: &Options) -> Result<(), String> {
     }
 }
 
-/// A number is a port if somebody listens there, and a process otherwise.
-fn sought(whom: &str) -> Result<Sought, String> {
+/// A number is a port if somebody listens there, and a process otherwise; the port where only that is seen, and not who.
+fn sought(whom: &str) -> Result<(Sought, Option<u16>), String> {
     let somebody = |sought: Sought| -> Option<Sought> {
         let found: Vec<Listening> = find(&sought);
         (!found.is_empty()).then_some(sought)
@@ -77,7 +80,22 @@ fn sought(whom: &str) -> Result<Sought, String> {
     let port = whom.parse().ok().map(|port| Sought { port: Some(port), ..Sought::default() });
     let pid = whom.parse().ok().map(|pid| Sought { pid: Some(pid), ..Sought::default() });
     let name = Sought { name: Some(whom.to_owned()), ..Sought::default() };
-    port.and_then(somebody).or_else(|| pid.and_then(somebody)).or_else(|| somebody(name)).ok_or_else(|| {
-        format!("nobody that can be seen listens as {whom}: processes of others can be seen by root only")
+    let seen =
+        port.and_then(somebody).or_else(|| pid.and_then(somebody)).or_else(|| somebody(name));
+    if let Some(sought) = seen {
+        return Ok((sought, None));
+    }
+    if let Some(port) = whom.parse().ok().filter(|port| !servers::hidden(*port).is_empty()) {
+        return Ok((Sought::default(), Some(port)));
+    }
+    let runs =
+        servers::numbers("/proc").any(|pid| pid.to_string() == whom || servers::name(pid) == whom);
+    Err(match runs {
+        true => format!(
+            "no socket of {whom} can be seen: those of others' processes root may see, anybody what there is to see at a port"
+        ),
+        false => format!(
+            "nobody that can be seen listens as {whom}: processes of others can be seen by root only"
+        ),
     })
 }

@@ -5,10 +5,11 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 
 use crate::report::{Place, Queue, Report, Thread, Waits, Worker};
-use crate::servers::{Listening, Process, Socket, inode, numbers, ran, rows};
+use crate::servers::{Listening, Process, Socket, inode, numbers, offspring, ran, rows};
 use crate::verdict;
 
 /// Queues are looked at this often during a look.
@@ -26,8 +27,9 @@ struct Used {
 /// Looks on for a while. `pause` waits between two looks at the queues.
 pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Duration)) -> Report {
     let began = Instant::now();
-    let pids = pids(found);
-    let before: BTreeMap<i32, Used> = pids.iter().map(|pid| (*pid, used(*pid))).collect();
+    let handed: Vec<Vec<Process>> = found.iter().map(handed).collect();
+    let pids = processes(found).chain(handed.iter().flatten()).map(|process| process.pid);
+    let before: BTreeMap<i32, Used> = pids.map(|pid| (pid, used(pid))).collect();
     let overflows = overflows();
     let mut queues: Vec<Vec<Watched>> =
         found.iter().map(|at| at.sockets.iter().map(Watched::of).collect()).collect();
@@ -42,21 +44,31 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     let grown = overflows.zip(self::overflows()).map(|(then, now)| now.saturating_sub(then));
     let mut unseen = BTreeSet::new();
     let mut places = Vec::new();
-    for (listening, queues) in found.iter().zip(queues) {
+    for ((listening, queues), handed) in found.iter().zip(queues).zip(&handed) {
         let mut place = Place {
             address: listening.address.to_string(),
             program: program(listening),
-            workers: workers(listening, &before, seconds),
+            workers: workers(listening, handed, &before, seconds),
+            connections: open_at(listening.address.port()).len(),
             queues: Vec::new(),
             overflows: grown,
             findings: Vec::new(),
         };
-        for (queue, socket) in queues.into_iter().zip(&listening.sockets) {
-            if let Err(e) = &queue.socket {
+        let told = sockdiag::of(listening.address).filter(|all| all.len() == queues.len());
+        let told = told.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+        for ((mut queue, socket), told) in queues.into_iter().zip(&listening.sockets).zip(told) {
+            if let (Err(_), Some((waiting, room))) = (&queue.socket, told) {
+                // Of the sockets of others anybody may know how many wait, once.
+                (queue.waiting, queue.room) = (Some(waiting), Some(room));
+            } else if let Err(e) = &queue.socket {
                 unseen.insert(format!("how many wait in queues ({e}): run it as root"));
             }
             let workers = takers(listening, socket).iter().map(|worker| worker.pid).collect();
             place.queues.push(Queue { waiting: queue.waiting, room: queue.room, workers });
+        }
+        if place.workers.is_empty() {
+            unseen
+                .insert("who serves it, and who has which connections: run it as root".to_owned());
         }
         places.push(place);
     }
@@ -99,8 +111,13 @@ fn takers<'a>(listening: &Listening, socket: &'a Socket) -> &'a [Process] {
     if listening.sockets.len() == 1 { &socket.sharers } else { &socket.workers }
 }
 
-fn pids(found: &[Listening]) -> BTreeSet<i32> {
-    processes(found).map(|process| process.pid).collect()
+/// Who is handed connections by those that accept them: not one of these, and with some of the connections; and all their
+/// like.
+fn handed(listening: &Listening) -> Vec<Process> {
+    let holders: Vec<&Process> = processes(std::slice::from_ref(listening)).collect();
+    let (open, all) = (open_at(listening.address.port()), offspring(&holders));
+    let some = all.iter().any(|process| connections(process.pid, &open) > 0);
+    if some { all } else { Vec::new() }
 }
 
 fn program(listening: &Listening) -> String {
@@ -109,46 +126,66 @@ fn program(listening: &Listening) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn workers(listening: &Listening, before: &BTreeMap<i32, Used>, seconds: f64) -> Vec<Worker> {
+fn workers(
+    listening: &Listening,
+    handed: &[Process],
+    before: &BTreeMap<i32, Used>,
+    seconds: f64,
+) -> Vec<Worker> {
     let open = open_at(listening.address.port());
     let mut out: BTreeMap<i32, Worker> = BTreeMap::new();
     for socket in &listening.sockets {
         let somebody_waits = socket.workers.iter().any(|other| other.epoll(socket.inode).is_some());
         for process in takers(listening, socket) {
             let epoll = process.epoll(socket.inode);
-            let worker = out.entry(process.pid).or_insert_with(|| {
-                let now = used(process.pid);
-                let then = before.get(&process.pid).cloned().unwrap_or_default();
-                let ran = |(thread, ran): (&i32, &Duration)| {
-                    let past = then.ran.get(thread).copied().unwrap_or_default();
-                    ran.saturating_sub(past).as_secs_f64() / seconds
-                };
-                let shares: Vec<f64> = now.ran.iter().map(ran).collect();
-                let switches = |(thread, switches): (&i32, &u64)| {
-                    let past = then.switches.get(thread).copied().unwrap_or_default();
-                    switches.saturating_sub(past) as f64 / seconds
-                };
-                let switches: Vec<f64> = now.switches.iter().map(switches).collect();
-                Worker {
-                    pid: process.pid,
-                    name: process.name.clone(),
-                    waits: match epoll {
-                        None if somebody_waits => Waits::Turns,
-                        _ => waits(process, socket.inode),
-                    },
-                    loops: 0,
-                    threads: now.ran.len(),
-                    cpu: shares.iter().sum(),
-                    busiest: shares.iter().copied().fold(0.0, f64::max),
-                    rows: threads(process.pid, now.ran.keys(), &shares, &switches),
-                    switches: switches.iter().sum(),
-                    connections: connections(process.pid, &open),
-                }
-            });
+            let waits = match epoll {
+                None if somebody_waits => Waits::Turns,
+                _ => waits(process, socket.inode),
+            };
+            let fresh = || worker(process, waits, before.get(&process.pid), seconds, &open);
+            let worker = out.entry(process.pid).or_insert_with(fresh);
             worker.loops += epoll.map_or(0, |epoll| epoll.instances);
         }
     }
+    for process in handed {
+        let then = before.get(&process.pid);
+        let fresh = || worker(process, Waits::Handed, then, seconds, &open);
+        out.entry(process.pid).or_insert_with(fresh);
+    }
     out.into_values().collect()
+}
+
+/// What a process has, and has used since `then`, so many seconds ago.
+fn worker(
+    process: &Process,
+    waits: Waits,
+    then: Option<&Used>,
+    seconds: f64,
+    open: &BTreeSet<u64>,
+) -> Worker {
+    let (now, then) = (used(process.pid), then.cloned().unwrap_or_default());
+    let ran = |(thread, ran): (&i32, &Duration)| {
+        let past = then.ran.get(thread).copied().unwrap_or_default();
+        ran.saturating_sub(past).as_secs_f64() / seconds
+    };
+    let shares: Vec<f64> = now.ran.iter().map(ran).collect();
+    let switches = |(thread, switches): (&i32, &u64)| {
+        let past = then.switches.get(thread).copied().unwrap_or_default();
+        switches.saturating_sub(past) as f64 / seconds
+    };
+    let switches: Vec<f64> = now.switches.iter().map(switches).collect();
+    Worker {
+        pid: process.pid,
+        name: process.name.clone(),
+        waits,
+        loops: 0,
+        threads: now.ran.len(),
+        cpu: shares.iter().sum(),
+        busiest: shares.iter().copied().fold(0.0, f64::max),
+        rows: threads(process.pid, now.ran.keys(), &shares, &switches),
+        switches: switches.iter().sum(),
+        connections: connections(process.pid, open),
+    }
 }
 
 /// The busiest threads of a process that has several; their figures stand in the order of the threads.

@@ -25,6 +25,8 @@ pub(crate) struct Place {
     pub program: String,
     pub queues: Vec<Queue>,
     pub workers: Vec<Worker>,
+    /// Open connections at this port, whoever has them.
+    pub connections: usize,
     /// Connections for which a queue had no room, in the machine's whole network, during the look.
     pub overflows: Option<u64>,
     pub findings: Vec<Finding>,
@@ -89,6 +91,8 @@ pub(crate) enum Waits {
     Accept,
     /// poll(2) or select(2).
     Poll,
+    /// It does not: another process accepts connections and hands them over.
+    Handed,
     /// It was not seen.
     Unknown,
 }
@@ -129,6 +133,7 @@ impl Waits {
             Waits::Turns => "one waits at a time (accept_mutex)",
             Waits::Accept => "accept(2)",
             Waits::Poll => "poll(2) or select(2)",
+            Waits::Handed => "is handed connections",
             Waits::Unknown => "waits in a way that was not seen",
         }
     }
@@ -154,16 +159,28 @@ impl Report {
     }
 }
 
+fn number(n: Option<u32>) -> String {
+    n.map_or("?".to_owned(), |n| n.to_string())
+}
+
 impl Place {
     fn write(&self, out: &mut String) {
-        let workers = self.workers.len();
+        let handed = self.workers.iter().filter(|worker| worker.waits == Waits::Handed).count();
+        let workers = self.workers.len() - handed;
+        if self.workers.is_empty() {
+            return self.write_hidden(out);
+        }
         let shape = match (self.queues.len(), workers) {
+            (1, 1) if handed > 0 => {
+                format!("one queue, one process that hands connections to {handed} others")
+            }
             (1, 1) => "one queue, one process".to_owned(),
             (1, n) => format!("one queue that {n} processes share"),
             (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
         };
         let turns = self.workers.iter().find(|worker| worker.waits == Waits::Turns);
-        let waits = turns.or(self.workers.first()).map_or("", |worker| match worker.waits {
+        let first = self.workers.iter().find(|worker| worker.waits != Waits::Handed);
+        let waits = turns.or(first).map_or("", |worker| match worker.waits {
             // Nobody else is there to be woken.
             Waits::Epoll | Waits::EpollExclusive if self.queues.len() > 1 || workers == 1 => {
                 "epoll"
@@ -171,10 +188,7 @@ impl Place {
             waits => waits.words(),
         });
         let _ = writeln!(out, "{} on {}: {shape}; {waits}", self.program, self.address);
-        let number = |n: Option<u32>| n.map_or("?".to_owned(), |n| n.to_string());
-        if let [queue] = &self.queues[..] {
-            let _ = writeln!(out, "  waiting {} of {}", number(queue.waiting), number(queue.room));
-        }
+        self.write_queue(out);
         let _ = writeln!(
             out,
             "  {:>22} {:>6} {:>8} {:>10} {:>12} {:>8}",
@@ -204,6 +218,27 @@ impl Place {
                 );
             }
         }
+        self.write_findings(out);
+    }
+
+    /// Of one whose processes are hidden.
+    fn write_hidden(&self, out: &mut String) {
+        let (n, s) = (self.queues.len(), if self.queues.len() == 1 { "" } else { "s" });
+        let _ = writeln!(out, "somebody on {}: {n} queue{s}", self.address);
+        self.write_queue(out);
+        let _ = writeln!(out, "  connections {}", self.connections);
+        self.write_findings(out);
+    }
+
+    fn write_queue(&self, out: &mut String) {
+        let of = |queue: &Queue| format!("{} of {}", number(queue.waiting), number(queue.room));
+        let all: Vec<String> = self.queues.iter().map(of).collect();
+        if all.len() == 1 || self.workers.is_empty() {
+            let _ = writeln!(out, "  waiting {}", all.join(", "));
+        }
+    }
+
+    fn write_findings(&self, out: &mut String) {
         for finding in &self.findings {
             let head = match finding.severity {
                 Severity::Fine => "fine",

@@ -47,6 +47,16 @@ pub struct Socket {
     pub sharers: Vec<Process>,
 }
 
+/// Sockets at a port whose processes cannot be seen.
+pub(crate) fn hidden(port: u16) -> Vec<Listening> {
+    let mut out: BTreeMap<SocketAddr, Vec<Socket>> = BTreeMap::new();
+    for (inode, address) in listening(None).into_iter().filter(|(_, at)| at.port() == port) {
+        let (workers, sharers) = (Vec::new(), Vec::new());
+        out.entry(address).or_default().push(Socket { inode, workers, sharers });
+    }
+    out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
+}
+
 /// The sockets that listen at one address.
 #[derive(Debug)]
 pub struct Listening {
@@ -134,6 +144,28 @@ pub fn ran(pid: i32) -> BTreeMap<i32, Duration> {
         Some((thread, Duration::from_nanos(nanoseconds)))
     };
     numbers(&format!("/proc/{pid}/task")).filter_map(read).collect()
+}
+
+/// Those that came from these processes and have none of their listening sockets: they may be handed connections.
+pub(crate) fn offspring(of: &[&Process]) -> Vec<Process> {
+    let all: Vec<i32> = numbers("/proc").collect();
+    let mut pids: Vec<i32> = of.iter().flat_map(|process| family(process.pid, &all)).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids.retain(|pid| of.iter().all(|process| process.pid != *pid));
+    let process = |pid| {
+        let name = name(pid);
+        let (fds, waits) = Default::default();
+        Process { pid, name, fds, waits, has_epoll: false, has_ring: false }
+    };
+    let all = pids.into_iter().map(process);
+    all.filter(|process| of.iter().any(|parent| parent.name == process.name)).collect()
+}
+
+/// The name of a process, from `comm`; empty where there is none.
+pub(crate) fn name(pid: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
 }
 
 /// A process and its descendants.
@@ -235,8 +267,7 @@ fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
             known.exclusive &= exclusive;
         }
     }
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(Process { pid, name: name.trim_end().to_owned(), fds, waits, has_epoll, has_ring })
+    Some(Process { pid, name: name(pid), fds, waits, has_epoll, has_ring })
 }
 
 /// EPOLLEXCLUSIVE in linux/eventpoll.h.

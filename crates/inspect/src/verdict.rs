@@ -30,12 +30,20 @@ fn is_nginx(place: &Place) -> bool {
     place.program == "nginx"
 }
 
+/// Who serves connections: where some are handed them, these.
+fn serving(place: &Place) -> Vec<&Worker> {
+    let handed = |worker: &&Worker| worker.waits == Waits::Handed;
+    let some: Vec<&Worker> = place.workers.iter().filter(handed).collect();
+    if some.is_empty() { place.workers.iter().collect() } else { some }
+}
+
 /// One worker has most of the connections while others have none.
 fn skewed(place: &Place) -> Option<Finding> {
-    let all: usize = place.workers.iter().map(|worker| worker.connections).sum();
-    let first = place.workers.iter().max_by_key(|worker| worker.connections)?;
-    let without = place.workers.iter().filter(|worker| worker.connections == 0).count();
-    let count = place.workers.len();
+    let serving = serving(place);
+    let all: usize = serving.iter().map(|worker| worker.connections).sum();
+    let first = serving.iter().max_by_key(|worker| worker.connections)?;
+    let without = serving.iter().filter(|worker| worker.connections == 0).count();
+    let count = serving.len();
     // Twice what is even, and more than chance makes of a few.
     let is_skewed = count > 1 && first.connections >= 3 && first.connections * count > all * 2;
     if !is_skewed {
@@ -49,6 +57,7 @@ fn skewed(place: &Place) -> Option<Finding> {
     let one_queue = place.queues.len() == 1;
     let in_turns = place.workers.iter().any(|worker| worker.waits == Waits::Turns);
     let why = match (one_queue, first.waits) {
+        (_, Waits::Handed) => "one process accepts all connections and hands them on",
         (true, _) if in_turns => {
             "one worker at a time waits at the queue (accept_mutex), and who has the lock takes most"
         }
@@ -64,6 +73,9 @@ fn skewed(place: &Place) -> Option<Finding> {
         }
     };
     let advice = match (one_queue, is_nginx(place)) {
+        _ if first.waits == Waits::Handed => {
+            "let it hand them out by what each has, or have the workers listen themselves, with SO_REUSEPORT (then see `weir balance`)"
+        }
         (true, true) => {
             "nginx has no setting that is even and keeps one queue. `listen ... reuseport` evens it out at the price of a queue \
              for each worker (then see `weir balance`); weir serves the same nginx.conf with one queue and evenly"
@@ -209,9 +221,21 @@ mod tests {
             program: "nginx".to_owned(),
             queues: (1..).zip(queues).map(queue).collect(),
             workers,
+            connections: connections.iter().sum(),
             overflows: Some(0),
             findings: Vec::new(),
         }
+    }
+
+    #[test]
+    fn who_accepts_for_others_is_not_one_without_connections() {
+        let mut node = place(&[0, 2, 2, 2], &[0]);
+        node.workers[1..].iter_mut().for_each(|worker| worker.waits = Waits::Handed);
+        assert_eq!(said(&node), ["nothing is wrong that can be seen from outside"]);
+        node.workers[1].connections = 20;
+        let found = findings(&node, 4);
+        assert_eq!(found[0].what, "nginx 2 has 20 of 24 connections; 0 of 3 workers have none");
+        assert!(found[0].why.contains("hands them on"), "{found:?}");
     }
 
     fn said(place: &Place) -> Vec<String> {

@@ -45,6 +45,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "proxy_set_header Connection upgrade;",
         "proxy_set_header Connection $connection;",
     ),
+    ("no-keepalive", "proxy_http_version 1.0;", "proxy_http_version 1.1;"),
+    ("no-keepalive", "proxy_set_header Connection Close;", "proxy_set_header Connection '';"),
     (
         "no-resolver",
         "location / { proxy_pass http://a.$b; }",
@@ -100,6 +102,15 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
     let http = |text: &str| found(&format!("http {{ {text} }}"));
     assert_eq!(http("limit_req_zone $http_a zone=a:1m rate=1r/s;"), ["key-of-the-client"]);
     assert!(http("limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;").is_empty());
+    assert_eq!(http("upstream a { server b; keepalive 0; }"), ["no-keepalive"]);
+    let kept = |conn: &str| {
+        http(&format!(
+            "upstream a {{ server b; keepalive 2; }} server {{ {conn} location / {{ fastcgi_pass a; }} }}"
+        ))
+    };
+    assert_eq!(kept(""), ["no-keepalive"]);
+    assert_eq!(kept("fastcgi_keep_conn off;"), ["no-keepalive"]);
+    assert!(kept("fastcgi_keep_conn on;").is_empty());
     let two = |key| format!("server {{ listen 1; proxy_cache_key {key}; }} server {{ listen 2; }}");
     assert_eq!(http(&two("$uri")), ["cache-key-host"]);
     assert!(http(&two("$host$uri")).is_empty());

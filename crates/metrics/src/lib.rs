@@ -25,7 +25,7 @@ pub use subjects::AllCounted;
 pub use table::{
     BALANCE, BUILD, CACHE_STATES, CACHES, CLASSES, Column, HISTOGRAM_SUMS, HISTOGRAMS, Histogram,
     Kind, LISTENERS, LOOP_STATES, LOOPS, METRICS, Metric, PEER_STATES, POOLS, SERVER, SHARED,
-    Shape, TABLES, TOTALS, Table, UPSTREAMS, Unit, ZONES,
+    STREAM_UPSTREAMS, Shape, TABLES, TOTALS, Table, UPSTREAMS, Unit, ZONES,
 };
 
 use std::cell::Cell;

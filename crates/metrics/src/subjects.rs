@@ -20,13 +20,15 @@ pub enum Kind {
     Zone,
     /// Servers that requests are passed to.
     Peer,
+    /// Servers that sessions are passed to.
+    StreamPeer,
     /// Caches.
     Cache,
     /// Threads for file operations.
     Pool,
 }
 
-const KINDS: [Kind; 4] = [Kind::Zone, Kind::Peer, Kind::Cache, Kind::Pool];
+const KINDS: [Kind; 5] = [Kind::Zone, Kind::Peer, Kind::StreamPeer, Kind::Cache, Kind::Pool];
 
 /// So many names a loop counts apart.
 pub const MOST_NAMES: usize = 1000;
@@ -101,6 +103,13 @@ pub struct Counted {
     pub times: Times,
 }
 
+impl Counted {
+    /// The gauge. Loops that are between two steps may come to less than nothing together.
+    pub fn gauge(&self) -> u64 {
+        self.numbers[GAUGE].cast_signed().max(0).cast_unsigned()
+    }
+}
+
 /// All that was counted, by names.
 #[derive(Debug, Default)]
 pub struct AllCounted(HashMap<u64, Counted>);
@@ -130,6 +139,11 @@ impl Cells {
     /// For the loop of this row.
     pub fn new(registry: Registry, row: usize) -> Cells {
         Cells { registry, row, known: RefCell::default() }
+    }
+
+    /// The counters of all loops.
+    pub fn registry(&self) -> Registry {
+        self.registry
     }
 
     /// The cell of a name. To be asked once for each and kept.

@@ -431,7 +431,7 @@ pub static ZONES: Table = Table {
     labels: &["zone"],
     shape: Shape::Named,
     columns: &[
-        column("processing", Gauge, Count, "Sessions in progress."),
+        column("processing", Gauge, Count, "Requests or sessions in progress."),
         column("connections", Counter, Count, "Sessions that have begun."),
         by(
             column("sessions", Counter, Count, "Sessions that have ended."),
@@ -502,6 +502,37 @@ pub static UPSTREAMS: Table = Table {
     ],
 };
 
+/// Servers that sessions are passed to.
+pub static STREAM_UPSTREAMS: Table = Table {
+    name: "stream_upstreams",
+    help: "Each server of each `upstream` of `stream`, or of an address that its `proxy_pass` names",
+    prefix: "stream_upstream",
+    labels: &["upstream", "server"],
+    shape: Shape::NamedLists,
+    columns: &[
+        column("name", Shown, Count, "As the configuration names it"),
+        column("backup", Shown, Count, "It is a backup"),
+        column("weight", Shown, Count, "Its share of the sessions"),
+        by(
+            column(
+                "state",
+                State,
+                Count,
+                "Whether it is used, as far as the worker knows that was asked.",
+            ),
+            "state",
+            PEER_STATES,
+        ),
+        column("active", Gauge, Count, "Sessions that it has."),
+        column("sessions", Counter, Count, "Sessions that were passed to it."),
+        column("received", Counter, Bytes, "Bytes from it, counted as sessions end."),
+        column("sent", Counter, Bytes, "Bytes to it, counted as sessions end."),
+        column("fails", Counter, Count, "Attempts that came to nothing."),
+        column("retries", Counter, Count, "Sessions for which another server was tried after it."),
+        column("connect", Coarse, Seconds, "How long it took until it was connected to."),
+    ],
+};
+
 /// What requests had from caches.
 pub const CACHE_STATES: &[&str] =
     &["miss", "bypass", "expired", "stale", "updating", "revalidated", "hit"];
@@ -554,10 +585,10 @@ pub static SHARED: Table = Table {
 /// Threads for file operations.
 pub static POOLS: Table = Table {
     name: "pools",
-    help: "Each `thread_pool`, in all workers together",
+    help: "Each `thread_pool`, of each worker",
     prefix: "pool",
-    labels: &["pool"],
-    shape: Shape::Named,
+    labels: &["pool", "worker"],
+    shape: Shape::NamedLists,
     columns: &[
         column("queue", Gauge, Count, "File operations that wait for a thread."),
         column("wait", Coarse, Seconds, "How long file operations waited for a thread."),
@@ -575,6 +606,7 @@ pub static TABLES: &[&Table] = &[
     &LISTENERS,
     &ZONES,
     &UPSTREAMS,
+    &STREAM_UPSTREAMS,
     &CACHES,
     &SHARED,
     &POOLS,

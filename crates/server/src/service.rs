@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::status::Status;
 use weir_engine::Handle;
+use weir_metrics::subjects::Cells;
 use weir_metrics::{Registry, Row};
 use weir_ssl::Handed;
 use weir_stream::Leaving;
@@ -83,16 +84,23 @@ impl Service {
         if served.http.is_none() && served.stream.is_none() {
             return None;
         }
+        let cells = Rc::new(Cells::new(registry, metrics.index()));
         let metrics = Rc::new(metrics);
         let usual = served.http.map(|site| site.usual());
         if let Some(usual) = usual.or_else(|| served.stream.map(|site| site.usual())) {
             handle.keep_time(Keeper::new(metrics.clone(), usual));
         }
         let http = served.http.map(|site| {
-            weir_http::LoopState::new(handle.clone(), site, identity, Rc::clone(&metrics), registry)
+            weir_http::LoopState::new(
+                handle.clone(),
+                site,
+                identity,
+                metrics.clone(),
+                cells.clone(),
+            )
         });
         let stream = served.stream.map(|site| {
-            weir_stream::LoopState::new(handle.clone(), site, identity, Rc::clone(&metrics))
+            weir_stream::LoopState::new(handle.clone(), site, identity, metrics.clone(), cells)
         });
         if let (Some(http), Some(site)) = (&http, served.stream) {
             let _ = http.status_zones.set(&site.status_zones);
@@ -114,7 +122,11 @@ impl Service {
     pub fn shows(&self, status: Status) {
         self.metrics.belongs_to(status.owner);
         if let Some(http) = &self.http {
-            let _ = http.shown.set(Box::new(move |page| status.show(page)));
+            let stream = self.stream.clone();
+            let _ = http.shown.set(Box::new(move |page| {
+                status.show(page);
+                stream.iter().for_each(|stream| stream.show(status.registry, page));
+            }));
         }
     }
 

@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::Handle;
+use weir_metrics::subjects::{Cells, Kind};
 use weir_metrics::{Metric, Row};
 use weir_resolver::Resolvers;
 use weir_ssl::{Handed, Loaded};
 use weir_upstream::config::dynamic::{self, Looker};
+use weir_upstream::counts::Counts;
 use weir_values::log::Writers;
 use weir_values::{Address, Identity, Offset, Retire};
 
@@ -41,6 +43,8 @@ pub struct LoopState {
     /// The same of certificates that servers are shown.
     pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
     pub(crate) datagrams: Sessions,
+    /// What it counts of servers behind.
+    pub(crate) counts: Counts,
     sessions: Cell<usize>,
     inflight: Cell<usize>,
     retiring: Cell<Option<Retire>>,
@@ -53,6 +57,7 @@ impl LoopState {
         site: &'static Site,
         identity: Identity,
         metrics: Rc<Row>,
+        cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let event_loop = Rc::new(LoopState {
             handle,
@@ -66,6 +71,7 @@ impl LoopState {
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
             datagrams: Sessions::default(),
+            counts: Counts::new(cells, Kind::StreamPeer),
             sessions: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),

@@ -6,6 +6,7 @@
 //! phases; `proxy` passes it on. What sessions have in common with requests is `weir-values`' and `weir-upstream`'s.
 
 mod config;
+mod counts;
 mod datagrams;
 mod directives;
 mod event_loop;

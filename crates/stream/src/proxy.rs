@@ -20,6 +20,7 @@ use weir_upstream::{Choice, Ended, Group, Peer, Picked, Times, fault};
 use weir_values::{Address, Subject, Template};
 
 use crate::config::Proxy;
+use crate::counts::Asked;
 use crate::datagrams;
 use crate::event_loop::Presence;
 use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
@@ -87,6 +88,7 @@ async fn resolve(
 pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
     s.leads = true;
     let site = s.event_loop.site;
+    let counts = matches!(target, Target::Group(_)).then(|| s.event_loop.clone());
     let (group, key) = match target {
         Target::Found(group) => (group, Vec::new()),
         Target::Group(id) => match site.upstreams.get(id) {
@@ -111,7 +113,9 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
             return BAD_GATEWAY;
         };
         let peer = picked.peer.clone();
-        let held = Held { group: &group, picked: RefCell::new(Some(picked)), since: now };
+        let asked = counts.as_ref().and_then(|all| Asked::begin(&all.counts, &group, &peer));
+        let asked = asked.as_ref();
+        let held = Held { group: &group, picked: RefCell::new(Some(picked)), since: now, asked };
         begin(s, &peer.name, now);
         left = left.saturating_sub(1);
         match reach(s, proxy, &peer, from, secure.as_ref()).await {
@@ -145,6 +149,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
                 if !proxy.next || left == 0 || late {
                     return BAD_GATEWAY;
                 }
+                asked.iter().for_each(|asked| asked.again());
             }
             Reached::Lacking => return INTERNAL,
         }
@@ -156,6 +161,8 @@ pub struct Held<'g> {
     group: &'g Arc<Group>,
     picked: RefCell<Option<Picked>>,
     since: Instant,
+    /// Counts it, where the configuration names the server.
+    asked: Option<&'g Asked>,
 }
 
 impl Held<'_> {
@@ -168,6 +175,9 @@ impl Held<'_> {
 
     fn ended(self, s: &Session, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
+        if let (Some(asked), Some(attempt)) = (self.asked, s.attempts.last()) {
+            asked.ended(attempt, matches!(how, Ended::Failed));
+        }
         if self.group.ended(&picked, how, s.event_loop.handle.now()) {
             let text = "upstream server temporarily disabled while connecting to upstream";
             s.log(Level::Warn, format_args!("{text}"));
@@ -381,7 +391,9 @@ pub fn connected(
     let now = s.event_loop.handle.now();
     held.reached(Measure::Connect, now);
     let Some(attempt) = s.attempts.last_mut() else { return };
-    attempt.connect = Some(now.saturating_duration_since(attempt.started));
+    let took = now.saturating_duration_since(attempt.started);
+    attempt.connect = Some(took);
+    held.asked.iter().for_each(|asked| asked.connected(took));
     let name = attempt.name.clone();
     if s.conf().error_log.enabled(Level::Info) {
         let (kind, local) = (s.kind(), Address::from_any(local().ok()));

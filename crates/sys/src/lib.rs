@@ -16,6 +16,7 @@ pub mod ring;
 pub mod select;
 pub mod shared;
 pub mod signal;
+pub mod sockdiag;
 pub mod sockopt;
 pub mod steering;
 pub mod tcpinfo;

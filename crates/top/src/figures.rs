@@ -261,9 +261,10 @@ fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
 
 fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
     let mut rows = Vec::new();
-    for (group, peers) in &now.upstreams {
+    let (now, then) = (now.groups(), then.groups());
+    for (group, peers) in &now {
         for peer in peers {
-            let before = then.upstreams.get(group).into_iter().flatten();
+            let before = then.get(group).into_iter().flatten();
             let old = before
                 .into_iter()
                 .find(|old| (&old.server, &old.name) == (&peer.server, &peer.name))

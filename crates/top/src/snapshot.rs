@@ -21,6 +21,7 @@ pub(crate) struct Snapshot {
     pub culprits: Vec<Culprit>,
     pub status_zones: BTreeMap<String, Zone>,
     pub upstreams: BTreeMap<String, Vec<Peer>>,
+    pub stream_upstreams: BTreeMap<String, Vec<StreamPeer>>,
     pub caches: BTreeMap<String, Cache>,
 }
 
@@ -125,6 +126,41 @@ pub(crate) struct Peer {
     pub requests: BTreeMap<String, f64>,
     pub fails: u64,
     pub latency: Histogram,
+}
+
+/// A server that sessions are passed to.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StreamPeer {
+    pub server: String,
+    pub state: String,
+    pub backup: bool,
+    pub active: u64,
+    pub sessions: f64,
+    pub fails: u64,
+    pub connect: Histogram,
+}
+
+impl StreamPeer {
+    /// As one that requests are passed to.
+    fn peer(&self) -> Peer {
+        let StreamPeer { server, state, backup, active, sessions, fails, connect } = self.clone();
+        let requests = BTreeMap::from([("total".to_owned(), sessions)]);
+        let name = String::new();
+        Peer { server, name, state, backup, active, requests, fails, latency: connect }
+    }
+}
+
+impl Snapshot {
+    /// All groups of servers; what is measured of those that sessions are passed to is how long it takes to connect.
+    pub(crate) fn groups(&self) -> BTreeMap<String, Vec<Peer>> {
+        let mut all = self.upstreams.clone();
+        for (group, peers) in &self.stream_upstreams {
+            let peers = peers.iter().map(StreamPeer::peer).collect();
+            all.insert(format!("{group} (stream)"), peers);
+        }
+        all
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

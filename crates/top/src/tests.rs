@@ -24,6 +24,7 @@ fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
          \"listeners\":[{{\"address\":\"a\",\"backlog\":511,\"queues\":[3,4]}}],\"unknown\":[],\
          \"culprits\":[{{\"at\":0,\"took_us\":61000,\"what\":\"lua\"}},{{\"at\":1,\"took_us\":9000,\"what\":\"lua\"}}],\
          \"upstreams\":{{\"app\":[{{\"server\":\"1.2.3.4:80\",\"state\":\"down\",\"requests\":{{\"total\":{second}}}}}]}},\
+         \"stream_upstreams\":{{\"db\":[{{\"server\":\"5.6.7.8:90\",\"state\":\"up\",\"active\":2,\"sessions\":{second}}}]}},\
          \"caches\":{{\"big\":{{\"size\":1024,\"max_size\":null,\"entries\":1,\"requests\":{{\"hit\":3,\"miss\":1}}}}}},\
          \"loops\":[{}]}}",
         80 * second,
@@ -71,6 +72,7 @@ fn plain_text_has_all_of_it() {
         "██████████████████",
         "61 ms  lua (2 times, in 1 loops",
         "app: 1.2.3.4:80",
+        "db (stream): 5.6.7.8:90",
         "75 %",
     ] {
         assert!(text.contains(part), "{part}: {text}");

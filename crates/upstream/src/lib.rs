@@ -6,6 +6,7 @@
 pub mod balance;
 mod board;
 pub mod config;
+pub mod counts;
 pub mod fault;
 mod group;
 pub mod health;

@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::config::location::Location;
 use crate::config::site::{Server, Site};
 use crate::connection::Conn;
+use crate::counts::Processing;
 use crate::event_loop::LoopState;
 use crate::http2::Stream;
 use crate::modules::{Contexts, LocationConf};
@@ -93,6 +94,8 @@ pub struct Request {
     pub pipelined: bool,
     /// How long, at worst, one of its events waited for the loop.
     pub blocked: Duration,
+    /// What it is counted as in progress under.
+    pub(crate) processing: Processing,
     /// `set $limit_rate`: bytes a second, instead of the location's; 0 is no limit.
     pub limit_rate: Option<u64>,
     /// What makes it a subrequest; `None` for a client's own request.
@@ -163,6 +166,7 @@ impl Request {
             request_length: 0,
             pipelined: false,
             blocked: Duration::ZERO,
+            processing: Processing::default(),
             limit_rate: None,
             sub: None,
             family: None,
@@ -211,6 +215,7 @@ impl Request {
             request_length,
             pipelined,
             blocked,
+            processing,
             limit_rate,
             sub,
             family,
@@ -226,6 +231,7 @@ impl Request {
         (*error_status, *error_page, *keepalive) = (0, false, false);
         (*request_length, *pipelined) = (0, !buf.is_empty());
         (*blocked, *limit_rate) = (Duration::ZERO, None);
+        *processing = Processing::default();
         (*h2, *sub, *family) = (None, None, None);
     }
 

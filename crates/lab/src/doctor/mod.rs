@@ -5,6 +5,7 @@ mod measure;
 mod shape;
 
 use std::path::Path;
+use std::process::Command;
 
 use weir_conf::Sources;
 
@@ -36,6 +37,7 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     if let Some(error) = &tree.broken {
         return Err(tree.sources.first_line(error));
     }
+    lab.programs.iter().try_for_each(|program| checked(program, &path))?;
     let shape = shape(&tree.main);
     let mut out = told(&shape, &tree.sources, &path) + "\n";
     if shape.processes * shape.threads < 2 {
@@ -60,6 +62,23 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     let change = |to: &Measured| change(&shape, &tree.sources, &path, to);
     out += &finding(&shape, rounds, &measured, change).text();
     Ok(out)
+}
+
+/// A server advises on no configuration that it refuses. One that only lacks something on this machine (a directory for its
+/// logs, the right to read a key) may be sound where it is used.
+fn checked(program: &Program, conf: &Path) -> Result<(), String> {
+    if program.family == Family::Haproxy {
+        return Ok(());
+    }
+    let output = Command::new(&program.path).args(["-t", "-q", "-c"]).arg(conf).output();
+    let output = output.map_err(|e| format!("cannot run {}: {e}", program.path.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why: Vec<&str> = said.lines().filter(|line| !line.contains("[alert]")).collect();
+    let lacks = why.iter().any(|line| line.contains(" failed ("));
+    if output.status.success() || lacks {
+        return Ok(());
+    }
+    Err(format!("{} -t refuses this configuration:\n{}", program.name, why.join("\n")))
 }
 
 /// What was read from the configuration.

@@ -21,6 +21,7 @@ pub(crate) const ALL: &[(&str, Rule)] = &[
     ("proxy-slash", locations::proxy_slash),
     ("cache-key-host", proxying::cache_key_host),
     ("connection-upgrade", proxying::connection_upgrade),
+    ("no-keepalive", proxying::no_keepalive),
     ("no-resolver", proxying::no_resolver),
     ("server-of-the-client", proxying::server_of_the_client),
     ("add-header-lost", headers::add_header_lost),

@@ -86,3 +86,36 @@ pub(super) fn connection_upgrade<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<
         "map $http_upgrade $connection { default upgrade; '' ''; } and: proxy_set_header Connection $connection;",
     )
 }
+
+/// A connection to a server for each request: by default they are kept.
+pub(super) fn no_keepalive<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+    let (word, why, remedy) = match d.name.str()? {
+        "proxy_http_version" if text(d.arg(0)) == "1.0" => {
+            (d.arg(0)?, "HTTP/1.0 keeps no connection to a server", "leave it out, or say 1.1")
+        }
+        "keepalive" if text(d.arg(0)) == "0" => (
+            d.arg(0)?,
+            "each request opens a connection to a server of this group",
+            "leave it out: 32 idle ones are kept by default",
+        ),
+        "proxy_set_header" if text(d.arg(0)).eq_ignore_ascii_case("connection") => {
+            let close = d.arg(1).filter(|value| text(Some(value)).eq_ignore_ascii_case("close"))?;
+            (close, "the server closes its connection after each answer", "leave it out")
+        }
+        "fastcgi_pass" => {
+            let on = |d: &&Directive| text(d.arg(0)).eq_ignore_ascii_case("on");
+            scope.holding("fastcgi_keep_conn").iter().all(|d| !on(d)).then_some(())?;
+            let to = d.arg(0)?;
+            let groups = scope.anywhere("upstream");
+            let group =
+                groups.iter().find(|group| group.arg(0).is_some_and(|n| n.bytes == to.bytes));
+            let keeps = |d: &Directive| d.name.is("keepalive") && text(d.arg(0)) != "0";
+            group?.block().iter().any(keeps).then_some(())?;
+            let why =
+                "its group keeps connections, and FastCGI is not told to: each request opens one";
+            (to, why, "add: fastcgi_keep_conn on;")
+        }
+        _ => return None,
+    };
+    found(d, word, why, remedy)
+}

@@ -1,17 +1,16 @@
 //! What status pages show of the server itself: its loops, how evenly they work, its listening sockets.
 
-mod queues;
-
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_engine::coarse_nanos;
-use weir_metrics::subjects::{self, GAUGE};
+use weir_metrics::subjects;
 use weir_metrics::{
     BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopRow, Metric, Owner, POOLS, Page, Registry,
     SERVER, SHARED, Value, WINDOW, quoted,
 };
+use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 use weir_values::{Address, Identity};
 use weir_zone::Zones;
@@ -26,7 +25,8 @@ const MATTERS: f64 = 0.5;
 
 /// What a loop needs to know to show all of them.
 pub struct Status {
-    registry: Registry,
+    /// All counters.
+    pub registry: Registry,
     /// The loop that shows it.
     pub owner: Owner,
     policy: &'static str,
@@ -35,6 +35,12 @@ pub struct Status {
     listeners: Vec<Listener>,
     zones: Zones,
     pools: Vec<String>,
+    workers: usize,
+}
+
+/// Under which a worker's pool is counted.
+pub fn pool_name(pool: &str, worker: usize) -> String {
+    format!("{pool}\n{worker}")
 }
 
 /// Whose zones hold rows and no table.
@@ -56,7 +62,7 @@ impl Status {
         let streams = cycle.sockets.iter().filter(|socket| !socket.listen.udp);
         let listeners = streams.map(|socket| Listener {
             address: socket.listen.address.clone(),
-            sockets: socket.copies.iter().map(std::sync::Arc::downgrade).collect(),
+            sockets: socket.copies.iter().map(Arc::downgrade).collect(),
             each: socket.is_each_loops_own(),
         });
         let named = cycle.config.pools.iter().map(|(name, _)| name);
@@ -68,6 +74,7 @@ impl Status {
             listeners: listeners.collect(),
             zones: cycle.zones.clone(),
             pools: std::iter::once("default".to_owned()).chain(named.cloned()).collect(),
+            workers: cycle.config.processes,
         }
     }
 
@@ -83,11 +90,12 @@ impl Status {
         page.say("culprits", culprits(&loops));
         let counted = self.registry.counted();
         for name in &self.pools {
-            let counted = counted.of(subjects::Kind::Pool, name);
-            let waiting = counted.numbers[GAUGE];
-            let values =
-                vec![("queue", Value::Number(waiting)), ("wait", Value::Times(counted.times))];
-            page.add(&POOLS, vec![name.clone()], values);
+            for worker in 0..self.workers {
+                let counted = counted.of(subjects::Kind::Pool, &pool_name(name, worker));
+                let queue = Value::Number(counted.gauge());
+                let values = vec![("queue", queue), ("wait", Value::Times(counted.times))];
+                page.add(&POOLS, vec![name.clone(), worker.to_string()], values);
+            }
         }
         for zone in self.zones.iter().filter(|zone| !ROWS.contains(&zone.tag())) {
             let (size, table) = (zone.size(), zone.lock());
@@ -121,19 +129,15 @@ impl Status {
 
     fn show_loops(&self, loops: &[LoopRow], page: &mut Page) {
         let now = coarse_nanos();
-        let newest = loops.iter().map(|row| row.owner.generation).max().unwrap_or(0);
+        let newest = newest(loops);
         let is_new = |row: &LoopRow| row.owner.generation == newest;
-        let busy: Vec<f64> =
-            loops.iter().filter(|row| is_new(row)).map(|row| row.busy_lately(now)).collect();
-        let (mean, most) = (mean(&busy), busy.iter().copied().fold(0.0, f64::max));
-        let imbalance = imbalance(&busy);
-        let alarm = imbalance >= UNEVEN && most > MATTERS;
+        let work = Work::of(loops);
         let values = vec![
             ("policy", Value::Word(self.policy.to_owned())),
-            ("imbalance", Value::Ratio(imbalance)),
-            ("mean_busy", Value::Ratio(mean)),
-            ("most_busy", Value::Ratio(most)),
-            ("alarm", Value::Number(alarm.into())),
+            ("imbalance", Value::Ratio(work.imbalance)),
+            ("mean_busy", Value::Ratio(work.mean)),
+            ("most_busy", Value::Ratio(work.most)),
+            ("alarm", Value::Number(work.is_uneven().into())),
             ("window", Value::Number(WINDOW)),
             ("threshold", Value::Ratio(UNEVEN)),
             ("next", Value::Json(self.next(loops, &is_new))),
@@ -251,13 +255,58 @@ impl Listener {
     /// Of each socket, how many connections wait, and how many may.
     fn queues(&self) -> Vec<(u32, u32)> {
         let all = match &self.address {
-            Address::Inet(address) if self.each => queues::of(*address),
+            Address::Inet(address) if self.each => sockdiag::of(*address),
             _ => None,
         };
+        let of = |fd: Arc<OwnedFd>| match self.address {
+            Address::Unix(_) => sockdiag::of_unix(fd.as_fd()),
+            _ => accept_queue(fd.as_fd()).ok(),
+        };
         all.unwrap_or_else(|| {
-            let open = self.sockets.iter().filter_map(Weak::upgrade);
-            open.filter_map(|fd| accept_queue(fd.as_fd()).ok()).collect()
+            self.sockets.iter().filter_map(Weak::upgrade).filter_map(of).collect()
         })
+    }
+}
+
+/// The configuration that is in force.
+fn newest(loops: &[LoopRow]) -> u64 {
+    loops.iter().map(|row| row.owner.generation).max().unwrap_or(0)
+}
+
+/// How the work of the last [`WINDOW`] seconds is spread over the loops of the newest configuration.
+#[derive(Debug)]
+pub struct Work {
+    /// How many loops there are.
+    pub loops: usize,
+    imbalance: f64,
+    /// The mean share of the time in which they were busy.
+    pub mean: f64,
+    /// The share of who was busy for longest.
+    pub most: f64,
+    /// Who that is.
+    pub busiest: Owner,
+}
+
+impl Work {
+    /// Of these loops.
+    pub fn of(loops: &[LoopRow]) -> Work {
+        let (now, newest) = (coarse_nanos(), newest(loops));
+        let new = loops.iter().filter(|row| row.owner.generation == newest);
+        let shares: Vec<_> = new.map(|row| (row.busy_lately(now), row.owner)).collect();
+        let busy: Vec<f64> = shares.iter().map(|(share, _)| *share).collect();
+        let most = shares.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied().unwrap_or_default();
+        Work {
+            loops: busy.len(),
+            imbalance: imbalance(&busy),
+            mean: mean(&busy),
+            most: most.0,
+            busiest: most.1,
+        }
+    }
+
+    /// It is uneven, and that matters.
+    pub fn is_uneven(&self) -> bool {
+        self.imbalance >= UNEVEN && self.most > MATTERS
     }
 }
 

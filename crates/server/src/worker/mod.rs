@@ -29,7 +29,7 @@ use crate::listen::{Listening, Place};
 use crate::master::{Assignment, FATAL};
 use crate::service::{Served, Service};
 use crate::sockets::Sockets;
-use crate::status::Status;
+use crate::status::{self, Status};
 use weir_values::Identity;
 
 /// What every loop of this process is made from.
@@ -118,7 +118,7 @@ impl Shared {
         if let Some(row) = assignment.rows.first() {
             let cells = Cells::new(assignment.registry, *row);
             for pool in pools.iter().chain([&files]) {
-                count(pool, &cells);
+                count(pool, assignment.index, &cells);
             }
         }
         let team = team(config, &assignment.cycle.log);
@@ -274,8 +274,9 @@ impl Shared {
 }
 
 /// How many operations wait for a pool's threads, and how long, is counted for status pages.
-fn count(pool: &FilePool, cells: &Cells) {
-    if let Some(cell) = cells.of(subjects::Kind::Pool, pool.name()) {
+fn count(pool: &FilePool, worker: usize, cells: &Cells) {
+    let name = status::pool_name(pool.name(), worker);
+    if let Some(cell) = cells.of(subjects::Kind::Pool, &name) {
         pool.watch(move |waiting, waited| {
             cell.set(waiting as u64);
             waited.iter().for_each(|time| cell.record(*time));

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 use weir_metrics::Registry;
+use weir_metrics::subjects::Cells;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
 use weir_proto::http2::hpack::Decoder;
 
@@ -66,7 +67,8 @@ fn make() -> (Loop, Rc<LoopState>) {
     let registry = Registry::new(Vec::leak(words.collect()));
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
     let row = Rc::new(registry.row(0).unwrap());
-    let event_loop = LoopState::new(own.handle(), site, identity, row, registry);
+    let cells = Rc::new(Cells::new(registry, 0));
+    let event_loop = LoopState::new(own.handle(), site, identity, row, cells);
     (own, event_loop)
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use weir_proto::http1::{HeaderId, Method};
 
 use crate::config::location::LocationId;
+use crate::counts;
 use crate::files;
 use crate::modules::Module;
 use crate::phases::Step;
@@ -41,6 +42,7 @@ pub fn enter_location(r: &mut Request) -> Option<Step> {
     if r.conf().core.internal && !r.internal {
         return Some(Step::Status(404));
     }
+    counts::at(r);
     limit_except::enter(r);
     settings_changed(r);
     check_body_size(r)
@@ -61,6 +63,7 @@ pub fn check_body_size(r: &mut Request) -> Option<Step> {
 /// Goes on in a named location, whatever its path may be.
 pub fn enter_named(r: &mut Request, id: LocationId) {
     r.location = r.site.location(id);
+    counts::at(r);
     limit_except::enter(r);
     settings_changed(r);
 }

@@ -317,11 +317,11 @@ function showPlaces(now, then) {
   const rows = Object.entries(now.status_zones || {}).map(([name, zone]) => {
     const before = old[name] || zone, is = zone.requests || zone.sessions || {}, was = before.requests || before.sessions || {};
     const failed = rate(is["5xx"] || 0, was["5xx"] || 0, seconds);
-    return [name, count(rate(is.total || 0, was.total || 0, seconds)), at(zone, before, .5), at(zone, before, .9), at(zone, before, .99), at(zone, before, .999),
+    return [name, count(rate(is.total || 0, was.total || 0, seconds)), zone.processing ?? "–", at(zone, before, .5), at(zone, before, .9), at(zone, before, .99), at(zone, before, .999),
       failed ? el("span", { className: "bad" }, `${count(failed)}`) : "0", bytes(rate(zone.sent || 0, before.sent || 0, seconds))];
   });
   section("places", true);
-  table($("places"), "Servers and locations with a status_zone", [{ name: "Zone" }, { name: "Requests/s" }, { name: "p50" }, { name: "p90" }, { name: "p99" },
+  table($("places"), "Servers and locations with a status_zone", [{ name: "Zone" }, { name: "Requests/s" }, { name: "In flight" }, { name: "p50" }, { name: "p90" }, { name: "p99" },
     { name: "p99.9" }, { name: "5xx/s" }, { name: "Sent/s" }], rows, "Give a server or location a name with status_zone, and it is shown here.");
 }
 
@@ -329,15 +329,18 @@ const GLYPHS = { up: "●", down: "✕", unavail: "✕", unhealthy: "✕", check
 
 function showPeers(now, then) {
   const seconds = Math.max(now.now - then.now, .001), rows = [];
-  for (const [group, peers] of Object.entries(now.upstreams || {})) {
-    const before = new Map(((then.upstreams || {})[group] || []).map(p => [p.server + p.name, p]));
+  // Of sessions, what is measured is how long it takes to connect.
+  const groups = [["upstreams", "requests", "latency", ""], ["stream_upstreams", "sessions", "connect", " (stream)"]].flatMap(([list, asked, took, note]) =>
+    Object.entries(now[list] || {}).map(([group, peers]) => ({ group: group + note, peers, before: (then[list] || {})[group] || [], asked, took })));
+  for (const { group, peers, before: olds, asked, took } of groups) {
+    const before = new Map(olds.map(p => [p.server + p.name, p])), total = p => p[asked]?.total ?? p[asked] ?? 0;
     for (const p of peers) {
       const old = before.get(p.server + p.name) || p, reused = p.reused_connections || 0, all = (p.opened_connections || 0) + reused;
-      const at = share => { const q = quantile(p.latency, old.latency, share); return q === null ? "–" : time(q / 1e6); };
+      const at = share => { const q = quantile(p[took], old[took], share); return q === null ? "–" : time(q / 1e6); };
       const state = el("span", { className: p.state === "up" ? "good" : ["checking", "draining", "full"].includes(p.state) ? "" : "bad" },
         `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}`);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
-        count(rate((p.requests || {}).total || 0, (old.requests || {}).total || 0, seconds)), p.active ?? "–", at(.5), at(.99),
+        count(rate(total(p), total(old), seconds)), p.active ?? "–", at(.5), at(.99),
         p.fails ?? "–", p.retries ?? "–", all ? percent(reused / all) : "–"]);
     }
   }

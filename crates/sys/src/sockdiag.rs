@@ -1,24 +1,32 @@
-//! The accept queues of sockets that belong to other processes: the kernel tells of them by sock_diag(7).
+//! The accept queues of sockets that belong to other processes, or to nobody's network: the kernel tells of them by
+//! sock_diag(7).
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// linux/sock_diag.h, linux/netlink.h: SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE.
+/// linux/sock_diag.h, linux/netlink.h: SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLM_F_REQUEST | NLM_F_DUMP, NLMSG_ERROR,
+/// NLMSG_DONE.
 const BY_FAMILY: u16 = 20;
+const ONE: u16 = 0x1;
 const DUMP: u16 = 0x301;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// linux/tcp_states.h: TCP_LISTEN.
 const LISTEN: u32 = 10;
-/// Bytes of a message's head, of a question behind it, and of an answer.
+/// linux/unix_diag.h: UDIAG_SHOW_RQLEN, UNIX_DIAG_RQLEN.
+const SHOW_LENGTHS: u32 = 0x10;
+const LENGTHS: u16 = 4;
+/// Bytes of a message's head, of a question behind it, of an answer, and of one of a Unix-domain socket before its
+/// attributes.
 const HEAD: usize = 16;
 const QUESTION: usize = 56;
 const ANSWER: usize = 72;
+const UNIX_ANSWER: usize = 16;
 /// An answer of the kernel has no more bytes.
 const ROOM: usize = 32 << 10;
 /// A port has no more sockets than there are loops; who is told of so many answers does not go on.
@@ -27,15 +35,7 @@ const ANSWERS: usize = 256;
 /// For each TCP socket that listens at the address, in the order in which they were made: how many connections wait,
 /// and how many may. None where the kernel does not tell.
 pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(SOCK_DIAG)).ok()?;
-    let kernel = SocketAddrNetlink::new(0, 0);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the kernel answers at once, no more than ANSWERS"
-    )]
-    sendto(&socket, &question(address), SendFlags::empty(), &kernel).ok()?;
+    let socket = ask(&question(address))?;
     let mut found = Vec::new();
     let mut buf = vec![0; ROOM];
     for _ in 0..ANSWERS {
@@ -48,6 +48,29 @@ pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
     Some(found.into_iter().map(|(_, waiting, most)| (waiting, most)).collect())
 }
 
+/// The same for a Unix-domain socket of this process.
+pub fn of_unix(listening: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    let inode = rustix::fs::fstat(listening).ok()?.st_ino;
+    let socket = ask(&question_of_unix(inode as u32))?;
+    let mut buf = vec![0; ROOM];
+    let read = receive(&socket, &mut buf)?;
+    take_unix(buf.get(..read)?)
+}
+
+/// A socket on which the kernel answers a question.
+fn ask(question: &[u8]) -> Option<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket =
+        socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(SOCK_DIAG)).ok()?;
+    let kernel = SocketAddrNetlink::new(0, 0);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the kernel answers at once, no more than ANSWERS"
+    )]
+    sendto(&socket, question, SendFlags::empty(), &kernel).ok()?;
+    Some(socket)
+}
+
 #[expect(clippy::disallowed_methods, reason = "no client sends here")]
 fn receive(socket: impl AsFd, buf: &mut [u8]) -> Option<usize> {
     recv(socket, buf, RecvFlags::empty()).ok().map(|(read, _)| read)
@@ -55,15 +78,31 @@ fn receive(socket: impl AsFd, buf: &mut [u8]) -> Option<usize> {
 
 /// linux/inet_diag.h: inet_diag_req_v2 behind a nlmsghdr.
 fn question(address: SocketAddr) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + QUESTION);
-    out.extend(((HEAD + QUESTION) as u32).to_ne_bytes());
-    out.extend(BY_FAMILY.to_ne_bytes());
-    out.extend(DUMP.to_ne_bytes());
-    out.extend([0; 8]);
+    let mut out = head(QUESTION, DUMP);
     out.extend([family(address), rustix::net::ipproto::TCP.as_raw().get() as u8, 0, 0]);
     out.extend((1u32 << LISTEN).to_ne_bytes());
     out.extend(address.port().to_be_bytes());
     out.resize(HEAD + QUESTION, 0);
+    out
+}
+
+/// linux/unix_diag.h: unix_diag_req behind a nlmsghdr.
+fn question_of_unix(inode: u32) -> Vec<u8> {
+    let unix = AddressFamily::UNIX.as_raw() as u32;
+    // Family and protocol stand in the first word; any cookie will do.
+    let words = [unix.to_le(), 1 << LISTEN, inode, SHOW_LENGTHS, u32::MAX, u32::MAX];
+    let mut out = head(4 * words.len(), ONE);
+    out.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+    out
+}
+
+/// A message's head, before so many bytes.
+fn head(len: usize, flags: u16) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + len);
+    out.extend(((HEAD + len) as u32).to_ne_bytes());
+    out.extend(BY_FAMILY.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend([0; 8]);
     out
 }
 
@@ -104,6 +143,24 @@ fn answer(bytes: &[u8], address: SocketAddr) -> Option<(u32, u32, u32)> {
     ))
 }
 
+/// The two lengths of a Unix-domain socket.
+fn take_unix(bytes: &[u8]) -> Option<(u32, u32)> {
+    let len = (word(bytes, 0)? as usize).min(bytes.len());
+    if u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?) != BY_FAMILY {
+        return None;
+    }
+    let mut attributes = bytes.get(HEAD + UNIX_ANSWER..len)?;
+    while attributes.len() >= 12 {
+        let half = |at: usize| attributes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
+        if half(2)? == LENGTHS {
+            return Some((word(attributes, 4)?, word(attributes, 8)?));
+        }
+        let len = usize::from(half(0)?).max(4).next_multiple_of(4);
+        attributes = attributes.get(len..).unwrap_or_default();
+    }
+    None
+}
+
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
@@ -111,6 +168,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 
     use super::*;
 
@@ -132,11 +191,27 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_a_unix_socket_is_seen() {
+        let name = format!("weir-test-{}", std::process::id());
+        let at = UnixAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&at).unwrap();
+        let Some((waiting, most)) = of_unix(listener.as_fd()) else {
+            eprintln!("skipped: the kernel does not tell of Unix-domain sockets here");
+            return;
+        };
+        assert!(waiting == 0 && most >= 3, "{waiting} {most}");
+        let connect = || UnixStream::connect_addr(&at).unwrap();
+        let _clients = [connect(), connect(), connect()];
+        assert_eq!(of_unix(listener.as_fd()), Some((3, most)));
+    }
+
+    #[test]
     fn what_is_no_answer_is_refused() {
         let at = "127.0.0.1:80".parse().unwrap();
         for bytes in [&[0xff; 40][..], &[7; HEAD], &[]] {
             let mut found = Vec::new();
             let _ = take(bytes, at, &mut found);
+            assert_eq!(take_unix(bytes), None);
             assert!(found.is_empty());
         }
     }

@@ -1,0 +1,78 @@
+//! What is counted of the servers that sessions are passed to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_metrics::subjects::{Cell, Counted, GAUGE, Kind};
+use weir_metrics::{Page, Registry, STREAM_UPSTREAMS, Value};
+use weir_upstream::counts::{self, Counts};
+use weir_upstream::{Group, Peer};
+
+use crate::event_loop::LoopState;
+use crate::session::Attempt;
+
+/// Numbers of cells.
+const SESSIONS: usize = 0;
+const RECEIVED: usize = 1;
+const SENT: usize = 2;
+const FAILS: usize = 3;
+const RETRIES: usize = 4;
+
+/// A session that is passed to a server, until it is dropped.
+#[derive(Debug)]
+pub struct Asked(Cell);
+
+impl Asked {
+    /// Begins to count one.
+    pub fn begin(all: &Counts, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
+        let cell = all.of(group, peer)?;
+        cell.add(SESSIONS, 1);
+        cell.add(GAUGE, 1);
+        Some(Asked(cell))
+    }
+
+    /// There is a connection.
+    pub fn connected(&self, took: Duration) {
+        self.0.record(took);
+    }
+
+    /// The attempt is over, and failed or not.
+    pub fn ended(&self, attempt: &Attempt, failed: bool) {
+        self.0.add(FAILS, failed.into());
+        self.0.add(RECEIVED, attempt.received);
+        self.0.add(SENT, attempt.sent);
+    }
+
+    /// Another server is tried.
+    pub fn again(&self) {
+        self.0.add(RETRIES, 1);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+impl LoopState {
+    /// Adds the servers to a page.
+    pub fn show(&self, registry: Registry, page: &mut Page) {
+        let (all, now) = (registry.counted(), self.handle.now());
+        let groups = self.site.upstreams.all().iter().map(|upstream| &upstream.group);
+        counts::show(groups, (&all, Kind::StreamPeer), now, (&STREAM_UPSTREAMS, values), page);
+    }
+}
+
+fn values(counted: Counted) -> Vec<(&'static str, Value)> {
+    let number = |at: usize| Value::Number(counted.numbers[at]);
+    vec![
+        ("active", Value::Number(counted.gauge())),
+        ("sessions", number(SESSIONS)),
+        ("received", number(RECEIVED)),
+        ("sent", number(SENT)),
+        ("fails", number(FAILS)),
+        ("retries", number(RETRIES)),
+        ("connect", Value::Times(counted.times)),
+    ]
+}

@@ -1,0 +1,78 @@
+//! What is counted of each server of the configuration: for each loop by itself, under the names of group and server.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, Kind};
+use weir_metrics::{Page, Table, Value};
+
+use crate::{Group, Peer};
+
+/// So many servers are known at a time. More come only from names that are looked up again and again.
+const MOST: usize = 4096;
+
+/// What has no place of its own is counted under this name.
+const OTHERS: &str = "(others)";
+
+/// The cells of one loop.
+pub struct Counts {
+    cells: Rc<Cells>,
+    kind: Kind,
+    /// Of servers that were asked, by their places in memory, in which they stay as long as they are here.
+    known: RefCell<HashMap<*const Peer, Known>>,
+}
+
+/// A server that was asked, and its cell.
+type Known = (Arc<Peer>, Option<Cell>);
+
+impl Counts {
+    /// Of the requests or sessions of a loop.
+    pub fn new(cells: Rc<Cells>, kind: Kind) -> Counts {
+        Counts { cells, kind, known: RefCell::default() }
+    }
+
+    /// The cell of a server.
+    pub fn of(&self, group: &Group, peer: &Arc<Peer>) -> Option<Cell> {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= MOST {
+            known.clear();
+        }
+        let fresh = || (peer.clone(), self.cells.of(self.kind, &name(group, peer)));
+        known.entry(Arc::as_ptr(peer)).or_insert_with(fresh).1
+    }
+}
+
+fn name(group: &Group, peer: &Peer) -> String {
+    format!("{}\n{}", group.name, peer.name)
+}
+
+/// What a page shows of one of them.
+type Values = Vec<(&'static str, Value)>;
+
+/// Adds all of them to a page, with what `values` makes of their numbers.
+pub fn show<'g>(
+    groups: impl Iterator<Item = &'g Arc<Group>>,
+    (all, kind): (&AllCounted, Kind),
+    now: Instant,
+    (table, values): (&'static Table, fn(Counted) -> Values),
+    page: &mut Page,
+) {
+    for group in groups {
+        for (peer, state) in group.states(now) {
+            let mut values = values(all.of(kind, &name(group, &peer)));
+            values.extend([
+                ("name", Value::Word(peer.server.clone())),
+                ("backup", Value::Json(peer.options.backup.to_string())),
+                ("weight", Value::Number(peer.options.weight.into())),
+                ("state", Value::Word(state.to_owned())),
+            ]);
+            page.add(table, vec![group.name.clone(), peer.name.clone()], values);
+        }
+    }
+    if let Some(counted) = all.others(kind) {
+        page.add(table, vec![OTHERS.into(), OTHERS.into()], values(counted));
+    }
+}
