@@ -172,10 +172,14 @@ fn of_nodes_cluster_it_finds_who_has_the_connections() {
             client
         })
         .collect();
-    let text = said(port, &[]);
+    let (text, json) = (said(port, &[]), said(port, &["--json"]));
     drop((kept, node));
     assert!(text.contains("one process that hands connections to 3 others"), "{text}");
-    assert!(text.contains("nothing is wrong"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let workers = json["places"][0]["workers"].as_array().unwrap();
+    let handed: Vec<_> = workers.iter().filter(|worker| worker["waits"] == "handed").collect();
+    let theirs = handed.iter().map(|worker| worker["connections"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((handed.len(), theirs), (3, 6), "{json}");
 }
 
 /// Who may see no process of another sees what there is to see of its port.
