@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use weir_testkit::{Dir, Server, run};
+use weir_testkit::{Dir, Oracle, Server, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -122,6 +122,40 @@ fn experiments_leave_findings_and_a_page() {
     // Each question has its answer on top, but one that has no figure.
     assert_eq!(page.matches("<li><a href=\"#").count(), 11);
     assert!(page.matches("<p class=\"figure\">").count() >= 2 * 9, "{page}");
+}
+
+#[test]
+fn who_has_stopped_is_steered_around() {
+    let text = lab(&Dir::new(), &["steer"]);
+    let lost = |way: &str| {
+        let beside = format!("one of four stopped, {way} ");
+        let line = text.lines().find(|line| line.starts_with(&beside));
+        line.unwrap_or_else(|| panic!("{way} in\n{text}"))
+    };
+    // Whatever the machine is at: who is in the queue of one that has stopped has no answer.
+    assert!(!lost("reuseport").contains(" 0 of 200 lost"), "{text}");
+    assert!(lost("reuseport by load").contains("none") && lost("fair").contains("none"));
+    assert!(text.contains("cheap requests, by load"), "{text}");
+}
+
+#[test]
+fn another_servers_slow_worker_is_steered_around() {
+    let (nginx, dir) = (Oracle::find(), Dir::new());
+    let (weir, dir) = (format!("weir={WEIR}"), dir.path().display().to_string());
+    let nginx = nginx.map(|oracle| format!("nginx={}", oracle.path));
+    let mut args = vec!["lab", "run", "--brief", "heal", "--dir", &dir, "--server", &weir];
+    args.extend(nginx.iter().flat_map(|nginx| ["--server", nginx]));
+    let output = run(WEIR, args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = stdout(&output);
+    if text.contains("reuseport: not steered. ") {
+        assert!(text.contains("run it as root"), "{text}");
+        return;
+    }
+    assert!(text.contains("times lower p99 with weir balance"), "{text}");
+    for time in ["the kernel's hash", "weir balance", "after its end", "after it was killed"] {
+        assert!(text.lines().any(|line| line.starts_with(time)), "{time} in\n{text}");
+    }
 }
 
 #[test]

@@ -26,12 +26,22 @@ pub(crate) struct Load {
     pub(crate) time: Duration,
     /// All connections before the first request, so far apart.
     pub(crate) connect_first: Option<Duration>,
+    /// Who has no answer within this time has none.
+    pub(crate) timeout: Duration,
 }
 
 impl Load {
     /// A closed loop for some time.
     pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Load {
-        Load { connections, closing, pace: Pace::Closed, requests: None, time, connect_first: None }
+        Load {
+            connections,
+            closing,
+            pace: Pace::Closed,
+            requests: None,
+            time,
+            connect_first: None,
+            timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -82,13 +92,24 @@ impl Lab {
         load: &Load,
         during: &mut dyn FnMut(Duration),
     ) -> Result<Outcome, String> {
-        let url = Url::parse("http://a.a/").map_err(|e| e.to_string())?;
+        self.load_at("/", server, load, during)
+    }
+
+    /// The same with requests for `path`.
+    pub(crate) fn load_at(
+        &self,
+        path: &str,
+        server: &Running,
+        load: &Load,
+        during: &mut dyn FnMut(Duration),
+    ) -> Result<Outcome, String> {
+        let url = Url::parse(&format!("http://a.a{path}")).map_err(|e| e.to_string())?;
         let mut plan =
             Plan::get(&[url], Some(&server.address().into())).map_err(|e| e.to_string())?;
         (plan.connections, plan.closing, plan.pace) = (load.connections, load.closing, load.pace);
         (plan.requests, plan.duration) = (load.requests, Some(load.time));
         plan.connect_first = load.connect_first;
-        plan.timeout = Duration::from_secs(10);
+        plan.timeout = load.timeout;
         self.run(&plan, during)
     }
 

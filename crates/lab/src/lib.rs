@@ -11,6 +11,7 @@ mod experiments;
 mod explain;
 mod finding;
 mod haproxy;
+mod hindered;
 mod lab;
 mod program;
 mod report;

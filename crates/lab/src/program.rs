@@ -268,7 +268,8 @@ impl Subject {
             let ndk = lua.with_file_name("ndk_http_module.so");
             line(&format!("load_module {};\nload_module {};", ndk.display(), lua.display()));
         }
-        line(&format!("daemon off;\npid {dir}/pid;\nerror_log {dir}/error.log;"));
+        let level = if weir { " warn" } else { "" };
+        line(&format!("daemon off;\npid {dir}/pid;\nerror_log {dir}/error.log{level};"));
         line(&format!("worker_processes {};", setup.processes));
         if weir {
             line(&format!("worker_threads {};", setup.threads));

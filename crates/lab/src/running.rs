@@ -32,11 +32,14 @@ pub(crate) struct Running {
 }
 
 /// Requests and connections by worker.
+#[derive(Default)]
 pub(crate) struct Served {
     /// Requests of each worker that served any.
     pub(crate) requests: BTreeMap<String, u64>,
     /// Connections of each worker that served any.
     pub(crate) connections: BTreeMap<String, u64>,
+    /// Requests of each worker for each path.
+    pub(crate) by_path: BTreeMap<(String, String), u64>,
 }
 
 impl Running {
@@ -143,6 +146,23 @@ impl Running {
         text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
+    /// One of them.
+    pub(crate) fn a_worker(&self) -> Result<u32, String> {
+        let first = self.workers().first().copied();
+        first.ok_or_else(|| format!("{} has no worker", self.subject.label))
+    }
+
+    /// The process that started them.
+    pub(crate) fn master(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether its error log has this.
+    pub(crate) fn has_said(&self, text: &str) -> bool {
+        let log = fs::read_to_string(self.dir.join("error.log"));
+        log.is_ok_and(|log| log.contains(text))
+    }
+
     /// CPU time of each worker so far.
     pub(crate) fn cpu(&self) -> Vec<Duration> {
         let time = |task: &PathBuf| Duration::from_nanos(word(&task.join("schedstat"), 0));
@@ -217,11 +237,13 @@ impl Running {
         self.signal(gently);
         self.wait_end();
         let log = fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
-        let mut served = Served { requests: BTreeMap::new(), connections: BTreeMap::new() };
+        let mut served = Served::default();
         let mut seen = std::collections::BTreeSet::new();
         for line in log.lines().filter(|line| !line.ends_with(" /ask")) {
             let who = line.split(' ').next().unwrap_or_default();
             *served.requests.entry(who.to_owned()).or_default() += 1;
+            let path = line.rsplit(' ').next().unwrap_or_default();
+            *served.by_path.entry((who.to_owned(), path.to_owned())).or_default() += 1;
             if seen.insert(line) {
                 *served.connections.entry(who.to_owned()).or_default() += 1;
             }

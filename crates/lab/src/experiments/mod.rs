@@ -2,6 +2,7 @@
 
 mod backends;
 mod blocked;
+mod heal;
 mod herd;
 mod keepalive;
 mod queues;
@@ -12,6 +13,7 @@ mod sharding;
 mod shutdown;
 pub(crate) mod sim;
 mod spread;
+mod steer;
 mod workers;
 
 use crate::finding::Finding;
@@ -41,6 +43,8 @@ pub(crate) const ALL: &[Experiment] = &[
     blocked::EXPERIMENT,
     keepalive::EXPERIMENT,
     requests::EXPERIMENT,
+    steer::EXPERIMENT,
+    heal::EXPERIMENT,
     reload::EXPERIMENT,
     backends::EXPERIMENT,
     shutdown::EXPERIMENT,
@@ -69,7 +73,7 @@ pub(crate) const MAIN: &[(&str, &str)] = &[
 ];
 
 /// Those in which each request holds up its worker.
-const NEED_SLOW_HANDLERS: &[&str] = &["queues", "workers", "keepalive", "reload"];
+const NEED_SLOW_HANDLERS: &[&str] = &["queues", "workers", "keepalive", "reload", "steer"];
 
 /// Why a server takes no part in an experiment; `None`: it does.
 pub(crate) fn why_absent(experiment: &Experiment, program: &Program) -> Option<&'static str> {
@@ -84,6 +88,9 @@ pub(crate) fn why_absent(experiment: &Experiment, program: &Program) -> Option<&
         }
         ("shutdown", _) => Some("the question is to the kernel, and no server is asked"),
         ("sim", _) => Some("the model runs weir's policies, and weir alone stands beside it"),
+        ("steer" | "heal", Family::Haproxy) => {
+            Some("its workers are threads of one process, of which none can be stopped alone")
+        }
         ("blocked", Family::Haproxy) => Some("it has no cache on a disk"),
         _ => None,
     }

@@ -1,0 +1,213 @@
+//! Another server's slow worker, and `weir balance`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use weir_bench::Outcome;
+
+use super::Experiment;
+use super::steer::paced;
+use crate::chart::Chart;
+use crate::finding::{Finding, Table};
+use crate::hindered::{Hindered, STOPPED, WORKING};
+use crate::lab::Lab;
+use crate::program::{Family, Program, Setup, Subject};
+use crate::running::{Running, Served, pause};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "heal",
+    title: "A slow worker of another server",
+    question: "A server that runs has a queue for each worker (nginx: listen ... reuseport), and one of its workers is slow. What does weir balance do \
+               for its clients, and what is left when it ends?",
+    published: "Nothing: the articles end with the advice to give the server one queue, which takes another configuration or another \
+                server. Here neither is touched.",
+    run,
+};
+
+const WORKERS: usize = 4;
+/// What the kernel was told by one that was killed holds for a second.
+const FORGOTTEN: Duration = Duration::from_millis(1200);
+
+/// What clients see at each time: its name, and the path that they ask for then.
+const TIMES: [(&str, &str); 4] = [
+    ("the kernel's hash", "/before"),
+    ("weir balance", "/steered"),
+    ("after its end", "/after"),
+    ("after it was killed", "/killed"),
+];
+
+/// What was seen of one server.
+struct Healed {
+    label: String,
+    outcomes: Vec<Outcome>,
+    /// The slow worker's part of the requests, each time.
+    parts: Vec<f64>,
+}
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let mut finding = Finding::default();
+    for subject in subjects(lab)? {
+        match heal(lab, &subject)? {
+            Ok(healed) => tell(&mut finding, &healed),
+            Err(why) => finding.remark(&format!("{}: not steered. {why}", subject.label)),
+        }
+    }
+    finding.because(
+        "weir balance looks each 2 ms how many connections wait for whom and who takes any, and tells a program of the kernel \
+         which part of the new ones each worker is to get. When it ends, it takes the program away; when it is killed, what the \
+         program was told holds for a second and no longer.",
+    );
+    finding.remark(&format!(
+        "Four workers with a queue each, one of which is stopped for {} ms of each {}, as one is that waits for a slow disk; connections begin \
+         on time, a request each, whatever the answers do.",
+        STOPPED.as_millis(),
+        (STOPPED + WORKING).as_millis(),
+    ));
+    Ok(finding)
+}
+
+/// Each nginx with its queues; where there is none, weir with as many.
+fn subjects(lab: &Lab) -> Result<Vec<Subject>, String> {
+    let nginx = lab.programs.iter().filter(|program| program.family == Family::Nginx);
+    let all: Vec<Subject> = nginx.map(Program::reuseport).collect();
+    Ok(if all.is_empty() { vec![lab.weir()?.policy("reuseport", "reuseport")] } else { all })
+}
+
+/// Before, while it steers, after its end and after it was killed; or why it does not steer.
+fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> {
+    let server =
+        Running::start(subject, &Setup { processes: WORKERS, log: true, ..Setup::default() })?;
+    let slow = server.a_worker()?;
+    let hindered = Hindered::slow(slow)?;
+    let weir = lab.weir()?;
+    let load = |(name, path): (&str, &str)| {
+        lab.step(&format!("{}, {name}", subject.label));
+        lab.load_at(path, &server, &paced(lab), &mut |_| {})
+    };
+    let [before, steered, after, killed] = TIMES;
+    let mut outcomes = vec![load(before)?];
+    let balance = match Balance::begin(weir, &server)? {
+        Ok(balance) => balance,
+        Err(why) => return Ok(Err(why)),
+    };
+    outcomes.push(load(steered)?);
+    balance.end()?;
+    outcomes.push(load(after)?);
+    let balance = Balance::begin(weir, &server)?;
+    drop(balance?);
+    pause(FORGOTTEN);
+    outcomes.push(load(killed)?);
+    drop(hindered);
+    let served = server.served()?;
+    let parts = TIMES.iter().map(|(_, path)| part(&served, path, slow)).collect();
+    Ok(Ok(Healed { label: subject.label.clone(), outcomes, parts }))
+}
+
+/// A worker's part of the requests for a path, in percent.
+fn part(served: &Served, path: &str, worker: u32) -> f64 {
+    let (mut own, mut all) = (0, 0);
+    for ((who, _), requests) in served.by_path.iter().filter(|((_, of), _)| of == path) {
+        all += requests;
+        // A loop is named after its process.
+        if who.split('-').next() == Some(worker.to_string().as_str()) {
+            own += requests;
+        }
+    }
+    100.0 * own as f64 / f64::from(u32::try_from(all).unwrap_or(u32::MAX).max(1))
+}
+
+fn tell(finding: &mut Finding, healed: &Healed) {
+    let Healed { label, outcomes, parts } = healed;
+    let mut table = Table::new(&[
+        label.as_str(),
+        "p50 ms",
+        "p90",
+        "p99",
+        "p99.9",
+        "lost",
+        "the slow one's part",
+    ]);
+    for (((name, _), outcome), part) in TIMES.iter().zip(outcomes).zip(parts) {
+        let at = [50.0, 90.0, 99.0, 99.9].map(|percent| outcome.tally.percentile(percent));
+        let mut cells = vec![(*name).to_owned()];
+        cells.extend(at.map(|ms| format!("{ms:.2}")));
+        cells.extend([outcome.tally.errors().to_string(), format!("{part:.0} %")]);
+        table.row(&cells);
+    }
+    let name: String = label.chars().filter(char::is_ascii_alphanumeric).collect();
+    finding.table(&name, &table);
+    let runs = TIMES.iter().map(|(name, _)| *name).zip(outcomes);
+    let title = format!("{label}: what clients wait");
+    finding.chart(
+        Chart::percentiles(&title, runs)
+            .caption("Its configuration and its processes are the same all the time."),
+    );
+    let p99: Vec<f64> = outcomes.iter().map(|run| run.tally.percentile(99.0)).collect();
+    let [before, steered, after, killed] = p99[..] else { return };
+    let here = format!("{before:.1} -> {steered:.1} ms");
+    finding.beside(&format!("p99 without weir balance and with it, {label}"), "-", here);
+    let here = format!("{after:.1} ms, {killed:.1} when it was killed");
+    finding.beside("p99 after it has ended", "-", here);
+    if finding.answer().is_none() {
+        finding.verdict(
+            before / steered.max(1e-9),
+            "times lower p99 with weir balance",
+            format!(
+                "{before:.1} ms by the kernel's hash, {steered:.1} with it, {after:.1} after its end."
+            ),
+        );
+    }
+}
+
+/// `weir balance` at work; killed when it is dropped.
+struct Balance {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Balance {
+    /// It steers; or what it says why it does not.
+    fn begin(weir: &Program, server: &Running) -> Result<Result<Balance, String>, String> {
+        let mut command = Command::new(&weir.path);
+        command.args(["balance", "--look", "0", "--pid", &server.master().to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("weir balance: {e}"))?;
+        let said = child.stdout.take().ok_or("weir balance has no output")?;
+        let mut balance = Balance { child, said: BufReader::new(said) };
+        let mut line = String::new();
+        while !line.starts_with("steering") {
+            line.clear();
+            let read = balance.said.read_line(&mut line).map_err(|e| e.to_string())?;
+            if read == 0 {
+                let mut why = String::new();
+                if let Some(mut from) = balance.child.stderr.take() {
+                    let _ = from.read_to_string(&mut why);
+                }
+                return Ok(Err(why.trim().to_owned()));
+            }
+        }
+        Ok(Ok(balance))
+    }
+
+    /// Ends it as Ctrl-C does.
+    fn end(mut self) -> Result<(), String> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or("weir balance has gone")?;
+        kill_process(pid, Signal::INT).map_err(|e| e.to_string())?;
+        let mut rest = String::new();
+        let _ = self.said.read_to_string(&mut rest);
+        match rest.contains("all is as it was before") {
+            true => Ok(()),
+            false => Err(format!("weir balance did not end well: {rest}")),
+        }
+    }
+}
+
+impl Drop for Balance {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,233 @@
+//! A queue each, filled by a hash or by what the loops carry.
+
+use std::time::Duration;
+
+use weir_bench::{Closing, Outcome, Pace};
+
+use super::Experiment;
+use crate::chart::{Chart, Scale};
+use crate::finding::{Finding, Table, less};
+use crate::hindered::{Hindered, STOPPED, WORKING};
+use crate::lab::{Lab, Load, nearest, padded, variation};
+use crate::program::{Family, Program, Setup, Subject, Work};
+use crate::running::Running;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "steer",
+    title: "A queue each, steered",
+    question: "With SO_REUSEPORT the kernel fills the workers' queues by a hash, whether their workers come to them or not. \
+               What is won when a program chooses by what the workers carry, and what does it cost?",
+    published: "A hash gives each of four workers a quarter of the connections, and keeps giving it to one that has \
+                stopped: a quarter is lost until it goes on. One that is slow holds up its quarter of the clients.",
+    run,
+};
+
+const POLICIES: &[(&str, &str)] =
+    &[("reuseport", "reuseport"), ("reuseport by load", "reuseport_load"), ("fair", "fair")];
+/// Workers of which one is stopped, or slow; also those that have cheap requests only.
+const FEW: usize = 4;
+/// Workers whose requests hold them up.
+const MANY: usize = 12;
+/// Connections, of which those are lost that nobody answers within this time.
+const KNOCKS: u64 = 200;
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Connections a second beside a worker that is slow.
+const RATE: f64 = 1500.0;
+
+/// What one way of accepting comes to.
+struct Seen {
+    lost: u64,
+    slow: Outcome,
+    overload: (f64, f64),
+    light: (f64, f64),
+    closing: f64,
+    kept: f64,
+}
+
+fn run(lab: &Lab) -> Result<Finding, String> {
+    let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
+    let subjects = lab.subjects(POLICIES, nginx, true);
+    let is_own_process = |subject: &Subject| subject.program.family != Family::Haproxy;
+    let mut finding = Finding::default();
+    let mut all = Vec::new();
+    for subject in subjects.iter().filter(|subject| is_own_process(subject)) {
+        if let Some(why) = plain(lab, subject)? {
+            finding.remark(&why);
+        }
+        all.push((subject.label.clone(), look(lab, subject)?));
+    }
+    compare(&mut finding, &all);
+    finding.table("figures", &table(&all));
+    charts(&mut finding, &all);
+    verdict(&mut finding, &all);
+    finding.remark(&format!(
+        "Stopped: one of four workers is stopped (SIGSTOP) and {KNOCKS} clients come at once; who has no answer within a second is \
+         lost. Slow: one of four is stopped for {} ms of each {}, and {RATE:.0} connections a second begin on time. Overload: twelve workers that each request holds \
+         up for 2 ms, 200 connections at a time, a request each. Light: four at a time. Cheap: four workers, 50 at a time, \
+         a request or all requests on a connection. CV: how uneven the requests are, 0 is even.",
+        STOPPED.as_millis(),
+        (STOPPED + WORKING).as_millis(),
+    ));
+    Ok(finding)
+}
+
+/// Why connections are spread by the hash after all, if they are.
+fn plain(lab: &Lab, subject: &Subject) -> Result<Option<String>, String> {
+    lab.step(&subject.label);
+    let server = Running::start(subject, &Setup { processes: FEW, ..Setup::default() })?;
+    let said = server.has_said("is plain reuseport");
+    Ok(said.then(|| {
+        format!(
+            "{}: this process may not load a program into the kernel (CAP_BPF, CAP_NET_ADMIN), so that connections went by the \
+             hash after all.",
+            subject.label
+        )
+    }))
+}
+
+fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
+    let few = Setup { processes: FEW, ..Setup::default() };
+    let lost = {
+        lab.step(&format!("{}, one stopped", subject.label));
+        let server = Running::start(subject, &few)?;
+        let _stopped = Hindered::stopped(server.a_worker()?)?;
+        let knocks = Load {
+            requests: Some(KNOCKS),
+            timeout: PATIENCE,
+            ..Load::closed(KNOCKS as usize, Closing::Always, PATIENCE)
+        };
+        lab.load(&server, &knocks, &mut |_| {})?.tally.errors()
+    };
+    let slow = {
+        lab.step(&format!("{}, one slow", subject.label));
+        let server = Running::start(subject, &few)?;
+        let _slow = Hindered::slow(server.a_worker()?)?;
+        lab.load(&server, &paced(lab), &mut |_| {})?
+    };
+    let cheap = |closing| {
+        lab.step(&format!("{}, cheap", subject.label));
+        let server = Running::start(subject, &few)?;
+        let time = lab.size(Duration::from_secs(2), Duration::from_millis(300));
+        let outcome = lab.load(&server, &Load::closed(50, closing, time), &mut |_| {})?;
+        Ok::<_, String>(outcome.requests_per_second())
+    };
+    let (closing, kept) = (cheap(Closing::Always)?, cheap(Closing::Never)?);
+    let overload = held_up(lab, subject, 200, lab.size(20_000, 1000))?;
+    let light = held_up(lab, subject, 4, lab.size(4000, 200))?;
+    Ok(Seen { lost, slow, overload, light, closing, kept })
+}
+
+/// Connections that begin on time, whatever the answers do.
+pub(super) fn paced(lab: &Lab) -> Load {
+    let time = lab.size(Duration::from_secs(4), Duration::from_millis(700));
+    Load { pace: Pace::Open { rate: RATE }, ..Load::closed(400, Closing::Always, time) }
+}
+
+/// The p99 and the CV of so many requests that hold up their workers.
+fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64, f64), String> {
+    lab.step(&format!("{}, {at_once} at a time", subject.label));
+    let work = Some(Work::Sleep(Duration::from_millis(2)));
+    let setup = Setup { processes: MANY, work, log: true, ..Setup::default() };
+    let server = Running::start(subject, &setup)?;
+    let load = Load {
+        requests: Some(n),
+        ..Load::closed(at_once, Closing::Always, Duration::from_secs(20))
+    };
+    let outcome = lab.load(&server, &load, &mut |_| {})?;
+    let requests = padded(server.served()?.requests.into_values(), MANY);
+    let requests: Vec<f64> = requests.into_iter().map(|n| n as f64).collect();
+    Ok((outcome.tally.percentile(99.0), variation(&requests)))
+}
+
+fn table(all: &[(String, Seen)]) -> Table {
+    let mut table = Table::new(&[
+        "",
+        "stopped: lost",
+        "slow: p50 ms",
+        "p90",
+        "p99",
+        "overload: p99",
+        "CV",
+        "light: p99",
+        "CV",
+        "cheap: requests/s",
+        "kept",
+    ]);
+    for (label, seen) in all {
+        let slow = [50.0, 90.0, 99.0].map(|percent| seen.slow.tally.percentile(percent));
+        let mut cells = vec![label.clone(), seen.lost.to_string()];
+        cells.extend(slow.map(|ms| format!("{ms:.2}")));
+        for (p99, cv) in [seen.overload, seen.light] {
+            cells.extend([format!("{p99:.1}"), format!("{cv:.4}")]);
+        }
+        cells.extend([seen.closing, seen.kept].map(|rate| format!("{rate:.0}")));
+        table.row(&cells);
+    }
+    table
+}
+
+fn charts(finding: &mut Finding, all: &[(String, Seen)]) {
+    let runs = all.iter().map(|(label, seen)| (label.as_str(), &seen.slow));
+    finding.chart(Chart::percentiles("Beside a worker that is slow", runs).caption(
+        "Whom the hash sends to the slow one waits for it, whoever else sleeps: a quarter of the clients.",
+    ));
+    let mut chart = Chart::new(
+        "Connections lost while one of four workers is stopped",
+        "of 200, less is better",
+        Scale::Linear,
+        &["lost"],
+    );
+    all.iter().for_each(|(label, seen)| chart.row(label, [seen.lost as f64]));
+    finding.chart(chart.caption("A dot at the left end is none lost."));
+    let title = "Cheap requests over connections of their own";
+    let mut chart =
+        Chart::new(title, "requests a second, more is better", Scale::Linear, &["requests/s"]);
+    all.iter().for_each(|(label, seen)| chart.row(label, [seen.closing]));
+    finding.chart(chart.caption("What the choice costs where there is nothing to choose."));
+}
+
+const STEERED: [&str; 1] = ["reuseport by load"];
+const HASHED: [&str; 2] = ["reuseport", ", reuseport"];
+
+fn verdict(finding: &mut Finding, all: &[(String, Seen)]) {
+    let of = |ends: &[&str]| nearest(all, ends).map(|(_, seen)| seen);
+    let (Some(steered), Some(hashed)) = (of(&STEERED), of(&HASHED)) else { return };
+    let p99 = |seen: &Seen| seen.slow.tally.percentile(99.0);
+    finding.verdict(
+        steered.lost as f64,
+        "of 200 lost with reuseport by load, one of four workers stopped",
+        format!(
+            "{} with a hash; beside a slow worker the p99 is {:.1} ms and {:.1} with a hash: {}.",
+            hashed.lost,
+            p99(steered),
+            p99(hashed),
+            less(p99(steered), p99(hashed))
+        ),
+    );
+}
+
+fn compare(finding: &mut Finding, all: &[(String, Seen)]) {
+    for (label, seen) in all {
+        let published = if label.ends_with("reuseport") { "a quarter" } else { "none" };
+        let here = format!("{} of {KNOCKS} lost", seen.lost);
+        finding.beside(&format!("one of four stopped, {label}"), published, here);
+    }
+    let of = |ends: &[&str]| nearest(all, ends).map(|(_, seen)| seen);
+    if let (Some(steered), Some(hashed)) = (of(&STEERED), of(&HASHED)) {
+        let cv = |what: &str, steered: f64, hashed: f64| {
+            format!("{what} {hashed:.4} -> {steered:.4}: {}", less(steered, hashed))
+        };
+        let here = [
+            cv("overload", steered.overload.1, hashed.overload.1),
+            cv("light", steered.light.1, hashed.light.1),
+        ];
+        finding.beside("CV, a hash and by load", "-", here.join("; "));
+        let part = 100.0 * steered.closing / hashed.closing.max(1.0);
+        let here = format!("{part:.0} % of the requests with a hash");
+        finding.beside("cheap requests, by load", "-", here);
+    }
+    finding.because(
+        "The program reads in the table of the workers who is in a turn that lasts, who does not stir, and who carries least; what waits for one \
+         that does not come to its queue is accepted by the others.",
+    );
+}
