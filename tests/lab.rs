@@ -139,6 +139,16 @@ fn who_has_stopped_is_steered_around() {
 }
 
 #[test]
+fn requests_are_set_beside_the_model() {
+    let text = lab(&Dir::new(), &["requests"]);
+    for row in ["taken over", "pinned", "the model, taken over", "the model, one queue of requests"]
+    {
+        let loads = text.lines().filter(|line| line.starts_with(&format!("{row}  ")));
+        assert!(loads.filter(|line| line.contains(" 60 % ")).count() == 1, "{row} in\n{text}");
+    }
+}
+
+#[test]
 fn another_servers_slow_worker_is_steered_around() {
     let (nginx, dir) = (Oracle::find(), Dir::new());
     let (weir, dir) = (format!("weir={WEIR}"), dir.path().display().to_string());

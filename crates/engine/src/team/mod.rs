@@ -7,7 +7,7 @@
 //! reported as long as they are ready, so looking takes nothing away from them.
 //!
 //! - The kernel's list is the queue that others take from, so a loop fetches no more events at once than it handles
-//!   in about [`HELD_UP`], as far as the last turns tell.
+//!   in about [`Team::HELD_UP`], as far as the last turns tell.
 //! - One sleeper watches while others are awake: a timer of the team stands in every loop's list with exclusive wake-up,
 //!   and the kernel chooses whom it wakes. Who wakes up to work sets it if it is not set, and who was woken by it sets
 //!   it again while others are awake. So nothing wakes up while nothing happens, and seldom while nobody is held up.
@@ -41,14 +41,6 @@ use offers::Offers;
 pub(crate) use seat::{Seat, Taken};
 use suspect::Suspect;
 
-/// A loop whose turn has lasted for longer may be held up ([`Suspect`]).
-const HELD_UP: Duration = Duration::from_micros(300);
-/// While some loop is held up, one sleeper looks so often,
-const WATCH: Duration = Duration::from_millis(1);
-/// and while loops are awake and none is, more and more seldom up to this: a sleeper that wakes up takes a processor from
-/// those that work.
-const SELDOM: Duration = Duration::from_millis(8);
-
 /// The loops of one process; each gets a clone ([`crate::Options::team`]).
 #[derive(Clone)]
 pub struct Team(Arc<Shared>);
@@ -60,6 +52,17 @@ impl std::fmt::Debug for Team {
 }
 
 impl Team {
+    /// A loop whose turn has lasted for longer may be held up by a handler.
+    pub const HELD_UP: Duration = Duration::from_micros(300);
+    /// While some loop is held up, one sleeper looks so often,
+    pub const WATCH: Duration = Duration::from_millis(1);
+    /// and while loops are awake and none is, more and more seldom up to this: a sleeper that wakes up takes a processor from
+    /// those that work.
+    pub const SELDOM: Duration = Duration::from_millis(8);
+    /// A loop fetches as many events at any rate: where processors are scarce all of them seem to take long, and turns for
+    /// one event each would make it worse.
+    pub const LEAST: usize = 4;
+
     /// For so many loops.
     pub fn new(loops: usize) -> io::Result<Team> {
         let dummy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -122,7 +125,7 @@ impl Watch {
     fn new() -> io::Result<Watch> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
-        Ok(Watch { timer, set: AtomicBool::new(false), after: AtomicU64::new(nanos(WATCH)) })
+        Ok(Watch { timer, set: AtomicBool::new(false), after: AtomicU64::new(nanos(Team::WATCH)) })
     }
 
     /// Sets the timer, unless it is set.
@@ -140,7 +143,7 @@ impl Watch {
     /// A look has shown whether somebody is held up: when the next one is due.
     fn seen(&self, held_up: bool) {
         let before = self.after.load(Relaxed);
-        let after = if held_up { nanos(WATCH) } else { nanos(SELDOM).min(2 * before) };
+        let after = if held_up { nanos(Team::WATCH) } else { nanos(Team::SELDOM).min(2 * before) };
         if after != before {
             self.after.store(after, Relaxed);
         }

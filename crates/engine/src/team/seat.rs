@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
-use super::{HELD_UP, Member, Offers, Place, Relief, Shared, Suspect, Team, nanos};
+use super::{Member, Offers, Place, Relief, Shared, Suspect, Team, nanos};
 use crate::Idle;
 use crate::backend::{Kind, Token};
 use crate::clock;
@@ -21,9 +21,6 @@ use crate::source::Ready;
 const LOOK_AGAIN: Duration = Duration::from_micros(250);
 /// So many events of one loop are looked at before something else is tried.
 const LOOKS: usize = 8;
-/// A loop fetches as many events at any rate: where processors are scarce all of them seem to take long, and turns for
-/// one event each would make it worse.
-const LEAST: usize = 4;
 /// A turn's mean time for an event counts for so much of the mean,
 const PART: u64 = 8;
 /// and for no more than twice the mean and this: a turn in which the loop lost its processor says little of its events.
@@ -81,8 +78,8 @@ impl Seat {
             let took = took.min(2 * mean + nanos(JUMP));
             self.mean.set((mean * (PART - 1) + took) / PART);
         }
-        let most = nanos(HELD_UP) / self.mean.get().max(1);
-        usize::try_from(most).unwrap_or(usize::MAX).max(LEAST)
+        let most = nanos(Team::HELD_UP) / self.mean.get().max(1);
+        usize::try_from(most).unwrap_or(usize::MAX).max(Team::LEAST)
     }
 
     /// The loop is about to wait.
@@ -186,7 +183,7 @@ impl Member {
     /// The turn, by its beginning, that lasts for long.
     fn is_late(&self, now: u64) -> Option<u64> {
         let since = self.turn.0.load(Relaxed);
-        (since != 0 && now.saturating_sub(since) > nanos(HELD_UP)).then_some(since)
+        (since != 0 && now.saturating_sub(since) > nanos(Team::HELD_UP)).then_some(since)
     }
 
     /// It and its place, if a handler holds it up.

@@ -2,7 +2,7 @@
 //!
 //! Where processors are scarce, the turns of all loops last. A loop that waits for one is helped best by whoever sleeps,
 //! and by so giving it its own; who took its connections would use the very processor that it waits for. So only these
-//! are relieved: a loop whose thread is blocked in its turn, and one that has used the processor for [`HELD_UP`] of it.
+//! are relieved: a loop whose thread is blocked in its turn, and one that has used the processor for [`Team::HELD_UP`] of it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use weir_sys::thread::ThreadClock;
 
-use super::{HELD_UP, nanos};
+use super::{Team, nanos};
 
 /// A loop's thread, and what others have seen of its turn.
 pub(super) struct Suspect {
@@ -53,7 +53,7 @@ impl Suspect {
             self.turn.store(turn, Release);
             return false;
         }
-        used.saturating_sub(self.used.load(Relaxed)) >= nanos(HELD_UP)
+        used.saturating_sub(self.used.load(Relaxed)) >= nanos(Team::HELD_UP)
     }
 }
 

@@ -293,11 +293,11 @@ fn somebody_watches_whoever_works() {
 fn the_watch_comes_seldom_while_nobody_is_held_up() {
     let watch = Watch::new().unwrap();
     let after = || watch.after.load(Relaxed);
-    assert_eq!(after(), nanos(WATCH));
+    assert_eq!(after(), nanos(Team::WATCH));
     (0..20).for_each(|_| watch.seen(false));
-    assert_eq!(after(), nanos(SELDOM));
+    assert_eq!(after(), nanos(Team::SELDOM));
     watch.seen(true);
-    assert_eq!(after(), nanos(WATCH));
+    assert_eq!(after(), nanos(Team::WATCH));
 }
 
 /// More events than a loop handles until others come to its help would be kept from them.

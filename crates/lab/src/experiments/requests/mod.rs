@@ -1,9 +1,12 @@
 //! Requests that wait for a loop that is held up, while others have nothing to do.
 
+mod model;
+
 use std::time::Duration;
 
 use weir_bench::{Closing, Pace};
 
+use self::model::Way;
 use super::Experiment;
 use crate::chart::Chart;
 use crate::finding::{Finding, Table, less};
@@ -84,12 +87,15 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         }
     }
     compare(&mut finding, &at_sixty);
+    let modelled = beside_the_model(lab, &mut finding, &mut table);
     finding.table("latency", &table);
     let runs = outcomes.iter().map(|(label, run)| (*label, run));
-    finding.chart(
-        Chart::percentiles("Twelve loops at 60 % of what they can do", runs)
-            .caption("Who is taken over does not see the requests of others."),
-    );
+    let mut chart = Chart::percentiles("Twelve loops at 60 % of what they can do", runs);
+    modelled.into_iter().for_each(|(label, at)| chart.row(label, at));
+    finding.chart(chart.caption(
+        "Who is taken over does not see the requests of others. The model has a processor for each loop, and nothing costs anything in it but \
+         the handlers: what the rules come to by themselves.",
+    ));
     if let [[_, _, on, _], [_, _, off, _], ..] = at_sixty[..] {
         finding.verdict(
             on,
@@ -120,16 +126,48 @@ fn setup_of_others() -> Setup {
     Setup { processes: LOOPS, work: WORK, ..Setup::default() }
 }
 
-/// So much of what the loops can do.
-fn open(load: f64, time: Duration) -> Load {
+/// Requests a second that are so much of what the loops can do.
+fn rate(load: f64) -> f64 {
     let part = LONG_ONES / 100.0;
     let mean = part * LONG.as_secs_f64() + (1.0 - part) * SHORT.as_secs_f64();
-    let rate = load * LOOPS as f64 / mean;
+    load * LOOPS as f64 / mean
+}
+
+fn open(load: f64, time: Duration) -> Load {
     Load {
-        pace: Pace::Open { rate },
+        pace: Pace::Open { rate: rate(load) },
         connect_first: Some(APART),
         ..Load::closed(CONNECTIONS, Closing::Never, time)
     }
+}
+
+/// Rows of the model's ways: for the chart, what they come to at 60 %.
+fn beside_the_model(
+    lab: &Lab,
+    finding: &mut Finding,
+    table: &mut Table,
+) -> Vec<(&'static str, [f64; 5])> {
+    let mut at_sixty = Vec::new();
+    for (way, label) in Way::ALL {
+        for load in LOADS {
+            lab.step(&format!("{label}, {:.0} %", 100.0 * load));
+            let seen = model::run(way, rate(load), lab.size(300_000, 20_000));
+            let at = [50.0, 90.0, 99.0, 99.9, 100.0].map(|percent| seen.percentile(percent));
+            let mut cells = vec![label.to_owned(), format!("{:.0} %", 100.0 * load)];
+            cells.extend(at[..4].iter().map(|time| format!("{time:.1}")));
+            cells.extend([seen.taken.to_string(), "-".to_owned(), "-".to_owned()]);
+            table.row(&cells);
+            if load == LOADS[1] {
+                at_sixty.push((label, at));
+            }
+        }
+    }
+    let line = |at: &[f64; 5]| format!("{:.1} / {:.1} / {:.1} / {:.1}", at[0], at[1], at[2], at[3]);
+    let sketch = ["2.2 / 7.5 / 50.6 / 60", "7.9 / 68 / 152 / 200", "1.8 / 4.4 / 50.4 / 53"];
+    for ((label, at), sketch) in at_sixty.iter().zip(sketch) {
+        finding.beside(&format!("{label}, at 60 %"), sketch, line(at));
+    }
+    at_sixty
 }
 
 /// The times at 60 %, with and without.
