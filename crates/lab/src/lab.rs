@@ -18,7 +18,7 @@ pub(crate) struct Lab {
 
 /// How to load a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct Traffic {
     pub(crate) connections: usize,
     pub(crate) closing: Closing,
     pub(crate) pace: Pace,
@@ -30,10 +30,10 @@ pub(crate) struct Load {
     pub(crate) timeout: Duration,
 }
 
-impl Load {
+impl Traffic {
     /// A closed loop for some time.
-    pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Load {
-        Load {
+    pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Traffic {
+        Traffic {
             connections,
             closing,
             pace: Pace::Closed,
@@ -89,7 +89,7 @@ impl Lab {
     pub(crate) fn load(
         &self,
         server: &Running,
-        load: &Load,
+        load: &Traffic,
         during: &mut dyn FnMut(Duration),
     ) -> Result<Outcome, String> {
         self.load_at("/", server, load, during)
@@ -100,7 +100,7 @@ impl Lab {
         &self,
         path: &str,
         server: &Running,
-        load: &Load,
+        load: &Traffic,
         during: &mut dyn FnMut(Duration),
     ) -> Result<Outcome, String> {
         let url = Url::parse(&format!("http://a.a{path}")).map_err(|e| e.to_string())?;

@@ -12,7 +12,7 @@ use weir_log::{Level, Log, OpenLogs, Sink, log};
 use crate::config::{self, Config, Machine};
 use crate::directories;
 use crate::embedded;
-use crate::listen::Load;
+use crate::listen::Commons;
 use crate::paths::Paths;
 use crate::service::Sites;
 use crate::sockets::{Failed, Purpose, Sockets};
@@ -64,7 +64,7 @@ pub struct Cycle {
     /// Its shared memory.
     pub zones: Zones,
     /// A row for each loop, where they tell each other their load.
-    pub load: Arc<Load>,
+    pub load: Arc<Commons>,
 }
 
 impl Origin {
@@ -181,8 +181,8 @@ impl Origin {
 
 impl Cycle {
     /// A load table for workers of this cycle, in which none has a row yet.
-    pub fn new_load(&self) -> std::io::Result<Load> {
-        Load::new(self.config.loops(), self.config.events.balance.shape(), &self.sockets)
+    pub fn new_load(&self) -> std::io::Result<Commons> {
+        Commons::new(self.config.loops(), self.config.events.balance.shape(), &self.sockets)
     }
 }
 
@@ -215,7 +215,7 @@ impl Plan {
             sockets.enlist(log);
         }
         let shape = self.config.events.balance.shape();
-        let load = Load::new(loops, shape, &sockets).map_err(|e| {
+        let commons = Commons::new(loops, shape, &sockets).map_err(|e| {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
             Failed
         })?;
@@ -225,7 +225,7 @@ impl Plan {
             log: self.log,
             sockets,
             zones,
-            load: Arc::new(load),
+            load: Arc::new(commons),
         })
     }
 }

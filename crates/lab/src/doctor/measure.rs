@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_bench::Closing;
 
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Traffic};
 use crate::program::{Setup, Subject, Work};
 use crate::running::Running;
 
@@ -72,7 +72,7 @@ pub(super) fn measure(
     lab.step(&format!("{}: more clients than it can serve", way.subject.label));
     lab.bar.inc(1);
     let server = Running::start(&way.subject, &setup)?;
-    let load = Load::closed(loops * CROWD, Closing::Always, time);
+    let load = Traffic::closed(loops * CROWD, Closing::Always, time);
     let tally = lab.load(&server, &load, &mut |_| {})?.tally;
     let (overload, deviation) = (tally.percentile(99.0), tally.log2.deviation());
     drop(server);
@@ -80,8 +80,10 @@ pub(super) fn measure(
     lab.bar.inc(1);
     let server = Running::start(&way.subject, &setup)?;
     server.warm_up(loops + 2)?;
-    let load =
-        Load { connect_first: Some(APART), ..Load::closed(loops * KEPT, Closing::Never, time) };
+    let load = Traffic {
+        connect_first: Some(APART),
+        ..Traffic::closed(loops * KEPT, Closing::Never, time)
+    };
     let kept = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
     let most = server.served()?.connections.into_values().max().unwrap_or(0);
     let program = way.subject.program.name.clone();

@@ -8,7 +8,7 @@ use weir_bench::Closing;
 use super::Experiment;
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Traffic};
 use crate::program::{Family, Setup};
 use crate::running::Running;
 
@@ -41,7 +41,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let all = lab.size(vec![10, 100, 1000, 10_000], vec![10, 100]);
     let sizes: Vec<usize> = all.into_iter().filter(|&n| n <= room).collect();
     let time = lab.size(Duration::from_millis(1200), Duration::from_millis(300));
-    let load = Load::closed(10, Closing::Never, time);
+    let load = Traffic::closed(10, Closing::Never, time);
     let mut finding = Finding::default();
     let heads: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
     let heads: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();

@@ -7,7 +7,7 @@ use weir_bench::{Closing, Pace};
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, nearest};
+use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{Family, Program, Setup, Subject};
 use crate::running::Running;
 
@@ -26,7 +26,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
     let time = lab.size(Duration::from_secs(2), Duration::from_millis(500));
-    let load = Load { pace: Pace::Open { rate: 200.0 }, ..Load::closed(20, Closing::Always, time) };
+    let load =
+        Traffic { pace: Pace::Open { rate: 200.0 }, ..Traffic::closed(20, Closing::Always, time) };
     let mut finding = Finding::default();
     let mut table =
         Table::new(&["per connection", "sleeps", "accept events", "found nothing", "CPU µs"]);

@@ -7,7 +7,7 @@ use weir_bench::{Closing, Outcome};
 use super::{Experiment, MAIN};
 use crate::chart::Chart;
 use crate::finding::{Finding, Table, less};
-use crate::lab::{Lab, Load, nearest, padded, slashed};
+use crate::lab::{Lab, Traffic, nearest, padded, slashed};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -45,9 +45,9 @@ fn run(lab: &Lab) -> Result<Finding, String> {
             lab.step(&format!("{}, {connections} connections", subject.label));
             let server = Running::start(&subject, &setup)?;
             server.warm_up(WORKERS + 2)?;
-            let load = Load {
+            let load = Traffic {
                 connect_first: Some(APART),
-                ..Load::closed(connections, Closing::Never, time)
+                ..Traffic::closed(connections, Closing::Never, time)
             };
             let outcome = lab.load(&server, &load, &mut |_| {})?;
             let landed = padded(server.served()?.connections.into_values(), WORKERS);

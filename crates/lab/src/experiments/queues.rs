@@ -7,7 +7,7 @@ use weir_bench::{Closing, Figures, Log2, Outcome};
 use super::Experiment;
 use crate::chart::Chart;
 use crate::finding::{Finding, Histogram, Table};
-use crate::lab::{Lab, Load, nearest};
+use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -56,9 +56,9 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         work: Some(Work::Sleep(Duration::from_millis(2))),
         ..Setup::default()
     };
-    let load = Load {
+    let load = Traffic {
         requests: Some(lab.size(100_000, 2_000)),
-        ..Load::closed(200, Closing::Always, lab.size(Duration::from_secs(30), SHORT))
+        ..Traffic::closed(200, Closing::Always, lab.size(Duration::from_secs(30), SHORT))
     };
     let mut table = Table::new(&[
         "",

@@ -7,7 +7,7 @@ use weir_bench::{Closing, Failure};
 use super::Experiment;
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, nearest};
+use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -31,7 +31,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let few = Setup { processes: 4, ..many.clone() };
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(1200));
     // More than the workers can do, so that connections wait in every queue.
-    let load = Load::closed(CLIENTS, Closing::Always, time);
+    let load = Traffic::closed(CLIENTS, Closing::Always, time);
     let mut finding = Finding::default();
     let mut table =
         Table::new(&["", "answered", "refused", "reset", "closed early", "other", "p99 ms", "max"]);

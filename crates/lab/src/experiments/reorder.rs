@@ -7,7 +7,7 @@ use weir_bench::Closing;
 use super::Experiment;
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, nearest, padded, slashed, variation};
+use crate::lab::{Lab, Traffic, nearest, padded, slashed, variation};
 use crate::program::{Program, Setup, Subject};
 use crate::running::Running;
 
@@ -47,8 +47,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let subjects = lab.subjects(policies, nginx, false);
     let time = lab.size(Duration::from_secs(2), Duration::from_millis(300));
     let connections = lab.size(500, 50);
-    let kept = measure(lab, &subjects, &Load::closed(connections, Closing::Never, time))?;
-    let closing = measure(lab, &subjects, &Load::closed(16, Closing::Always, time))?;
+    let kept = measure(lab, &subjects, &Traffic::closed(connections, Closing::Never, time))?;
+    let closing = measure(lab, &subjects, &Traffic::closed(16, Closing::Always, time))?;
     let mut finding = Finding::default();
     compare(&mut finding, &kept);
     finding.remark(&format!("{connections} kept connections, as in the article:"));
@@ -83,7 +83,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 fn measure(
     lab: &Lab,
     subjects: &[Subject],
-    load: &Load,
+    load: &Traffic,
 ) -> Result<Vec<(String, Measured)>, String> {
     let setup = Setup { processes: WORKERS, log: true, ..Setup::default() };
     let mut all = Vec::new();

@@ -7,7 +7,7 @@ use weir_bench::{Closing, Outcome};
 use super::Experiment;
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, nearest};
+use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{Program, Setup, Subject};
 use crate::running::Running;
 
@@ -75,7 +75,7 @@ fn measure(
     closing: Closing,
 ) -> Result<Vec<(String, Measured)>, String> {
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(300));
-    let load = Load::closed(CONNECTIONS, closing, time);
+    let load = Traffic::closed(CONNECTIONS, closing, time);
     let mut all = Vec::new();
     for subject in subjects {
         lab.step(&subject.label);

@@ -8,7 +8,7 @@ use super::Experiment;
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table, less};
 use crate::hindered::{Hindered, STOPPED, WORKING};
-use crate::lab::{Lab, Load, nearest, padded, variation};
+use crate::lab::{Lab, Traffic, nearest, padded, variation};
 use crate::program::{Family, Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -91,10 +91,10 @@ fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
         lab.step(&format!("{}, one stopped", subject.label));
         let server = Running::start(subject, &few)?;
         let _stopped = Hindered::stopped(server.a_worker()?)?;
-        let knocks = Load {
+        let knocks = Traffic {
             requests: Some(KNOCKS),
             timeout: PATIENCE,
-            ..Load::closed(KNOCKS as usize, Closing::Always, PATIENCE)
+            ..Traffic::closed(KNOCKS as usize, Closing::Always, PATIENCE)
         };
         lab.load(&server, &knocks, &mut |_| {})?.tally.errors()
     };
@@ -108,7 +108,7 @@ fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
         lab.step(&format!("{}, cheap", subject.label));
         let server = Running::start(subject, &few)?;
         let time = lab.size(Duration::from_secs(2), Duration::from_millis(300));
-        let outcome = lab.load(&server, &Load::closed(50, closing, time), &mut |_| {})?;
+        let outcome = lab.load(&server, &Traffic::closed(50, closing, time), &mut |_| {})?;
         Ok::<_, String>(outcome.requests_per_second())
     };
     let (closing, kept) = (cheap(Closing::Always)?, cheap(Closing::Never)?);
@@ -118,9 +118,9 @@ fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
 }
 
 /// Connections that begin on time, whatever the answers do.
-pub(super) fn paced(lab: &Lab) -> Load {
+pub(super) fn paced(lab: &Lab) -> Traffic {
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(700));
-    Load { pace: Pace::Open { rate: RATE }, ..Load::closed(400, Closing::Always, time) }
+    Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(400, Closing::Always, time) }
 }
 
 /// The p99 and the CV of so many requests that hold up their workers.
@@ -129,9 +129,9 @@ fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64,
     let work = Some(Work::Sleep(Duration::from_millis(2)));
     let setup = Setup { processes: MANY, work, log: true, ..Setup::default() };
     let server = Running::start(subject, &setup)?;
-    let load = Load {
+    let load = Traffic {
         requests: Some(n),
-        ..Load::closed(at_once, Closing::Always, Duration::from_secs(20))
+        ..Traffic::closed(at_once, Closing::Always, Duration::from_secs(20))
     };
     let outcome = lab.load(&server, &load, &mut |_| {})?;
     let requests = padded(server.served()?.requests.into_values(), MANY);

@@ -7,7 +7,7 @@ use weir_bench::{Closing, Pace};
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, nearest, padded, variation};
+use crate::lab::{Lab, Traffic, nearest, padded, variation};
 use crate::program::{Program, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -29,7 +29,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(500));
-    let load = Load { pace: Pace::Open { rate: RATE }, ..Load::closed(50, Closing::Always, time) };
+    let load =
+        Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(50, Closing::Always, time) };
     let setup = Setup {
         processes: WORKERS,
         work: Some(Work::Spin(Duration::from_millis(1))),

@@ -20,7 +20,7 @@ use rustix::net::SocketFlags;
 use weir_balance::Policy;
 use weir_log::{Cause, Log, log};
 
-use super::load::Load;
+use super::commons::Commons;
 
 /// After accept failed for want of descriptors; nginx: accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ pub(super) enum Duty {
 
 struct Work {
     gate: Arc<Gate>,
-    load: Arc<Load>,
+    commons: Arc<Commons>,
     log: Arc<Log>,
     sockets: Vec<(usize, Arc<OwnedFd>)>,
     duty: Duty,
@@ -75,14 +75,14 @@ impl Acceptor {
     pub(super) fn start(
         sockets: Vec<(usize, Arc<OwnedFd>)>,
         duty: Duty,
-        load: Arc<Load>,
+        commons: Arc<Commons>,
         log: Arc<Log>,
     ) -> io::Result<Acceptor> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let gate = Arc::new(Gate { state: Mutex::default(), opened: Condvar::new(), end });
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &gate.end, EventData::new_u64(END), EventFlags::IN)?;
-        let mut work = Work { gate: Arc::clone(&gate), load, log, sockets, duty, epoll };
+        let mut work = Work { gate: Arc::clone(&gate), commons, log, sockets, duty, epoll };
         let builder = std::thread::Builder::new().name("weir: acceptor".into());
         let thread = builder.spawn(move || {
             if let Err(e) = work.run() {
@@ -207,12 +207,12 @@ impl Work {
                 state.accepted.push_back((connection, number));
                 state.open = false;
                 drop(state);
-                self.load.ring(*row);
+                self.commons.ring(*row);
             }
             Duty::Place(policy) => {
                 let mut connection = Some(connection);
                 while let Some(waiting) = connection.take() {
-                    if self.load.hand(policy.as_mut(), &waiting, number, &self.log) {
+                    if self.commons.hand(policy.as_mut(), &waiting, number, &self.log) {
                         return;
                     }
                     if self.gate.lock().ending {
@@ -237,7 +237,7 @@ fn pause(end: &OwnedFd, time: Duration) {
     let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&time));
 }
 
-impl Load {
+impl Commons {
     /// Hands a connection to the loop that the policy places; false when that is nobody now.
     fn hand(
         &self,

@@ -10,7 +10,7 @@ use weir_balance::{Arm as Decision, Shape};
 use weir_engine::{Arm, Handle, ListenerKey};
 use weir_log::{Cause, Log, log};
 
-use super::{Load, Place};
+use super::{Commons, Place};
 use crate::cycle::Cycle;
 
 /// For how long a loop goes on to accept from a socket of its own that has no successor, so that
@@ -100,8 +100,8 @@ impl Doors {
     }
 
     /// The sockets that an event of the backend is about.
-    pub(super) fn behind(&self, key: ListenerKey, load: &Load) -> Vec<Door> {
-        match load.pool().filter(|_| self.pool == Some(key)) {
+    pub(super) fn behind(&self, key: ListenerKey, commons: &Commons) -> Vec<Door> {
+        match commons.pool().filter(|_| self.pool == Some(key)) {
             Some(pool) => {
                 let mut space = [MaybeUninit::uninit(); POOLED];
                 let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -179,12 +179,12 @@ impl Doors {
 
     /// The loop's end: what it has to take to the last connection is returned, and what it has to
     /// go on with stays.
-    pub(super) fn leave(&mut self, h: &Handle, load: &Load) -> Vec<Door> {
+    pub(super) fn leave(&mut self, h: &Handle, commons: &Commons) -> Vec<Door> {
         self.forget_others(h);
         let mut last = Vec::new();
         let until = h.now() + LINGER;
         self.list.retain_mut(|door| {
-            let (left, others) = load.is_left(door.number, door.copy);
+            let (left, others) = commons.is_left(door.number, door.copy);
             if !left {
                 h.remove_listener(door.key);
             } else if door.own && others {

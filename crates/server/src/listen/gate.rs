@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use weir_balance::{Arm, Entrance, Load as Carried, Taken};
+use weir_balance::{Arm, Entrance, Load, Taken};
 use weir_engine::{Handle, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
@@ -15,7 +15,7 @@ use weir_values::Address;
 
 use super::acceptor::Accepted;
 use super::doors::{Door, Doors};
-use super::{Load, Place, accept_failed, is_the_connections};
+use super::{Commons, Place, accept_failed, is_the_connections};
 use crate::cycle::Cycle;
 use crate::service::Service;
 
@@ -29,7 +29,7 @@ const EVICT_MOST: usize = 32;
 pub(super) struct Gate {
     pub(super) doors: Doors,
     pub(super) service: Rc<Service>,
-    load: Arc<Load>,
+    commons: Arc<Commons>,
     log: Arc<Log>,
     row: usize,
     connections: usize,
@@ -42,7 +42,7 @@ impl Gate {
         Gate {
             doors: Doors::new(&service.handle, cycle, place, events.balance.shape()),
             service,
-            load: Arc::clone(&cycle.load),
+            commons: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
             row: place.row,
             connections: events.connections,
@@ -77,11 +77,8 @@ impl Entrance for Gate {
         self.h().this_moment()
     }
 
-    fn load(&self) -> Carried {
-        Carried {
-            inflight: self.service.inflight() as u64,
-            open: self.service.connections() as u64,
-        }
+    fn load(&self) -> Load {
+        Load { inflight: self.service.inflight() as u64, open: self.service.connections() as u64 }
     }
 
     fn has_room(&self) -> bool {
@@ -146,7 +143,7 @@ impl Entrance for Gate {
     }
 
     fn take_handed(&mut self) -> Taken {
-        let Some(line) = self.load.line(self.row) else { return Taken::Nobody };
+        let Some(line) = self.commons.line(self.row) else { return Taken::Nobody };
         match line.take() {
             Ok(Some(accepted)) => {
                 self.admit(accepted);
@@ -175,7 +172,7 @@ impl Entrance for Gate {
     }
 
     fn ring(&mut self, i: usize) {
-        self.load.ring(i);
+        self.commons.ring(i);
     }
 
     fn of(&self, i: usize) -> Vec<Door> {

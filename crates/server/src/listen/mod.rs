@@ -1,17 +1,17 @@
 //! Turns what the accept policy decides into calls of the engine.
 //!
 //! [`Listening`] is a loop's door: its listening sockets, its seat at the load table, and how the
-//! two act on each other in a turn. What loops share is in [`load`]; threads that accept for loops
+//! two act on each other in a turn. What loops share is in [`commons`]; threads that accept for loops
 //! are in [`acceptor`], and how a connection gets to another process is in [`line`].
 
 mod acceptor;
+mod commons;
 mod doors;
 mod gate;
 mod line;
-mod load;
 mod steered;
 
-pub use load::Load;
+pub use commons::Commons;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -52,7 +52,7 @@ pub struct Place {
 pub struct Listening {
     porter: Porter,
     gate: Gate,
-    load: Arc<Load>,
+    commons: Arc<Commons>,
     acceptor: Option<Acceptor>,
     /// The sockets that datagrams come to: their numbers, and which of theirs are this loop's.
     datagrams: Vec<(usize, usize)>,
@@ -67,7 +67,7 @@ impl Listening {
         service: Rc<Service>,
     ) -> io::Result<Listening> {
         let events = &cycle.config.events;
-        let load = Arc::clone(&cycle.load);
+        let commons = Arc::clone(&cycle.load);
         let gate = Gate::new(cycle, place, service);
         // With nothing to share there is nothing to decide.
         let decides = |socket: &Socket| socket.is_shared() || socket.steered;
@@ -79,14 +79,14 @@ impl Listening {
             connections: events.connections as u64,
             mutex_delay: events.accept_mutex_delay,
         };
-        let seat = Seat::take(kind, setup, h.now(), &load.table());
-        if let Some(bell) = load.bell(place.row) {
+        let seat = Seat::take(kind, setup, h.now(), &commons.table());
+        if let Some(bell) = commons.bell(place.row) {
             let own = Arc::clone(bell);
-            h.add_watch(Arc::clone(bell), move |_| load::silence(own.as_fd()))?;
+            h.add_watch(Arc::clone(bell), move |_| commons::silence(own.as_fd()))?;
         }
         let porter = Porter::new(seat, events.multi_accept);
         let datagrams = Vec::new();
-        let mut listening = Listening { porter, gate, load, acceptor: None, datagrams };
+        let mut listening = Listening { porter, gate, commons, acceptor: None, datagrams };
         listening.start_acceptor(cycle, place, kind, setup)?;
         listening.receive(cycle, place);
         Ok(listening)
@@ -106,16 +106,16 @@ impl Listening {
 
     /// Takes nothing new from now on, but what waits in queues that nobody else will see.
     pub fn retire(&mut self, h: &Handle, how: Retire) {
-        self.porter.retire(&mut self.gate, &self.load.table());
+        self.porter.retire(&mut self.gate, &self.commons.table());
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.end().into_iter().for_each(|accepted| self.gate.admit(accepted));
         }
         let left = match how {
-            Retire::Reload => self.gate.doors.leave(h, &self.load),
+            Retire::Reload => self.gate.doors.leave(h, &self.commons),
             Retire::Quit => self.gate.doors.close(h),
         };
         for (number, copy) in self.datagrams.drain(..) {
-            let left = how == Retire::Quit || self.load.is_left(number, copy).0;
+            let left = how == Retire::Quit || self.commons.is_left(number, copy).0;
             let how = if left { Leaving::ForGood } else { Leaving::ToOthers };
             self.gate.service.leaves(number, how);
         }
@@ -130,12 +130,12 @@ impl Listening {
         // Once nobody hands anything to it, all that it will get is in its line.
         self.gate.doors.is_empty()
             && !self.is_handed_its_last()
-            && self.load.line(self.porter.me()).is_none_or(Line::is_empty)
+            && self.commons.line(self.porter.me()).is_none_or(Line::is_empty)
     }
 
     /// Whether it ends, and an acceptor is about to hand one more connection to it.
     fn is_handed_its_last(&self) -> bool {
-        self.gate.doors.is_empty() && self.load.table().hands_to(self.porter.me())
+        self.gate.doors.is_empty() && self.commons.table().hands_to(self.porter.me())
     }
 
     fn start_acceptor(
@@ -153,8 +153,8 @@ impl Listening {
         let shared = cycle.sockets.iter().enumerate().filter(|(_, s)| s.is_shared());
         let sockets =
             shared.filter_map(|(number, s)| Some((number, Arc::clone(s.copies.first()?))));
-        let (load, log) = (Arc::clone(&self.load), Arc::clone(&cycle.log));
-        self.acceptor = Some(Acceptor::start(sockets.collect(), duty, load, log)?);
+        let (commons, log) = (Arc::clone(&self.commons), Arc::clone(&cycle.log));
+        self.acceptor = Some(Acceptor::start(sockets.collect(), duty, commons, log)?);
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Listening {
     fn take_from_acceptor(&mut self) {
         while let Some(accepted) = self.acceptor.as_ref().and_then(Acceptor::take) {
             self.gate.admit(accepted);
-            self.porter.was_given(&mut self.gate, &self.load.table());
+            self.porter.was_given(&mut self.gate, &self.commons.table());
         }
     }
 }
@@ -173,7 +173,7 @@ impl Driver for Listening {
     }
 
     fn before_wait(&mut self, h: &Handle, _: Instant) -> Option<Duration> {
-        let (arm, mut at_most) = self.porter.before_wait(&mut self.gate, &self.load.table());
+        let (arm, mut at_most) = self.porter.before_wait(&mut self.gate, &self.commons.table());
         if let Some(acceptor) = &self.acceptor {
             let waits = if arm == Decision::Disarmed {
                 acceptor.close();
@@ -195,7 +195,7 @@ impl Driver for Listening {
         if let Some(acceptor) = &self.acceptor {
             acceptor.close();
         }
-        self.porter.after_wait(&mut self.gate, &self.load.table());
+        self.porter.after_wait(&mut self.gate, &self.commons.table());
         self.take_from_acceptor();
         for door in self.gate.doors.closing(now) {
             self.porter.drain(&mut self.gate, door);
@@ -204,18 +204,18 @@ impl Driver for Listening {
     }
 
     fn acceptable(&mut self, _: &Handle, listener: ListenerKey) {
-        let table = self.load.table();
+        let table = self.commons.table();
         if self.gate.doors.is_line(listener) {
             return self.porter.take_handed(&mut self.gate, &table);
         }
-        for door in self.gate.doors.behind(listener, &self.load) {
+        for door in self.gate.doors.behind(listener, &self.commons) {
             self.gate.service.metrics.add(Metric::AcceptEvents, 1);
             self.porter.accept(&mut self.gate, &table, door);
         }
     }
 
     fn after_accepts(&mut self, _: &Handle, _: Instant) {
-        self.porter.after_accepts(&mut self.gate, &self.load.table());
+        self.porter.after_accepts(&mut self.gate, &self.commons.table());
     }
 }
 

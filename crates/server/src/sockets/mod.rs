@@ -28,7 +28,7 @@ use weir_values::listen::Listen;
 
 use self::open::{open, unlink};
 use self::options::{configure, share_ports, steer_no_more, steer_to};
-use crate::listen::Load;
+use crate::listen::Commons;
 
 /// How often a bind to a busy address is tried, and how long after one another.
 const TRIES: u32 = 5;
@@ -180,13 +180,13 @@ impl Sockets {
 
     /// Removes the files of unix sockets that `new` does not listen on any more; their
     /// descriptors close with this value. Where `new` has fewer sockets for an address, nothing
-    /// more arrives at the others, and `load` tells their loops to take what is there.
-    pub fn leave_to(&self, new: &Sockets, load: &Load, log: &Log) {
+    /// more arrives at the others, and `Commons` tells their loops to take what is there.
+    pub fn leave_to(&self, new: &Sockets, commons: &Commons, log: &Log) {
         for (number, socket) in self.list.iter().enumerate() {
             let next = new.find(&socket.listen);
             let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
             if kept < socket.copies.len() {
-                load.leave(number, kept);
+                commons.leave(number, kept);
             }
             match (next, &socket.listen.address) {
                 (None, Address::Unix(path)) => {

@@ -15,7 +15,7 @@ use crate::lab::Lab;
 use crate::program::{Family, Subject};
 
 use site::Site;
-use streams::{Load, Streams};
+use streams::{Asked, Streams};
 use waits::Waits;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -50,7 +50,7 @@ const NGINX: &[(&str, &str)] =
 /// A server under one load.
 struct Row {
     subject: String,
-    load: Load,
+    load: Asked,
     /// While no operation was slow.
     fast: Streams,
     /// While some were.
@@ -103,20 +103,20 @@ fn subjects(lab: &Lab) -> Vec<Subject> {
 
 /// The published steps, and the same here.
 fn compare(finding: &mut Finding, rows: &[Row]) {
-    let find = |subject: &str, load: Load| {
+    let find = |subject: &str, load: Asked| {
         let found = rows.iter().find(|row| row.subject == subject && row.load == load);
         found.map(|row| row.slow.all().quantile(0.99))
     };
-    let mut step = |what: &str, published: &str, load: Load, from: &str, to: &str| {
+    let mut step = |what: &str, published: &str, load: Asked, from: &str, to: &str| {
         let Some((before, after)) = find(from, load).zip(find(to, load)) else { return };
         let times = before / after.max(1e-3);
         let here = format!("{before:.1} ms, then {after:.1}: a factor of {times:.1}");
         finding.beside(what, published, here);
     };
-    step("p99 with threads for reading", "no gain", Load::Cold, NOTHING, READS);
-    step("p99 with threads for open() too", "a factor of 6", Load::Cold, READS, OPENS);
-    step("p99 of fills: create and rename too", "not tried", Load::Fills, OPENS, ALL);
-    let blocking = rows.iter().find(|row| row.subject == NOTHING && row.load == Load::Cold);
+    step("p99 with threads for reading", "no gain", Asked::Cold, NOTHING, READS);
+    step("p99 with threads for open() too", "a factor of 6", Asked::Cold, READS, OPENS);
+    step("p99 of fills: create and rename too", "not tried", Asked::Fills, OPENS, ALL);
+    let blocking = rows.iter().find(|row| row.subject == NOTHING && row.load == Asked::Cold);
     if let Some((row, blocked)) =
         blocking.and_then(|row| row.slow.blocked.as_ref().map(|b| (row, b)))
     {
@@ -191,7 +191,7 @@ fn loops(rows: &[Row]) -> Table {
 }
 
 fn charts(finding: &mut Finding, rows: &[Row]) {
-    let cold = || rows.iter().filter(|row| row.load == Load::Cold);
+    let cold = || rows.iter().filter(|row| row.load == Asked::Cold);
     let memory: fn(&Row) -> &Waits = |row| &row.slow.memory;
     for (title, stream) in [
         ("Time to first byte of requests that need no disk", memory),
@@ -225,7 +225,7 @@ fn charts(finding: &mut Finding, rows: &[Row]) {
 fn ratios(rows: &[Row]) -> Table {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
     let heads =
-        Load::ALL.map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
+        Asked::ALL.map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
     let heads = heads.as_flattened().iter().map(String::as_str);
     let mut table = Table::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
     let weir: Vec<&Row> = rows.iter().filter(|row| row.subject == ALL).collect();
@@ -237,7 +237,7 @@ fn ratios(rows: &[Row]) -> Table {
         own.extend([memory, disk].map(|times| format!("{times:.2}")));
     }
     table.row(&own);
-    for others in rows.chunks(Load::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL)) {
+    for others in rows.chunks(Asked::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL)) {
         let Some(first) = others.first() else { continue };
         let mut cells = vec![format!("{}: of that of {ALL}", first.subject)];
         for (other, weir) in others.iter().zip(&weir) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::origin::Origin;
-use super::streams::{self, Load, Streams};
+use super::streams::{self, Asked, Streams};
 use super::waits::Buckets;
 use super::{ONE_IN, Row};
 use crate::lab::Lab;
@@ -67,12 +67,12 @@ impl Site {
         lab.step(&format!("{}: starting", subject.label));
         let server = Running::start(subject, &self.setup(subject))?;
         let objects = lab.size(5_500, 200);
-        for load in [Load::Cold, Load::Hot, Load::Checks] {
+        for load in [Asked::Cold, Asked::Hot, Asked::Checks] {
             lab.step(&format!("{}: storing {}", subject.label, load.name()));
             streams::fetch(lab, server.address(), &self.paths(load, objects, 0))?;
         }
         let mut rows = Vec::new();
-        for load in Load::ALL {
+        for load in Asked::ALL {
             let fast = self.both(lab, subject, &server, load, objects)?;
             self.disk.set_slow(true);
             let slow = self.both(lab, subject, &server, load, objects);
@@ -87,7 +87,7 @@ impl Site {
         lab: &Lab,
         subject: &Subject,
         server: &Running,
-        load: Load,
+        load: Asked,
         objects: u32,
     ) -> Result<Streams, String> {
         let how = if self.disk.is_slow() { "slow" } else { "fast" };
@@ -104,20 +104,20 @@ impl Site {
     }
 
     /// What a load asks for. `fresh` is how many it needs of those that nobody has asked for, or not of late.
-    fn paths(&self, load: Load, objects: u32, fresh: u32) -> Vec<String> {
+    fn paths(&self, load: Asked, objects: u32, fresh: u32) -> Vec<String> {
         let named = |prefix: &str, numbers: std::ops::Range<u32>| {
             numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()
         };
         match load {
             // Where the run before ended: what that one left in memory is of no use. Neighbours in time are no
             // neighbours by name; 7919 is a prime.
-            Load::Cold => {
+            Asked::Cold => {
                 let first = self.next.replace((self.next.get() + fresh) % objects);
                 (first..first + objects).map(|n| format!("/o/{}", n * 7919 % objects)).collect()
             }
-            Load::Hot => named("hot", 0..HOT),
-            Load::Checks => named("checked", 0..objects / 14),
-            Load::Fills => {
+            Asked::Hot => named("hot", 0..HOT),
+            Asked::Checks => named("checked", 0..objects / 14),
+            Asked::Fills => {
                 let first = self.fresh.replace(self.fresh.get() + fresh);
                 named("o", first..first + fresh.max(1))
             }

@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 128;
 
 /// What the disk stream asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum Asked {
     /// Each of all objects in turn.
     Cold,
     /// A few objects again and again.
@@ -25,23 +25,23 @@ pub(crate) enum Load {
     Checks,
 }
 
-impl Load {
-    pub(crate) const ALL: [Load; 4] = [Load::Cold, Load::Hot, Load::Fills, Load::Checks];
+impl Asked {
+    pub(crate) const ALL: [Asked; 4] = [Asked::Cold, Asked::Hot, Asked::Fills, Asked::Checks];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Load::Cold => "cold",
-            Load::Hot => "hot",
-            Load::Fills => "fills",
-            Load::Checks => "checks",
+            Asked::Cold => "cold",
+            Asked::Hot => "hot",
+            Asked::Fills => "fills",
+            Asked::Checks => "checks",
         }
     }
 
     /// How long it lasts. What no operation delays is soon known.
     pub(crate) fn time(self, lab: &Lab, is_slow: bool) -> Duration {
         let millis = match (self, is_slow) {
-            (Load::Cold, true) => lab.size(7000, 400),
-            (Load::Cold, false) => lab.size(3000, 400),
+            (Asked::Cold, true) => lab.size(7000, 400),
+            (Asked::Cold, false) => lab.size(3000, 400),
             (_, true) => lab.size(2500, 200),
             (_, false) => lab.size(1200, 200),
         };

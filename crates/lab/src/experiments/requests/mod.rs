@@ -10,7 +10,7 @@ use self::model::Way;
 use super::Experiment;
 use crate::chart::Chart;
 use crate::finding::{Finding, Table, less};
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Traffic};
 use crate::program::{Family, Setup, Subject, Work};
 use crate::running::Running;
 
@@ -133,11 +133,11 @@ fn rate(load: f64) -> f64 {
     load * LOOPS as f64 / mean
 }
 
-fn open(load: f64, time: Duration) -> Load {
-    Load {
+fn open(load: f64, time: Duration) -> Traffic {
+    Traffic {
         pace: Pace::Open { rate: rate(load) },
         connect_first: Some(APART),
-        ..Load::closed(CONNECTIONS, Closing::Never, time)
+        ..Traffic::closed(CONNECTIONS, Closing::Never, time)
     }
 }
 

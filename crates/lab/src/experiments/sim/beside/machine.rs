@@ -7,7 +7,7 @@ use weir_balance::model::Machine;
 use weir_bench::Closing;
 
 use super::MS;
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Traffic};
 use crate::program::Setup;
 use crate::running::{Running, pause};
 
@@ -64,7 +64,7 @@ fn cost(lab: &Lab, closing: Closing) -> Result<Cost, String> {
     let before: Duration = server.cpu().into_iter().sum();
     let seen = lab.load(
         &server,
-        &Load::closed(CLIENTS, closing, lab.size(MS * 500, MS * 200)),
+        &Traffic::closed(CLIENTS, closing, lab.size(MS * 500, MS * 200)),
         &mut |_| {},
     )?;
     let server = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);

@@ -11,7 +11,7 @@ use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
 use crate::experiments::MAIN;
 use crate::experiments::sim::quantile;
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load};
+use crate::lab::{Lab, Traffic};
 use crate::program::{Setup, Work};
 use crate::running::Running;
 
@@ -26,7 +26,7 @@ pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Re
     let weir = lab.weir()?;
     let setup = Setup { processes: WORKERS, work: Some(Work::Sleep(MS * 2)), ..Setup::default() };
     let time = lab.size(MS * 1200, MS * 300);
-    let load = Load::closed(CLIENTS, Closing::Always, time);
+    let load = Traffic::closed(CLIENTS, Closing::Always, time);
     let mut all = vec![<[(Values, Values); NAMES.len()]>::default(); MAIN.len()];
     for round in 1..=lab.size(ROUNDS, 1) {
         // What else the machine does changes; what a request costs is asked again each time.
@@ -70,8 +70,10 @@ fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
     let server = Running::start(&lab.weir()?.policy("fair", "fair"), setup)?;
     let time = lab.size(MS * 700, MS * 300);
-    let load =
-        Load { connect_first: Some(APART), ..Load::closed(WORKERS * 2, Closing::Never, time) };
+    let load = Traffic {
+        connect_first: Some(APART),
+        ..Traffic::closed(WORKERS * 2, Closing::Never, time)
+    };
     let seen: Outcome = lab.load(&server, &load, &mut |_| {})?;
     let mean = WORKERS as f64 / seen.requests_per_second().max(1.0);
     let scale = mean * 1e3 / seen.tally.log2.mean().max(1e-3);

@@ -10,7 +10,7 @@ use super::verdict::{Values, verdict};
 use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
 use crate::experiments::MAIN;
 use crate::finding::{Finding, Table};
-use crate::lab::{Lab, Load, padded};
+use crate::lab::{Lab, Traffic, padded};
 use crate::program::{Setup, Work};
 use crate::running::Running;
 
@@ -23,7 +23,8 @@ pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Re
     let setup =
         Setup { processes: WORKERS, work: Some(Work::Spin(MS)), log: true, ..Setup::default() };
     let time = lab.size(MS * 1500, MS * 300);
-    let load = Load { pace: Pace::Open { rate: RATE }, ..Load::closed(50, Closing::Always, time) };
+    let load =
+        Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(50, Closing::Always, time) };
     let mut table = Table::new(&["light load", "share of requests", "measured", "model", ""]);
     for (label, policy) in MAIN {
         let mut values = <[(Values, Values); NAMES.len()]>::default();

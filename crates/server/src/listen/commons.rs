@@ -19,7 +19,7 @@ use crate::sockets::Sockets;
 
 /// The load table of a cycle, with the ways in which its loops reach each other.
 #[derive(Debug)]
-pub struct Load {
+pub struct Commons {
     words: SharedWords,
     base: Instant,
     /// The programs of the kernel that read the table, if the policy has any.
@@ -34,9 +34,9 @@ pub struct Load {
     lines: Vec<Line>,
 }
 
-impl Load {
+impl Commons {
     /// For `loops` loops that accept from `sockets`.
-    pub fn new(loops: usize, shape: Shape, sockets: &Sockets) -> io::Result<Load> {
+    pub fn new(loops: usize, shape: Shape, sockets: &Sockets) -> io::Result<Commons> {
         let bell = || {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             io::Result::Ok(Arc::new(eventfd(0, flags)?))
@@ -44,7 +44,7 @@ impl Load {
         let pool = (shape == Shape::SharedEpoll).then(|| pool(sockets)).transpose()?;
         let lines = if shape == Shape::AcceptorOne { loops } else { 0 };
         let (words, steered) = Steered::table(loops, sockets)?;
-        Ok(Load {
+        Ok(Commons {
             words,
             steered,
             base: beginning(),
@@ -137,30 +137,30 @@ mod tests {
     #[test]
     fn sockets_are_left_from_the_end() {
         let sockets = Sockets::default();
-        let load = Load::new(2, Shape::SocketEach, &sockets).unwrap();
-        assert_eq!(load.is_left(0, 1), (false, true));
-        load.leave(0, 1);
-        assert_eq!(load.is_left(0, 0), (false, true));
-        assert_eq!(load.is_left(0, 1), (true, true));
-        load.leave(0, 0);
-        assert_eq!(load.is_left(0, 0), (true, false));
+        let commons = Commons::new(2, Shape::SocketEach, &sockets).unwrap();
+        assert_eq!(commons.is_left(0, 1), (false, true));
+        commons.leave(0, 1);
+        assert_eq!(commons.is_left(0, 0), (false, true));
+        assert_eq!(commons.is_left(0, 1), (true, true));
+        commons.leave(0, 0);
+        assert_eq!(commons.is_left(0, 0), (true, false));
     }
 
     #[test]
     fn a_bell_rings_until_it_is_silenced() {
-        let load = Load::new(1, Shape::SocketEach, &Sockets::default()).unwrap();
-        let bell = load.bell(0).unwrap();
+        let commons = Commons::new(1, Shape::SocketEach, &Sockets::default()).unwrap();
+        let bell = commons.bell(0).unwrap();
         let rings = || {
             let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             rustix::event::poll(&mut fds, Some(&now)).unwrap() == 1
         };
         assert!(!rings());
-        load.ring(0);
-        load.ring(0);
+        commons.ring(0);
+        commons.ring(0);
         assert!(rings());
         silence(bell.as_fd());
         assert!(!rings());
-        load.ring(7);
+        commons.ring(7);
     }
 }
