@@ -29,7 +29,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Arm, Load, LoadTable, Policy, Row, Setup, State, Wait};
+use crate::{After, Load, LoadTable, Policy, Row, Setup, Stance, State, Wait};
 
 /// For each connection that it carries more, a loop leaves the place to those that work for so long: what an accept
 /// and the first look at a request take them.
@@ -105,7 +105,7 @@ impl Fair {
         self.woken = false;
         match self.place {
             Place::Listed(..) | Place::StandsIn if accepted => {
-                Wait { arm: Arm::ArmedLast, ..Wait::ARMED }
+                Wait { stance: Stance::ArmedLast, ..Wait::ARMED }
             }
             Place::Listed(..) | Place::StandsIn => Wait::ARMED,
             Place::Behind(until, _) | Place::GivesWay(until) => {
@@ -335,15 +335,15 @@ mod tests {
         let loads = [Load { inflight: 1, open: 3 }; 4];
         with_loads(&loads, |now, table| {
             let mut fair = Fair::new(setup(0, 1));
-            let mut arm = |after, load| {
+            let mut stance = |after, load| {
                 table.row(0).set_load(load);
-                fair.before_wait(now + after, table).arm
+                fair.before_wait(now + after, table).stance
             };
-            assert_eq!(arm(Duration::ZERO, loads[0]), Arm::Armed);
+            assert_eq!(stance(Duration::ZERO, loads[0]), Stance::Armed);
             (1..4).for_each(|i| table.row(i).set_load(Load::default()));
             let idle = Load { inflight: 0, open: 3 };
-            assert_eq!(arm(FRESH / 2, idle), Arm::Armed);
-            assert_eq!(arm(FRESH, idle), Arm::Disarmed);
+            assert_eq!(stance(FRESH / 2, idle), Stance::Armed);
+            assert_eq!(stance(FRESH, idle), Stance::Disarmed);
         });
     }
 
@@ -351,16 +351,16 @@ mod tests {
     #[test]
     fn with_many_sockets_a_loop_leaves_later() {
         let loads = [5, 2, 2, 2].map(|open| Load { inflight: 0, open });
-        let arm = |sockets| {
+        let stance = |sockets| {
             with_loads(&loads, |now, table| {
                 let mut fair = Fair::new(setup(0, sockets));
                 fair.place = Place::Listed(now - FRESH, loads[0]);
                 fair.woken = false;
-                fair.before_wait(now, table).arm
+                fair.before_wait(now, table).stance
             })
         };
-        assert_eq!(arm(1), Arm::Disarmed);
-        assert_eq!(arm(64), Arm::Armed);
+        assert_eq!(stance(1), Stance::Disarmed);
+        assert_eq!(stance(64), Stance::Armed);
     }
 
     /// Somebody compared while it had one more, and sleeps: it says so, though it has no more than before.

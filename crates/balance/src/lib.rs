@@ -76,7 +76,7 @@ pub trait Policy: Send {
 
 /// What a loop does with its listening sockets before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arm {
+pub enum Stance {
     /// Registered: a new connection may wake this loop.
     Armed,
     /// Registered, and at the end of the kernel's wait list: sockets from which this loop accepted
@@ -90,7 +90,7 @@ pub enum Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Registered or not.
-    pub arm: Arm,
+    pub stance: Stance,
     /// The longest sleep after which the policy must be asked again; `None`: as long as it likes.
     pub at_most: Option<Duration>,
     /// An armed loop that sleeps and must look again, now that this one is armed, too.
@@ -99,9 +99,9 @@ pub struct Wait {
 
 impl Wait {
     /// Armed, for as long as nothing happens.
-    pub const ARMED: Wait = Wait { arm: Arm::Armed, at_most: None, wake: None };
+    pub const ARMED: Wait = Wait { stance: Stance::Armed, at_most: None, wake: None };
     /// Disarmed, for as long as nothing happens.
-    pub const DISARMED: Wait = Wait { arm: Arm::Disarmed, at_most: None, wake: None };
+    pub const DISARMED: Wait = Wait { stance: Stance::Disarmed, at_most: None, wake: None };
 }
 
 /// Whether to try an accept on sockets that are not armed.

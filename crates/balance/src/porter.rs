@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Arm, Load, LoadTable, Probe, Seat};
+use crate::{After, Load, LoadTable, Probe, Seat, Stance};
 
 /// For how long a loop takes nothing after it lacked a descriptor, or a place in its backend; nginx: accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub trait Entrance {
     fn take_handed(&mut self) -> Taken;
     /// Registers the shared sockets as the policy says, and those of the loop's own if it is `able` to take anything.
     /// False if the kernel refuses: then some door is deaf.
-    fn arm(&mut self, arm: Arm, able: bool) -> bool;
+    fn arm(&mut self, stance: Stance, able: bool) -> bool;
     /// To the end of the kernel's list.
     fn readd(&mut self, door: Self::Door);
     /// Wakes loop `i`.
@@ -93,14 +93,14 @@ impl Porter {
         &mut self,
         e: &mut impl Entrance,
         loops: &LoadTable<'_>,
-    ) -> (Arm, Option<Duration>) {
+    ) -> (Stance, Option<Duration>) {
         // A policy compares how long loops sleep, so the turn's time will not do.
         let now = e.this_moment();
         self.paused = self.paused.filter(|until| now < *until);
         let able = !e.is_full() && self.paused.is_none();
         let wait = self.seat.before_wait(now, loops, e.load(), able);
         let mut at_most = wait.at_most;
-        if !e.arm(wait.arm, able) {
+        if !e.arm(wait.stance, able) {
             self.seat.deaf(now, loops);
             self.pass_baton(e, loops, now);
             at_most = Some(at_most.map_or(SHORTAGE, |time| time.min(SHORTAGE)));
@@ -109,7 +109,7 @@ impl Porter {
             e.ring(i);
         }
         let resumes = self.paused.map(|until| until.saturating_duration_since(now));
-        (wait.arm, at_most.into_iter().chain(resumes).min())
+        (wait.stance, at_most.into_iter().chain(resumes).min())
     }
 
     /// Back from the wait.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_testkit::processes::{Me, PLACES, World};
 use weir_testkit::{Dice, number, seed};
 
-use crate::{Arm, Entrance, Kind, Load, LoadTable, Porter, Seat, Setup, Taken};
+use crate::{Entrance, Kind, Load, LoadTable, Porter, Seat, Setup, Stance, Taken};
 
 /// Turns of a loop's life.
 const TURNS: usize = 30;
@@ -80,7 +80,7 @@ impl Case {
         for _ in 0..TURNS {
             let load = Load { inflight: dice.below(3) as u64, open: dice.below(20) as u64 };
             let wait = seat.before_wait(self.now(), &table, load, !dice.one_in(8));
-            if wait.arm != Arm::Disarmed && matches!(self.kind, Kind::Mutex) {
+            if wait.stance != Stance::Disarmed && matches!(self.kind, Kind::Mutex) {
                 let mut listening = self.listening();
                 let other = listening.iter().find(|other| self.world.lives(**other));
                 assert!(other.is_none(), "two listen");
@@ -113,8 +113,10 @@ impl Case {
         let mut seats: Vec<Seat> = (0..living).map(|i| self.sit(i)).collect();
         let mut now = self.now();
         for round in 0..ROUNDS {
-            let turn = |seat: &mut Seat| seat.before_wait(now, &table, Load::default(), true).arm;
-            let listens = seats.iter_mut().map(turn).filter(|arm| *arm != Arm::Disarmed).count();
+            let turn =
+                |seat: &mut Seat| seat.before_wait(now, &table, Load::default(), true).stance;
+            let listens =
+                seats.iter_mut().map(turn).filter(|stance| *stance != Stance::Disarmed).count();
             assert!(round < FIRST || listens > 0, "nobody listens, {:?}", self.kind);
             now += Duration::from_millis(50);
             for seat in &mut seats {
@@ -255,7 +257,7 @@ impl Entrance for Taker<'_> {
         self.of.line(self.place).pop_front().map_or(Taken::Nobody, |_| Taken::One)
     }
 
-    fn arm(&mut self, _: Arm, _: bool) -> bool {
+    fn arm(&mut self, _: Stance, _: bool) -> bool {
         true
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Arm, Kind, Load, LoadTable, Policy, Probe, State, Wait};
+use crate::{After, Kind, Load, LoadTable, Policy, Probe, Stance, State, Wait};
 
 /// What a policy knows of its loop from the start.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ impl Seat {
             return Wait::DISARMED;
         }
         let wait = self.policy.before_wait(now, loops);
-        let asleep = if wait.arm == Arm::Disarmed { State::Disarmed } else { State::Armed };
+        let asleep = if wait.stance == Stance::Disarmed { State::Disarmed } else { State::Armed };
         row.set_state(asleep, stamp);
         wait
     }

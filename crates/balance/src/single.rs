@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Arm, LoadTable, Policy, Setup, State, Wait};
+use crate::{LoadTable, Policy, Setup, Stance, State, Wait};
 
 /// How often the others look whether the first one is still there.
 const LOOK: Duration = Duration::from_millis(500);
@@ -24,7 +24,7 @@ impl Policy for Single {
     fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
         let there = |state| !matches!(state, State::Vacant | State::Retired);
         let first = !loops.rows().take(self.me).any(|(_, row)| there(row.state()));
-        let arm = if first { Arm::Armed } else { Arm::Disarmed };
-        Wait { arm, at_most: (self.me > 0).then_some(LOOK), ..Wait::ARMED }
+        let stance = if first { Stance::Armed } else { Stance::Disarmed };
+        Wait { stance, at_most: (self.me > 0).then_some(LOOK), ..Wait::ARMED }
     }
 }

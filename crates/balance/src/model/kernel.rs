@@ -1,7 +1,7 @@
 //! What the kernel does when a client connects, and what loops ask of it.
 
 use super::queue::Visit;
-use super::{Arm, Event, Kind, LoadTable, Note, Shape, What, World, mixed};
+use super::{Event, Kind, LoadTable, Note, Shape, Stance, What, World, mixed};
 use crate::reuseport_load;
 
 impl World {
@@ -77,15 +77,15 @@ impl World {
         (mixed(self.seed ^ client as u64 ^ self.serial << 20) % self.sockets.len() as u64) as usize
     }
 
-    pub(super) fn arm(&mut self, i: usize, arm: Arm) {
+    pub(super) fn arm(&mut self, i: usize, stance: Stance) {
         let (socket, exclusive) = self.registration(i);
-        match (arm, self.loops[i].armed && self.sockets[socket].is_added(i)) {
-            (Arm::Disarmed, true) => {
+        match (stance, self.loops[i].armed && self.sockets[socket].is_added(i)) {
+            (Stance::Disarmed, true) => {
                 self.sockets[socket].remove(i);
                 self.note_order(i, false);
             }
-            (Arm::Disarmed, false) => self.sockets[socket].remove(i),
-            (Arm::ArmedLast, true) if self.loops[i].accepted_since_added => self.readd(i),
+            (Stance::Disarmed, false) => self.sockets[socket].remove(i),
+            (Stance::ArmedLast, true) if self.loops[i].accepted_since_added => self.readd(i),
             (_, true) => {}
             (_, false) => {
                 self.sockets[socket].add(i, exclusive);
@@ -93,7 +93,7 @@ impl World {
                 self.note_order(i, true);
             }
         }
-        self.loops[i].armed = arm != Arm::Disarmed;
+        self.loops[i].armed = stance != Stance::Disarmed;
     }
 
     pub(super) fn readd(&mut self, i: usize) {

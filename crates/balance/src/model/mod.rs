@@ -30,7 +30,7 @@ use self::machine::{Host, Task};
 pub use self::notes::{Note, What};
 pub use self::queue::{Socket, Visit};
 pub use self::witness::Witness;
-use crate::{Arm, Kind, Load, LoadTable, Porter, Shape};
+use crate::{Kind, Load, LoadTable, Porter, Shape, Stance};
 
 /// From the wake-up to the first line of a turn.
 const WAKE: Duration = Duration::from_micros(20);

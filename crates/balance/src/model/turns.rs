@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::{Event, Loop, Shape, TURN, Task, WAKE, What, World, mixed};
-use crate::{Arm, Entrance, Load, LoadTable, Porter, Seat, Setup, Taken};
+use crate::{Entrance, Load, LoadTable, Porter, Seat, Setup, Stance, Taken};
 
 /// Loop `i` as its porter sees it; a door is a socket's number.
 struct Gate<'a> {
@@ -45,8 +45,8 @@ impl Entrance for Gate<'_> {
         self.admit(handed)
     }
 
-    fn arm(&mut self, arm: Arm, _: bool) -> bool {
-        self.world.arm(self.i, arm);
+    fn arm(&mut self, stance: Stance, _: bool) -> bool {
+        self.world.arm(self.i, stance);
         true
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
-use weir_balance::{Arm as Decision, Shape};
+use weir_balance::{Shape, Stance};
 use weir_engine::{Arm, Handle, ListenerKey};
 use weir_log::{Cause, Log, log};
 
@@ -137,9 +137,9 @@ impl Doors {
 
     /// Does what the policy decided; a loop that is not able to take anything takes nothing. False if the kernel
     /// refuses it: then some door is deaf, and the same is to be asked for again.
-    pub(super) fn arm(&mut self, h: &Handle, decision: Decision, able: bool, log: &Log) -> bool {
-        let shared = decision != Decision::Disarmed && able;
-        let last = shared && decision == Decision::ArmedLast;
+    pub(super) fn arm(&mut self, h: &Handle, stance: Stance, able: bool, log: &Log) -> bool {
+        let shared = stance != Stance::Disarmed && able;
+        let last = shared && stance == Stance::ArmedLast;
         let before = self.armed.replace((shared, able));
         if before == Some((shared, able)) && !last {
             return true;
@@ -292,14 +292,14 @@ mod tests {
             armed: None,
             told: false,
         };
-        let arms = |doors: &mut Doors, decision| doors.arm(&h, decision, true, &log);
+        let arms = |doors: &mut Doors, stance| doors.arm(&h, stance, true, &log);
 
         let other = h.add_listener(socket);
         h.arm(other, Arm::Shared).unwrap();
-        assert!(!arms(&mut doors, Decision::Armed) && !h.is_armed(key));
+        assert!(!arms(&mut doors, Stance::Armed) && !h.is_armed(key));
         h.disarm(other);
-        assert!(arms(&mut doors, Decision::Armed) && h.is_armed(key));
+        assert!(arms(&mut doors, Stance::Armed) && h.is_armed(key));
 
-        assert!(arms(&mut doors, Decision::Disarmed) && !h.is_armed(key));
+        assert!(arms(&mut doors, Stance::Disarmed) && !h.is_armed(key));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use weir_balance::{Arm, Entrance, Load, Taken};
+use weir_balance::{Entrance, Load, Stance, Taken};
 use weir_engine::{Handle, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
@@ -158,8 +158,8 @@ impl Entrance for Gate {
         }
     }
 
-    fn arm(&mut self, arm: Arm, able: bool) -> bool {
-        let heard = self.doors.arm(&self.service.handle, arm, able, &self.log);
+    fn arm(&mut self, stance: Stance, able: bool) -> bool {
+        let heard = self.doors.arm(&self.service.handle, stance, able, &self.log);
         if let Some(armed) = self.doors.take_told() {
             let since = || self.this_moment().saturating_duration_since(beginning());
             self.service.metrics.arms(armed.then(|| since().as_nanos() as u64));

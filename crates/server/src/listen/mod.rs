@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use weir_balance::{Arm as Decision, Kind, Porter, Seat, Setup, Shape};
+use weir_balance::{Kind, Porter, Seat, Setup, Shape, Stance};
 use weir_engine::{Driver, Handle, ListenerKey};
 use weir_log::{Cause, Level, Log};
 use weir_metrics::Metric;
@@ -173,9 +173,9 @@ impl Driver for Listening {
     }
 
     fn before_wait(&mut self, h: &Handle, _: Instant) -> Option<Duration> {
-        let (arm, mut at_most) = self.porter.before_wait(&mut self.gate, &self.commons.table());
+        let (stance, mut at_most) = self.porter.before_wait(&mut self.gate, &self.commons.table());
         if let Some(acceptor) = &self.acceptor {
-            let waits = if arm == Decision::Disarmed {
+            let waits = if stance == Stance::Disarmed {
                 acceptor.close();
                 false
             } else {
