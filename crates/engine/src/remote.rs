@@ -1,6 +1,6 @@
 //! Work and wake-ups for a loop from other threads.
 
-mod gate;
+mod slumber;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU8;
@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::Handle;
 use crate::backend::Token;
 use crate::source::Ready;
-use gate::Gate;
+use slumber::Slumber;
 
 /// A closure that another thread sends to the loop.
 pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
@@ -53,10 +53,10 @@ pub(crate) struct Mail {
 }
 
 /// The loop's mailbox. The event descriptor is written only when the loop may sleep: see
-/// [`Gate`].
+/// [`Slumber`].
 pub(crate) struct Mailbox {
     letters: Mutex<Letters>,
-    gate: Gate<AtomicU8>,
+    slumber: Slumber<AtomicU8>,
     bell: Arc<OwnedFd>,
 }
 
@@ -64,7 +64,7 @@ impl Mailbox {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Mailbox {
             letters: Mutex::default(),
-            gate: Gate::default(),
+            slumber: Slumber::default(),
             bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         })
     }
@@ -88,7 +88,7 @@ impl Mailbox {
         }
         write(&mut letters.mail);
         drop(letters);
-        if self.gate.posted() {
+        if self.slumber.posted() {
             // It fails only when the counter is full, and then the loop is woken all the same.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
@@ -96,11 +96,11 @@ impl Mailbox {
 
     /// The loop is about to sleep; false when it must not.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.gate.may_sleep()
+        self.slumber.may_sleep()
     }
 
     pub(crate) fn awake(&self) {
-        self.gate.awake();
+        self.slumber.awake();
     }
 
     pub(crate) fn silence_bell(&self) {
@@ -110,7 +110,7 @@ impl Mailbox {
 
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
-        self.gate.has_mail()
+        self.slumber.has_mail()
     }
 
     /// The loop ends: what has come and what comes yet is dropped.
@@ -124,7 +124,7 @@ impl Mailbox {
 
     /// Everything that has come; the emptied lists go back to the senders.
     pub(crate) fn collect(&self, mail: &mut Mail) {
-        self.gate.collecting();
+        self.slumber.collecting();
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut letters.mail, mail);
     }

@@ -34,12 +34,12 @@ pub(super) type Accepted = (OwnedFd, usize);
 
 /// A running acceptor thread.
 pub(super) struct Acceptor {
-    gate: Arc<Gate>,
+    turnstile: Arc<Turnstile>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Where a loop and its acceptor meet.
-struct Gate {
+struct Turnstile {
     state: Mutex<State>,
     opened: Condvar,
     end: OwnedFd,
@@ -62,7 +62,7 @@ pub(super) enum Duty {
 }
 
 struct Work {
-    gate: Arc<Gate>,
+    turnstile: Arc<Turnstile>,
     commons: Arc<Commons>,
     log: Arc<Log>,
     sockets: Vec<(usize, Arc<OwnedFd>)>,
@@ -79,55 +79,57 @@ impl Acceptor {
         log: Arc<Log>,
     ) -> io::Result<Acceptor> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let gate = Arc::new(Gate { state: Mutex::default(), opened: Condvar::new(), end });
+        let turnstile =
+            Arc::new(Turnstile { state: Mutex::default(), opened: Condvar::new(), end });
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &gate.end, EventData::new_u64(END), EventFlags::IN)?;
-        let mut work = Work { gate: Arc::clone(&gate), commons, log, sockets, duty, epoll };
+        epoll::add(&epoll, &turnstile.end, EventData::new_u64(END), EventFlags::IN)?;
+        let mut work =
+            Work { turnstile: Arc::clone(&turnstile), commons, log, sockets, duty, epoll };
         let builder = std::thread::Builder::new().name("weir: acceptor".into());
         let thread = builder.spawn(move || {
             if let Err(e) = work.run() {
                 log!(work.log, Alert, None, "an acceptor ended {}", Cause(&e));
             }
         })?;
-        Ok(Acceptor { gate, thread: Some(thread) })
+        Ok(Acceptor { turnstile, thread: Some(thread) })
     }
 
     /// The loop is about to sleep: the thread may accept for it. Answers whether something was
     /// accepted before.
     pub(super) fn open(&self) -> bool {
-        let mut state = self.gate.lock();
+        let mut state = self.turnstile.lock();
         if !state.open {
             state.open = true;
-            self.gate.opened.notify_one();
+            self.turnstile.opened.notify_one();
         }
         !state.accepted.is_empty()
     }
 
     /// The loop is awake: a thread that does not wait yet need not begin.
     pub(super) fn close(&self) {
-        self.gate.lock().open = false;
+        self.turnstile.lock().open = false;
     }
 
     /// The next connection for the loop.
     pub(super) fn take(&self) -> Option<Accepted> {
-        self.gate.lock().accepted.pop_front()
+        self.turnstile.lock().accepted.pop_front()
     }
 
     /// Ends the thread; what it accepted and nobody took is returned.
     pub(super) fn end(mut self) -> VecDeque<Accepted> {
-        self.gate.lock().ending = true;
-        self.gate.opened.notify_one();
+        self.turnstile.lock().ending = true;
+        self.turnstile.opened.notify_one();
         // It fails only when the counter is full.
-        let _ = rustix::io::write(&self.gate.end, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.turnstile.end, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so.
             let _ = thread.join();
         }
-        std::mem::take(&mut self.gate.lock().accepted)
+        std::mem::take(&mut self.turnstile.lock().accepted)
     }
 }
 
-impl Gate {
+impl Turnstile {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +147,7 @@ impl Work {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(self.sockets.len() + 1);
         loop {
-            if matches!(self.duty, Duty::ForLoop(_)) && !self.gate.pass() {
+            if matches!(self.duty, Duty::ForLoop(_)) && !self.turnstile.pass() {
                 return Ok(());
             }
             self.wait(&mut events)?;
@@ -203,7 +205,7 @@ impl Work {
     fn deliver(&mut self, connection: OwnedFd, number: usize) {
         match &mut self.duty {
             Duty::ForLoop(row) => {
-                let mut state = self.gate.lock();
+                let mut state = self.turnstile.lock();
                 state.accepted.push_back((connection, number));
                 state.open = false;
                 drop(state);
@@ -215,11 +217,11 @@ impl Work {
                     if self.commons.hand(policy.as_mut(), &waiting, number, &self.log) {
                         return;
                     }
-                    if self.gate.lock().ending {
-                        self.gate.lock().accepted.push_back((waiting, number));
+                    if self.turnstile.lock().ending {
+                        self.turnstile.lock().accepted.push_back((waiting, number));
                         return;
                     }
-                    pause(&self.gate.end, NOBODY);
+                    pause(&self.turnstile.end, NOBODY);
                     connection = Some(waiting);
                 }
             }
@@ -227,7 +229,7 @@ impl Work {
     }
 
     fn pause(&self, time: Duration) {
-        pause(&self.gate.end, time);
+        pause(&self.turnstile.end, time);
     }
 }
 

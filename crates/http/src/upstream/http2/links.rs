@@ -15,7 +15,7 @@ use super::link::Link;
 pub struct Links {
     list: RefCell<Vec<Rc<Link>>>,
     /// Those that are being opened.
-    gates: RefCell<Vec<Rc<Gate>>>,
+    dials: RefCell<Vec<Rc<Dial>>>,
 }
 
 /// What a request finds.
@@ -29,7 +29,7 @@ pub enum Found {
 }
 
 /// A connection that is being opened.
-struct Gate {
+struct Dial {
     peer: std::sync::Arc<Peer>,
     tag: Tag,
     /// It came to something, or to nothing.
@@ -39,12 +39,12 @@ struct Gate {
 
 /// The right to open a connection. Dropped, it came to nothing.
 pub struct Opening {
-    gate: Rc<Gate>,
+    dial: Rc<Dial>,
     links: Weak<Links>,
 }
 
 /// A connection that somebody else opens.
-pub struct Coming(Rc<Gate>);
+pub struct Coming(Rc<Dial>);
 
 impl Links {
     /// A connection to a peer, of the kind that `tag` tells. Without `shared` a new one, whatever there is.
@@ -67,16 +67,16 @@ impl Links {
             if let Some(link) = list.iter().find(fits) {
                 return Found::Link(link.clone());
             }
-            let gates = self.gates.borrow();
-            let fits = |gate: &&Rc<Gate>| gate.tag == tag && gate.peer.endpoint == peer.endpoint;
-            if let Some(gate) = gates.iter().find(fits) {
-                return Found::Coming(Coming(gate.clone()));
+            let dials = self.dials.borrow();
+            let fits = |dial: &&Rc<Dial>| dial.tag == tag && dial.peer.endpoint == peer.endpoint;
+            if let Some(dial) = dials.iter().find(fits) {
+                return Found::Coming(Coming(dial.clone()));
             }
         }
         let (open, waiting) = Default::default();
-        let gate = Rc::new(Gate { peer: peer.clone(), tag, open, waiting });
-        self.gates.borrow_mut().push(gate.clone());
-        Found::None(Opening { gate, links: Rc::downgrade(self) })
+        let dial = Rc::new(Dial { peer: peer.clone(), tag, open, waiting });
+        self.dials.borrow_mut().push(dial.clone());
+        Found::None(Opening { dial, links: Rc::downgrade(self) })
     }
 
     /// A new one.
@@ -111,20 +111,20 @@ impl Links {
 impl Opening {
     /// The connection is there, and has room for who waits.
     pub fn done(self) {
-        self.gate.open.set(Some(true));
+        self.dial.open.set(Some(true));
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        let gate = &self.gate;
-        if gate.open.get().is_none() {
-            gate.open.set(Some(false));
+        let dial = &self.dial;
+        if dial.open.get().is_none() {
+            dial.open.set(Some(false));
         }
         if let Some(links) = self.links.upgrade() {
-            links.gates.borrow_mut().retain(|other| !Rc::ptr_eq(other, gate));
+            links.dials.borrow_mut().retain(|other| !Rc::ptr_eq(other, dial));
         }
-        for waker in gate.waiting.take() {
+        for waker in dial.waiting.take() {
             waker.wake();
         }
     }

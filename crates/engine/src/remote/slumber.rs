@@ -46,11 +46,11 @@ macro_rules! word {
 word!(AtomicU8);
 
 #[derive(Default)]
-pub(crate) struct Gate<W> {
+pub(crate) struct Slumber<W> {
     word: W,
 }
 
-impl<W: Word> Gate<W> {
+impl<W: Word> Slumber<W> {
     /// A letter was put down; true if the sender has to ring.
     pub(crate) fn posted(&self) -> bool {
         self.word.raise(MAIL) == ASLEEP
@@ -89,7 +89,7 @@ mod tests {
 
     #[derive(Default)]
     struct Model {
-        gate: Gate<ModelWord>,
+        slumber: Slumber<ModelWord>,
         letters: Mutex<usize>,
         rings: AtomicUsize,
     }
@@ -97,13 +97,13 @@ mod tests {
     impl Model {
         fn post(&self) {
             *self.letters.lock().unwrap() += 1;
-            if self.gate.posted() {
+            if self.slumber.posted() {
                 self.rings.fetch_add(1, Relaxed);
             }
         }
 
         fn collect(&self) -> usize {
-            self.gate.collecting();
+            self.slumber.collecting();
             std::mem::take(&mut *self.letters.lock().unwrap())
         }
     }
@@ -121,8 +121,8 @@ mod tests {
                     thread::spawn(move || model.post())
                 })
                 .collect();
-            let mut read = if model.gate.has_mail() { model.collect() } else { 0 };
-            let slept = model.gate.may_sleep();
+            let mut read = if model.slumber.has_mail() { model.collect() } else { 0 };
+            let slept = model.slumber.may_sleep();
             for sender in senders {
                 sender.join().unwrap();
             }
@@ -130,8 +130,8 @@ mod tests {
                 let rung = model.rings.load(Relaxed) > 0;
                 assert!(rung || *model.letters.lock().unwrap() == 0, "asleep, unrung, with mail");
             }
-            model.gate.awake();
-            assert!(model.gate.has_mail() || *model.letters.lock().unwrap() == 0);
+            model.slumber.awake();
+            assert!(model.slumber.has_mail() || *model.letters.lock().unwrap() == 0);
             read += model.collect();
             assert_eq!(read, 2);
         });
