@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use weir_engine::{FileInfo, FilePool, Files, OpenFile, OpenHow, Rank, Waiter};
+use weir_engine::{Doer, FileInfo, FilePool, Files, OpenFile, OpenHow, Rank};
 
 use crate::body::Range;
 use crate::entry::{Entry, Stored, Unusable};
@@ -58,7 +58,7 @@ impl Opened {
     /// What the file system says; or why the file is of no use.
     pub async fn open(
         files: &Files,
-        who: Waiter,
+        who: Doer,
         path: &Path,
     ) -> io::Result<Result<Opened, Unusable>> {
         let how = OpenHow::read();

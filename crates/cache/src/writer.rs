@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
-use weir_engine::{Either, FilePool, Handle, Rank, Waiter, either};
+use weir_engine::{Doer, Either, FilePool, Handle, Rank, either};
 
 use crate::body::Body;
 use crate::entry::Entry;
@@ -43,7 +43,7 @@ pub struct Job {
     /// The right to update the key, given back when that is done.
     pub ticket: Option<Ticket>,
     /// Who waits for the disk.
-    pub waiter: Waiter,
+    pub doer: Doer,
     /// Where files grow that are to become files of a cache, if not there.
     pub temporary: Option<PathBuf>,
     /// A small answer may stay in memory.
@@ -103,7 +103,7 @@ impl Job {
                 head: last.then(|| self.entry.encode(written)),
             };
             let files = handle.files();
-            let work = files.run_by(&self.waiter, rank, "store", move || step.run());
+            let work = files.run_by(&self.doer, rank, "store", move || step.run());
             let (done, in_time) = match end {
                 Some(_) => (work.await, true),
                 None => self.hurry(pin!(work), handle).await,
@@ -188,7 +188,7 @@ pub async fn renew(
     cache: &Arc<Cache>,
     key: Key,
     stored: Stored,
-    who: &Waiter,
+    who: &Doer,
     handle: &Handle,
 ) -> io::Result<()> {
     let path = cache.settings.place.path(&key);

@@ -50,7 +50,7 @@ pub use doors::{Arm, ListenerKey, WatchKey};
 pub use driver::{Driver, Turn};
 pub use either::{Either, First, either};
 pub use files::{
-    FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Rank, Touches, Waiter,
+    Doer, FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Rank, Touches,
 };
 pub use handle::Handle;
 pub use heavy::Heavy;

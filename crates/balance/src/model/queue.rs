@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Socket {
     waiting: VecDeque<(usize, Duration)>,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<Entry>,
 }
 
 /// One step of the kernel's walk along the list of waiters.
@@ -34,7 +34,7 @@ impl Visit {
     }
 }
 
-struct Waiter {
+struct Entry {
     who: usize,
     exclusive: bool,
     told: bool,
@@ -51,9 +51,9 @@ impl Socket {
     ) -> Vec<Visit> {
         self.waiting.push_back((connection, now));
         let mut walk = Vec::new();
-        for waiter in &mut self.waiters {
-            waiter.told = true;
-            let (who, exclusive) = (waiter.who, waiter.exclusive);
+        for entry in &mut self.waiters {
+            entry.told = true;
+            let (who, exclusive) = (entry.who, entry.exclusive);
             let visit = Visit { who, exclusive, asleep: sleeps(who) };
             walk.push(visit);
             if visit.is_last() {
@@ -83,11 +83,11 @@ impl Socket {
 
     /// Registers a loop. A socket that is readable is ready at once.
     pub fn add(&mut self, who: usize, exclusive: bool) {
-        let waiter = Waiter { who, exclusive, told: !self.waiting.is_empty() };
+        let entry = Entry { who, exclusive, told: !self.waiting.is_empty() };
         if exclusive {
-            self.waiters.push_back(waiter);
+            self.waiters.push_back(entry);
         } else {
-            self.waiters.push_front(waiter);
+            self.waiters.push_front(entry);
         }
     }
 
@@ -105,9 +105,9 @@ impl Socket {
     pub fn reports(&mut self, who: usize) -> bool {
         let readable = !self.waiting.is_empty();
         match self.waiters.iter_mut().find(|w| w.who == who) {
-            Some(waiter) => {
-                waiter.told &= readable;
-                waiter.told
+            Some(entry) => {
+                entry.told &= readable;
+                entry.told
             }
             None => false,
         }

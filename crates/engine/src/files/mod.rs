@@ -4,13 +4,13 @@
 //! `RESOLVE_CACHED`, `preadv2` with `RWF_NOWAIT`. What is in memory is answered on the loop; when
 //! the answer is "not now", and for everything that writes, a thread of the [`FilePool`] does it.
 
+mod doer;
 mod info;
 mod locality;
 mod open_file;
 mod pool;
 mod rank;
 mod residence;
-mod waiter;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -24,12 +24,12 @@ use std::sync::Arc;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+pub use doer::{Doer, Touches};
 pub use info::{FileInfo, FileKind};
 pub use open_file::OpenFile;
 pub use pool::{FilePool, Offload};
 pub use rank::Rank;
 pub(crate) use residence::{Residence, residence};
-pub use waiter::{Touches, Waiter};
 
 use crate::budget;
 use crate::operation::operation;
@@ -104,8 +104,8 @@ impl Files {
     }
 
     /// The one who waits where nothing else is said: the default pool.
-    pub fn waiter(&self) -> Waiter {
-        Waiter::Pool(self.pool.clone())
+    pub fn doer(&self) -> Doer {
+        Doer::Pool(self.pool.clone())
     }
 
     /// The pool of this name.
@@ -153,7 +153,7 @@ impl Files {
     /// Runs `work` where it may wait: on a thread of a pool, or here, as an operation of this name.
     pub async fn run_by<T, W>(
         &self,
-        who: &Waiter,
+        who: &Doer,
         rank: Rank,
         name: &'static str,
         work: W,
@@ -193,23 +193,23 @@ impl Files {
 
     /// Opens a file and asks what it is.
     pub async fn open(&self, path: &Path, how: &OpenHow) -> io::Result<(Arc<OpenFile>, FileInfo)> {
-        self.open_by(self.waiter(), path, how).await
+        self.open_by(self.doer(), path, how).await
     }
 
     /// As [`Files::open`]; whoever waits for the file here also waits for what is read of it.
     pub async fn open_by(
         &self,
-        who: Waiter,
+        who: Doer,
         path: &Path,
         how: &OpenHow,
     ) -> io::Result<(Arc<OpenFile>, FileInfo)> {
         let pool = match who {
-            Waiter::Pool(pool) | Waiter::Partly(pool, Touches::Name | Touches::Directory) => pool,
-            Waiter::Partly(pool, Touches::Content) => {
+            Doer::Pool(pool) | Doer::Partly(pool, Touches::Name | Touches::Directory) => pool,
+            Doer::Partly(pool, Touches::Content) => {
                 let (fd, info) = open_waiting(path, how)?;
                 return Ok((Arc::new(OpenFile::new(fd.into(), pool, Access::Pool)), info));
             }
-            Waiter::Loop => {
+            Doer::Loop => {
                 let (fd, info) = open_waiting(path, how)?;
                 let file = OpenFile::new(fd.into(), self.pool.clone(), Access::Here);
                 return Ok((Arc::new(file), info));
@@ -228,7 +228,7 @@ impl Files {
     /// wait for the one, it does the other too.
     pub async fn open_and_read(
         &self,
-        who: Waiter,
+        who: Doer,
         path: &Path,
         how: &OpenHow,
         want: fn(&FileInfo) -> usize,
@@ -295,11 +295,11 @@ impl Files {
 
     /// Asks about what `path` names; a symbolic link is followed.
     pub async fn stat(&self, path: &Path) -> io::Result<FileInfo> {
-        self.stat_by(self.waiter(), path).await
+        self.stat_by(self.doer(), path).await
     }
 
     /// As [`Files::stat`], where it has to be waited for by `who`.
-    pub async fn stat_by(&self, who: Waiter, path: &Path) -> io::Result<FileInfo> {
+    pub async fn stat_by(&self, who: Doer, path: &Path) -> io::Result<FileInfo> {
         let Some(pool) = who.pool(Touches::Name) else {
             return Ok(operation("stat", || rustix::fs::stat(path))?.into());
         };

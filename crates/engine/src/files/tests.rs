@@ -242,7 +242,7 @@ fn files_that_may_wait_are_closed_elsewhere() {
         assert_eq!(files.run(|| ()).await.unwrap(), ());
         let elsewhere = FilePool::named("two", 1, 10);
         let how = OpenHow::read();
-        let open = || files.open_by(Waiter::Pool(elsewhere.clone()), &path, &how);
+        let open = || files.open_by(Doer::Pool(elsewhere.clone()), &path, &how);
         drop(open().await.unwrap());
         let (file, _) = open().await.unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -260,11 +260,11 @@ fn a_server_without_threads_for_files_waits_itself() {
         let files = h.files();
         let path = dir.join("a");
         std::fs::write(&path, "hello").unwrap();
-        let (file, info) = files.open_by(Waiter::Loop, &path, &OpenHow::read()).await.unwrap();
-        assert_eq!(files.stat_by(Waiter::Loop, &path).await.unwrap(), info);
+        let (file, info) = files.open_by(Doer::Loop, &path, &OpenHow::read()).await.unwrap();
+        assert_eq!(files.stat_by(Doer::Loop, &path).await.unwrap(), info);
         let (read, buf) = files.read_at(&file, Vec::with_capacity(10), 1).await;
         assert_eq!((read.unwrap(), buf.as_slice()), (4, &b"ello"[..]));
-        assert_eq!(files.run_by(&Waiter::Loop, Rank::Read, "test", || 7).await.unwrap(), 7);
+        assert_eq!(files.run_by(&Doer::Loop, Rank::Read, "test", || 7).await.unwrap(), 7);
         drop(file);
         assert_eq!((files.offloaded(), files.default_pool().started()), (0, 0));
     });
@@ -276,12 +276,12 @@ fn threads_may_wait_for_some_operations_and_the_loop_for_the_others() {
         let files = h.files();
         let path = dir.join("a");
         std::fs::write(&path, "hello").unwrap();
-        let partly = |most| Waiter::Partly(files.default_pool().clone(), most);
+        let partly = |most| Doer::Partly(files.default_pool().clone(), most);
         for (who, covered) in [
-            (Waiter::Loop, [false, false, false]),
+            (Doer::Loop, [false, false, false]),
             (partly(Touches::Content), [true, false, false]),
             (partly(Touches::Name), [true, true, false]),
-            (files.waiter(), [true, true, true]),
+            (files.doer(), [true, true, true]),
         ] {
             let all = [Touches::Content, Touches::Name, Touches::Directory];
             assert_eq!(all.map(|touches| who.pool(touches).is_some()), covered, "{who:?}");
@@ -292,7 +292,7 @@ fn threads_may_wait_for_some_operations_and_the_loop_for_the_others() {
             files.run_by(&partly(Touches::Name), Rank::Read, "test", whose).await.unwrap(),
             me
         );
-        assert_ne!(files.run_by(&files.waiter(), Rank::Read, "test", whose).await.unwrap(), me);
+        assert_ne!(files.run_by(&files.doer(), Rank::Read, "test", whose).await.unwrap(), me);
         let (before, how) = (files.offloaded(), OpenHow::read());
         let (file, info) = files.open_by(partly(Touches::Content), &path, &how).await.unwrap();
         assert_eq!(files.stat_by(partly(Touches::Content), &path).await.unwrap(), info);
@@ -309,17 +309,17 @@ fn a_file_is_opened_and_read_in_one_visit() {
         std::fs::write(&path, "hello").unwrap();
         let want = |info: &FileInfo| info.len as usize - 1;
         let how = OpenHow::read();
-        for who in [files.waiter(), Waiter::Loop] {
+        for who in [files.doer(), Doer::Loop] {
             let (_, info, buf) = files.open_and_read(who, &path, &how, want).await.unwrap();
             assert_eq!((info.len, buf.as_slice()), (5, &b"hell"[..]));
         }
         // What creates is never done on the loop, and so needs a thread: once.
         let how = OpenHow { flags: OFlags::RDWR | OFlags::CREATE, ..OpenHow::create_new(0o600) };
         let before = files.offloaded();
-        let (_, _, buf) = files.open_and_read(files.waiter(), &path, &how, want).await.unwrap();
+        let (_, _, buf) = files.open_and_read(files.doer(), &path, &how, want).await.unwrap();
         assert_eq!((buf.as_slice(), files.offloaded()), (&b"hell"[..], before + 1));
         let (path, how) = (dir.join("b"), OpenHow::read());
-        let missing = files.open_and_read(files.waiter(), &path, &how, want).await;
+        let missing = files.open_and_read(files.doer(), &path, &how, want).await;
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     });
 }

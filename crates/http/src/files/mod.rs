@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use weir_engine::{FileInfo, FileKind, OpenFile, OpenHow, Waiter};
+use weir_engine::{Doer, FileInfo, FileKind, OpenFile, OpenHow};
 use weir_log::{Cause, Level};
 
 use crate::modules::core::{Aio, Refuse};
@@ -162,31 +162,31 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
 }
 
 /// `aio`: who waits for the files of a request.
-pub fn waiter(r: &mut Request) -> Waiter {
+pub fn doer(r: &mut Request) -> Doer {
     let name = match &r.conf().core.aio {
-        Aio::Default => return r.event_loop.handle.files().waiter(),
-        Aio::Off => return Waiter::Loop,
+        Aio::Default => return r.event_loop.handle.files().doer(),
+        Aio::Off => return Doer::Loop,
         Aio::Partly(most) => {
             let pool = r.event_loop.handle.files().default_pool().clone();
-            return Waiter::Partly(pool, *most);
+            return Doer::Partly(pool, *most);
         }
         Aio::Threads(name) => name.eval(r),
     };
     let files = r.event_loop.handle.files();
     match files.pool(&name) {
-        Some(pool) => Waiter::Pool(pool.clone()),
+        Some(pool) => Doer::Pool(pool.clone()),
         None => {
             let name = String::from_utf8_lossy(&name);
             r.log(Level::Error, format_args!("thread pool \"{name}\" not found"));
-            files.waiter()
+            files.doer()
         }
     }
 }
 
 async fn open_plain(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
     let path = Path::new(OsStr::from_bytes(path));
-    let waiter = waiter(r);
-    let opened = r.event_loop.handle.files().open_by(waiter, path, &OpenHow::read()).await;
+    let doer = doer(r);
+    let opened = r.event_loop.handle.files().open_by(doer, path, &OpenHow::read()).await;
     match opened {
         Ok((file, info)) => Ok(Opened { file, info }),
         Err(error) => Err(FileError::new(&error, "open()")),
@@ -206,8 +206,8 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<Stat, FileError> {
         // The cache keeps what was opened, and what is asked about is mostly opened next.
         return open(r, path).await.map(|opened| Stat(opened.info));
     }
-    let (waiter, path) = (waiter(r), Path::new(OsStr::from_bytes(path)));
-    let found = r.event_loop.handle.files().stat_by(waiter, path).await;
+    let (doer, path) = (doer(r), Path::new(OsStr::from_bytes(path)));
+    let found = r.event_loop.handle.files().stat_by(doer, path).await;
     found.map(Stat).map_err(|error| FileError::new(&error, "stat()"))
 }
 

@@ -29,9 +29,9 @@ pub async fn prepare(r: &mut Request) {
     {
         return;
     }
-    let (waiter, path) = (super::waiter(r), root.clone());
+    let (doer, path) = (super::doer(r), root.clone());
     let walk = || std::fs::canonicalize(path);
-    let walked = r.event_loop.handle.files().run_by(&waiter, Rank::Read, "realpath", walk).await;
+    let walked = r.event_loop.handle.files().run_by(&doer, Rank::Read, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
     let real = walked.flatten().map_err(errno);
     r.contexts.realpath = Some(Box::new(Known { root, real }));

@@ -168,8 +168,8 @@ fn check_beside(r: &Request, state: &State, object: &Arc<Object>) {
 
 async fn open(r: &mut Request, state: &State, generation: u32, now: u64) -> Option<Kept> {
     let path = state.cache.settings.place.path(&state.key);
-    let waiter = crate::files::waiter(r);
-    let outcome = Opened::open(r.event_loop.handle.files(), waiter, &path).await;
+    let doer = crate::files::doer(r);
+    let outcome = Opened::open(r.event_loop.handle.files(), doer, &path).await;
     opened(r, state, &path, outcome, Some(generation), now)
 }
 

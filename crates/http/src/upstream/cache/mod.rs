@@ -444,7 +444,7 @@ fn prepare(
         fill: fill.clone(),
         entry,
         ticket: state.ticket.take(),
-        waiter: crate::files::waiter(r),
+        doer: crate::files::doer(r),
         temporary: temporary.map(|path| path.directory.clone()),
         memory: state.memory,
         complain: complain(r, state),

@@ -73,10 +73,10 @@ pub async fn renew_and_send<P: Protocol>(
 /// Writes the new times, beside the request.
 fn renew(r: &mut Request, state: &mut State, stored: Stored) {
     let (cache, key, ticket) = (state.cache.clone(), state.key, state.ticket.take());
-    let (handle, waiter) = (r.event_loop.handle.clone(), crate::files::waiter(r));
+    let (handle, doer) = (r.event_loop.handle.clone(), crate::files::doer(r));
     let (log, event_loop) = (r.conf().core.error_log.clone(), r.event_loop.clone());
     r.event_loop.handle.spawn(async move {
-        if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &waiter, &handle).await {
+        if let Err(error) = weir_cache::writer::renew(&cache, key, stored, &doer, &handle).await {
             event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
             let path = cache.settings.place.path(&key);
             let (path, cause) = (path.display(), Cause(&error));

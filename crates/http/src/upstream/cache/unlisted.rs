@@ -19,13 +19,13 @@ pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome
         r.event_loop.metrics.add(Metric::CacheUnstored, 1);
         return None;
     }
-    let waiter = crate::files::waiter(r);
+    let doer = crate::files::doer(r);
     let path = path.to_path_buf();
     let handle = r.event_loop.handle.clone();
     // Whoever waits for a thread may have to go on without it.
     let mut opening = Box::pin({
         let handle = handle.clone();
-        async move { Opened::open(handle.files(), waiter, &path).await }
+        async move { Opened::open(handle.files(), doer, &path).await }
     });
     let waited = either(opening.as_mut(), handle.sleep(writer::PATIENCE)).await;
     if let Either::Left(outcome) = waited {

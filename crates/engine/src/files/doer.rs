@@ -1,10 +1,10 @@
-//! Who waits for the disk.
+//! Who does what may wait for the disk.
 
 use super::FilePool;
 
-/// Who waits for a file where that must be.
+/// Who does an operation on files, and so waits where that must be.
 #[derive(Clone, Debug)]
-pub enum Waiter {
+pub enum Doer {
     /// A thread of this pool, if the kernel cannot answer from memory.
     Pool(FilePool),
     /// A thread of this pool for operations up to this one; the loop for the others, without asking the kernel
@@ -25,13 +25,13 @@ pub enum Touches {
     Directory,
 }
 
-impl Waiter {
+impl Doer {
     /// The pool whose threads do such an operation; `None`: the loop does.
     pub fn pool(&self, touches: Touches) -> Option<&FilePool> {
         match self {
-            Waiter::Pool(pool) => Some(pool),
-            Waiter::Partly(pool, most) => (touches <= *most).then_some(pool),
-            Waiter::Loop => None,
+            Doer::Pool(pool) => Some(pool),
+            Doer::Partly(pool, most) => (touches <= *most).then_some(pool),
+            Doer::Loop => None,
         }
     }
 }
