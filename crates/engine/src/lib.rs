@@ -60,7 +60,7 @@ pub use ops::connect::{ConnectOptions, Unbound};
 pub use ops::datagram::{Answering, Datagram, Received};
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;
-pub use ops::rest::{Offered, Resting};
+pub use ops::rest::{Offered, Pause};
 pub use ops::send::Send;
 pub use park::{Idle, Wake};
 pub use remote::Remote;

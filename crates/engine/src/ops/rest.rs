@@ -12,7 +12,7 @@ use crate::{Idle, Stream, Wake};
 
 /// See [`Stream::rest`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct Resting<'a> {
+pub struct Pause<'a> {
     stream: &'a Stream,
     grace: Duration,
 }
@@ -24,12 +24,12 @@ impl Stream {
     ///
     /// [`Wake::Deadline`] says that `grace` has passed: now park it. The stream's deadline is
     /// unset afterwards.
-    pub fn rest(&self, grace: Duration) -> Resting<'_> {
-        Resting { stream: self, grace }
+    pub fn rest(&self, grace: Duration) -> Pause<'_> {
+        Pause { stream: self, grace }
     }
 }
 
-impl Future for Resting<'_> {
+impl Future for Pause<'_> {
     type Output = Wake;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wake> {
@@ -62,7 +62,7 @@ impl Future for Resting<'_> {
     }
 }
 
-impl Drop for Resting<'_> {
+impl Drop for Pause<'_> {
     fn drop(&mut self) {
         end(&self.stream.0);
     }
@@ -71,7 +71,7 @@ impl Drop for Resting<'_> {
 /// See [`Stream::rest_offered`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Offered<'a> {
-    resting: Resting<'a>,
+    pause: Pause<'a>,
     /// Here while it is not offered.
     idle: Option<Box<dyn Idle>>,
 }
@@ -81,13 +81,13 @@ impl Stream {
     /// `idle` for them. It comes back with the answer. `None` if another loop has taken it: the stream is of no use
     /// then, and is to be dropped.
     pub fn rest_offered(&self, grace: Duration, idle: Box<dyn Idle>) -> Offered<'_> {
-        Offered { resting: self.rest(grace), idle: Some(idle) }
+        Offered { pause: self.rest(grace), idle: Some(idle) }
     }
 }
 
 impl Offered<'_> {
     fn withdraw(&mut self) -> Option<Box<dyn Idle>> {
-        let registered = &self.resting.stream.0;
+        let registered = &self.pause.stream.0;
         self.idle.take().or_else(|| registered.h.withdraw(&registered.source))
     }
 }
@@ -96,11 +96,11 @@ impl Future for Offered<'_> {
     type Output = Option<(Wake, Box<dyn Idle>)>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match Pin::new(&mut self.resting).poll(cx) {
+        match Pin::new(&mut self.pause).poll(cx) {
             Poll::Ready(why) => Poll::Ready(self.withdraw().map(|idle| (why, idle))),
             Poll::Pending => {
                 // From now on whoever takes it out has it.
-                self.idle = self.idle.take().and_then(|idle| self.resting.stream.0.offer(idle));
+                self.idle = self.idle.take().and_then(|idle| self.pause.stream.0.offer(idle));
                 Poll::Pending
             }
         }

@@ -11,9 +11,9 @@ use crate::tests::site::Site;
 use crate::{BackendKind, Either, Handle, Idle, Stream, Wake, either};
 
 /// An idle connection that records why it was resumed and serves one echo.
-pub(super) struct Resting(pub(super) Arc<Mutex<Vec<(Wake, u8)>>>, pub(super) u8);
+pub(super) struct Echo(pub(super) Arc<Mutex<Vec<(Wake, u8)>>>, pub(super) u8);
 
-impl Idle for Resting {
+impl Idle for Echo {
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake) {
         self.0.lock().unwrap().push((why, self.1));
         if why != Wake::Ready {
@@ -43,7 +43,7 @@ pub(crate) fn a_parked_connection_resumes(kind: BackendKind) {
     });
     let list = woken.clone();
     site.serve(move |h, stream| {
-        let idle = Box::new(Resting(list.clone(), 1));
+        let idle = Box::new(Echo(list.clone(), 1));
         async move { h.park(stream, idle, None) }
     });
     play.join().unwrap();
@@ -60,7 +60,7 @@ pub(crate) fn a_parked_connection_has_a_deadline(kind: BackendKind) {
     });
     let list = woken.clone();
     site.serve(move |h, stream| {
-        let idle = Box::new(Resting(list.clone(), 2));
+        let idle = Box::new(Echo(list.clone(), 2));
         async move {
             let deadline = h.now() + Duration::from_millis(4);
             h.park(stream, idle, Some(deadline));
@@ -84,7 +84,7 @@ pub(crate) fn what_was_parked_readable_resumes(kind: BackendKind) {
         // Takes one of two bytes: the other one makes no event any more.
         let (n, buf) = stream.recv(Vec::with_capacity(1)).await;
         assert_eq!((n.unwrap(), &buf[..1]), (1, &b"a"[..]));
-        h.park(stream, Box::new(Resting(Arc::default(), 0)), None);
+        h.park(stream, Box::new(Echo(Arc::default(), 0)), None);
     });
     play.join().unwrap();
 }
@@ -96,7 +96,7 @@ pub(crate) fn the_oldest_parked_is_evicted_first(kind: BackendKind) {
     let (list, count) = (woken.clone(), Cell::new(0u8));
     site.serve(move |h, stream| {
         count.set(count.get() + 1);
-        let idle = Box::new(Resting(list.clone(), count.get()));
+        let idle = Box::new(Echo(list.clone(), count.get()));
         async move {
             h.park(stream, idle, None);
             if h.parked() == 5 {
@@ -124,13 +124,13 @@ pub(crate) fn some_of_the_parked_are_chosen(kind: BackendKind) {
     let (list, count) = (woken.clone(), Cell::new(0u8));
     site.serve(move |h, stream| {
         count.set(count.get() + 1);
-        let idle = Box::new(Resting(list.clone(), count.get()));
+        let idle = Box::new(Echo(list.clone(), count.get()));
         async move {
             h.park(stream, idle, None);
             if h.parked() == 4 {
                 let even = |idle: &dyn Idle| {
                     let idle: &dyn Any = idle;
-                    idle.downcast_ref::<Resting>().is_some_and(|resting| resting.1 % 2 == 0)
+                    idle.downcast_ref::<Echo>().is_some_and(|resting| resting.1 % 2 == 0)
                 };
                 assert_eq!(h.unpark_those(Wake::Shutdown, even), 2);
                 assert_eq!(h.parked(), 2);
@@ -189,7 +189,7 @@ pub(crate) fn a_connection_rests_in_its_task(kind: BackendKind) {
             assert_eq!(evict.unpark_oldest(9, Wake::Evicted), 1);
         });
         assert_eq!(stream.rest(Duration::from_secs(60)).await, Wake::Evicted);
-        other.park(stream, Box::new(Resting(Arc::default(), 0)), Some(h.now()));
+        other.park(stream, Box::new(Echo(Arc::default(), 0)), Some(h.now()));
     });
     play.join().unwrap();
     assert_eq!((site.h.panics(), site.h.parked()), (0, 0));

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 use std::{io, thread};
 
-use super::parked::Resting;
+use super::parked::Echo;
 use super::receive;
 use crate::tests::site::{Record, Site, record};
 use crate::{BackendKind, Either, Handle, Idle, Loop, Options, Stream, Wake, either};
@@ -195,7 +195,7 @@ pub(crate) fn the_loop_s_end_closes_everything(kind: BackendKind) {
         ours.set_nonblocking(true).unwrap();
         let stream = h.stream(ours.into()).unwrap();
         if n % 2 == 0 {
-            h.park(stream, Box::new(Resting(Arc::default(), 0)), None);
+            h.park(stream, Box::new(Echo(Arc::default(), 0)), None);
         } else {
             h.spawn(async move { drop(receive(&stream).await) });
         }
