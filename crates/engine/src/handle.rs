@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Kind, Token};
-use crate::doors::{Listener, Watch};
 use crate::inner::Inner;
+use crate::outside::{Listener, Watch};
 use crate::seam::{self, Call};
 use crate::team::Seat;
 use crate::{Arm, Files, ListenerKey, Relief, Remote, Sleep, Timekeeper, Wall, WatchKey};
