@@ -35,9 +35,9 @@ use std::time::{Duration, Instant};
 
 pub use kind::{Kind, Shape, UnknownPolicy};
 pub use porter::{Entrance, Porter, Taken};
-pub use reuseport_load::layout;
+pub use reuseport_load::Fit;
 pub use seat::{Seat, Setup};
-pub use table::{Layout, Load, LoadTable, Row, State};
+pub use table::{Load, LoadTable, Row, State, words};
 
 /// How new connections are spread over the loops. Each loop has its own value.
 pub trait Policy: Send {

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::table::Layout;
+use crate::table::SILENT;
 use crate::{After, Load, LoadTable, Policy, Row, State, Wait};
 
 /// A loop in a turn for so long is given nothing more. Shorter than elsewhere, since who is given to it waits for it.
@@ -21,10 +21,16 @@ const LOOK: Duration = Duration::from_millis(10);
 /// So many are compared.
 const COMPARED: usize = 8;
 
-/// The words of the table as the kernel's program needs them.
-#[must_use]
-pub fn layout() -> Layout {
-    Layout::with(State::Armed, (State::Awake, STUCK))
+/// Who takes connections, as the kernel's program reads it in a row ([`words`](crate::words)).
+pub struct Fit;
+
+impl Fit {
+    /// The state of a loop that sleeps and takes connections.
+    pub const ASLEEP: u64 = State::Armed as u64;
+    /// The state of one that is in a turn, and the longest turn in which it takes connections.
+    pub const AWAKE: (u64, Duration) = (State::Awake as u64, STUCK);
+    /// For so long it may not stir when it is woken.
+    pub const SILENT: Duration = SILENT;
 }
 
 /// What the kernel's program does, for a connection with this hash.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::seam;
 
-/// Words per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
+/// Words of the head, and per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
 /// the first line, others the second.
-const ROW: usize = 16;
+pub const ROW: usize = 16;
 /// Bits for the sleeping loops that carry more than the mean, so that nobody scans rows when there are none. Loops
 /// beyond them are never woken by another; they look again by themselves.
 const BITMAP_WORDS: usize = 8;
@@ -21,7 +21,7 @@ const BITMAP_WORDS: usize = 8;
 /// A loop that has been awake for longer is stuck in a handler, and counts no more.
 const STUCK: Duration = Duration::from_millis(50);
 /// A sleeping loop that was woken so long ago and has not stirred is stopped, and counts no more.
-const SILENT: Duration = Duration::from_millis(10);
+pub(crate) const SILENT: Duration = Duration::from_millis(10);
 
 /// The table: a head of `ROW` words, then a row per loop.
 #[derive(Clone, Copy)]
@@ -61,73 +61,38 @@ pub enum State {
     Retired,
 }
 
-/// Where programs of the kernel find what loops say: numbers of words in the table or, after `row`, in a row.
-#[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// Nanoseconds of the kernel's clock at the table's base; whoever makes the table writes them.
-    pub base: usize,
-    /// Where the rows begin, and how long each is.
-    pub rows: usize,
-    /// See `rows`.
-    pub row: usize,
-    /// A state and, above its bits, the stamp in microseconds since when it holds.
-    pub state: usize,
-    /// How many bits a state has.
-    pub state_bits: u32,
-    /// The state of a loop that sleeps and takes connections.
-    pub asleep: u64,
-    /// The state of one that is in a turn, and the longest turn in which it takes connections.
-    pub awake: (u64, Duration),
-    /// The stamp when it was woken and has not stirred since, or 0, and for how long it may not stir.
-    pub woken: (usize, Duration),
-    /// Open connections.
-    pub open: usize,
-    /// Requests in process.
-    pub inflight: usize,
-    /// Connections that it was given. Of equals, who was given least has the next.
-    pub handed: usize,
-    /// How many of them it has taken.
-    pub taken: usize,
-}
-
-impl Layout {
-    pub(crate) const fn with(asleep: State, awake: (State, Duration)) -> Layout {
-        Layout {
-            base: BASE,
-            rows: ROW,
-            row: ROW,
-            state: STATE,
-            state_bits: STATE_BITS,
-            asleep: asleep as u64,
-            awake: (awake.0 as u64, awake.1),
-            woken: (WOKEN, SILENT),
-            open: OPEN,
-            inflight: INFLIGHT,
-            handed: HANDED,
-            taken: TAKEN,
-        }
-    }
+/// Where programs of the kernel find what loops say: numbers of words in the table or, but for the first two, in a row.
+pub mod words {
+    pub use super::{BASE, HANDED, INFLIGHT, OPEN, ROW, STATE, STATE_BITS, TAKEN, WOKEN};
 }
 
 // Words of the head.
 const LOCK: usize = 0;
 const HEAVY: usize = 1;
 const HANDS: usize = 9;
-/// For the kernel's programs, which know no [`Instant`]s.
-const BASE: usize = 15;
+/// Nanoseconds of the kernel's clock at the table's base, for programs, which know no [`Instant`]s. Whoever makes the table
+/// writes them.
+pub const BASE: usize = 15;
 // Words of a row's first line.
-const STATE: usize = 0;
-const INFLIGHT: usize = 1;
-const OPEN: usize = 2;
+/// A state and, above its bits, the stamp in microseconds since when it holds.
+pub const STATE: usize = 0;
+/// Requests in process.
+pub const INFLIGHT: usize = 1;
+/// Open connections.
+pub const OPEN: usize = 2;
 const TURN: usize = 3;
 const ACCEPTED: usize = 4;
-const TAKEN: usize = 5;
+/// How many it has taken of the connections that it was given.
+pub const TAKEN: usize = 5;
 // Words of its second line.
-const WOKEN: usize = 8;
-const HANDED: usize = 9;
+/// The stamp when it was woken and has not stirred since, or 0.
+pub const WOKEN: usize = 8;
+/// Connections that it was given.
+pub const HANDED: usize = 9;
 const BATON: usize = 10;
 
-const STATE_BITS: u32 = 3;
+/// How many bits a state has.
+pub const STATE_BITS: u32 = 3;
 
 impl<'a> LoadTable<'a> {
     /// The number of words that a table for so many loops takes.

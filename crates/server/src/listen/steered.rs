@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use weir_balance::{LoadTable, layout};
+use weir_balance::{Fit, LoadTable, words};
 use weir_log::{Cause, Log, log};
 use weir_sys::beginning::beginning;
 use weir_sys::shared::SharedWords;
@@ -20,12 +20,12 @@ impl Steered {
     pub(super) fn table(loops: usize, sockets: &Sockets) -> io::Result<(SharedWords, Steered)> {
         let lists = sockets.iter().enumerate();
         let mut lists = lists.filter_map(|(n, s)| Some((n, s.choices()?))).peekable();
-        let words = LoadTable::words(loops);
+        let size = LoadTable::words(loops);
         if lists.peek().is_none() {
-            return Ok((SharedWords::new(words)?, Steered::default()));
+            return Ok((SharedWords::new(size)?, Steered::default()));
         }
-        let (layout, rows) = (for_programs(), u32::try_from(loops).unwrap_or(u32::MAX));
-        let (words, array) = table(words, &layout, beginning().elapsed())?;
+        let (layout, rows) = (layout(), u32::try_from(loops).unwrap_or(u32::MAX));
+        let (words, array) = table(size, &layout, beginning().elapsed())?;
         let choice = |list| Choice::new(array.as_fd(), &layout, rows, list);
         let choices = lists.map(|(number, list)| Ok((number, choice(list)?)));
         Ok((words, Steered(choices.collect::<io::Result<_>>()?)))
@@ -45,21 +45,20 @@ impl Steered {
     }
 }
 
-/// The same, for the room that knows no policies.
-fn for_programs() -> Layout {
-    let of = layout();
+/// What the table's words mean, for the room that knows no policies.
+fn layout() -> Layout {
     Layout {
-        base: of.base,
-        rows: of.rows,
-        row: of.row,
-        state: of.state,
-        state_bits: of.state_bits,
-        asleep: of.asleep,
-        awake: of.awake,
-        woken: of.woken,
-        open: of.open,
-        inflight: of.inflight,
-        handed: of.handed,
-        taken: of.taken,
+        base: words::BASE,
+        rows: words::ROW,
+        row: words::ROW,
+        state: words::STATE,
+        state_bits: words::STATE_BITS,
+        asleep: Fit::ASLEEP,
+        awake: Fit::AWAKE,
+        woken: (words::WOKEN, Fit::SILENT),
+        open: words::OPEN,
+        inflight: words::INFLIGHT,
+        handed: words::HANDED,
+        taken: words::TAKEN,
     }
 }
