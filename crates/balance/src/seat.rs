@@ -27,7 +27,6 @@ pub struct Setup {
 pub struct Seat {
     setup: Setup,
     policy: Box<dyn Policy>,
-    woke: u64,
     retired: bool,
 }
 
@@ -36,9 +35,8 @@ impl Seat {
     #[must_use]
     pub fn take(kind: Kind, setup: Setup, now: Instant, loops: &LoadTable<'_>) -> Seat {
         loops.clear(setup.me);
-        let woke = loops.stamp(now);
-        loops.row(setup.me).set_state(State::Awake, woke);
-        Seat { setup, policy: kind.policy(setup), woke, retired: false }
+        loops.row(setup.me).set_state(State::Awake, loops.stamp(now));
+        Seat { setup, policy: kind.policy(setup), retired: false }
     }
 
     /// The row's number.
@@ -58,7 +56,6 @@ impl Seat {
     ) -> Wait {
         let (row, stamp) = (loops.row(self.setup.me), loops.stamp(now));
         row.set_load(load);
-        row.set_turn(stamp.saturating_sub(self.woke));
         if row.stir() {
             // Woken in its turn: the bell may have been silenced with an earlier one.
             self.policy.on_woken();
@@ -79,7 +76,6 @@ impl Seat {
     /// Back from the wait.
     pub fn after_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Probe {
         let row = loops.row(self.setup.me);
-        self.woke = loops.stamp(now);
         if row.stir() {
             self.policy.on_woken();
         }
@@ -87,7 +83,7 @@ impl Seat {
         if self.retired {
             return Probe::No;
         }
-        row.set_state(State::Awake, self.woke);
+        row.set_state(State::Awake, loops.stamp(now));
         loops.unmark_heavy(self.setup.me);
         self.policy.after_wait(now, loops);
         if baton { Probe::Try } else { Probe::No }

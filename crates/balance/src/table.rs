@@ -80,7 +80,6 @@ pub const STATE: usize = 0;
 pub const INFLIGHT: usize = 1;
 /// Open connections.
 pub const OPEN: usize = 2;
-const TURN: usize = 3;
 const ACCEPTED: usize = 4;
 /// How many it has taken of the connections that it was given.
 pub const TAKEN: usize = 5;
@@ -299,12 +298,6 @@ impl Row<'_> {
         self.0[ACCEPTED].load(Relaxed)
     }
 
-    /// How long the loop's last turn took, from the end of one wait to the start of the next.
-    #[must_use]
-    pub fn turn(&self) -> Duration {
-        Duration::from_micros(self.0[TURN].load(Relaxed))
-    }
-
     /// Connections that were handed to this loop, and that it has taken or given up.
     pub(crate) fn taken(&self) -> u64 {
         self.0[TAKEN].load(SeqCst)
@@ -347,10 +340,6 @@ impl Row<'_> {
     pub(crate) fn set_load(&self, load: Load) {
         put(&self.0[INFLIGHT], load.inflight, Relaxed);
         put(&self.0[OPEN], load.open, Relaxed);
-    }
-
-    pub(crate) fn set_turn(&self, micros: u64) {
-        put(&self.0[TURN], micros, Relaxed);
     }
 
     pub(crate) fn count_accepted(&self, n: u32) {
