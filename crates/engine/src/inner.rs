@@ -67,7 +67,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
-        let mailbox = Arc::new(Mailbox::new()?);
+        let mailbox = Arc::new(Mailbox::new(options.bell.as_ref())?);
         let mut backend = backend::make(options.backend, options.events)?;
         backend.watch(mailbox.bell(), Token::BELL, Arm::Shared)?;
         let instance = backend.instance().filter(|_| !seam::is_simulated());

@@ -61,12 +61,13 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Mailbox {
-            letters: Mutex::default(),
-            slumber: Slumber::default(),
-            bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
-        })
+    /// With this bell, which others may ring as well, or one of its own.
+    pub(crate) fn new(bell: Option<&Arc<OwnedFd>>) -> std::io::Result<Self> {
+        let bell = match bell {
+            Some(bell) => Arc::clone(bell),
+            None => Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+        };
+        Ok(Mailbox { letters: Mutex::default(), slumber: Slumber::default(), bell })
     }
 
     pub(crate) fn bell(&self) -> &Arc<OwnedFd> {

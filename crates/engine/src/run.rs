@@ -1,7 +1,9 @@
 //! The loop itself: one turn after the other.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Events, Kind, Token};
@@ -26,6 +28,9 @@ pub struct Options {
     pub pools: Vec<FilePool>,
     /// The loops of this process that relieve each other; give each of them a clone. Only loops that wait in epoll do.
     pub team: Option<Team>,
+    /// What wakes it: an event descriptor that does not block. Whoever else has it, in other processes for instance, wakes the
+    /// loop by writing to it. None: one of its own.
+    pub bell: Option<Arc<OwnedFd>>,
 }
 
 impl Default for Options {
@@ -37,6 +42,7 @@ impl Default for Options {
             files: FilePool::default(),
             pools: Vec::new(),
             team: None,
+            bell: None,
         }
     }
 }

@@ -255,7 +255,8 @@ fn the_number_that_is_left_does_not_hold_the_socket() {
 fn somebody_watches_whoever_works() {
     let team = Team::new(2).unwrap();
     let instance = Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap());
-    let join = || Seat::join(&team, instance.clone(), Arc::new(Mailbox::new().unwrap())).unwrap();
+    let join =
+        || Seat::join(&team, instance.clone(), Arc::new(Mailbox::new(None).unwrap())).unwrap();
     let (seat, other) = (join(), join());
     let is_set = || team.0.watch.set.load(SeqCst);
     let comes = || {
@@ -305,8 +306,8 @@ fn the_watch_comes_seldom_while_nobody_is_held_up() {
 fn a_loop_fetches_fewer_events_the_longer_they_take() {
     let team = Team::new(1).unwrap();
     let instance = Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap());
-    let seat = Seat::join(&team, instance.clone(), Arc::new(Mailbox::new().unwrap())).unwrap();
-    assert!(Seat::join(&team, instance, Arc::new(Mailbox::new().unwrap())).is_none());
+    let seat = Seat::join(&team, instance.clone(), Arc::new(Mailbox::new(None).unwrap())).unwrap();
+    assert!(Seat::join(&team, instance, Arc::new(Mailbox::new(None).unwrap())).is_none());
     let turns = |events: usize, each: u64| {
         let mut most = 0;
         for _ in 0..100 {

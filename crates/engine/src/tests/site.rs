@@ -28,7 +28,7 @@ impl Site {
         Site::made(&Options { team: Some(team), ..Options::default() })
     }
 
-    fn made(options: &Options) -> Site {
+    pub(crate) fn made(options: &Options) -> Site {
         let event_loop = Loop::new(options).unwrap();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();

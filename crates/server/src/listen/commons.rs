@@ -1,7 +1,7 @@
 //! What the loops of one cycle share to spread connections: made by the master before it forks.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
@@ -80,8 +80,8 @@ impl Commons {
         table.pass_baton_to_all(now, from.clone()).chain(from).for_each(|i| self.ring(i));
     }
 
-    /// The bell of loop `i`.
-    pub(super) fn bell(&self, i: usize) -> Option<&Arc<OwnedFd>> {
+    /// The bell of loop `i`, which its loop silences.
+    pub fn bell(&self, i: usize) -> Option<&Arc<OwnedFd>> {
         self.bells.get(i)
     }
 
@@ -110,12 +110,6 @@ impl Commons {
             kept => (copy as u64 + 1 >= kept, kept > 1),
         }
     }
-}
-
-/// Empties a bell.
-pub(super) fn silence(bell: BorrowedFd<'_>) {
-    let mut count = [0; 8];
-    let _ = rustix::io::read(bell, &mut count);
 }
 
 /// One epoll instance with every shared socket in it, under the number of its address.
@@ -147,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_rings_until_it_is_silenced() {
+    fn who_is_rung_has_a_bell_that_rings() {
         let commons = Commons::new(1, Shape::SocketEach, &Sockets::default()).unwrap();
         let bell = commons.bell(0).unwrap();
         let rings = || {
@@ -159,8 +153,6 @@ mod tests {
         commons.ring(0);
         commons.ring(0);
         assert!(rings());
-        silence(bell.as_fd());
-        assert!(!rings());
         commons.ring(7);
     }
 }

@@ -14,7 +14,6 @@ mod steered;
 pub use commons::Commons;
 
 use std::io;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,10 +79,6 @@ impl Listening {
             mutex_delay: events.accept_mutex_delay,
         };
         let seat = Seat::take(kind, setup, h.now(), &commons.table());
-        if let Some(bell) = commons.bell(place.row) {
-            let own = Arc::clone(bell);
-            h.add_watch(Arc::clone(bell), move |_| commons::silence(own.as_fd()))?;
-        }
         let porter = Porter::new(seat, events.multi_accept);
         let datagrams = Vec::new();
         let mut listening = Listening { porter, gate, commons, acceptor: None, datagrams };

@@ -228,6 +228,7 @@ impl Shared {
             files: self.files.clone(),
             pools: self.pools.clone(),
             team: self.team.clone(),
+            bell: self.assignment.cycle.load.bell(place.row).cloned(),
         })
     }
 

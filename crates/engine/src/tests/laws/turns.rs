@@ -9,6 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 use std::{io, thread};
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use super::parked::Echo;
 use super::receive;
 use crate::tests::site::{Record, Site, record};
@@ -135,6 +137,31 @@ pub(crate) fn a_remote_post_wakes_the_loop(kind: BackendKind) {
     site.run();
     sender.join().unwrap();
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), (0..1000).collect::<Vec<_>>());
+}
+
+/// As another process does that has the same descriptor: once rung, the loop turns, and goes on to hear of posts.
+pub(crate) fn whoever_has_the_bell_wakes_the_loop(kind: BackendKind) {
+    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+    let options = Options { backend: kind, bell: Some(Arc::clone(&bell)), ..Options::default() };
+    let mut site = Site::made(&options);
+    let (remote, turns) = (site.h.remote(), record::<usize>());
+    let (turned, has_turned) = mpsc::channel();
+    rustix::io::write(&*bell, &3u64.to_ne_bytes()).unwrap();
+    let sender = thread::spawn(move || {
+        has_turned.recv().unwrap();
+        remote.post(Box::new(Handle::stop));
+    });
+    let list = turns.clone();
+    site.serve_turns(
+        |_, _| async {},
+        |turn| {
+            list.borrow_mut().push(turn.events);
+            let _ = turned.send(());
+        },
+    );
+    sender.join().unwrap();
+    assert_eq!(turns.borrow().first(), Some(&1));
+    assert!(rustix::io::read(&*bell, &mut [0; 8]).is_err(), "it is silent");
 }
 
 pub(crate) fn a_disarmed_listener_stays_silent(kind: BackendKind) {
