@@ -1,11 +1,19 @@
 //! Requests that wait for a loop that is held up: loops of the same process take them over.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Server, ask_until};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use weir_proto::http2::frame;
+use weir_testkit::{Client, Dir, PATIENCE, Server, ask_until, certified};
 
-use super::threads::{wait_asleep, wait_blocked, wait_still};
+use super::threads::{wait_asleep, wait_blocked, wait_still, wait_stopped};
 use super::{PROCESSES, WEIR, wait_idle};
 
 const LOOPS: usize = 4;
@@ -127,6 +135,115 @@ fn first_requests_do_not_wait_for_a_held_loop() {
     let answers: Vec<String> = silent.iter_mut().map(|client| client.response().body()).collect();
     let held = clients[0].response().body();
     assert!(!answers.contains(&held), "loop {held} was held up: {answers:?}");
+}
+
+/// All connections come to the first loop; `how` follows the first address.
+fn start_on_one(dir: Dir, how: &str) -> Server {
+    let conf = conf("accept_balance single;").replace("%%PORT%%;", &format!("%%PORT%%{how}"));
+    let server = Server::start_in(dir, WEIR, &conf);
+    wait_asleep(&server, LOOPS);
+    server
+}
+
+/// What its loop has accepted, in a turn that begins with another connection's long handler.
+#[test]
+fn who_was_accepted_and_not_reached_is_served_by_another_loop() {
+    let server = start_on_one(Dir::new(), ";");
+    let mut holder = server.connect();
+    // A loop whose turns are short expects nothing of the kind.
+    assert_eq!(holder.get("/held?n=1").body(), "1");
+    wait_asleep(&server, LOOPS);
+    let worker = server.workers()[0];
+    server.signal_worker(worker, Signal::STOP);
+    wait_stopped(&server);
+    holder.send(request("/hold"));
+    let mut new = server.connect();
+    new.send(request("/"));
+    server.signal_worker(worker, Signal::CONT);
+    let answered = new.response().body();
+    assert_ne!(answered, holder.response().body(), "the loop that was held up");
+}
+
+/// The first answer's body of a stream that asks for a path.
+fn over_http2(socket: &mut TcpStream, stream: u32, path: &str) -> String {
+    // GET, http, a path and a host as they are (RFC 7541, appendix A).
+    let mut head = vec![0x82, 0x86, 0x04, path.len() as u8];
+    head.extend_from_slice(path.as_bytes());
+    head.extend_from_slice(&[0x01, 1, b'a']);
+    let mut out = vec![0, 0, head.len() as u8, 1, 0x05];
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(&head);
+    socket.write_all(&out).unwrap();
+    loop {
+        let mut frame = [0; 9];
+        socket.read_exact(&mut frame).unwrap();
+        let len = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize;
+        let mut payload = vec![0; len];
+        socket.read_exact(&mut payload).unwrap();
+        if frame[3] == 0 && len > 0 {
+            return String::from_utf8(payload).unwrap();
+        }
+    }
+}
+
+/// It was silent for less than a second, so its task would be there still.
+#[test]
+fn http2_is_taken_over_as_soon_as_it_is_silent() {
+    let server = start_on_one(Dir::new(), "; http2 on;");
+    let (mut holder, port) = (server.connect(), server.port());
+    let mut silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.write_all(frame::PREFACE).unwrap();
+    silent.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    assert_eq!(holder.get("/held?n=1").body(), "1");
+    assert_eq!(over_http2(&mut silent, 1, "/echo?n=2"), "2");
+    wait_asleep(&server, LOOPS);
+    holder.send(request("/hold"));
+    wait_blocked(&server);
+    let answered = over_http2(&mut silent, 3, "/");
+    assert_ne!(answered, holder.response().body(), "the loop that was held up");
+}
+
+/// A client that has sent the first of its words, and sends the others when its loop is held up.
+#[test]
+fn a_handshake_that_has_begun_is_taken_over() {
+    let how = " ssl; listen 127.0.0.1:%%PORT1%%;
+        ssl_certificate chain.pem; ssl_certificate_key leaf.key;";
+    let server = start_on_one(certified(), how);
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata/root.pem");
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(data).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        let name = ServerName::try_from("www.example.org").unwrap();
+        let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        while tls.wants_write() {
+            tls.write_tls(&mut socket).unwrap();
+        }
+        // The server's words in whole: then it is the client's turn.
+        while !tls.wants_write() {
+            tls.read_tls(&mut socket).unwrap();
+            tls.process_new_packets().unwrap();
+        }
+        wait_asleep(&server, LOOPS);
+        let mut holder = Client::connect(server.port_at(1));
+        holder.send(request("/hold"));
+        wait_blocked(&server);
+        let mut tls = rustls::StreamOwned::new(tls, socket);
+        tls.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        tls.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let held = holder.response().body();
+        assert!(!answer.ends_with(&format!("\r\n\r\n{held}")), "the loop that was held up");
+    }
 }
 
 /// Many connections whose requests come two and three at once, while loops are held up now and then.

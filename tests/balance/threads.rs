@@ -69,6 +69,16 @@ pub fn wait_still(server: &Server) {
     assert!(is_so, "something runs though nothing happens");
 }
 
+/// No thread of a worker that was told to stop runs any more.
+pub fn wait_stopped(server: &Server) {
+    let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
+    let stopped = |pid| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        tasks.filter_map(state).all(|status| status.contains("State:\tT"))
+    };
+    assert!(ask_until(|| server.workers().into_iter().all(stopped)), "it goes on");
+}
+
 /// Waits until a loop is blocked by a request.
 pub fn wait_blocked(server: &Server) {
     let is_so = ask_until(|| {

@@ -99,6 +99,9 @@ impl Loop {
         h.0.tasks.begin_turn();
         let events = self.events.len();
         self.handled = events + usize::from(self.taken.is_some());
+        if let Some(seat) = &h.0.team {
+            seat.found(self.events.streams.len());
+        }
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
         driver.after_accepts(&h, woke);

@@ -9,7 +9,7 @@ use rustls::server::Acceptor;
 use weir_engine::{Chain, Stream};
 
 use crate::connection::Connection;
-use crate::stream::{Secured, handshake};
+use crate::stream::{Halfway, Secured};
 
 /// Room for a usual first message.
 const FIRST_READ: usize = 4096;
@@ -147,9 +147,18 @@ impl Hello {
         config: Arc<ServerConfig>,
         offload: bool,
     ) -> Result<Secured, HandshakeError> {
+        self.halfway(config, offload)?.finish(stream).await
+    }
+
+    /// The same, step by step.
+    pub fn halfway(
+        self,
+        config: Arc<ServerConfig>,
+        offload: bool,
+    ) -> Result<Halfway, HandshakeError> {
         let mut connection = Connection::server(config)?;
         connection.incoming = self.bytes;
-        handshake(stream, connection, offload).await
+        Ok(Halfway::new(connection, offload))
     }
 
     /// Refuses the handshake: the name is not one that is served here.

@@ -32,7 +32,7 @@ pub use rustls::ServerConfig;
 pub use schemes::scheme;
 pub use server::{Identity, ServerSettings, Staple, What, certificates, revocation_lists};
 pub use session::{SessionCache, TicketSecret};
-pub use stream::{Secured, TlsStream};
+pub use stream::{Advanced, Halfway, Secured, TlsStream};
 pub use verifier::{Authorities, machine_store, sha1};
 pub use wire::Wire;
 

@@ -48,34 +48,58 @@ pub struct TlsStream {
     state: RefCell<Option<Box<State>>>,
 }
 
-/// Goes through a handshake; what was read of it before was fed to the connection.
-pub(crate) async fn handshake(
-    stream: &Stream,
-    connection: Connection,
-    offload: bool,
-) -> Result<Secured, HandshakeError> {
-    let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
-    let (mut state, mut plain, mut offload) = (Box::new(state), Vec::new(), offload);
-    let mut heavy = !offload;
-    loop {
-        // The first step that answers the peer is the one that agrees on keys, and signs or verifies;
-        // those after it cost little.
-        if heavy && !state.connection.incoming.is_empty() {
+/// A handshake between two messages of the peer's: a value that is free to move to another thread.
+pub struct Halfway {
+    state: Box<State>,
+    effort: Effort,
+}
+
+/// The first step that answers the peer is the one that agrees on keys, and signs or verifies; those after it cost little.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// It is done by a thread.
+    Offloaded,
+    /// It waits until it is its turn.
+    Heavy,
+    /// It is behind.
+    Little,
+}
+
+/// What a step of a handshake came to.
+pub enum Advanced {
+    /// The end.
+    Done(Secured),
+    /// It is the peer's turn.
+    Waits(Halfway),
+}
+
+impl Halfway {
+    /// What was read before was fed to the connection.
+    pub(crate) fn new(connection: Connection, offload: bool) -> Halfway {
+        let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
+        let effort = if offload { Effort::Offloaded } else { Effort::Heavy };
+        Halfway { state: Box::new(state), effort }
+    }
+
+    /// Understands what was read, and answers it.
+    pub async fn advance(self, stream: &Stream) -> Result<Advanced, HandshakeError> {
+        let Halfway { mut state, mut effort } = self;
+        if effort == Effort::Heavy && !state.connection.incoming.is_empty() {
             stream.handle().heavy().await;
-            heavy = false;
+            effort = Effort::Little;
         }
         let step = move || {
-            let mut out = Vec::new();
+            let (mut plain, mut out) = (Vec::new(), Vec::new());
             let result = state.connection.advance(&mut plain, &mut out);
             (result, out, state, plain)
         };
-        let done = match std::mem::take(&mut offload) {
-            true => stream.handle().files().run(step).await?,
-            false => operation("TLS handshake", step),
+        let (result, out, mut state, plain) = match effort {
+            Effort::Offloaded => {
+                effort = Effort::Little;
+                stream.handle().files().run(step).await?
+            }
+            Effort::Heavy | Effort::Little => operation("TLS handshake", step),
         };
-        let result;
-        let out: Vec<u8>;
-        (result, out, state, plain) = done;
         if !out.is_empty() {
             let mut chain = Chain::new();
             chain.push(out);
@@ -97,18 +121,37 @@ pub(crate) async fn handshake(
                 if state.connection.incoming.is_empty() {
                     stream.handle().give_buf(std::mem::take(&mut state.connection.incoming));
                 }
-                return Ok(Secured(state));
+                Ok(Advanced::Done(Secured(state)))
             }
-            Progress::Closed => return Err(HandshakeError::Closed),
-            Progress::Handshake => {}
+            Progress::Closed => Err(HandshakeError::Closed),
+            Progress::Handshake => Ok(Advanced::Waits(Halfway { state, effort })),
         }
-        let mut buf = std::mem::take(&mut state.connection.incoming);
+    }
+
+    /// Waits for the peer's next words.
+    pub async fn receive(&mut self, stream: &Stream) -> Result<(), HandshakeError> {
+        let mut buf = std::mem::take(&mut self.state.connection.incoming);
         buf.reserve(4096);
         let (result, buf) = stream.recv(buf).await;
-        state.connection.incoming = buf;
-        if result? == 0 {
-            return Err(HandshakeError::Closed);
+        self.state.connection.incoming = buf;
+        if result? == 0 { Err(HandshakeError::Closed) } else { Ok(()) }
+    }
+
+    /// Goes through the rest of it.
+    pub async fn finish(mut self, stream: &Stream) -> Result<Secured, HandshakeError> {
+        loop {
+            self = match self.advance(stream).await? {
+                Advanced::Done(secured) => return Ok(secured),
+                Advanced::Waits(halfway) => halfway,
+            };
+            self.receive(stream).await?;
         }
+    }
+}
+
+impl fmt::Debug for Halfway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Halfway")
     }
 }
 
@@ -121,7 +164,7 @@ impl fmt::Debug for Secured {
 impl Secured {
     /// Opens TLS to a server.
     pub async fn connect(stream: &Stream, client: &Client) -> Result<Secured, HandshakeError> {
-        handshake(stream, Connection::client(client)?, false).await
+        Halfway::new(Connection::client(client)?, false).finish(stream).await
     }
 
     /// Puts the state on its socket.

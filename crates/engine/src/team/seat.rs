@@ -19,6 +19,8 @@ use crate::source::Ready;
 
 /// A loop reads the others' words no more often than this, since each costs it a line of another processor's cache.
 const LOOK_AGAIN: Duration = Duration::from_micros(250);
+/// A loop one of whose turns has lasted for long makes it easy for others for so long.
+const LATELY: Duration = Duration::from_secs(10);
 /// So many events of one loop are looked at before something else is tried.
 const LOOKS: usize = 8;
 /// A turn's mean time for an event counts for so much of the mean,
@@ -37,6 +39,10 @@ pub(crate) struct Seat {
     read: Cell<u64>,
     /// Of an event lately, in nanoseconds.
     mean: Cell<u64>,
+    /// When a turn has lasted for long last.
+    held_up: Cell<Option<u64>>,
+    /// Connections of which something has come in this turn.
+    ready: Cell<usize>,
     relief: Cell<Relief>,
 }
 
@@ -48,8 +54,8 @@ impl Seat {
         let place = Place { instance, mailbox, thread: Suspect::own() };
         shared.members.get(me)?.place.set(place).ok()?;
         let (began, read) = (Cell::new(clock::nanos()), Cell::new(0));
-        let (mean, relief) = Default::default();
-        Some(Seat { shared, me, began, read, mean, relief })
+        let (mean, held_up, ready, relief) = Default::default();
+        Some(Seat { shared, me, began, read, mean, held_up, ready, relief })
     }
 
     fn own(&self) -> &Member {
@@ -74,12 +80,32 @@ impl Seat {
     /// which others come to its help would be kept from them.
     pub(crate) fn turned(&self, events: usize, now: u64) -> usize {
         if let Ok(events @ 1..) = u64::try_from(events) {
-            let (took, mean) = (now.saturating_sub(self.began.get()) / events, self.mean.get());
+            let whole = now.saturating_sub(self.began.get());
+            if whole > nanos(Team::HELD_UP) {
+                self.held_up.set(Some(now));
+            }
+            let (took, mean) = (whole / events, self.mean.get());
             let took = took.min(2 * mean + nanos(JUMP));
             self.mean.set((mean * (PART - 1) + took) / PART);
         }
         let most = nanos(Team::HELD_UP) / self.mean.get().max(1);
         usize::try_from(most).unwrap_or(usize::MAX).max(Team::LEAST)
+    }
+
+    /// A turn has lasted for long lately, so that others may be wanted.
+    pub(crate) fn needs_relief(&self) -> bool {
+        let since = |at| self.began.get().saturating_sub(at);
+        self.held_up.get().is_some_and(|at| since(at) < nanos(LATELY))
+    }
+
+    /// Of so many connections something has come in this turn.
+    pub(crate) fn found(&self, ready: usize) {
+        self.ready.set(ready);
+    }
+
+    /// What is accepted in this turn may wait for others who are handled before.
+    pub(crate) fn others_come_first(&self) -> bool {
+        self.ready.get() > 0 && self.needs_relief()
     }
 
     /// The loop is about to wait.

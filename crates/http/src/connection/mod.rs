@@ -90,7 +90,11 @@ fn serve_at_once(
     stream: Stream,
 ) -> Option<(Stream, Parked)> {
     // Who is asked in a turn must not overtake one of the same turn who was not.
-    if event_loop.unasked.get() || !event_loop.punctual.asks() {
+    // And where others are handled before it that may take long, whoever sleeps may take one that rests.
+    if event_loop.unasked.get()
+        || event_loop.handle.others_come_first()
+        || !event_loop.punctual.asks()
+    {
         event_loop.unasked.set(true);
         return Some((stream, new));
     }
@@ -188,11 +192,24 @@ enum After {
 
 /// Goes through the handshake first.
 async fn secure(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, bytes: Vec<u8>) {
-    match ssl::handshake(conn, &event_loop, bytes).await {
-        Some((conn, bytes)) if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) => {
+    let done = ssl::handshake(conn, presence, &event_loop, bytes).await;
+    after_handshake(done, event_loop).await;
+}
+
+/// Goes on with a handshake that another loop has begun.
+pub async fn shaken(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, begun: ssl::Begun) {
+    let done = ssl::go_on(conn, presence, &event_loop, begun).await;
+    after_handshake(done, event_loop).await;
+}
+
+async fn after_handshake(done: Option<ssl::Done>, event_loop: Rc<LoopState>) {
+    match done {
+        Some((conn, presence, bytes))
+            if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) =>
+        {
             http2::serve(Rc::new(conn), presence, event_loop, bytes).await;
         }
-        Some((conn, bytes)) => {
+        Some((conn, presence, bytes)) => {
             let mut scratch = event_loop.take_scratch();
             scratch.fill(bytes);
             run(Rc::new(conn), presence, event_loop, scratch).await;

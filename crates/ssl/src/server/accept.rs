@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_engine::{Handle, Stream};
 use weir_log::Level;
 use weir_tls::x509::{Fault, Purpose};
-use weir_tls::{HandshakeError, Hello, Secured, ServerConfig, Wire};
+use weir_tls::{Halfway, HandshakeError, Hello, Secured, ServerConfig, Wire};
 use weir_values::Subject;
 use weir_values::regex::GaveUp;
 
@@ -161,10 +161,20 @@ impl Context {
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
     ) -> Result<Secured, Failure> {
-        let handle = socket.handle();
+        Ok(self.halfway(hello, socket.handle(), names, loaded).await?.finish(socket).await?)
+    }
+
+    /// The same, step by step.
+    pub async fn halfway(
+        &self,
+        hello: Hello,
+        handle: &Handle,
+        names: FileNames,
+        loaded: &Loaded<Arc<ServerConfig>>,
+    ) -> Result<Halfway, Failure> {
         let config = self.config(names, handle, loaded).await?;
         let others_wait = handle.tasks() + handle.parked() > 1;
-        Ok(hello.accept(socket, config, self.slow && others_wait).await?)
+        Ok(hello.halfway(config, self.slow && others_wait)?)
     }
 
     /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for

@@ -1,18 +1,22 @@
 //! From an accepted socket to a connection with TLS.
 
+use std::any::Any;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
+use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
 use weir_ssl::ocsp::Waiting;
 use weir_ssl::server::{Context, Failure as Refused, FileNames, Shown, choose};
-use weir_tls::{Begin, HandshakeError, Hello};
+use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello};
 
 use crate::config::site::Server;
-use crate::connection::Conn;
+use crate::connection::presence::Presence;
+use crate::connection::{self, Conn, Resting};
 use crate::event_loop::LoopState;
 use crate::regex::GaveUp;
 use crate::request::{Request, Scratch};
@@ -30,28 +34,49 @@ pub struct Secure {
     pub shown: Shown,
 }
 
-/// Goes through the handshake on a new connection, of which these bytes were read. With it come first bytes of a client that speaks no TLS;
-/// nothing comes of one that goes away, or is refused.
+/// A connection after its handshake; with it come first bytes of a client that speaks no TLS.
+pub type Done = (Conn, Presence, Vec<u8>);
+
+/// Goes through the handshake on a new connection, of which these bytes were read. Nothing comes of one that goes away, is refused,
+/// or goes on with another loop.
 pub async fn handshake(
     conn: Conn,
+    presence: Presence,
     event_loop: &Rc<LoopState>,
     bytes: Vec<u8>,
-) -> Option<(Conn, Vec<u8>)> {
+) -> Option<Done> {
     let default = event_loop.site.default_server(&conn);
     let until = event_loop.handle.now() + default.conf.client_header_timeout;
     conn.stream.set_deadline(Some(until));
     let outcome = match proxy_header(&conn, event_loop, bytes).await {
-        Ok(bytes) => begin(conn, event_loop, default, bytes).await,
+        Ok(bytes) => begin(conn, presence, event_loop, default, bytes, until).await,
         Err(error) => Err((Some(conn), error)),
     };
+    ended(outcome, event_loop, default)
+}
+
+/// Goes on with a handshake that another loop has begun.
+pub async fn go_on(
+    conn: Conn,
+    presence: Presence,
+    event_loop: &Rc<LoopState>,
+    begun: Begun,
+) -> Option<Done> {
+    let default = event_loop.site.default_server(&conn);
+    let outcome = answer(conn, presence, event_loop, begun, true).await;
+    ended(outcome, event_loop, default)
+}
+
+fn ended(outcome: Outcome, event_loop: &LoopState, default: &'static Server) -> Option<Done> {
     match outcome {
-        Ok((conn, bytes)) => {
+        Ok(None) => None,
+        Ok(Some((conn, presence, bytes))) => {
             conn.stream.set_deadline(None);
             if let Some(resumed) = conn.stream.tls(|tls| tls.is_resumed()) {
                 event_loop.metrics.add(Metric::TlsHandshakes, 1);
                 event_loop.metrics.add(Metric::TlsResumed, resumed.into());
             }
-            Some((conn, bytes))
+            Some((conn, presence, bytes))
         }
         Err((conn, error)) => {
             event_loop.metrics.add(Metric::TlsFailed, 1);
@@ -71,6 +96,9 @@ enum Failure {
 
 /// What is left of a connection whose handshake failed.
 type Refusal = (Option<Conn>, Failure);
+
+/// What comes of a handshake; nothing, if another loop has taken it.
+type Outcome = Result<Option<Done>, Refusal>;
 
 impl<F: Into<Refused>> From<F> for Failure {
     fn from(failure: F) -> Self {
@@ -133,10 +161,12 @@ async fn proxy_header(
 
 async fn begin(
     mut conn: Conn,
+    presence: Presence,
     event_loop: &Rc<LoopState>,
     default: &'static Server,
     bytes: Vec<u8>,
-) -> Result<(Conn, Vec<u8>), Refusal> {
+    until: Instant,
+) -> Outcome {
     let (server, chosen, plain) = (default, false, false);
     let mut secure = Secure { server, chosen, plain, shown: Shown::default() };
     match weir_tls::begin(conn.stream.socket(), bytes).await {
@@ -144,14 +174,14 @@ async fn begin(
         Ok(Begin::Plain(bytes)) => {
             secure.plain = true;
             conn.tls = Some(Arc::new(secure));
-            Ok((conn, bytes))
+            Ok(Some((conn, presence, bytes)))
         }
         Ok(Begin::Hello(mut hello)) => {
             secure.shown = Shown::take(&mut hello);
             let found = find(&conn, event_loop, &mut secure);
             conn.tls = Some(Arc::new(secure));
             match found {
-                Ok(()) => accept(conn, event_loop, default, hello).await,
+                Ok(()) => accept(conn, presence, event_loop, default, hello, until).await,
                 Err(gave_up) => Err((Some(conn), Refused::NameUndecided(gave_up).into())),
             }
         }
@@ -169,10 +199,12 @@ fn find(conn: &Conn, event_loop: &LoopState, secure: &mut Secure) -> Result<(), 
 
 async fn accept(
     conn: Conn,
+    presence: Presence,
     event_loop: &Rc<LoopState>,
     default: &'static Server,
     hello: Hello,
-) -> Result<(Conn, Vec<u8>), Refusal> {
+    until: Instant,
+) -> Outcome {
     let own = conn.tls.as_ref().and_then(|secure| secure.server.conf.ssl.as_deref());
     let chosen = choose(own, default.conf.ssl.as_deref(), hello, conn.stream.socket());
     let (context, hello) = match chosen {
@@ -182,14 +214,94 @@ async fn accept(
     let Some((conn, names)) = names(conn, context, event_loop) else {
         return Err((None, Refused::NoCertificate.into()));
     };
-    match context.accept(hello, conn.stream.socket(), names, &event_loop.certificates).await {
+    let (handle, certificates) = (&event_loop.handle, &event_loop.certificates);
+    match context.halfway(hello, handle, names, certificates).await {
         Err(failure) => Err((Some(conn), failure.into())),
-        Ok(secured) => {
-            let mut conn = conn.secured(secured);
-            judge(&mut conn, context, event_loop).await;
-            Ok((conn, Vec::new()))
+        Ok(halfway) => {
+            let begun = Begun { halfway, context, until };
+            answer(conn, presence, event_loop, begun, false).await
         }
     }
+}
+
+/// A handshake that has begun.
+pub struct Begun {
+    halfway: Halfway,
+    context: &'static Context,
+    until: Instant,
+}
+
+/// Answers the client as often as it says something, to the end. `spoke`: it has said something that was not received yet.
+async fn answer(
+    mut conn: Conn,
+    mut presence: Presence,
+    event_loop: &Rc<LoopState>,
+    begun: Begun,
+    mut spoke: bool,
+) -> Outcome {
+    let Begun { mut halfway, context, until } = begun;
+    conn.stream.set_deadline(Some(until));
+    loop {
+        if spoke && let Err(error) = halfway.receive(conn.stream.socket()).await {
+            return Err((Some(conn), error.into()));
+        }
+        halfway = match halfway.advance(conn.stream.socket()).await {
+            Err(error) => return Err((Some(conn), error.into())),
+            Ok(Advanced::Done(secured)) => {
+                let mut conn = conn.secured(secured);
+                judge(&mut conn, context, event_loop).await;
+                return Ok(Some((conn, presence, Vec::new())));
+            }
+            Ok(Advanced::Waits(halfway)) => halfway,
+        };
+        spoke = true;
+        if event_loop.handle.has_team() {
+            let begun = Begun { halfway, context, until };
+            let waited = offer(&mut conn, presence, event_loop, begun).await;
+            let Some((back, begun)) = waited else { return Ok(None) };
+            (presence, halfway) = (back, begun.halfway);
+            conn.stream.set_deadline(Some(until));
+        }
+    }
+}
+
+/// A handshake that waits for its client, for whoever takes it.
+struct Waits {
+    conn: Resting,
+    /// Who has this alone may add to it.
+    tls: Option<Arc<Secure>>,
+    presence: Presence,
+    begun: Begun,
+}
+
+impl Idle for Waits {
+    fn resume(self: Box<Self>, handle: &Handle, stream: Stream, _: Wake) {
+        let Some(event_loop) = LoopState::current() else { return };
+        let Waits { conn, tls, mut presence, begun } = *self;
+        presence.arrive(&event_loop);
+        let mut conn = conn.on(stream);
+        conn.tls = tls;
+        handle.spawn(connection::shaken(conn, presence, event_loop, begun));
+    }
+}
+
+/// Waits until the client says something, or has been silent for too long. Meanwhile another loop may take the connection: then
+/// none. Who should make room for others may go on all the same.
+async fn offer(
+    conn: &mut Conn,
+    presence: Presence,
+    event_loop: &LoopState,
+    begun: Begun,
+) -> Option<(Presence, Begun)> {
+    let grace = begun.until.saturating_duration_since(event_loop.handle.now());
+    let tls = conn.tls.take();
+    // There is no TLS yet in which anything could be pending.
+    let waits = Waits { conn: conn.lend()?, tls, presence, begun };
+    let (_, idle) = conn.stream.socket().rest_offered(grace, Box::new(waits)).await?;
+    let Waits { conn: lent, tls, presence, begun } = *(idle as Box<dyn Any>).downcast().ok()?;
+    conn.take_back(lent);
+    conn.tls = tls;
+    Some((presence, begun))
 }
 
 /// What certificates are called whose names have variables in them: a request that has not come is asked for those.

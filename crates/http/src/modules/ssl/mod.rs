@@ -17,7 +17,7 @@ mod check;
 mod handshake;
 
 pub use check::check;
-pub use handshake::{Secure, handshake};
+pub use handshake::{Begun, Done, Secure, go_on, handshake};
 pub use weir_ssl::server::Conf;
 
 /// The module.
