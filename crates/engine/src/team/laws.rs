@@ -1,16 +1,25 @@
 //! What a team keeps whatever its loops and clients do: each request is answered once and in its order, by the loop that
-//! has the connection then; and who is not held up keeps what it has.
+//! has the connection then; who is not held up keeps what it has; and nobody waits beside a sleeper for longer than until
+//! the watch comes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::tests::wait;
-use super::{Relief, Team};
+use super::{Mailbox, Relief, Seat, Team, nanos};
+use crate::backend::{Kind, Token};
+use crate::clock;
+use crate::slots::Key;
 use crate::tests::site::Site;
 use crate::{Chain, Handle, Idle, Remote, Stream, Wake};
 
@@ -167,5 +176,115 @@ proptest! {
         let (served, _) = play(&clients);
         let (moves, all) = (moves(&served), served.len());
         prop_assert!(moves * 10 <= all, "{} moves, {} requests", moves, all);
+    }
+}
+
+/// A connection that nobody serves.
+struct Waiting;
+
+impl Idle for Waiting {
+    fn resume(self: Box<Self>, _: &Handle, _: Stream, _: Wake) {}
+}
+
+/// A team whose first loop is blocked, by the thread that it belongs to, and whose others sleep.
+struct Beside {
+    team: Team,
+    instance: Arc<OwnedFd>,
+    held: Seat,
+    sleepers: Vec<Seat>,
+    _release: mpsc::Sender<()>,
+}
+
+fn join(team: &Team, instance: Arc<OwnedFd>) -> Seat {
+    Seat::join(team, instance, Arc::new(Mailbox::new(None).unwrap())).unwrap()
+}
+
+fn instance() -> Arc<OwnedFd> {
+    Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap())
+}
+
+impl Beside {
+    fn new() -> Beside {
+        let (team, instance) = (Team::new(LOOPS).unwrap(), instance());
+        let (tell, told) = mpsc::channel();
+        let (release, held) = mpsc::channel::<()>();
+        let (of, at) = (team.clone(), Arc::clone(&instance));
+        thread::spawn(move || {
+            tell.send(join(&of, at)).unwrap();
+            let _ = held.recv();
+        });
+        let held = told.recv().unwrap();
+        let sleepers: Vec<Seat> = (1..LOOPS).map(|_| join(&team, self::instance())).collect();
+        sleepers.iter().for_each(Seat::waits);
+        let is_blocked =
+            || team.0.members[0].place.get().is_some_and(|place| place.thread.is_held_up(1));
+        while !is_blocked() {
+            thread::yield_now();
+        }
+        Beside { team, instance, held, sleepers, _release: release }
+    }
+
+    /// Connections of the first loop that wait at a boundary, and of which something has come.
+    fn ready(&self, n: u32, generation: u32) -> Vec<(Arc<OwnedFd>, UnixStream)> {
+        let one = |index| {
+            let (server, mut client) = UnixStream::pair().unwrap();
+            let fd = Arc::new(OwnedFd::from(server));
+            let token = Token::new(Kind::Stream, Key { index, generation });
+            let data = EventData::new_u64(token.0);
+            epoll::add(&self.instance, fd.as_fd(), data, EventFlags::IN | EventFlags::ET).unwrap();
+            self.held.offers().put(token, &fd, Box::new(Waiting));
+            client.write_all(b"a").unwrap();
+            (fd, client)
+        };
+        (0..n).map(one).collect()
+    }
+
+    /// The kernel wakes one sleeper, since the watch has come: what it takes before it sleeps again.
+    fn look(&self, who: usize) -> usize {
+        let sleeper = &self.sleepers[who];
+        let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let mut fds = [PollFd::new(sleeper.timer(), PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "nobody watches");
+        sleeper.begins(clock::nanos());
+        sleeper.watch_came();
+        let mut taken = 0;
+        while sleeper.somebody_is_late(clock::nanos()) && sleeper.take(clock::nanos()).is_some() {
+            taken += 1;
+        }
+        sleeper.waits();
+        taken
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever was before: so many turns in which nobody was held up, and who of the sleepers is woken. It is counted in looks
+    /// of the watch, and the time between two of them has a bound.
+    #[test]
+    fn nobody_waits_beside_a_sleeper_for_more_than_one_look(
+        rounds in prop::collection::vec((0..4u32, 0..5u32, 0..LOOPS - 1), 1..4),
+    ) {
+        let beside = Beside::new();
+        let watch = &beside.team.0.watch;
+        for (round, (usual, waiting, who)) in (0..).zip(rounds) {
+            for _ in 0..usual {
+                beside.held.begins(clock::nanos());
+                beside.held.works();
+                beside.held.waits();
+                prop_assert_eq!(beside.look(who), 0, "nobody is held up");
+                prop_assert!(!watch.set.load(SeqCst), "all sleep");
+                prop_assert!(watch.after.load(Relaxed) <= nanos(Team::SELDOM));
+            }
+            let _connections = beside.ready(waiting, round);
+            beside.held.begins(clock::nanos());
+            beside.held.works();
+            prop_assert_eq!(beside.look(who), waiting as usize);
+            prop_assert!(watch.set.load(SeqCst), "the next one is due as long as it is held up,");
+            prop_assert_eq!(watch.after.load(Relaxed), nanos(Team::WATCH), "and soon");
+            prop_assert_eq!(beside.look(LOOPS - 2 - who), 0, "all are taken");
+            beside.held.waits();
+            beside.look(who);
+        }
     }
 }
