@@ -49,6 +49,11 @@ side-by-side:
     cargo build --release
     benches/side-by-side --save
 
+# The pictures of the documentation, anew (needs Chromium, and nginx for the tail).
+pictures *ARGS:
+    cargo build --release
+    benches/pictures {{ARGS}}
+
 # The published experiments, on this machine.
 lab:
     cargo run --release -- lab run all
