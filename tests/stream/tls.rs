@@ -331,6 +331,24 @@ fn a_balancer_speaks_before_the_handshake() {
     s.wait_file("tls.log", &format!("200 TLSv1.3 {NAME} 0/26;"), 1);
 }
 
+#[test]
+fn servers_hear_what_is_known_of_a_clients_tls() {
+    let s = start(
+        "server { listen 127.0.0.1:%%PORT1%% ssl; proxy_protocol v2; proxy_pass 127.0.0.1:%%PORT2%%;
+            ssl_alpn one two; ssl_verify_client optional; ssl_client_certificate root.pem; }
+         server { listen 127.0.0.1:%%PORT2%% proxy_protocol;
+            return '[answer $proxy_protocol_tlv_authority $proxy_protocol_tlv_alpn $proxy_protocol_tlv_ssl_version \
+                $proxy_protocol_tlv_ssl_verify $proxy_protocol_tlv_ssl_cn]'; }",
+    );
+    let args = ["-tls1_2", "-servername", NAME, "-alpn", "two"];
+    let Some(text) = openssl(&s, 1, &args, "") else { return };
+    assert_eq!(said(&text), format!("{NAME} two TLSv1.2 1 "), "{text}");
+    let shown = ["-tls1_3", "-noservername", "-cert", "client.pem", "-key", "client.key"];
+    let text = openssl(&s, 1, &shown, "").unwrap();
+    let (rest, name) = said(&text).split_once("TLSv1.3 0 ").expect("an accepted certificate");
+    assert!(rest.trim().is_empty() && !name.is_empty(), "{text}");
+}
+
 /// `http` with TLS, as it sees its clients.
 const ORIGIN: &str = "server { listen 127.0.0.1:%%PORT%% ssl; server_name www.example.org;
     ssl_verify_client optional; ssl_client_certificate root.pem; ssl_session_cache shared:o:1m;

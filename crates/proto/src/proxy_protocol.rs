@@ -78,6 +78,7 @@ pub fn write(
     version: u8,
     ends: Option<(SocketAddr, SocketAddr)>,
     datagrams: bool,
+    extras: &Extras,
     out: &mut Vec<u8>,
 ) {
     if version != 2 {
@@ -109,6 +110,7 @@ pub fn write(
         addresses.extend_from_slice(&from.port().to_be_bytes());
         addresses.extend_from_slice(&to.port().to_be_bytes());
     }
+    addresses.extend_from_slice(&extras.0);
     let start = out.len();
     out.extend_from_slice(SIGNATURE);
     out.extend_from_slice(&[0x21, family]);
@@ -120,6 +122,48 @@ pub fn write(
     let at = out.len() - 4;
     out.truncate(at);
     out.extend_from_slice(&sum.to_be_bytes());
+}
+
+/// What is said beside addresses, in headers of version 2.
+#[derive(Debug, Default)]
+pub struct Extras(Vec<u8>);
+
+/// Longer values are left out.
+const LONGEST_EXTRA: usize = 1024;
+
+impl Extras {
+    /// Adds a value of this type: PP2_TYPE_..., see `extras`.
+    pub fn add(&mut self, kind: u8, value: &[u8]) {
+        if value.len() <= LONGEST_EXTRA {
+            self.0.push(kind);
+            self.0.extend_from_slice(&(value.len() as u16).to_be_bytes());
+            self.0.extend_from_slice(value);
+        }
+    }
+
+    /// Adds what is said of a client's TLS: whether it has shown a certificate, now or when its session began, what is
+    /// wrong with that (OpenSSL's number; 1 where there is none), and these values.
+    pub fn add_tls(&mut self, shown: bool, now: bool, fault: u32, values: &Extras) {
+        let client = 1 | u8::from(shown && now) << 1 | u8::from(shown) << 2;
+        let head = [&[client][..], &fault.to_be_bytes(), &values.0].concat();
+        self.add(extras::SSL, &head);
+    }
+}
+
+/// Types of what is said beside addresses.
+pub mod extras {
+    /// The protocol that was agreed on.
+    pub const ALPN: u8 = 0x01;
+    /// The name that the client gave.
+    pub const AUTHORITY: u8 = 0x02;
+    /// What is known of the client's TLS.
+    pub const SSL: u8 = 0x20;
+    /// Of that, the version.
+    pub const SSL_VERSION: u8 = 0x21;
+    /// The common name in the client's certificate.
+    pub const SSL_CN: u8 = 0x22;
+    /// The cipher.
+    pub const SSL_CIPHER: u8 = 0x23;
 }
 
 /// What follows is the header's checksum, counted with zeros in its place: PP2_TYPE_CRC32C, 4 bytes.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_conf::values;
 use weir_engine::{Chain, Datagram, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
-use weir_proto::proxy_protocol;
+use weir_proto::proxy_protocol::{self, Extras};
 use weir_ssl::client::Secure;
 use weir_tls::Wire;
 use weir_upstream::balance::Measure;
@@ -477,5 +477,6 @@ fn introduce(s: &Session, version: u8, out: &mut Vec<u8>) {
         _ => None,
     };
     let datagrams = s.wire().is_none();
-    proxy_protocol::write(version, ends, datagrams, out);
+    let said = if version == 2 { tls::told(s) } else { Extras::default() };
+    proxy_protocol::write(version, ends, datagrams, &said, out);
 }

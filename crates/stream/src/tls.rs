@@ -7,10 +7,13 @@ use weir_conf::{Directive as Line, Error};
 use weir_engine::Stream;
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
+use weir_proto::proxy_protocol::{Extras, extras};
 use weir_ssl::client::{self, Secure};
 use weir_ssl::ocsp::{LookUp, Waiting};
 use weir_ssl::server::{self, Context, Failure, Shown, TlsSubject, choose};
 use weir_ssl::{Row, Said};
+use weir_tls::x509::cert::Certificate;
+use weir_tls::x509::name;
 use weir_tls::{Begin, Connection, HandshakeError, Hello, Secured};
 use weir_upstream::fault;
 use weir_values::Subject;
@@ -277,4 +280,39 @@ pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Option<Se
         Err(error) => s.log(Level::Error, format_args!("{error} {DOING}")),
     }
     None
+}
+
+/// What a balancer's header says of a client's TLS. nginx says of its own certificate, too, how it is signed and its
+/// key's kind.
+pub fn told(s: &Session) -> Extras {
+    let mut all = Extras::default();
+    let Some(client) = s.wire() else { return all };
+    if let Some(name) = s.shown.as_ref().and_then(|shown| shown.server_name.as_deref()) {
+        all.add(extras::AUTHORITY, name.as_bytes());
+    }
+    let fault = s.shown.as_ref().and_then(|shown| shown.fault);
+    client.tls(|connection| {
+        if let Some(protocol) = connection.alpn() {
+            all.add(extras::ALPN, protocol);
+        }
+        let mut values = Extras::default();
+        values.add(extras::SSL_VERSION, connection.protocol().as_bytes());
+        let certificate = connection.peer_certificates().first();
+        let name = certificate.and_then(|der| common_name(der));
+        if let Some(name) = name {
+            values.add(extras::SSL_CN, &name);
+        }
+        if let Some(cipher) = connection.cipher() {
+            values.add(extras::SSL_CIPHER, cipher.as_bytes());
+        }
+        let shown = certificate.is_some();
+        let verdict = if shown { fault.map_or(0, |fault| fault.code) } else { 1 };
+        all.add_tls(shown, !connection.is_resumed(), verdict, &values);
+    });
+    all
+}
+
+fn common_name(der: &[u8]) -> Option<Vec<u8>> {
+    let certificate = Certificate::parse(der)?;
+    name::common_names(certificate.subject).into_iter().next()
 }

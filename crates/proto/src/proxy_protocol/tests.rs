@@ -135,7 +135,7 @@ fn headers_of_version_2_have_a_checksum() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     let address = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let mut out = b"before".to_vec();
-    write(2, Some((address(1), address(2))), false, &mut out);
+    write(2, Some((address(1), address(2))), false, &Extras::default(), &mut out);
     let head = &mut out[6..];
     let at = head.len() - 4;
     assert_eq!(head[at - 3..at], [3, 0, 4]);

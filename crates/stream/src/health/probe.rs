@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use weir_engine::{Chain, ConnectOptions, Handle, Stream};
-use weir_proto::proxy_protocol;
+use weir_proto::proxy_protocol::{self, Extras};
 use weir_tls::{HandshakeError, Secured, Wire};
 use weir_upstream::Peer;
 use weir_upstream::health::{self, Failed};
@@ -53,7 +53,7 @@ impl Check {
     fn introduction(&self) -> Vec<u8> {
         let mut head = Vec::new();
         if let Some(version) = self.proxy.proxy_protocol {
-            proxy_protocol::write(version, None, self.udp, &mut head);
+            proxy_protocol::write(version, None, self.udp, &Extras::default(), &mut head);
         }
         head
     }
