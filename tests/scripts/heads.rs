@@ -60,6 +60,34 @@ fn of_lines_that_stand_there_once_the_first_counts() {
 }
 
 #[test]
+fn what_was_read_of_a_head_that_fails_is_seen_in_variables() {
+    let seen = "add_header X-Seen $upstream_http_x_a always;";
+    for wrong in ["b ad\x01: 1\r\n\r\n", "Content-Length: x\r\n\r\n", "Status: 1\r\n\r\n", "b: "] {
+        let output = format!("X-A: 1\r\n{wrong}");
+        let server = start(seen, &scripts(&output));
+        for path in SCRIPTS {
+            let said = server.get(path);
+            assert_eq!((said.status, said.header("X-Seen")), (502, Some("1")), "{path} {wrong:?}");
+        }
+    }
+    // Who is asked next begins anew.
+    let first = says("HTTP/1.1 500 No\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n");
+    let (second, third) = (says("HTTP/1.1 200 OK\r\n"), weir_testkit::free_port());
+    let group = |name: &str, port: u16| {
+        format!("upstream {name} {{ server 127.0.0.1:{first}; server 127.0.0.1:{port} backup; }}")
+    };
+    let server = start(
+        &format!("{seen} {} {}", group("closes", second), group("refuses", third)),
+        "proxy_next_upstream http_500; location /closes { proxy_pass http://closes; }
+         location /refuses { proxy_pass http://refuses; }",
+    );
+    for path in ["/closes", "/refuses"] {
+        let said = server.get(path);
+        assert_eq!((said.status, said.header("X-Seen")), (502, None), "{path}");
+    }
+}
+
+#[test]
 fn uwsgi_shows_the_line_that_says_the_status() {
     let server = start("", &scripts("Status: 404 Gone away\r\n\r\n"));
     for (path, shown) in SCRIPTS.into_iter().zip([None, None, Some("404 Gone away")]) {

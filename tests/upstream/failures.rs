@@ -22,9 +22,9 @@ const FAILURES: &[(&str, &str)] = &[
     ("refuses", ""),
     ("closes", ""),
     ("is silent", "-"),
-    ("breaks off", "HTTP/1.1 200 OK\r\nContent-Le"),
+    ("breaks off", "HTTP/1.1 200 OK\r\nX-Own: 3\r\nContent-Le"),
     ("says garbage", "no HTTP\r\n\r\n"),
-    ("has a bad head", "HTTP/1.1 200 OK\r\nA\0B: c\r\nContent-Length: 1\r\n\r\nx"),
+    ("has a bad head", "HTTP/1.1 200 OK\r\nX-Own: 2\r\nA\0B: c\r\nContent-Length: 1\r\n\r\nx"),
     ("500", "HTTP/1.1 500 Bad\r\nContent-Length: 3\r\nX-Own: 1\r\n\r\n500"),
     ("503", "HTTP/1.1 503 Bad\r\nContent-Length: 3\r\nX-Own: 1\r\n\r\n503"),
     ("404", "HTTP/1.1 404 None\r\nContent-Length: 3\r\n\r\n404"),
@@ -148,6 +148,7 @@ fn conf(cases: &[Case], ports: &[u16]) -> String {
                  listen 127.0.0.1:%%PORT%%;
                  add_header X-Asked \"$upstream_addr\" always; add_header X-Said \"$upstream_status\" always;
                  add_header X-Cache \"$upstream_cache_status\" always;
+                 add_header X-Heard \"$upstream_http_x_own\" always;
                  error_page 500 /page; location = /page {{ return 200 page; }}
                  {locations}
              }}

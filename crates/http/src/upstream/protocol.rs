@@ -89,6 +89,11 @@ pub trait Reader {
     /// The head was understood: what of the answer is its body? False if there is none.
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
 
+    /// The lines of a head that failed, as far as they were understood.
+    fn lines(&mut self) -> Vec<Header> {
+        Vec::new()
+    }
+
     /// Takes the framing of the body out of `buf`, all of which was received behind the head, and nothing if only the head
     /// was. Where it fails, what stays in `buf` is
     /// what of the body came before.

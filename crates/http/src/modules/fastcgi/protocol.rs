@@ -4,6 +4,7 @@ use bytes::Bytes;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::fastcgi::{self, HEAD, PIECE, Part, Records, STDIN_END};
+use weir_proto::http1::Header;
 
 use super::Conf;
 use crate::body::Body;
@@ -264,6 +265,10 @@ impl Reader for FastCgi {
         let left = self.announced.is_left(r, &self.conf.passing);
         answer.keepalive = self.conf.keep_conn && (self.ended || !left);
         Ok(Found::Head(answer))
+    }
+
+    fn lines(&mut self) -> Vec<Header> {
+        self.head.take_lines()
     }
 
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool {

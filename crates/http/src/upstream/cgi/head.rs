@@ -1,6 +1,6 @@
 //! The head of a script's answer.
 
-use weir_proto::http1::{HeaderId, Progress, ResponseError, ResponseHead, ResponseParser};
+use weir_proto::http1::{Header, HeaderId, Progress, ResponseError, ResponseHead, ResponseParser};
 
 use crate::upstream::framing::Framing;
 use crate::upstream::protocol::Answer;
@@ -31,11 +31,18 @@ impl ScriptHead {
             }
             Err(error) => return Err(error.reason(buf).into_owned()),
         }
-        understand(self.0.take_head(), buf).map(Some)
+        let answer = understand(self.0.head(), buf)?;
+        Ok(Some(Answer { headers: self.take_lines(), ..answer }))
+    }
+
+    /// The lines of a head that failed, as far as they were understood.
+    pub fn take_lines(&mut self) -> Vec<Header> {
+        self.0.take_head().headers
     }
 }
 
-fn understand(mut head: ResponseHead, buf: &[u8]) -> Result<Answer, String> {
+/// All but the lines.
+fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, String> {
     let framing = Framing::of(&head.headers, buf)?;
     let (mut status, mut line) = (head.status, head.status_line);
     if status == 0 {
@@ -52,7 +59,7 @@ fn understand(mut head: ResponseHead, buf: &[u8]) -> Result<Answer, String> {
     Ok(Answer {
         status,
         status_line: (line.len() > 3).then_some(line),
-        headers: std::mem::take(&mut head.headers),
+        headers: Vec::new(),
         end: head.end as usize,
         length: framing.length,
         keepalive: false,

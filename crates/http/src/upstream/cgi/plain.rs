@@ -2,6 +2,7 @@
 //! the answer is what a script writes.
 
 use bytes::Bytes;
+use weir_proto::http1::Header;
 
 use super::{Announced, ScriptHead};
 use crate::request::Request;
@@ -84,6 +85,10 @@ impl<D: Dialect> Reader for Plain<D> {
         let Some(answer) = self.head.read(buf)? else { return Ok(Found::More) };
         self.announced = Announced::by(r, &answer);
         Ok(Found::Head(answer))
+    }
+
+    fn lines(&mut self) -> Vec<Header> {
+        self.head.take_lines()
     }
 
     fn has_body(&mut self, r: &Request, _: &Answer) -> bool {

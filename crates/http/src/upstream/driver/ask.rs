@@ -11,7 +11,7 @@ use crate::upstream::attempt::{Attempt, Who};
 use crate::upstream::fault::{Doing, Fault, complain};
 use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::line::Line;
-use crate::upstream::protocol::{Answer, Protocol};
+use crate::upstream::protocol::{Answer, Protocol, Reader as _};
 use crate::upstream::upload::Rest;
 use crate::upstream::{connect, head, seen, upload, waiting};
 
@@ -22,6 +22,7 @@ impl Run {
         r: &mut Request,
         protocol: &mut P,
     ) -> Result<(Talk, Answer), Fault> {
+        forget(r);
         let line = self.open(r, protocol).await?;
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
@@ -31,15 +32,16 @@ impl Run {
             return Ok(opened(r, line));
         }
         let rest = self.send(r, protocol, &line).await?;
-        let mut buf = std::mem::take(&mut r.contexts.upstream.head);
-        if buf.capacity() > 0 {
-            r.event_loop.handle.give_buf(std::mem::take(&mut buf));
-        }
-        let answer = head::read(r, self.passing, &line, protocol.reader(), &mut buf).await;
+        let mut buf = Vec::new();
+        let mut answer = head::read(r, self.passing, &line, protocol.reader(), &mut buf).await;
         r.contexts.upstream.head = buf;
-        let mut answer = answer?;
-        r.contexts.upstream.headers = std::mem::take(&mut answer.headers);
+        r.contexts.upstream.headers = match &mut answer {
+            Ok(answer) => std::mem::take(&mut answer.headers),
+            // What was understood before it failed is seen in variables.
+            Err(_) => protocol.reader().lines(),
+        };
         seen::forget_duplicates(r);
+        let answer = answer?;
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
@@ -166,6 +168,16 @@ impl Run {
         }
         let complete = upload::send(r, self.passing, connection, chain).await?;
         Ok((!complete).then(Rest::default))
+    }
+}
+
+/// What another server has answered before is of no interest any more.
+fn forget(r: &mut Request) {
+    let context = &mut r.contexts.upstream;
+    context.headers.clear();
+    let head = std::mem::take(&mut context.head);
+    if head.capacity() > 0 {
+        r.event_loop.handle.give_buf(head);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Answers of HTTP servers. One over HTTP/2 comes with its head written as HTTP/1 writes it, and without framing.
 
 use weir_proto::http1::{
-    BodyDecoder, BodyError, Progress, ResponseError, ResponseHead, ResponseParser, Version,
+    BodyDecoder, BodyError, Header, Progress, ResponseError, ResponseParser, Version,
 };
 
 use crate::answer::headers::Headers;
@@ -71,17 +71,23 @@ impl Reader for Answers {
             Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
             Err(error) => return Err(error.reason(buf).into_owned()),
         }
-        let head = self.parser.take_head();
+        let head = self.parser.head();
         let end = head.end as usize;
         if head.status < 200 && head.status != 101 {
             if head.version < Version::Http11 && head.status == 103 {
                 return Err("upstream sent HTTP/1.0 response with early hints".to_owned());
             }
+            let head = self.parser.take_head();
             self.parser.reset();
             let headers = if head.status == 103 { head.headers } else { Vec::new() };
             return Ok(Found::Hints(headers, end));
         }
-        self.understand(head, buf)
+        let framing = Framing::of(&head.headers, buf)?;
+        Ok(self.understood(framing))
+    }
+
+    fn lines(&mut self) -> Vec<Header> {
+        self.parser.take_head().headers
     }
 
     fn has_body(&mut self, _: &Request, _: &Answer) -> bool {
@@ -177,8 +183,8 @@ impl Answers {
         Found::Head(Answer { status: 200, ..Answer::default() })
     }
 
-    fn understand(&mut self, mut head: ResponseHead, buf: &[u8]) -> Result<Found, String> {
-        let framing = Framing::of(&head.headers, buf)?;
+    fn understood(&mut self, framing: Framing) -> Found {
+        let head = self.parser.take_head();
         let length = if framing.chunked { None } else { framing.length };
         let bodiless = self.to_head || matches!(head.status, 101 | 204 | 304) || length == Some(0);
         self.framed_in_chunks = framing.chunked;
@@ -194,7 +200,7 @@ impl Answers {
             Some(n) => Body::Coming(BodyDecoder::length(n)),
             None => Body::Coming(BodyDecoder::until_close()),
         };
-        Ok(Found::Head(Answer {
+        Found::Head(Answer {
             status: head.status,
             // HTTP/2 has no words for it.
             status_line: (head.status_line.len() > 3).then_some(head.status_line),
@@ -203,7 +209,7 @@ impl Answers {
             keepalive: head.version >= Version::Http11
                 && !(framing.close || shared)
                 && head.status != 101,
-            headers: std::mem::take(&mut head.headers),
-        }))
+            headers: head.headers,
+        })
     }
 }
