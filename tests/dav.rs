@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use weir_testkit::{Dir, Response, Server};
+use weir_testkit::{Client, Dir, Response, Server, certified};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -122,6 +122,33 @@ fn collections_are_made_copied_moved_and_deleted() {
     assert_eq!(server.ask("DELETE /moved/", "Depth: 1\r\n", "").status, 400);
     assert_eq!(server.ask("DELETE /moved/", "", "").status, 204);
     assert_eq!(server.ask("DELETE /moved/", "", "").status, 404);
+}
+
+/// Whoever comes over TLS names places so.
+#[test]
+fn a_destination_is_of_what_the_connection_speaks() {
+    let dir = certified();
+    dir.write("root/keep", "kept");
+    let server = Server::start_in(
+        dir,
+        WEIR,
+        "user root; events { }
+         http {
+             access_log off; client_body_temp_path %%DIR%%/bodies;
+             server {
+                 listen 127.0.0.1:%%PORT%% ssl; ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+                 root %%DIR%%/root; dav_methods COPY MOVE;
+             }
+         }
+         stream {
+             server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT%%; proxy_ssl on; }
+         }",
+    );
+    let mut client = Client::connect(server.port_at(1));
+    assert_eq!(client.ask("COPY /keep", &to("https://localhost/copy"), "").status, 204);
+    assert_eq!(client.get("/copy").body(), "kept");
+    assert_eq!(client.ask("MOVE /copy", &to("/moved"), "").status, 204);
+    assert_eq!(client.ask("COPY /keep", &to("http://localhost/other"), "").status, 400);
 }
 
 #[test]

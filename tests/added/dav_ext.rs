@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use weir_testkit::{Dir, Response, Server};
 
-use crate::{example, refused, server_in};
+use crate::{WEIR, example, refused, server_in};
 
 fn with_files() -> Dir {
     let dir = Dir::new();
@@ -75,8 +75,171 @@ fn what_cannot_be_told_is_refused() {
     let entities = "<!DOCTYPE a [<!ENTITY b 'bbbbbbbb'><!ENTITY c '&b;&b;&b;&b;'>]><a>&c;</a>";
     assert_eq!(find(&s, "/list/", "0", entities).status, 400);
     assert_eq!(find(&s, "/list/", "0", &"<a/>".repeat(20_000)).status, 413);
-    let text = refused("server { location / { dav_ext_methods PROPFIND LOCK; } }");
-    assert!(text.contains("\"LOCK\" is not built: weir has no locks of WebDAV"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_with_locks_is_said() {
+    for (text, says) in [
+        ("dav_ext_lock_zone zone=a:16k;", "zone \"zone=a:16k\" is too small"),
+        ("dav_ext_lock_zone zone=a:1m timeout=0;", "invalid timeout value \"timeout=0\""),
+        ("dav_ext_lock_zone timeout=1s;", "\"dav_ext_lock_zone\" must have \"zone\" parameter"),
+        ("dav_ext_lock_zone zone=a:1m x;", "invalid parameter \"x\""),
+        ("dav_ext_lock_zone zone=a:1m; dav_ext_lock_zone zone=a:1m;", "duplicate zone \"a\""),
+        ("dav_ext_lock zone=a;", "zero size shared memory zone \"a\""),
+        ("dav_ext_lock a;", "invalid parameter \"a\""),
+    ] {
+        let said = refused(text);
+        assert!(said.contains(says), "{text}: {said}");
+    }
+}
+
+const LOCKING: &str = "client_body_temp_path %%DIR%%/bodies;
+    dav_methods PUT DELETE MKCOL COPY MOVE; dav_ext_methods PROPFIND OPTIONS LOCK UNLOCK;
+    dav_ext_lock zone=l;";
+const WISH: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope>\
+    <locktype><write/></locktype></lockinfo>";
+
+fn locking(zone: &str) -> Server {
+    writing(with_files(), &format!("dav_ext_lock_zone zone=l:{zone};"), LOCKING)
+}
+
+/// Whose worker may write to the test's files.
+fn writing(dir: Dir, http: &str, server: &str) -> Server {
+    let conf = format!(
+        "user root; events {{ }}
+         http {{ access_log off; {http} server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%; {server} }} }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
+
+fn change(s: &Server, line: &str, headers: &str, body: &str) -> u16 {
+    s.ask(line, &format!("{headers}Content-Length: {}\r\n", body.len()), body).status
+}
+
+fn ask_for_lock(s: &Server, path: &str, headers: &str) -> Response {
+    let headers = format!("{headers}Content-Length: {}\r\n", WISH.len());
+    s.ask(&format!("LOCK {path}"), &headers, WISH)
+}
+
+/// A token as `If` and `Lock-Token` have it.
+fn lock(s: &Server, path: &str, headers: &str) -> String {
+    let said = ask_for_lock(s, path, headers);
+    let token = said.header("Lock-Token").unwrap_or_else(|| panic!("{}", said.body())).to_owned();
+    assert!(token.starts_with("<urn:uuid:") && token.ends_with('>'), "{token}");
+    let inside = token.trim_matches(['<', '>']);
+    assert!(said.body().contains(&format!("<D:locktoken><D:href>{inside}<")), "{}", said.body());
+    token
+}
+
+#[test]
+fn who_has_the_lock_alone_may_change_a_file() {
+    let s = locking("1m");
+    let token = lock(&s, "/list/sub/x", "");
+    let with = format!("If: ({token})\r\n");
+    let other = "If: (<urn:uuid:00000000-0000-0000-0000-000000000007>)\r\n";
+    for line in ["PUT /list/sub/x", "DELETE /list/sub/x", "DELETE /list/sub/"] {
+        assert_eq!(change(&s, line, "", ""), 423, "{line}");
+        assert_eq!(change(&s, line, other, ""), 412, "{line}");
+    }
+    assert_eq!(change(&s, "MOVE /list/sub/x", "Destination: /y\r\n", ""), 423);
+    assert_eq!(change(&s, "COPY /list/a%20%26%20b.txt", "Destination: /list/sub/x\r\n", ""), 423);
+    assert_eq!(change(&s, "PUT /list/sub/y", "", "free"), 201);
+    assert_eq!(s.get("/list/sub/x").body(), "x");
+    // Somebody who asks for what is always so has not shown the lock.
+    assert_eq!(change(&s, "PUT /list/sub/x", "If: (Not <DAV:no-lock>)\r\n", ""), 423);
+    assert_eq!(change(&s, "PUT /list/sub/x", "If: nonsense\r\n", ""), 400);
+    assert_eq!(change(&s, "PUT /list/sub/x", &with, "new"), 204);
+    assert_eq!(s.get("/list/sub/x").body(), "new");
+    assert_eq!(ask_for_lock(&s, "/list/sub/x", "").status, 423);
+    assert_eq!(ask_for_lock(&s, "/list/", "Depth: infinity\r\n").status, 423);
+    assert_eq!(change(&s, "UNLOCK /list/sub/x", "", ""), 400);
+    assert_eq!(change(&s, "UNLOCK /list/sub/x", "Lock-Token: <a>\r\n", ""), 409);
+    let shown = format!("Lock-Token: {token}\r\n");
+    assert_eq!(change(&s, "UNLOCK /list/sub/y", &shown, ""), 409);
+    assert_eq!(change(&s, "UNLOCK /list/sub/x", &shown, ""), 204);
+    assert_eq!(change(&s, "PUT /list/sub/x", "", "free"), 204);
+}
+
+#[test]
+fn a_lock_on_a_directory_binds_what_is_in_it() {
+    let s = locking("1m");
+    let deep = lock(&s, "/list/", "Depth: infinity\r\n");
+    assert_eq!(change(&s, "PUT /list/sub/x", "", ""), 423);
+    assert_eq!(change(&s, "PUT /list/sub/x", &format!("If: ({deep})\r\n"), "1"), 204);
+    let tagged = format!("If: <http://localhost/list/> ({deep})\r\n");
+    assert_eq!(change(&s, "PUT /list/sub/x", &tagged, "2"), 204);
+    let elsewhere = format!("If: <http://other/list/> ({deep})\r\n");
+    assert_eq!(change(&s, "PUT /list/sub/x", &elsewhere, "3"), 412);
+    let shown = format!("Lock-Token: {deep}\r\n");
+    assert_eq!(change(&s, "UNLOCK /list/sub/x", &shown, ""), 204);
+    let flat = lock(&s, "/list/", "Depth: 0\r\n");
+    assert_eq!(change(&s, "PUT /list/new", "", ""), 423);
+    assert_eq!(change(&s, "PUT /list/sub/x", "", "free"), 204);
+    assert_eq!(ask_for_lock(&s, "/list/new", "").status, 423);
+    assert_eq!(ask_for_lock(&s, "/list/x", "Depth: 1\r\n").status, 400);
+    assert_eq!(change(&s, "DELETE /list/", &format!("If: ({flat})\r\n"), ""), 204);
+    // What is gone is not locked.
+    assert_eq!(change(&s, "MKCOL /list/", "", ""), 201);
+}
+
+#[test]
+fn a_lock_ends_or_is_refreshed_and_is_told_of() {
+    let s = writing(with_files(), "dav_ext_lock_zone zone=l:1m timeout=2h;", LOCKING);
+    assert_eq!(s.ask("OPTIONS /", "", "").header("DAV"), Some("1, 2"));
+    let said = ask_for_lock(&s, "/list/new%20one", "Depth: 0\r\n");
+    assert_eq!(said.status, 201);
+    assert_eq!(all(&said.body(), "timeout"), ["Second-7200"]);
+    assert_eq!(s.get("/list/new%20one").body(), "");
+    assert_eq!(ask_for_lock(&s, "/none/x", "").status, 409);
+    assert_eq!(change(&s, "PUT /none", "", "not locked"), 201);
+    let token = said.header("Lock-Token").unwrap();
+    let told = find(&s, "/list/", "1", "").body();
+    let locks: Vec<_> = told.split("<D:activelock>").skip(1).collect();
+    assert_eq!(locks.len(), 1, "{told}");
+    assert!(
+        locks[0].contains("<D:depth>0</D:depth>")
+            && locks[0].contains(token.trim_matches(['<', '>']))
+    );
+    assert!(
+        locks[0].contains("<D:lockroot><D:href>/list/new%20one</D:href></D:lockroot>"),
+        "{told}"
+    );
+    assert!(told.contains("<D:lockentry>"));
+    let refreshed = s.ask("LOCK /list/new%20one", &format!("If: ({token})\r\n"), "");
+    assert_eq!((refreshed.status, refreshed.header("Lock-Token")), (200, None));
+    assert_eq!(s.ask("LOCK /list/new%20one", "", "").status, 412);
+    let tag = s.get("/list/new%20one").header("ETag").unwrap().to_owned();
+    let with = |tag: &str| format!("If: ({token} [{tag}])\r\n");
+    assert_eq!(change(&s, "PUT /list/new%20one", &with("\"other\""), "1"), 412);
+    assert_eq!(change(&s, "PUT /list/new%20one", &with(&tag), "1"), 204);
+}
+
+#[test]
+fn locks_that_cannot_be_had_are_refused() {
+    let s = locking("32k");
+    let ask = |body: &str| {
+        s.ask("LOCK /list/sub/x", &format!("Content-Length: {}\r\n", body.len()), body).status
+    };
+    assert_eq!(ask("no XML"), 400);
+    assert_eq!(ask(&WISH.replace("exclusive", "shared")), 403);
+    assert_eq!(ask(&"<a/>".repeat(20_000)), 413);
+    let mut client = s.connect();
+    let headers = format!("Content-Length: {}\r\n", WISH.len());
+    let full = (0..2000).find(|n| client.ask(&format!("LOCK /{n}"), &headers, WISH).status == 507);
+    assert!(full.is_some_and(|full| full > 50), "{full:?}");
+    s.wait_log("could not allocate a lock in dav_ext zone \"l\"", 1);
+    assert_eq!(change(&s, "PUT /0", "", ""), 423);
+    let none = server_in(with_files(), "", "dav_ext_methods LOCK UNLOCK;");
+    assert_eq!(none.ask("LOCK /list/sub/x", "", "").status, 405);
+    assert_eq!(none.ask("UNLOCK /list/sub/x", "", "").status, 405);
+}
+
+#[test]
+fn locks_outlive_a_reload() {
+    let s = locking("1m");
+    lock(&s, "/list/sub/x", "");
+    s.reload();
+    assert_eq!(change(&s, "PUT /list/sub/x", "", ""), 423);
 }
 
 #[test]
@@ -93,7 +256,10 @@ fn the_example_of_the_page_works() {
     let files = dir.path().display();
     let lines = example("dav-ext").replace("/srv/files", &format!("{files}/list"));
     let lines = lines.replace("/srv/bodies", &format!("{files}/bodies"));
-    let s = server_in(dir, "", &lines);
+    let s = writing(dir, "dav_ext_lock_zone zone=locks:1m timeout=10m;", &lines);
     let text = find(&s, "/files/", "1", "").body();
     assert_eq!(all(&text, "href"), ["/files/", "/files/a%20&amp;%20b.txt", "/files/sub/"]);
+    let token = lock(&s, "/files/new", "");
+    assert_eq!(change(&s, "PUT /files/new", "", ""), 423);
+    assert_eq!(change(&s, "PUT /files/new", &format!("If: ({token})\r\n"), ""), 204);
 }

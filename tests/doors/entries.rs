@@ -175,6 +175,12 @@ pub const ENTRIES: &[Entry] = &[
         ..inside("exec", "location = /ID-d { content_by_lua_block { ngx.exec('/ID/FILE') } } location /ID/ { RULE alias DATA/; }")
     },
     direct("table", "location /ID/ { RULE alias DATA/one/; fancyindex on; }").at("/ID/").added(),
+    Entry {
+        line: ("PROPFIND", "/ID/"),
+        header: Some(("Depth", "1")),
+        ..direct("properties", "location /ID/ { RULE alias DATA/one/; dav_ext_methods PROPFIND; }")
+    }
+    .added(),
     sub(
         "around a table",
         "location = /ID-d/ { alias DATA/one/; fancyindex on; fancyindex_ignore secret; fancyindex_header /ID/FILE; }

@@ -54,6 +54,8 @@ fn cells(has: Has) -> Vec<Cell> {
             };
             let meant = match rule.name {
                 "root" => entry.target_has_file(),
+                // There a body is a question, which these bodies are not.
+                "client_max_body_size" if entry.name == "properties" => false,
                 _ => rule.phase != Phase::File || entry.has_file(),
             };
             if !meant || !there || (std::ptr::eq(rule, LUA) && !has.added) {
@@ -271,7 +273,9 @@ fn one(
     let before = fresh();
     let (status, body) = send(number + 1)?;
     let passed = match cell.entry.seen {
-        Seen::Secret => body.contains("SECRET") || status == 200 && body.contains("secret.txt"),
+        Seen::Secret => {
+            body.contains("SECRET") || matches!(status, 200 | 207) && body.contains("secret.txt")
+        }
         Seen::Asked => false,
         Seen::Changed if is_in => has_changed(&before, status),
         Seen::Changed => now() != before,

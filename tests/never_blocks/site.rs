@@ -51,7 +51,7 @@ pub fn conf(more: &str) -> String {
              keepalive_requests 1000000;
              log_format short '$uri $status $realpath_root';
              access_log %%DIR%%/access.log short;
-             proxy_cache_memory 0;
+             proxy_cache_memory 0; dav_ext_lock_zone zone=locks:1m;
              client_body_temp_path %%DIR%%/bodies 1 2;
              proxy_temp_path %%DIR%%/spool;
              proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m inactive=1s
@@ -84,6 +84,7 @@ pub fn conf(more: &str) -> String {
                  location /put/ {{
                      root %%DIR%%; create_full_put_path on;
                      dav_methods PUT DELETE MKCOL COPY MOVE;
+                     dav_ext_methods PROPFIND LOCK UNLOCK; dav_ext_lock zone=locks;
                  }}
                  location /cached/ {{
                      proxy_pass http://127.0.0.1:%%PORT1%%/;
@@ -198,6 +199,15 @@ fn files(server: &Server) {
     assert_eq!(client.ask("MKCOL /put/c/", "", "").status, 201);
     assert_eq!(client.ask("COPY /put/a/b", "Destination: /put/c/d\r\n", "").status, 204);
     assert_eq!(client.ask("MOVE /put/c/d", "Destination: /put/e\r\n", "").status, 204);
+    let wish = "<lockinfo xmlns='DAV:'/>";
+    let length = format!("Content-Length: {}\r\n", wish.len());
+    let locked = client.ask("LOCK /put/c/f", &length, wish);
+    assert_eq!(locked.status, 201);
+    let token = locked.header("Lock-Token").unwrap();
+    let held = format!("If: ({token} [\"other\"]) ({token})\r\nContent-Length: 4\r\n");
+    assert_eq!(client.ask("PUT /put/c/f", &held, "body").status, 204);
+    assert!(client.ask("PROPFIND /put/c/", "Depth: 1\r\n", "").body().contains("/put/c/f"));
+    assert_eq!(client.ask("UNLOCK /put/c/f", &format!("Lock-Token: {token}\r\n"), "").status, 204);
     for path in ["/put/e", "/put/a/", "/put/c/"] {
         assert_eq!(
             client.ask(&format!("DELETE {path}"), "Depth: infinity\r\n", "").status,

@@ -83,7 +83,8 @@ impl Keyed {
     }
 }
 
-fn name_and_size(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
+/// `NAME:SIZE`, as a zone of keys is written.
+pub fn name_and_size(d: &Directive, word: &Word, value: &[u8]) -> Result<(String, u64), Error> {
     let invalid = || d.invalid("zone size", word);
     let colon = value.iter().position(|b| *b == b':').ok_or_else(invalid)?;
     let (name, size) = value.split_at(colon);

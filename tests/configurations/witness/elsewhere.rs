@@ -186,6 +186,8 @@ pub const TESTS: &[(&str, &str)] = &[
     ("echo_flush", "lines_are_said_in_their_order"),
     ("echo_foreach_split", "lines_are_said_in_their_order"),
     ("dav_ext_methods", "a_directory_tells_what_is_in_it"),
+    ("dav_ext_lock", "who_has_the_lock_alone_may_change_a_file"),
+    ("dav_ext_lock_zone", "locks_that_cannot_be_had_are_refused"),
     ("echo_location", "requests_and_other_paths_are_said"),
     ("echo_location_async", "requests_and_other_paths_are_said"),
     ("echo_read_request_body", "requests_and_other_paths_are_said"),

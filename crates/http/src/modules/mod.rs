@@ -337,6 +337,7 @@ pub static PHASES: Phases = Phases {
         either("try_files", core::wants_try_files, core::try_files),
         either("mirror", mirror::wanted, mirror::handler),
         either("image_filter", image_filter::wanted, image_filter::handler),
+        either("dav_ext", dav_ext::has_locks, dav_ext::check),
     ],
     content: &[
         either("random_index", random_index::wanted, random_index::handler),

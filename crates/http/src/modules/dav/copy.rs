@@ -7,6 +7,7 @@ use weir_proto::uri;
 use super::disk::{self, Transfer};
 use super::{Depth, depth_header, has_body, map_path, on_disk, refuse, status};
 use crate::modules::core::StandsFor;
+use crate::modules::dav_ext;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -16,7 +17,11 @@ pub async fn handler(r: &mut Request) -> Step {
         Ok(plan) => plan,
         Err(step) => return step,
     };
-    status(on_disk(r, move |disk| disk.transfer(&transfer, to_collection)).await)
+    let done = on_disk(r, move |disk| disk.transfer(&transfer, to_collection)).await;
+    if done.is_ok() && r.method == Method::Move {
+        dav_ext::gone(r);
+    }
+    status(done)
 }
 
 async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
@@ -58,22 +63,46 @@ fn invalid(r: &Request, shown: &str) -> Step {
     refuse(r, 400, &format!("client sent invalid \"Destination\" header: \"{shown}\""))
 }
 
+/// Why a URI names nothing here.
+enum Elsewhere {
+    /// The client has not said which host it means.
+    NoHost,
+    /// Another host.
+    Host,
+    /// It is no URI of what this connection speaks.
+    Invalid,
+}
+
+/// What follows the host in a URI.
+fn behind_host<'u>(r: &Request, uri: &'u [u8]) -> Result<&'u [u8], Elsewhere> {
+    if uri.starts_with(b"/") {
+        return Ok(uri);
+    }
+    if r.host.is_empty() {
+        return Err(Elsewhere::NoHost);
+    }
+    let scheme: &[u8] = if r.conn.stream.is_tls() { b"https://" } else { b"http://" };
+    let host = uri.strip_prefix(scheme).ok_or(Elsewhere::Invalid)?;
+    let behind = host.strip_prefix(r.host.as_slice()).ok_or(Elsewhere::Host)?;
+    let slash = behind.iter().position(|b| *b == b'/').ok_or(Elsewhere::Invalid)?;
+    Ok(&behind[slash..])
+}
+
+/// The path of a URI, if it is one of this host: decoded, and not above the root.
+pub(crate) fn own_path(r: &Request, uri: &[u8]) -> Option<Vec<u8>> {
+    uri::is_unsafe(behind_host(r, uri).ok()?).ok().map(|safe| safe.path)
+}
+
 /// The path that `Destination` names: on this host, decoded, and not above the root.
 fn target(r: &Request, destination: &[u8], shown: &str) -> Result<Vec<u8>, Step> {
-    let raw = if destination.starts_with(b"/") {
-        destination
-    } else {
-        if r.host.is_empty() {
-            return Err(refuse(r, 400, "client sent no \"Host\" header"));
-        }
-        let host = destination.strip_prefix(b"http://").ok_or_else(|| invalid(r, shown))?;
-        let Some(behind) = host.strip_prefix(r.host.as_slice()) else {
+    let raw = behind_host(r, destination).map_err(|why| match why {
+        Elsewhere::NoHost => refuse(r, 400, "client sent no \"Host\" header"),
+        Elsewhere::Invalid => invalid(r, shown),
+        Elsewhere::Host => {
             let text = "is handled by different repository than the source URI";
-            return Err(refuse(r, 400, &format!("\"Destination\" URI \"{shown}\" {text}")));
-        };
-        let slash = behind.iter().position(|b| *b == b'/').ok_or_else(|| invalid(r, shown))?;
-        &behind[slash..]
-    };
+            refuse(r, 400, &format!("\"Destination\" URI \"{shown}\" {text}"))
+        }
+    })?;
     let Ok(safe) = uri::is_unsafe(raw) else {
         r.log(
             Level::Error,

@@ -103,6 +103,17 @@ impl Disk {
         made.map_err(|e| self.failed(&e, not_found, "mkdir()", path))
     }
 
+    /// Creates an empty file, unless there is one meanwhile.
+    pub fn create(&mut self, path: &Path, access: u32) -> Outcome<()> {
+        let mut options = fs::OpenOptions::new();
+        match options.write(true).create_new(true).mode(access).open(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(self.failed(&error, 409, "open()", path))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn remove_file(&mut self, path: &Path) -> Outcome<()> {
         fs::remove_file(path).map_err(|e| self.failed(&e, 404, "unlink()", path))
     }

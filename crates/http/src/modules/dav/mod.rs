@@ -10,6 +10,7 @@ use weir_proto::uri::{self, Escape};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
+use crate::modules::dav_ext;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
@@ -17,6 +18,7 @@ use crate::request::Request;
 mod copy;
 mod disk;
 
+pub(crate) use copy::own_path;
 use disk::{Disk, Outcome};
 pub(crate) use disk::{Put, path as disk_path};
 
@@ -145,7 +147,17 @@ async fn delete(r: &mut Request) -> Step {
         Err(step) => return step,
     };
     let (collection, level) = (r.path.ends_with(b"/"), depth_header(r));
-    status(on_disk(r, move |disk| disk.delete(&path, collection, level)).await.map(|()| 204))
+    let deleted = on_disk(r, move |disk| disk.delete(&path, collection, level)).await;
+    if deleted.is_ok() {
+        dav_ext::gone(r);
+    }
+    status(deleted.map(|()| 204))
+}
+
+/// An empty file where nothing is.
+pub(crate) async fn create(r: &mut Request, path: &[u8]) -> Outcome<()> {
+    let (path, access) = (disk::path(path), r.conf().dav.access);
+    on_disk(r, move |disk| disk.create(&path, access)).await
 }
 
 /// Elements of a path; a slash at the end begins none.
@@ -204,7 +216,7 @@ fn has_body(r: &Request) -> bool {
     r.body.length.is_some_and(|length| length > 0) || r.body.chunked
 }
 
-async fn map_path(r: &mut Request) -> Result<Vec<u8>, Step> {
+pub(crate) async fn map_path(r: &mut Request) -> Result<Vec<u8>, Step> {
     let conf = r.conf();
     let mut path = Vec::new();
     conf.core.map_path_into(r, &mut path).map_err(Step::Status)?;

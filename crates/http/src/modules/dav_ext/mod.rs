@@ -1,34 +1,76 @@
-//! PROPFIND and OPTIONS, for programs that look at a tree of files over WebDAV (RFC 4918). As the module nginx-dav-ext has
-//! them; LOCK and UNLOCK are not built.
+//! PROPFIND, OPTIONS, LOCK and UNLOCK, for programs that look at a tree of files over WebDAV (RFC 4918) and change it. The
+//! directives are those of the module nginx-dav-ext.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use weir_conf::{Directive as Line, Error};
+use weir_conf::{Directive as Line, Error, values};
 use weir_log::Level;
 use weir_proto::date::imf_fixdate;
 use weir_proto::http1::Method;
 use weir_proto::uri::{Escape, escape, escape_html};
+use weir_values::zones::name_and_size;
+use weir_zone::Use;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::files::directory::{self, Which};
-use crate::modules::dav::{Depth, depth_header};
+use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+
+mod condition;
+mod lock;
+mod locks;
+
+pub use lock::{check, gone};
+use locks::{Lock, Locks};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     methods: Vec<Method>,
+    zones: Vec<Arc<Locks>>,
+    /// The name of the zone, until all zones are known.
+    named: Option<String>,
+    locks: Option<Arc<Locks>>,
 }
 
-impl Settings for Conf {}
+impl Settings for Conf {
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let Some(name) = &s.location.dav_ext.named else { return Ok(()) };
+        let found = s.setup.inputs.zones.find(name, TAG).map_err(Error::emerg)?;
+        let conf = Scope::change(&mut s.location.dav_ext);
+        conf.named = None;
+        let locks = conf.zones.iter().find(|locks| locks.zone.name() == found.name());
+        conf.locks = locks.cloned();
+        Ok(())
+    }
+}
 
-const DIRECTIVES: &[Directive] = &[Directive {
-    name: "dav_ext_methods",
-    help: "The methods that tell of files: PROPFIND, OPTIONS.",
-    set: Set::Simple(methods),
-}];
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "dav_ext_methods",
+        help: "The methods that tell of files and lock them: PROPFIND, OPTIONS, LOCK, UNLOCK.",
+        set: Set::Simple(methods),
+    },
+    Directive {
+        name: "dav_ext_lock_zone",
+        help: "Shared memory for locks, and how long one lasts unless it is refreshed.",
+        set: Set::Simple(zone),
+    },
+    Directive {
+        name: "dav_ext_lock",
+        help: "The zone of the locks that bind whoever changes files.",
+        set: Set::Simple(lock_zone),
+    },
+];
+
+const TAG: &str = "dav_ext";
+/// How long a lock lasts where nothing is said.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_dav_ext", directives: DIRECTIVES, init: |_| {} };
@@ -38,11 +80,8 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut methods = Vec::new();
     for word in &d.args {
         match Method::from_name(&word.bytes.to_ascii_uppercase()) {
-            method @ (Method::Propfind | Method::Options) => methods.push(method),
-            Method::Lock | Method::Unlock => {
-                let text =
-                    format!("\"{}\" is not built: weir has no locks of WebDAV", word.lossy());
-                return Err(d.error_at(word, text));
+            method @ (Method::Propfind | Method::Options | Method::Lock | Method::Unlock) => {
+                methods.push(method);
             }
             _ if word.is("off") => {}
             _ => return Err(d.invalid("value", word)),
@@ -52,9 +91,53 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// `dav_ext_lock_zone zone=NAME:SIZE [timeout=TIME]`
+fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let (mut named, mut timeout) = (None, TIMEOUT);
+    for word in &d.args {
+        if let Some(value) = word.bytes.strip_prefix(b"zone=") {
+            named = Some(name_and_size(d, word, value)?);
+        } else if let Some(value) = word.bytes.strip_prefix(b"timeout=") {
+            let secs = values::sec(value).filter(|secs| *secs > 0);
+            timeout = Duration::from_secs(secs.ok_or_else(|| d.invalid("timeout value", word))?);
+        } else {
+            return Err(d.invalid("parameter", word));
+        }
+    }
+    let (name, size) = named.ok_or_else(|| lacks_zone(d))?;
+    let zones = s.setup.inputs.zones;
+    if zones.find(&name, TAG).is_ok() {
+        return Err(d.error(format!("duplicate zone \"{name}\"")));
+    }
+    let purpose = Use { tag: TAG, values: locks::VALUES, key: String::new() };
+    let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
+    let locks = Arc::new(Locks { zone, timeout });
+    Scope::change(&mut s.location.dav_ext).zones.push(locks);
+    Ok(())
+}
+
+fn lacks_zone(d: &Line) -> Error {
+    d.error(format!("\"{}\" must have \"zone\" parameter", d.name.lossy()))
+}
+
+/// `dav_ext_lock zone=NAME`
+fn lock_zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Err(lacks_zone(d)) };
+    let name = word.bytes.strip_prefix(b"zone=").ok_or_else(|| d.invalid("parameter", word))?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    Scope::change(&mut s.location.dav_ext).named = Some(name);
+    Ok(())
+}
+
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
     !conf.dav_ext.methods.is_empty()
+}
+
+/// Whether a location has locks.
+pub fn has_locks(conf: &LocationConf) -> bool {
+    conf.dav_ext.locks.is_some()
 }
 
 /// The handler of the content phase.
@@ -64,6 +147,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     }
     match r.method {
         Method::Options => Answer::Now(options(r)),
+        Method::Lock => Answer::Later(Box::pin(lock::lock(r))),
+        Method::Unlock => Answer::Now(lock::unlock(r)),
         _ => Answer::Later(Box::pin(find(r))),
     }
 }
@@ -76,7 +161,7 @@ fn options(r: &mut Request) -> Step {
         allow.extend_from_slice(method.name().unwrap_or_default().as_bytes());
     }
     r.response.status = 200;
-    r.response.headers.set(b"DAV", b"1");
+    r.response.headers.set(b"DAV", if conf.dav_ext.locks.is_some() { b"1, 2" } else { b"1" });
     r.response.headers.set(b"Allow", &allow);
     Step::Respond(Bytes::new())
 }
@@ -129,14 +214,30 @@ impl Asked {
     }
 }
 
-async fn find(r: &mut Request) -> Step {
-    if let Err(status) = r.read_body().await {
-        return Step::Status(status);
-    }
+/// The body of a request that asks something.
+async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
+    r.read_body().await.map_err(Step::Status)?;
     if r.body.len() > LONGEST || r.body.file.is_some() {
-        return Step::Status(413);
+        return Err(Step::Status(413));
     }
-    let Some(asked) = Asked::read(&r.body.memory.concat()) else {
+    Ok(r.body.memory.concat())
+}
+
+/// The file or directory that the request is about, without the slash of a directory.
+async fn file_of(r: &mut Request) -> Result<Vec<u8>, Step> {
+    let mut path = dav::map_path(r).await?;
+    if path.len() > 1 && path.ends_with(b"/") {
+        path.pop();
+    }
+    Ok(path)
+}
+
+async fn find(r: &mut Request) -> Step {
+    let body = match body(r).await {
+        Ok(body) => body,
+        Err(step) => return step,
+    };
+    let Some(asked) = Asked::read(&body) else {
         r.log(Level::Error, format_args!("dav_ext: the body of PROPFIND is no XML"));
         return Step::Status(400);
     };
@@ -146,13 +247,10 @@ async fn find(r: &mut Request) -> Step {
         Depth::Infinity => return Step::Status(403),
         Depth::Invalid => return Step::Status(400),
     };
-    let mut path = Vec::new();
-    if let Err(status) = r.conf().core.map_path_into(r, &mut path) {
-        return Step::Status(status);
-    }
-    if path.len() > 1 && path.ends_with(b"/") {
-        path.pop();
-    }
+    let path = match file_of(r).await {
+        Ok(path) => path,
+        Err(step) => return step,
+    };
     let stat = match files::stat(r, &path).await {
         Ok(stat) => stat,
         Err(error) => {
@@ -172,7 +270,8 @@ async fn find(r: &mut Request) -> Step {
     let own = r.path.clone();
     let name = own.trim_ascii_end().strip_suffix(b"/").unwrap_or(&own);
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    response(&own, name, &stat.0, stat.is_directory(), &asked, &mut out);
+    let locks = Told::of(r, &own);
+    response((&own, name), &stat.0, stat.is_directory(), &asked, &locks, &mut out);
     if children && stat.is_directory() {
         let mut entries = match directory::entries(r, &path, Which::USUAL).await {
             Ok(entries) => entries,
@@ -183,7 +282,8 @@ async fn find(r: &mut Request) -> Step {
             let between: &[u8] = if own.ends_with(b"/") { b"" } else { b"/" };
             let behind: &[u8] = if entry.is_directory() { b"/" } else { b"" };
             let href = [&own, between, &entry.name, behind].concat();
-            response(&href, &entry.name, &entry.info, entry.is_directory(), &asked, &mut out);
+            let (of, locks) = ((&href[..], &entry.name[..]), Told::of(r, &href));
+            response(of, &entry.info, entry.is_directory(), &asked, &locks, &mut out);
         }
     }
     out.extend_from_slice(b"</D:multistatus>\n");
@@ -193,13 +293,33 @@ async fn find(r: &mut Request) -> Step {
     Step::Respond(Bytes::from(out))
 }
 
+/// What is told of locks.
+struct Told {
+    /// There can be some.
+    supported: bool,
+    /// Those that bind a file.
+    locks: Vec<Lock>,
+}
+
+impl Told {
+    fn of(r: &Request, path: &[u8]) -> Told {
+        let locks = r.conf().dav_ext.locks.as_ref();
+        let supported = locks.is_some();
+        let table = locks.and_then(|locks| locks.open(r.event_loop.handle.now()));
+        Told { supported, locks: table.map_or_else(Vec::new, |table| table.over(path)) }
+    }
+}
+
+const SUPPORTED: &[u8] = b"<D:lockentry>\n<D:lockscope><D:exclusive/></D:lockscope>\n\
+    <D:locktype><D:write/></D:locktype>\n</D:lockentry>\n";
+
 /// What is told of one file or directory.
 fn response(
-    href: &[u8],
-    name: &[u8],
+    (href, name): (&[u8], &[u8]),
     info: &weir_engine::FileInfo,
     directory: bool,
     asked: &Asked,
+    told: &Told,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"<D:response>\n<D:href>");
@@ -225,6 +345,8 @@ fn response(
             "displayname" => escape_html(name, out),
             "getcontentlength" => out.extend_from_slice(info.len.to_string().as_bytes()),
             "getlastmodified" => out.extend_from_slice(&imf_fixdate(info.modified)),
+            "lockdiscovery" => told.locks.iter().for_each(|l| lock::describe(l, out)),
+            "supportedlock" if told.supported => out.extend_from_slice(SUPPORTED),
             "resourcetype" if directory => out.extend_from_slice(b"<D:collection/>"),
             _ => {}
         }

@@ -1,0 +1,258 @@
+//! LOCK and UNLOCK, and what changes files where somebody has a lock.
+
+use bytes::Bytes;
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_proto::uri::{Escape, escape, escape_html};
+
+use super::condition::{self, List, State};
+use super::locks::{Lock, Locks, Table, key};
+use super::{MOST, body, file_of};
+use crate::files;
+use crate::modules::dav::{self, Depth, depth_header};
+use crate::modules::static_;
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+
+/// The handler before the content's: whoever changes what is locked must hold the lock.
+pub fn check(r: &mut Request) -> Answer<'_> {
+    use Method::*;
+    match r.method {
+        Put | Delete | Mkcol | Copy | Move => Answer::Later(Box::pin(async {
+            match bound(r).await {
+                Ok(true) => Step::Status(423),
+                Ok(false) => Step::Next,
+                Err(step) => step,
+            }
+        })),
+        _ => Answer::Now(Step::Next),
+    }
+}
+
+/// Whether a lock that the client does not hold stands in the way.
+async fn bound(r: &mut Request) -> Result<bool, Step> {
+    let Some(locks) = &r.conf().dav_ext.locks else { return Ok(false) };
+    let held = Held::read(r, locks).await?;
+    let mut changed = Vec::new();
+    if r.method != Method::Copy {
+        changed.push((r.path.clone(), matches!(r.method, Method::Delete | Method::Move)));
+    }
+    if matches!(r.method, Method::Copy | Method::Move)
+        && let Some(to) = r.header_named(b"destination").and_then(|uri| dav::own_path(r, uri))
+    {
+        changed.push((to, true));
+    }
+    let Some(table) = open(r, locks) else { return Ok(false) };
+    Ok(changed.iter().any(|(path, with_all)| {
+        let below = if *with_all { table.below(path) } else { Vec::new() };
+        table.over(path).iter().chain(&below).any(|lock| !held.has(lock))
+    }))
+}
+
+/// What a request has removed has no locks any more.
+pub fn gone(r: &Request) {
+    if let Some(locks) = &r.conf().dav_ext.locks
+        && let Some(mut table) = open(r, locks)
+    {
+        table.remove_all(&r.path);
+    }
+}
+
+fn open<'z>(r: &Request, locks: &'z Locks) -> Option<Table<'z>> {
+    locks.open(r.event_loop.handle.now())
+}
+
+/// The tokens that a client has shown.
+struct Held(Vec<u128>);
+
+impl Held {
+    /// Reads `If`; what it asks for must hold.
+    async fn read(r: &mut Request, locks: &Locks) -> Result<Held, Step> {
+        let Some(text) = r.header_named(b"if").map(<[u8]>::to_vec) else {
+            return Ok(Held(Vec::new()));
+        };
+        let Some(lists) = condition::parse(&text) else {
+            r.log(Level::Error, format_args!("client sent invalid \"If\" header"));
+            return Err(Step::Status(400));
+        };
+        if !any_holds(r, locks, &lists).await? {
+            return Err(Step::Status(412));
+        }
+        let states = lists.iter().flat_map(|list| &list.all).filter(|state| !state.not);
+        let tokens = states.filter_map(|condition| match condition.state {
+            State::Token(text) => condition::read(text),
+            State::Tag(_) => None,
+        });
+        Ok(Held(tokens.collect()))
+    }
+
+    fn has(&self, lock: &Lock) -> bool {
+        self.0.contains(&lock.token)
+    }
+}
+
+async fn any_holds(r: &mut Request, locks: &Locks, lists: &[List<'_>]) -> Result<bool, Step> {
+    for list in lists {
+        let path = match list.of {
+            None => Some(r.path.clone()),
+            Some(uri) => dav::own_path(r, uri),
+        };
+        let Some(path) = path else { continue };
+        let asks = list.all.iter().any(|condition| matches!(condition.state, State::Tag(_)));
+        let tag = if asks { tag(r, &path).await? } else { None };
+        let over = open(r, locks).map_or_else(Vec::new, |table| table.over(&path));
+        let is = |state: &State<'_>| match state {
+            State::Token(text) => {
+                condition::read(text).is_some_and(|token| over.iter().any(|l| l.token == token))
+            }
+            State::Tag(text) => tag.as_deref() == Some(*text),
+        };
+        if list.all.iter().all(|condition| is(&condition.state) != condition.not) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The entity tag of the file that a path names.
+async fn tag(r: &mut Request, path: &[u8]) -> Result<Option<Vec<u8>>, Step> {
+    let own = std::mem::replace(&mut r.path, path.to_vec());
+    let file = file_of(r).await;
+    r.path = own;
+    let stat = files::stat(r, &file?).await.ok();
+    Ok(stat.map(|stat| static_::etag(stat.0.modified, stat.0.len)))
+}
+
+/// LOCK.
+pub async fn lock(r: &mut Request) -> Step {
+    let Some(locks) = &r.conf().dav_ext.locks else { return Step::Status(405) };
+    match locked(r, locks).await {
+        Ok((status, lock, is_new)) => {
+            answer(r, status, &lock, is_new);
+            Step::Respond(Bytes::from(told(&lock)))
+        }
+        Err(step) => step,
+    }
+}
+
+async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Step> {
+    let body = body(r).await?;
+    let deep = match depth_header(r) {
+        Depth::Zero => false,
+        Depth::Infinity | Depth::Absent => true,
+        Depth::One | Depth::Invalid => return Err(Step::Status(400)),
+    };
+    let held = Held::read(r, locks).await?;
+    if body.is_empty() {
+        let mut table = open(r, locks).ok_or(Step::Status(500))?;
+        let own = table.over(&r.path).into_iter().find(|lock| held.has(lock));
+        let mut lock = own.ok_or(Step::Status(412))?;
+        table.refresh(&mut lock);
+        return Ok((200, lock, false));
+    }
+    match is_shared(&body) {
+        None => {
+            r.log(Level::Error, format_args!("dav_ext: the body of LOCK is no XML"));
+            return Err(Step::Status(400));
+        }
+        Some(true) => return Err(Step::Status(403)),
+        Some(false) => {}
+    }
+    let file = file_of(r).await?;
+    let there = files::stat(r, &file).await.is_ok();
+    let lock = add(r, locks, &held, deep, there)?;
+    if there {
+        return Ok((200, lock, true));
+    }
+    match dav::create(r, &file).await {
+        Ok(()) => Ok((201, lock, true)),
+        Err(status) => {
+            open(r, locks).into_iter().for_each(|mut table| table.remove(&lock.root));
+            Err(Step::Status(status))
+        }
+    }
+}
+
+/// A new lock, unless there is one already. Where nothing is yet, it needs a new name in its directory.
+fn add(r: &Request, locks: &Locks, held: &Held, deep: bool, there: bool) -> Result<Lock, Step> {
+    let mut table = open(r, locks).ok_or(Step::Status(500))?;
+    let own = key(&r.path);
+    let stands = |lock: &Lock| match lock.deep || lock.root == own {
+        true => true,
+        false => !there && !held.has(lock),
+    };
+    if table.over(&r.path).iter().any(stands) || deep && !table.below(&r.path).is_empty() {
+        return Err(Step::Status(423));
+    }
+    let token = u128::from_ne_bytes(r.event_loop.random_id());
+    table.add(&r.path, token, deep).ok_or_else(|| {
+        let name = locks.zone.name();
+        r.log(Level::Error, format_args!("could not allocate a lock in dav_ext zone \"{name}\""));
+        Step::Status(507)
+    })
+}
+
+/// Whether a lock is wanted that others may have, too; `None` for what is no XML.
+fn is_shared(body: &[u8]) -> Option<bool> {
+    let options = roxmltree::ParsingOptions { nodes_limit: MOST, ..Default::default() };
+    let document =
+        roxmltree::Document::parse_with_options(std::str::from_utf8(body).ok()?, options).ok()?;
+    let mut scopes = document.descendants().filter(|n| n.has_tag_name(("DAV:", "lockscope")));
+    Some(scopes.any(|scope| scope.children().any(|n| n.has_tag_name(("DAV:", "shared")))))
+}
+
+fn answer(r: &mut Request, status: u16, lock: &Lock, is_new: bool) {
+    r.response.status = status;
+    r.response.content_type = b"text/xml".to_vec();
+    r.response.charset = b"utf-8".to_vec();
+    if is_new {
+        let token = format!("<{}>", condition::write(lock.token));
+        r.response.headers.set(b"Lock-Token", token.as_bytes());
+    }
+}
+
+fn told(lock: &Lock) -> Vec<u8> {
+    let mut out =
+        b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:prop xmlns:D=\"DAV:\">\n<D:lockdiscovery>"
+            .to_vec();
+    describe(lock, &mut out);
+    out.extend_from_slice(b"</D:lockdiscovery>\n</D:prop>\n");
+    out
+}
+
+/// One that is in force.
+pub fn describe(lock: &Lock, out: &mut Vec<u8>) {
+    let depth = if lock.deep { "infinity" } else { "0" };
+    let text = format!(
+        "<D:activelock>\n<D:locktype><D:write/></D:locktype>\n\
+         <D:lockscope><D:exclusive/></D:lockscope>\n<D:depth>{depth}</D:depth>\n\
+         <D:timeout>Second-{}</D:timeout>\n<D:locktoken><D:href>{}</D:href></D:locktoken>\n\
+         <D:lockroot><D:href>",
+        lock.left,
+        condition::write(lock.token)
+    );
+    out.extend_from_slice(text.as_bytes());
+    let mut root = Vec::new();
+    let shown = lock.root.strip_suffix(b"/").filter(|root| !root.is_empty());
+    escape(Escape::Uri, shown.unwrap_or(&lock.root), &mut root);
+    escape_html(&root, out);
+    out.extend_from_slice(b"</D:href></D:lockroot>\n</D:activelock>\n");
+}
+
+/// UNLOCK.
+pub fn unlock(r: &mut Request) -> Step {
+    let Some(locks) = &r.conf().dav_ext.locks else { return Step::Status(405) };
+    let shown = r.header_named(b"lock-token").map(<[u8]>::trim_ascii);
+    let shown = shown.and_then(|text| text.strip_prefix(b"<")?.strip_suffix(b">"));
+    let Some(shown) = shown else {
+        r.log(Level::Error, format_args!("client sent no valid \"Lock-Token\" header"));
+        return Step::Status(400);
+    };
+    let Some(mut table) = open(r, locks) else { return Step::Status(500) };
+    let token = condition::read(shown);
+    let own = table.over(&r.path).into_iter().find(|lock| Some(lock.token) == token);
+    // Only one who has it may end it, and by a path that it binds.
+    let Some(lock) = own else { return Step::Status(409) };
+    table.remove(&lock.root);
+    Step::Status(204)
+}
