@@ -255,6 +255,30 @@ fn types_that_are_named_are_all_that_count() {
     assert_eq!(kind("/page").as_deref(), Some("text/html; charset=utf-8"));
 }
 
+/// As nginx has it: a type is what stands before its charset, in whatever form that is said, and it is said once.
+#[test]
+fn a_charset_that_a_server_says_is_not_said_again() {
+    let server = Server::start(
+        WEIR,
+        "events {} http { charset_map koi8-r utf-8 { C0 D18E; }
+             server { listen 127.0.0.1:%%PORT%%; charset utf-8;
+                 location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+                 location /over/ { override_charset on; proxy_pass http://127.0.0.1:%%PORT1%%; } }
+             server { listen 127.0.0.1:%%PORT1%%; default_type ''; add_header Content-Type $arg_type;
+                 return 200 x; } }",
+    );
+    let kind = |path: &str, kind: &str| {
+        let answer = server.get(&format!("{path}?type={kind}"));
+        answer.header("Content-Type").map(str::to_owned)
+    };
+    for said in ["text/html;charset=koi8-r", "text/html;Charset=\"koi8-r\"", "text/html;level=1"] {
+        assert_eq!(kind("/", said).as_deref(), Some(said));
+    }
+    for said in ["text/html;charset=koi8-r", "text/html;Charset=\"koi8-r\""] {
+        assert_eq!(kind("/over/", said).as_deref(), Some("text/html; charset=utf-8"));
+    }
+}
+
 #[test]
 fn a_charset_that_nobody_gives_is_not_named() {
     let server = Server::start(

@@ -34,6 +34,26 @@ fn a_pattern_that_cannot_be_decided_lets_nobody_in() {
     }
 }
 
+/// To close with bytes unread is a reset, which may reach the client before it has read why it was refused.
+#[test]
+fn who_is_refused_reads_why_though_it_sent_more() {
+    let s = server("large_client_header_buffers 2 1k;", "location / { return 200 in; }");
+    let more = "a".repeat(70_000);
+    for (request, status) in [
+        (format!("GET /{more} HTTP/1.1\r\nHost: a\r\n\r\n"), 414),
+        (format!("{more}\r\n\r\n"), 400),
+        (format!("POST / HTTP/1.1\r\nHost: a b\r\nContent-Length: 70000\r\n\r\n{more}"), 400),
+        (format!("POST /%2e%2e/ HTTP/1.1\r\nHost: a\r\nContent-Length: 70000\r\n\r\n{more}"), 400),
+    ] {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", s.port())).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let end = stream.read_to_string(&mut answer);
+        assert!(end.is_ok(), "{end:?}: {answer}");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
+
 #[test]
 fn a_name_that_cannot_be_decided_belongs_to_no_server() {
     // A request of this name is another server's to answer, perhaps: not the default server's.

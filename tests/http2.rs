@@ -340,6 +340,12 @@ fn bodies_come_with_and_without_a_length() {
         client.data(id, data, true);
         assert_eq!(client.answer(id).status(), "400");
     }
+    // The end may come with the head, before anybody has read.
+    let mut out = Vec::new();
+    let id = client.request("PUT", "/other", &[("content-length", "4")], false, &mut out);
+    FrameHead { len: 0, kind: Kind::Data, flags: frame::END_STREAM, stream: id }.write(&mut out);
+    client.stream.write_all(&out).unwrap();
+    assert_eq!(client.answer(id).status(), "400");
 }
 
 #[test]

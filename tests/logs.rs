@@ -106,9 +106,10 @@ fn each_request_that_began_has_one_line_when_the_server_ends() {
 fn a_client_begins_no_line_of_an_error_log() {
     let s = server("", "location / { }");
     s.get("/a%0a2026/11/21%2000:00:00%20[alert]%20forged%1b[2J");
-    s.get("/next");
+    s.ask("GET /next", "Referer: http://before.example/\r\n", "");
     s.wait_log("GET /next", 1);
     let log = s.log();
+    assert!(log.contains("\", referrer: \"http://before.example/\"\n"), "{log}");
     assert!(log.contains("/a\\x0A2026/11/21 00:00:00 [alert] forged\\x1B[2J"), "{log}");
     assert!(
         !log.lines().any(|line| line.contains("forged") && line.starts_with("2026/11/21 00:00:00"))

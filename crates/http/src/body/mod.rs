@@ -102,7 +102,7 @@ impl Body {
 
     /// The head was refused: nothing behind it is read, or all of it until the client stops.
     pub fn refused(&mut self, at: usize, linger: bool) {
-        (self.at, self.done) = (at, !linger);
+        (self.at, self.done, self.broken) = (at, !linger, !linger);
     }
 
     /// It is larger than it may be: whoever answers, an error page too, finds none, and what comes is thrown away.
@@ -113,9 +113,10 @@ impl Body {
         self.file = None;
     }
 
-    /// It comes by a stream of HTTP/2, which tells where it ends.
+    /// It comes by a stream of HTTP/2, which tells where it ends. Who reads one that ended before it came finds out.
     pub fn comes_by_stream(&mut self, ended: bool) {
-        (self.decoder, self.done, self.expects_continue) = (None, ended, false);
+        let done = ended && matches!(self.length, None | Some(0));
+        (self.decoder, self.done, self.expects_continue) = (None, done, false);
     }
 
     /// A body of this framing follows.
@@ -180,6 +181,11 @@ impl Body {
     /// The client is not worth waiting for: its request was no request.
     pub fn never_linger(&mut self) {
         self.broken = true;
+    }
+
+    /// The request was none, or its body broke off: what follows is not looked at.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Whether to read on before closing, when `read` bytes of the connection were read: more than the request

@@ -26,6 +26,7 @@ use weir_ssl::Handed;
 use head::{FIRST_READ, Head};
 
 use crate::address::Address;
+use crate::body::Linger;
 use crate::connection::presence::Presence;
 use crate::counts;
 use crate::doing;
@@ -460,7 +461,12 @@ impl Request {
 /// Lets a client that still sends hear the answer before the connection closes.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;
-    if !r.body.should_linger(core.lingering_close, r.buf.len()) {
+    // Of a request that was none, more may have come than was read: to close would be a reset, which reaches the
+    // client before it has read what was wrong.
+    let sent_more = |r: &Request| {
+        core.lingering_close != Linger::Off && r.body.is_broken() && !r.conn.stream.is_silent()
+    };
+    if !r.body.should_linger(core.lingering_close, r.buf.len()) && !sent_more(r) {
         return;
     }
     r.conn.clone().linger(&r.event_loop.handle, core).await;

@@ -324,7 +324,7 @@ impl Request {
         self.head().headers.iter().map(|h| (h.name.of(&self.buf), h.value.of(&self.buf)))
     }
 
-    /// Writes to the error log of the location, with what nginx adds: client, server, request, host.
+    /// Writes to the error log of the location, with what nginx adds: client, server, request, host, referrer.
     pub fn log(&self, level: weir_log::Level, text: std::fmt::Arguments<'_>) {
         let log = &self.conf().core.error_log;
         if !log.enabled(level) {
@@ -348,6 +348,9 @@ impl Request {
         self.contexts.upstream.describe(line);
         if let Some(host) = self.header(HeaderId::Host) {
             let _ = write!(line, ", host: \"{}\"", String::from_utf8_lossy(host));
+        }
+        if let Some(referer) = self.header(HeaderId::Referer) {
+            let _ = write!(line, ", referrer: \"{}\"", String::from_utf8_lossy(referer));
         }
     }
 }

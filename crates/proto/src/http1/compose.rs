@@ -305,6 +305,7 @@ impl Composer {
         for (id, name) in [
             (HeaderId::Connection, "Connection"),
             (HeaderId::KeepAlive, "Keep-Alive"),
+            (HeaderId::ProxyConnection, "Proxy-Connection"),
             (HeaderId::TransferEncoding, "Transfer-Encoding"),
             (HeaderId::Upgrade, "Upgrade"),
         ] {

@@ -92,6 +92,7 @@ fn what_is_wrong_is_told() {
     assert_eq!(error(&[(":path", "/b")]), ComposeError::Duplicate(":path"));
     assert_eq!(error(&[("a", "b"), (":path", "/b")]), ComposeError::LatePseudo);
     assert_eq!(error(&[("connection", "close")]), ComposeError::OfHttp1("Connection"));
+    assert_eq!(error(&[("proxy-connection", "x")]), ComposeError::OfHttp1("Proxy-Connection"));
     assert_eq!(error(&[("te", "gzip")]), ComposeError::InvalidTe);
     assert_eq!(error(&[("host", "other")]), ComposeError::HostDiffers);
     assert!(with(&[("te", "trailers"), ("host", "Example.org:81")], true).result.is_ok());
