@@ -349,6 +349,19 @@ fn bodies_come_with_and_without_a_length() {
 }
 
 #[test]
+fn a_body_that_is_too_large_has_the_sites_page() {
+    let server = start(
+        "client_max_body_size 3; error_page 413 /page; location /page { alias %%DIR%%/page; }",
+    );
+    server.dir().write("page", "too large");
+    let mut client = Client::connect(&server);
+    let id = client.ask("PUT", "/", &[("content-length", "10")], false);
+    client.data(id, b"0123456789", true);
+    let answer = client.answer(id);
+    assert_eq!((answer.status(), answer.text().as_str()), ("413", "too large"));
+}
+
+#[test]
 fn who_is_shut_out_is_told_so_on_its_stream() {
     let server = start("location / { return 444; } location /other { return 200 yes; }");
     let mut client = Client::connect(&server);
