@@ -225,10 +225,14 @@ fn who_was_preempted_is_not_blamed() {
     });
     let log = server.log();
     assert!(preempted, "{log}");
-    assert!(!log.contains("held up for"), "{log}");
+    // A busy disk may hold up who writes the log; the script it does not.
+    let blamed = |line: &str| line.contains("held up for") && line.contains("/busy");
+    assert!(!log.lines().any(blamed), "{log}");
     let page = json(&server);
-    assert_eq!(page["totals"]["preempted_handlers"], page["totals"]["slow_handlers"], "{page}");
-    assert!(list(&page, "culprits").iter().all(|c| c["kind"] == "preempted"), "{page}");
+    assert!(page["totals"]["preempted_handlers"].as_u64() > Some(0), "{page}");
+    let busy = |c: &&Value| c["what"].as_str().is_some_and(|what| what.contains("/busy"));
+    let scripts: Vec<_> = list(&page, "culprits").iter().filter(busy).collect();
+    assert!(scripts.iter().all(|c| c["kind"] == "preempted"), "{page}");
 }
 
 /// `promtool` of Debian's package `prometheus` looks at names, types and units.
