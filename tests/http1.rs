@@ -146,6 +146,16 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
+fn lines_with_odd_names_are_left_out_and_told_of() {
+    let server = server();
+    let said = server.ask("GET /", "X_Under: 1\r\nX-Well: 2\r\n", "");
+    assert_eq!(said.status, 200);
+    let text =
+        "client sent invalid header line: \"X_Under: 1\" while reading client request headers";
+    server.wait_log(text, 1);
+}
+
+#[test]
 fn some_statuses_have_no_answer_or_no_page() {
     let server = server();
     assert_eq!(raw(server.port(), "GET /none HTTP/1.1\r\nHost: a\r\n\r\n"), "");

@@ -332,6 +332,10 @@ fn a_request_goes_on_without_its_client_only_where_that_is_said() {
         }
         if status == "200" {
             drop(answer);
+        } else {
+            let text = "client prematurely closed connection, so upstream connection is closed too \
+                        while sending request to upstream";
+            server.wait_log(text, 1);
         }
         server.wait_file("seen", &format!("{status}\n"), 1);
     }

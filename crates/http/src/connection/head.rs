@@ -66,6 +66,7 @@ pub async fn read(r: &mut Request) -> Head {
                     }
                     r.body.starts_at(r.parser.head().end as usize);
                     meaning::accept(r);
+                    meaning::tell_dropped(r);
                     return Head::Read;
                 }
                 Ok(Progress::More) if r.parser.blank() => {

@@ -102,6 +102,7 @@ fn accept(
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(ended);
     selected?;
+    meaning::tell_dropped(r);
     if let Some(fault) = fault {
         let text = fault.reason(&r.buf);
         r.log(Level::Info, format_args!("{text} while reading client request headers"));

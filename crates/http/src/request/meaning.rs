@@ -56,6 +56,20 @@ pub fn accept(r: &mut Request) {
     };
 }
 
+/// Tells the log of lines that were left out because of odd names; of fields over HTTP/2, the name.
+pub fn tell_dropped(r: &Request) {
+    for line in &r.parser.head().dropped {
+        let text = line.of(&r.buf);
+        let (what, shown) = match r.h2 {
+            Some(_) => ("header", text.split(|b| *b == b':').next().unwrap_or_default()),
+            None => ("header line", text),
+        };
+        let shown = String::from_utf8_lossy(shown);
+        let doing = "while reading client request headers";
+        r.log(Level::Info, format_args!("client sent invalid {what}: \"{shown}\" {doing}"));
+    }
+}
+
 /// Takes over the request line, of a refused head too: for the log, and for choosing an error page.
 pub fn take_line(r: &mut Request) {
     let head = r.parser.head();

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use weir_engine::{Either, either};
 use weir_log::Level;
 
+use super::fault::Doing;
 use super::passing::Passing;
 use crate::request::Request;
 
@@ -17,13 +18,14 @@ pub enum Waited<T> {
     Gone,
 }
 
-/// Waits for something, and for the client to leave, unless that makes no difference. It is pinned, since an
+/// Waits for something, and for the client to leave, unless that makes no difference; `doing` is what goes on with a
+/// server, if one was chosen. It is pinned, since an
 /// `async fn` has room for an argument twice.
 pub async fn wait<T>(
     r: &Request,
     passing: &Passing,
     what: Pin<&mut impl Future<Output = T>>,
-    connected: bool,
+    doing: Option<Doing>,
 ) -> Waited<T> {
     if passing.ignore_client_abort || passing.store.is_some() || r.is_cacheable() {
         return Waited::For(what.await);
@@ -31,16 +33,15 @@ pub async fn wait<T>(
     match either(what, r.client_left()).await {
         Either::Left(out) => Waited::For(out),
         Either::Right(()) => {
-            gone(r, connected);
+            gone(r, doing);
             Waited::Gone
         }
     }
 }
 
-fn gone(r: &Request, connected: bool) {
-    let too = if connected { ", so upstream connection is closed too" } else { "" };
-    r.log(
-        Level::Info,
-        format_args!("epoll_wait() reported that client prematurely closed connection{too}"),
-    );
+fn gone(r: &Request, doing: Option<Doing>) {
+    let text = "epoll_wait() reported that client prematurely closed connection";
+    let Some(doing) = doing else { return r.log(Level::Info, format_args!("{text}")) };
+    let doing = doing.text();
+    r.log(Level::Info, format_args!("{text}, so upstream connection is closed too {doing}"));
 }

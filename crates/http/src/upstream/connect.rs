@@ -50,7 +50,7 @@ pub async fn connect(
         let to = peer.endpoint.to_any()?;
         handle.connect(&to, &options).await
     };
-    let connected = wait(r, passing, pin!(connecting), true).await;
+    let connected = wait(r, passing, pin!(connecting), Some(Doing::Connecting)).await;
     match connected {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Err(error)) => Err(refused(r, peer, &error)),

@@ -45,7 +45,7 @@ async fn resolve(
     let resolver = r.event_loop.resolvers.of(conf);
     let handle = r.event_loop.handle.clone();
     let resolving = resolver.resolve(&handle, host, core.resolver_timeout);
-    match wait(r, passing, pin!(resolving), false).await {
+    match wait(r, passing, pin!(resolving), None).await {
         Waited::Gone => Err(Step::Status(499)),
         Waited::For(Ok(found)) => {
             Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())

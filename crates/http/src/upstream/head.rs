@@ -86,8 +86,10 @@ async fn receive(
     limit: usize,
 ) -> Result<(), Fault> {
     line.set_deadline(Some(r.event_loop.handle.now() + passing.read_timeout));
+    // As long as nothing has come, the request may still be on its way.
+    let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };
     loop {
-        let waited = wait(r, passing, pin!(line.readable()), true).await;
+        let waited = wait(r, passing, pin!(line.readable()), Some(doing)).await;
         let ready = match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(ready) => ready,

@@ -87,7 +87,7 @@ async fn turn<P: Protocol>(
         if r.pause_body().await.is_err() {
             return Some(Step::Abort);
         }
-        let waited = wait(r, passing, pin!(source.wait()), true).await;
+        let waited = wait(r, passing, pin!(source.wait()), Some(Doing::ReadingBody)).await;
         return match waited {
             Waited::For(()) => None,
             Waited::Gone => Some(gone(r)),

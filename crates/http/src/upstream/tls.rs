@@ -54,7 +54,7 @@ pub async fn handshake(
     })?;
     stream.set_deadline(Some(r.event_loop.handle.now() + passing.connect_timeout));
     let connecting = pin!(Secured::connect(stream, &client));
-    let done = match wait(r, passing, connecting, true).await {
+    let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {
         Waited::Gone => return Err(CLIENT_GONE),
         Waited::For(done) => done,
     };

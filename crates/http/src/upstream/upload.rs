@@ -77,7 +77,7 @@ async fn push(
         stream.set_deadline(Some(r.event_loop.handle.now() + passing.send_timeout));
         let arrived = pin!(stream.arrived());
         let some = either(stream.send_some(chain), arrived);
-        let waited = wait(r, passing, pin!(some), true).await;
+        let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
         match waited {
             Waited::Gone => return Err(CLIENT_GONE),
@@ -182,7 +182,7 @@ async fn send_on(
 ) -> Result<bool, Fault> {
     let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
     let sending = pin!(either(sending, line.answered(both)));
-    match wait(r, passing, sending, true).await {
+    match wait(r, passing, sending, Some(Doing::Sending)).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Either::Left(Ok(()))) => Ok(true),
         Waited::For(Either::Left(Err(error))) => {

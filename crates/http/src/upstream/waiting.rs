@@ -42,7 +42,7 @@ pub async fn wait(
     let Some(ticket) = queue.enter(conf.most) else { return Ok(None) };
     let place = Place { queue, ticket };
     let turn = turn(r, group, choice, &place, conf.timeout);
-    match client::wait(r, passing, pin!(turn), false).await {
+    match client::wait(r, passing, pin!(turn), None).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(picked) => Ok(picked),
     }

@@ -320,7 +320,7 @@ async fn absent(
     // would be otherwise.
     let until = deadline.min(r.event_loop.handle.now() + LOOK);
     let handle = r.event_loop.handle.clone();
-    let waited = wait(r, passing, pin!(handle.sleep_until(until)), false).await;
+    let waited = wait(r, passing, pin!(handle.sleep_until(until)), None).await;
     match waited {
         Waited::For(()) => Looked::Again,
         Waited::Gone => Looked::End(Found::Gone),
@@ -340,7 +340,7 @@ async fn join(
     // Who has the right to update a key may lose it meanwhile.
     let until = deadline.min(handle.now() + passing.caching.lock_age);
     let head = either(fill.head(), handle.sleep_until(until));
-    let waited = wait(r, passing, pin!(head), false).await;
+    let waited = wait(r, passing, pin!(head), None).await;
     let (entry, length) = match waited {
         Waited::Gone => return Some(Looked::End(Found::Gone)),
         Waited::For(Either::Right(())) => return Some(Looked::Again),

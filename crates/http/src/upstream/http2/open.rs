@@ -53,7 +53,7 @@ pub async fn open(
             Found::Coming(coming) => {
                 let timeout = r.event_loop.handle.sleep(passing.connect_timeout);
                 let come = pin!(either(coming.wait(), timeout));
-                match wait(r, passing, come, true).await {
+                match wait(r, passing, come, Some(Doing::Connecting)).await {
                     Waited::Gone => return Err(CLIENT_GONE),
                     // Who opened it could not; perhaps this request can.
                     Waited::For(Either::Left(open)) => sharing = open,
