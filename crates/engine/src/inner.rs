@@ -19,7 +19,6 @@ use crate::outside::{Listener, Watch};
 use crate::park::Parked;
 use crate::remote::{Mail, Mailbox, News};
 use crate::run::Options;
-use crate::seam;
 use crate::slots::{Key, Slots};
 use crate::source::{Fd, Ready, Registered, Rest, Source};
 use crate::team::Seat;
@@ -70,11 +69,10 @@ impl Inner {
         let mailbox = Arc::new(Mailbox::new(options.bell.as_ref())?);
         let mut backend = backend::make(options.backend, options.events)?;
         backend.watch(mailbox.bell(), Token::BELL, Arm::Shared)?;
-        let instance = backend.instance().filter(|_| !seam::is_simulated());
         let team = options
             .team
             .as_ref()
-            .zip(instance)
+            .zip(backend.instance())
             .and_then(|(team, instance)| Seat::join(team, instance, Arc::clone(&mailbox)));
         if let Some(seat) = &team {
             backend.watch(seat.timer(), Token::WATCH, Arm::Exclusive)?;

@@ -11,6 +11,7 @@
 //! kernel completes.
 
 mod backend;
+pub mod beside;
 mod budget;
 mod buffers;
 mod chain;
@@ -64,7 +65,7 @@ pub use ops::send::Send;
 pub use outside::{Arm, ListenerKey, WatchKey};
 pub use park::{Idle, Wake};
 pub use remote::Remote;
-pub use run::{Loop, Options, gone};
+pub use run::{Loop, Options, born, is_simulated};
 pub use runqueue::waited_for_processor;
 pub use rustix::net::SocketAddrAny;
 #[cfg(feature = "sim")]

@@ -226,10 +226,14 @@ impl Drop for Loop {
     }
 }
 
-/// The thread of a loop holds nothing of it any more: its sockets are closed, others are told. Only the simulated world
-/// listens.
-pub fn gone() {
-    seam::end();
+/// Whether this is the simulated world.
+pub fn is_simulated() -> bool {
+    seam::is_simulated()
+}
+
+/// This thread will be that loop's, of all that there ever were in the server. Only the simulated world listens.
+pub fn born(number: usize) {
+    seam::born(number);
 }
 
 fn before(inner: &Inner) -> Before {

@@ -35,7 +35,8 @@ pub(crate) use real::*;
 /// The kernel as it is.
 #[cfg(not(feature = "sim"))]
 mod real {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::sync::Arc;
     use std::time::Duration;
 
     use rustix::io::Errno;
@@ -62,7 +63,7 @@ mod real {
     pub(crate) fn connected(_: impl AsFd) {}
 
     #[inline(always)]
-    pub(crate) fn accepted(_: impl AsFd) {}
+    pub(crate) fn accepted(_: impl AsFd, _: impl AsFd) {}
 
     #[inline(always)]
     pub(crate) fn block(_: Duration, _: bool) -> bool {
@@ -84,10 +85,47 @@ mod real {
     }
 
     #[inline(always)]
+    pub(crate) fn born(_: usize) {}
+
+    #[inline(always)]
     pub(crate) fn begin() {}
 
     #[inline(always)]
-    pub(crate) fn end() {}
+    pub(crate) fn me() -> usize {
+        0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_runnable(_: usize) -> Option<bool> {
+        None
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_used(_: usize) -> Option<Duration> {
+        None
+    }
+
+    #[inline(always)]
+    pub(crate) fn ring_after(_: &Arc<OwnedFd>, _: u64) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(crate) fn beside() -> usize {
+        0
+    }
+
+    #[inline(always)]
+    pub(crate) fn begin_beside(_: usize) {}
+
+    #[inline(always)]
+    pub(crate) fn call_beside() {}
+
+    #[inline(always)]
+    pub(crate) fn wait(_: Option<Duration>, _: impl FnMut() -> bool) {}
+
+    #[inline(always)]
+    pub(crate) fn wait_at<'a>(_: impl Iterator<Item = BorrowedFd<'a>>, _: impl FnMut() -> bool) {}
 
     #[inline(always)]
     pub(crate) fn holds(_: impl FnOnce() -> (usize, usize)) {}

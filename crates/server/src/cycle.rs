@@ -207,7 +207,8 @@ impl Plan {
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == Shape::SocketEach;
         let each = |listen: &Listen| {
-            (each || listen.reuseport || listen.udp) && matches!(listen.address, Address::Inet(_))
+            let may = matches!(listen.address, Address::Inet(_)) || weir_engine::is_simulated();
+            (each || listen.reuseport || listen.udp) && may
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
         let mut sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;

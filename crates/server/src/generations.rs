@@ -1,7 +1,8 @@
 //! Generations of workers as threads of one process: what the master does where it forks, for the simulated world.
 //!
 //! They share what processes share: sockets, zones, counters, the load table, the folders of caches. All else each has for
-//! itself, as processes have it; but for the owner of a zone they are one.
+//! itself, as processes have it: each reads the configuration for itself, where a fork would have got a copy. But for the
+//! owner of a zone they are one, and they have one table of descriptors.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets};
 use crate::{cli, signals, worker};
 
-/// A server with a worker, and with those of older configurations that finish.
+/// A server with its workers, and with those of older configurations that finish.
 pub struct Generations {
     origin: Origin,
     first: Log,
@@ -27,16 +28,19 @@ pub struct Generations {
     registry: Registry,
     /// Rows of the counters that were given away.
     rows: usize,
+    /// How often the configuration has been replaced.
+    generation: u64,
     workers: Vec<Worker>,
 }
 
 struct Worker {
+    generation: u64,
     channel: End,
     thread: JoinHandle<i32>,
 }
 
 impl Generations {
-    /// Reads the configuration that the command line names, and starts its worker. None if it is wrong; its log says why.
+    /// Reads the configuration that the command line names, and starts its workers. None if it is wrong; its log says why.
     pub fn start(args: &[OsString]) -> Option<Generations> {
         let options = cli::parse(args).ok()?;
         let paths = Paths::new(&options, std::path::Path::exists);
@@ -48,39 +52,48 @@ impl Generations {
             origin.read(&first).ok()?.open(&sockets, &zones, Purpose::Serve, &first).ok()?;
         signals::prepare().ok()?;
         let (registry, workers) = (registry().ok()?, Vec::new());
-        let mut generations = Generations { origin, first, cycle, registry, rows: 0, workers };
-        generations.start_worker()?;
+        let (rows, generation) = (0, 0);
+        let mut generations =
+            Generations { origin, first, cycle, registry, rows, generation, workers };
+        generations.start_workers()?;
         Some(generations)
     }
 
-    /// Reads the configuration anew and starts its worker beside the others; false if that cannot be.
+    /// Reads the configuration anew and starts its workers beside the others; false if that cannot be.
     pub fn reload(&mut self) -> bool {
         self.next().is_some()
     }
 
     fn next(&mut self) -> Option<()> {
-        let plan = self.origin.read(&self.first).ok()?;
-        let (sockets, zones) = (&self.cycle.sockets, &self.cycle.zones);
-        let next = plan.open(sockets, zones, Purpose::Serve, &self.first).ok()?;
+        let next = self.read()?;
         let old = std::mem::replace(&mut self.cycle, next);
         old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
-        self.start_worker()
+        self.generation += 1;
+        self.start_workers()
+    }
+
+    /// The configuration as it stands there, over what is open.
+    fn read(&self) -> Option<Cycle> {
+        let plan = self.origin.read(&self.first).ok()?;
+        let (sockets, zones) = (&self.cycle.sockets, &self.cycle.zones);
+        plan.open(sockets, zones, Purpose::Serve, &self.first).ok()
     }
 
     /// Tells the workers of older configurations that another one took over.
     pub fn retire(&mut self) {
-        let older = self.workers.len().saturating_sub(1);
-        self.tell(older, Order::Retire);
+        self.tell(self.generation, Order::Retire);
     }
 
     /// Tells all to finish.
     pub fn quit(&mut self) {
-        self.tell(self.workers.len(), Order::Quit);
+        self.tell(self.generation + 1, Order::Quit);
     }
 
-    fn tell(&mut self, first: usize, order: Order) {
+    /// Those of the generations before that one.
+    fn tell(&mut self, before: u64, order: Order) {
+        let told = self.workers.iter().filter(|worker| worker.generation < before);
         // One that has ended hears nothing.
-        self.workers.iter().take(first).for_each(|worker| drop(worker.channel.order(order)));
+        told.for_each(|worker| drop(worker.channel.order(order)));
     }
 
     /// Waits for the ends of all: their exit codes.
@@ -89,15 +102,25 @@ impl Generations {
         threads.map(|thread| thread.join().unwrap_or(1)).collect()
     }
 
-    fn start_worker(&mut self) -> Option<()> {
+    fn start_workers(&mut self) -> Option<()> {
+        let first = self.cycle.clone();
+        self.start_worker(0, first)?;
+        (1..self.cycle.config.processes).try_for_each(|index| {
+            let own = Cycle { load: Arc::clone(&self.cycle.load), ..self.read()? };
+            self.start_worker(index, own)
+        })
+    }
+
+    fn start_worker(&mut self, index: usize, cycle: Cycle) -> Option<()> {
         let (channel, own) = channel::pair().ok()?;
-        let rows = self.rows..self.rows + self.cycle.config.threads;
+        let rows = self.rows..self.rows + cycle.config.threads;
         self.rows = rows.end;
+        let generation = self.generation;
         let assignment = Assignment {
-            cycle: self.cycle.clone(),
+            cycle,
             logs: Arc::clone(&self.origin.logs),
-            index: 0,
-            generation: self.workers.len() as u64,
+            index,
+            generation,
             rows: rows.collect(),
             registry: self.registry,
             channel: Some(own),
@@ -105,7 +128,7 @@ impl Generations {
         };
         let thread = Builder::new().name("weir: loop 0".to_owned());
         let thread = thread.spawn(move || worker::serve(assignment)).ok()?;
-        self.workers.push(Worker { channel, thread });
+        self.workers.push(Worker { generation, channel, thread });
         Some(())
     }
 }

@@ -19,7 +19,7 @@ impl Handle {
         loop {
             match seam::at(Call::Accept).and_then(|()| rustix::net::acceptfrom_with(&fd, flags)) {
                 Ok((socket, peer)) => {
-                    seam::accepted(&socket);
+                    seam::accepted(&fd, &socket);
                     self.0.accepts.set(self.0.accepts.get() + 1);
                     // The clients of a Unix-domain socket have no address, as a rule.
                     let peer = peer.unwrap_or_else(|| SocketAddrUnix::new_unnamed().into());

@@ -35,6 +35,24 @@ pub trait World: Send + Sync {
     fn nanos(&self) -> u64;
     /// The seconds since 1970 at which the world began.
     fn secs(&self) -> i64;
+    /// This thread is to be that loop's, counted from the server's first.
+    fn born(&self, number: usize);
+    /// Which one it is.
+    fn me(&self) -> usize;
+    /// Whether that loop's thread has a processor or waits for one.
+    fn is_runnable(&self, number: usize) -> bool;
+    /// For how many nanoseconds that loop's thread has had a processor.
+    fn has_used(&self, number: usize) -> u64;
+    /// After so many nanoseconds this is done, whatever loops do.
+    fn after(&self, nanos: u64, job: Job);
+    /// A thread beside the loop of this one is about to begin: a number for it.
+    fn beside(&self) -> usize;
+    /// This thread is the one that was given that number.
+    fn begin_beside(&self, number: usize);
+    /// Whoever waits beside this loop looks again.
+    fn call_beside(&self);
+    /// This thread has nothing to do until then, or until somebody calls it, or whom it waits for is gone.
+    fn wait(&self, until: Option<u64>);
     /// A loop is about to begin its first turn.
     fn begin(&self);
     /// A loop has done what there was, or has found nothing to do. It looks for events when the world says so; looking too
@@ -44,7 +62,7 @@ pub trait World: Send + Sync {
     fn block(&self, time: Duration, computes: bool);
     /// A loop is about to rest with so many tasks and sockets.
     fn holds(&self, tasks: usize, sockets: usize);
-    /// The loop of this thread is gone.
+    /// This thread is gone, and all that it held.
     fn end(&self);
     /// A system call is about to be made: it takes its time, and may fail.
     fn call(&self, call: Call) -> Result<(), Errno>;
@@ -56,17 +74,32 @@ pub trait World: Send + Sync {
     fn room(&self) -> usize;
     /// For how many nanoseconds the news of a socket are kept from its loop.
     fn hold_back(&self) -> Option<u64>;
-    /// This loop enters a listening socket's list of waiters.
-    fn enlist(&self, arm: Arm);
-    /// This loop leaves it.
-    fn leave(&self);
-    /// Whether this loop's wait reports the listening socket.
-    fn is_told(&self) -> bool;
-    /// This loop took the connection that waited longest.
-    fn accepted(&self);
+    /// This thread enters a listening socket's list of waiters: which one that is, if it is the world's at all.
+    fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize>;
+    /// This thread leaves it.
+    fn leave(&self, list: usize);
+    /// Whether this thread's wait reports the listening socket.
+    fn is_told(&self, list: usize) -> bool;
+    /// This thread took the connection that waited longest.
+    fn accepted(&self, socket: BorrowedFd<'_>);
 }
 
 static WORLD: OnceLock<Box<dyn World>> = OnceLock::new();
+
+thread_local! {
+    /// The first that a thread has is the last to go.
+    static LAST: Last = const { Last };
+}
+
+struct Last;
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Some(world) = world() {
+            world.end();
+        }
+    }
+}
 
 /// Puts `world` in the kernel's place, for the rest of the process. The first one stays.
 pub fn install(world: Box<dyn World>) {
@@ -101,9 +134,9 @@ pub(crate) mod seam {
         }
     }
 
-    pub(crate) fn accepted(socket: impl AsFd) {
+    pub(crate) fn accepted(from: impl AsFd, socket: impl AsFd) {
         if let Some(world) = world() {
-            world.accepted();
+            world.accepted(from.as_fd());
         }
         connected(socket);
     }
@@ -135,10 +168,75 @@ pub(crate) mod seam {
         }
     }
 
+    pub(crate) fn born(number: usize) {
+        LAST.with(|_| {});
+        if let Some(world) = world() {
+            world.born(number);
+        }
+    }
+
     pub(crate) fn begin() {
         if let Some(world) = world() {
             world.begin();
         }
+    }
+
+    pub(crate) fn me() -> usize {
+        world().map_or(0, World::me)
+    }
+
+    pub(crate) fn is_runnable(number: usize) -> Option<bool> {
+        world().map(|world| world.is_runnable(number))
+    }
+
+    pub(crate) fn has_used(number: usize) -> Option<Duration> {
+        world().map(|world| Duration::from_nanos(world.has_used(number)))
+    }
+
+    pub(crate) fn ring_after(bell: &Arc<OwnedFd>, nanos: u64) -> bool {
+        let Some(world) = world() else { return false };
+        let bell = Arc::clone(bell);
+        let ring = move || {
+            let _ = rustix::io::write(&bell, &1u64.to_ne_bytes());
+        };
+        world.after(nanos, Box::new(ring));
+        true
+    }
+
+    pub(crate) fn beside() -> usize {
+        world().map_or(0, World::beside)
+    }
+
+    pub(crate) fn begin_beside(number: usize) {
+        LAST.with(|_| {});
+        if let Some(world) = world() {
+            world.begin_beside(number);
+        }
+    }
+
+    pub(crate) fn call_beside() {
+        if let Some(world) = world() {
+            world.call_beside();
+        }
+    }
+
+    pub(crate) fn wait(time: Option<Duration>, mut is: impl FnMut() -> bool) {
+        let Some(world) = world() else { return };
+        let until = time.map(|time| world.nanos().saturating_add(nanos(time)));
+        while !is() && until.is_none_or(|until| world.nanos() < until) {
+            world.wait(until);
+        }
+    }
+
+    pub(crate) fn wait_at<'a>(
+        sockets: impl Iterator<Item = BorrowedFd<'a>>,
+        mut is: impl FnMut() -> bool,
+    ) {
+        let Some(world) = world() else { return };
+        let lists = sockets.filter_map(|socket| world.enlist(socket, Arm::Exclusive));
+        let lists: Vec<usize> = lists.collect();
+        wait(None, || is() || lists.iter().any(|list| world.is_told(*list)));
+        lists.iter().for_each(|list| world.leave(*list));
     }
 
     pub(crate) fn holds(what: impl FnOnce() -> (usize, usize)) {
@@ -147,12 +245,10 @@ pub(crate) mod seam {
             world.holds(tasks, sockets);
         }
     }
+}
 
-    pub(crate) fn end() {
-        if let Some(world) = world() {
-            world.end();
-        }
-    }
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A backend that is asked what has come, and never sleeps: the world does that. What it reports comes in another
@@ -162,8 +258,8 @@ struct Simulated {
     real: Box<dyn Backend>,
     /// News that are kept back, and until when.
     held: Vec<(u64, Token, Ready)>,
-    /// Listening sockets in whose list this loop is.
-    doors: Vec<Token>,
+    /// Listening sockets in whose list this loop is, and the lists.
+    doors: Vec<(Token, usize)>,
     found: Events,
 }
 
@@ -180,9 +276,8 @@ impl Simulated {
             }
         }
         events.doors.append(&mut self.found.doors);
-        if self.world.is_told() {
-            events.doors.extend_from_slice(&self.doors);
-        }
+        let told = self.doors.iter().filter(|(_, list)| self.world.is_told(*list));
+        events.doors.extend(told.map(|(token, _)| *token));
         self.held.retain(|(until, token, ready)| {
             let due = *until <= now;
             if due {
@@ -218,20 +313,19 @@ impl Backend for Simulated {
     }
 
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
-        if token.kind() != Kind::Listener {
-            return self.real.watch(fd, token, arm);
-        }
-        self.doors.push(token);
-        self.world.enlist(arm);
+        let list = match token.kind() {
+            Kind::Listener => self.world.enlist(fd.as_fd(), arm),
+            _ => None,
+        };
+        let Some(list) = list else { return self.real.watch(fd, token, arm) };
+        self.doors.push((token, list));
         Ok(())
     }
 
     fn unwatch(&mut self, fd: &OwnedFd, token: Token) {
-        let before = self.doors.len();
-        self.doors.retain(|door| *door != token);
-        match before == self.doors.len() {
-            true => self.real.unwatch(fd, token),
-            false => self.world.leave(),
+        match self.doors.iter().position(|(door, _)| *door == token) {
+            Some(at) => self.world.leave(self.doors.remove(at).1),
+            None => self.real.unwatch(fd, token),
         }
     }
 
@@ -239,8 +333,15 @@ impl Backend for Simulated {
         self.real.news()
     }
 
+    fn limit(&mut self, events: usize) {
+        self.real.limit(events);
+    }
+
+    fn instance(&self) -> Option<Arc<OwnedFd>> {
+        self.real.instance()
+    }
+
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let until = timeout.map(|time| self.world.nanos().saturating_add(nanos(time)));
         for looked in [false].into_iter().chain(std::iter::repeat(true)) {
             let held = self.held.iter().map(|(until, ..)| *until).min();

@@ -37,13 +37,14 @@ use rustix::time::{
 };
 
 use crate::remote::Mailbox;
+use crate::seam;
 use offers::Offers;
 pub(crate) use seat::{Seat, Taken};
 use suspect::Suspect;
 
-/// The loops of one process; each gets a clone ([`crate::Options::team`]).
+/// The loops of one process; each gets a clone ([`crate::Options::team`]), which may say which one it is.
 #[derive(Clone)]
-pub struct Team(Arc<Shared>);
+pub struct Team(Arc<Shared>, Option<usize>);
 
 impl std::fmt::Debug for Team {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -68,7 +69,13 @@ impl Team {
         let dummy = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let members = (0..loops).map(|_| Member::default()).collect();
         let (joined, watch) = (AtomicUsize::new(0), Watch::new()?);
-        Ok(Team(Arc::new(Shared { members, joined, watch, dummy })))
+        Ok(Team(Arc::new(Shared { members, joined, watch, dummy }), None))
+    }
+
+    /// For that one of the loops. All are numbered, or none.
+    #[must_use]
+    pub fn of(&self, number: usize) -> Team {
+        Team(Arc::clone(&self.0), Some(number))
     }
 }
 
@@ -124,7 +131,11 @@ struct Watch {
 impl Watch {
     fn new() -> io::Result<Watch> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
+        let timer = match seam::is_simulated() {
+            true => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            false => timerfd_create(TimerfdClockId::Monotonic, flags)?,
+        };
+        let timer = Arc::new(timer);
         Ok(Watch { timer, set: AtomicBool::new(false), after: AtomicU64::new(nanos(Team::WATCH)) })
     }
 
@@ -133,7 +144,11 @@ impl Watch {
         if self.set.load(SeqCst) || self.set.swap(true, SeqCst) {
             return;
         }
-        let in_time = Timespec { tv_sec: 0, tv_nsec: self.after.load(Relaxed) as i64 };
+        let after = self.after.load(Relaxed);
+        if seam::ring_after(&self.timer, after) {
+            return;
+        }
+        let in_time = Timespec { tv_sec: 0, tv_nsec: after as i64 };
         let once = Itimerspec { it_value: in_time, it_interval: Timespec::default() };
         if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_err() {
             self.set.store(false, SeqCst);

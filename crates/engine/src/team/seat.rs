@@ -50,7 +50,7 @@ impl Seat {
     /// The place of a loop that waits in `instance`; none if there are as many as were to come.
     pub(crate) fn join(team: &Team, instance: Arc<OwnedFd>, mailbox: Arc<Mailbox>) -> Option<Seat> {
         let shared = Arc::clone(&team.0);
-        let me = shared.joined.fetch_add(1, Relaxed);
+        let me = team.1.unwrap_or_else(|| shared.joined.fetch_add(1, Relaxed));
         let place = Place { instance, mailbox, thread: Suspect::own() };
         shared.members.get(me)?.place.set(place).ok()?;
         let (began, read) = (Cell::new(clock::nanos()), Cell::new(0));

@@ -12,9 +12,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weir_sys::thread::ThreadClock;
 
 use super::{Team, nanos};
+use crate::seam;
 
 /// A loop's thread, and what others have seen of its turn.
 pub(super) struct Suspect {
+    /// In the simulated world, which one it is.
+    number: usize,
     clock: Option<ThreadClock>,
     /// proc(5), `/proc/[pid]/stat`; none where that is not to be had.
     stat: Option<File>,
@@ -27,7 +30,8 @@ impl Suspect {
     /// The calling thread.
     pub(super) fn own() -> Suspect {
         let (clock, stat) = (ThreadClock::own().ok(), File::open("/proc/thread-self/stat").ok());
-        Suspect { clock, stat, turn: AtomicU64::new(0), used: AtomicU64::new(0) }
+        let (turn, used) = (AtomicU64::new(0), AtomicU64::new(0));
+        Suspect { number: seam::me(), clock, stat, turn, used }
     }
 
     /// Whether its turn, known by its beginning, lasts because of what is done in it. Another thread may be right to say
@@ -38,6 +42,9 @@ impl Suspect {
 
     /// False while it is blocked; unknown counts as that.
     fn is_runnable(&self) -> bool {
+        if let Some(is) = seam::is_runnable(self.number) {
+            return is;
+        }
         let mut line = [0; 64];
         let read = self.stat.as_ref().map(|stat| stat.read_at(&mut line, 0));
         let Some(Ok(n)) = read else { return false };
@@ -46,7 +53,9 @@ impl Suspect {
 
     /// Whether it has used the processor for long since it was suspected first.
     fn has_used(&self, turn: u64) -> bool {
-        let Some(used) = self.clock.and_then(ThreadClock::read).map(nanos) else { return false };
+        let read = || self.clock.and_then(ThreadClock::read);
+        let used = seam::has_used(self.number).or_else(read);
+        let Some(used) = used.map(nanos) else { return false };
         if self.turn.load(Acquire) != turn {
             // In this order: who finds the turn finds its time, or a later one.
             self.used.store(used, Relaxed);

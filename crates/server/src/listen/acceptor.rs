@@ -10,14 +10,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use weir_balance::Policy;
+use weir_engine::beside::{self, Beside};
 use weir_log::{Cause, Log, log};
 
 use super::commons::Commons;
@@ -50,6 +50,7 @@ struct State {
     /// The loop sleeps: the thread may wait for a connection.
     open: bool,
     ending: bool,
+    ended: bool,
     accepted: VecDeque<Accepted>,
 }
 
@@ -86,10 +87,13 @@ impl Acceptor {
         let mut work =
             Work { turnstile: Arc::clone(&turnstile), commons, log, sockets, duty, epoll };
         let builder = std::thread::Builder::new().name("weir: acceptor".into());
+        let place = Beside::this_loop();
         let thread = builder.spawn(move || {
+            place.begin();
             if let Err(e) = work.run() {
                 log!(work.log, Alert, None, "an acceptor ended {}", Cause(&e));
             }
+            work.turnstile.lock().ended = true;
         })?;
         Ok(Acceptor { turnstile, thread: Some(thread) })
     }
@@ -101,6 +105,7 @@ impl Acceptor {
         if !state.open {
             state.open = true;
             self.turnstile.opened.notify_one();
+            beside::call();
         }
         !state.accepted.is_empty()
     }
@@ -121,6 +126,8 @@ impl Acceptor {
         self.turnstile.opened.notify_one();
         // It fails only when the counter is full.
         let _ = rustix::io::write(&self.turnstile.end, &1u64.to_ne_bytes());
+        beside::call();
+        beside::wait(None, || self.turnstile.lock().ended);
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so.
             let _ = thread.join();
@@ -136,10 +143,20 @@ impl Turnstile {
 
     /// Waits until the loop sleeps; false when the thread is to end.
     fn pass(&self) -> bool {
-        let state = self.lock();
         let shut = |state: &mut State| !state.open && !state.ending;
+        beside::wait(None, || !shut(&mut self.lock()));
+        let state = self.lock();
         let state = self.opened.wait_while(state, shut).unwrap_or_else(PoisonError::into_inner);
         !state.ending
+    }
+
+    /// Sleeps, unless the thread is to end.
+    fn pause(&self, time: Duration) {
+        if weir_engine::is_simulated() {
+            return beside::wait(Some(time), || self.lock().ending);
+        }
+        let time = Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
+        let _ = poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&time));
     }
 }
 
@@ -174,7 +191,11 @@ impl Work {
             let data = EventData::new_u64(*number as u64);
             epoll::add(&self.epoll, socket, data, EventFlags::IN | EventFlags::EXCLUSIVE)?;
         }
-        let waited = epoll::wait(&self.epoll, spare_capacity(events), None);
+        let sockets = self.sockets.iter().map(|(_, socket)| socket.as_fd());
+        beside::wait_at(sockets, || self.turnstile.lock().ending);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let most = weir_engine::is_simulated().then_some(&now);
+        let waited = epoll::wait(&self.epoll, spare_capacity(events), most);
         for (_, socket) in &self.sockets {
             epoll::delete(&self.epoll, socket)?;
         }
@@ -188,7 +209,7 @@ impl Work {
         let Some((_, socket)) = self.sockets.iter().find(|(n, _)| *n == number) else {
             return Ok(None);
         };
-        match rustix::net::accept_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        match beside::accept(socket.as_fd()) {
             Ok(connection) => Ok(Some(connection)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(e) => Err(e),
@@ -198,7 +219,7 @@ impl Work {
     fn failed(&self, e: Errno) {
         super::accept_failed(&self.log, e);
         if !super::is_the_connections(e) {
-            self.pause(SHORTAGE);
+            self.turnstile.pause(SHORTAGE);
         }
     }
 
@@ -221,22 +242,12 @@ impl Work {
                         self.turnstile.lock().accepted.push_back((waiting, number));
                         return;
                     }
-                    pause(&self.turnstile.end, NOBODY);
+                    self.turnstile.pause(NOBODY);
                     connection = Some(waiting);
                 }
             }
         }
     }
-
-    fn pause(&self, time: Duration) {
-        pause(&self.turnstile.end, time);
-    }
-}
-
-/// Sleeps, unless the thread is to end.
-fn pause(end: &OwnedFd, time: Duration) {
-    let time = Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
-    let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&time));
 }
 
 impl Commons {
@@ -249,7 +260,7 @@ impl Commons {
         log: &Log,
     ) -> bool {
         let table = self.table();
-        let Some(i) = policy.place(Instant::now(), &table) else { return false };
+        let Some(i) = policy.place(beside::now(), &table) else { return false };
         let handed = match self.line(i) {
             Some(line) => line.hand(connection.as_fd(), number),
             None => Ok(false),

@@ -231,12 +231,13 @@ impl Sockets {
             for socket in &mut self.list {
                 let wanted = copies(&socket.listen).max(1);
                 while socket.copies.len() < wanted {
-                    let (listen, first) = (&socket.listen, socket.copies.is_empty());
+                    let (listen, number) = (&socket.listen, socket.copies.len());
+                    let first = number == 0;
                     // Who finds the port taken by another server is to hear of it, as with TCP, unless the
                     // configuration says that others may have it, too.
                     let alone = listen.udp && !listen.reuseport && first;
                     let share = if listen.udp { !alone } else { wanted > 1 };
-                    match open(listen, share, (purpose, round > 0), log)? {
+                    match open((listen, number), share, (purpose, round > 0), log)? {
                         Some(fd) => {
                             socket.copies.push(Arc::new(fd));
                             if alone && wanted > 1 {

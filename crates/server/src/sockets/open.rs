@@ -15,9 +15,10 @@ use weir_values::listen::Listen;
 use super::holder::held_by;
 use super::{Failed, Purpose};
 
-/// One socket, listening; nothing when the address is busy, which is told once and not `again`.
+/// One socket, the `number`th of its address, listening; nothing when the address is busy, which is told once and not
+/// `again`.
 pub fn open(
-    listen: &Listen,
+    (listen, number): (&Listen, usize),
     share: bool,
     (purpose, again): (Purpose, bool),
     log: &Log,
@@ -33,7 +34,7 @@ pub fn open(
         sockopt::set_socket_reuseaddr(&fd, true)
             .map_err(|e| fail(format_args!("setsockopt(SO_REUSEADDR) {address}"), e))?;
     }
-    if share && purpose == Purpose::Serve {
+    if share && purpose == Purpose::Serve && matches!(address, Address::Inet(_)) {
         sockopt::set_socket_reuseport(&fd, true)
             .map_err(|e| fail(format_args!("setsockopt(SO_REUSEPORT) {address}"), e))?;
     }
@@ -53,7 +54,7 @@ pub fn open(
         }
         Ok(None)
     };
-    if let Err(e) = bind(&fd, address) {
+    if let Err(e) = bind(&fd, address, number) {
         return busy(format_args!("bind() to {address}"), e);
     }
     if let Address::Unix(path) = address {
@@ -81,9 +82,15 @@ fn socket(listen: &Listen) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, kind, flags, protocol)
 }
 
-fn bind(fd: &OwnedFd, address: &Address) -> rustix::io::Result<()> {
+fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()> {
     match address {
         Address::Inet(inet) => rustix::net::bind(fd, inet),
+        // Only the simulated world has several at one of these, under a name each.
+        Address::Unix(path) if number > 0 => {
+            let path = path.with_extension(number.to_string());
+            let _ = std::fs::remove_file(&path);
+            rustix::net::bind(fd, &SocketAddrUnix::new(path)?)
+        }
         Address::Unix(path) => rustix::net::bind(fd, &SocketAddrUnix::new(path.as_path())?),
         Address::Unknown => Err(Errno::INVAL),
     }

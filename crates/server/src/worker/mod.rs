@@ -52,11 +52,6 @@ pub fn run(mut assignment: Assignment) -> i32 {
         title.set("weir: worker process");
     }
     let log = Arc::clone(&assignment.cycle.log);
-    let threads = assignment.cycle.config.threads;
-    let first = assignment.index * threads;
-    if assignment.cycle.config.events.balance != Kind::ReuseportLoad {
-        assignment.cycle.sockets.keep_own(first..first + threads);
-    }
     if identity::take(&assignment.cycle.config, &log).is_err() {
         return FATAL;
     }
@@ -66,6 +61,11 @@ pub fn run(mut assignment: Assignment) -> i32 {
 /// Serves as the process that it is: the part that workers share with a server without master.
 pub fn serve(mut assignment: Assignment) -> i32 {
     let log = Arc::clone(&assignment.cycle.log);
+    let threads = assignment.cycle.config.threads;
+    let first = assignment.index * threads;
+    if assignment.cycle.config.events.balance != Kind::ReuseportLoad {
+        assignment.cycle.sockets.keep_own(first..first + threads);
+    }
     // Only the loops are to hold the sockets, so that those they leave are closed.
     let cycle = Arc::new(assignment.cycle.clone());
     assignment.cycle.sockets = Sockets::default();
@@ -151,7 +151,6 @@ impl Shared {
             let _ = thread.join();
         }
         weir_log::flush();
-        weir_engine::gone();
         Ok(())
     }
 
@@ -201,7 +200,6 @@ impl Shared {
             shared.others.fetch_sub(1, Ordering::SeqCst);
             // Loop 0 looks whether it is the last one.
             home.post(Box::new(|_| {}));
-            weir_engine::gone();
             std::mem::forget(whole);
         })
     }
@@ -216,6 +214,9 @@ impl Shared {
     fn make(&self, index: usize) -> io::Result<Loop> {
         let config = self.config();
         let place = self.place(index);
+        if let Some(row) = self.assignment.rows.get(index) {
+            weir_engine::born(*row);
+        }
         if let Some(cpus) = config.affinity.as_ref().and_then(|affinity| affinity.of(place.row))
             && let Err(e) = rustix::thread::sched_setaffinity(None, &cpus)
         {
@@ -227,7 +228,7 @@ impl Shared {
             events: config.events.at_once,
             files: self.files.clone(),
             pools: self.pools.clone(),
-            team: self.team.clone(),
+            team: self.team.as_ref().map(|team| team.of(index)),
             bell: self.assignment.cycle.load.bell(place.row).cloned(),
         })
     }

@@ -103,6 +103,8 @@ pub struct Book {
     pub failed: u64,
     pub excused: u64,
     pub verified: u64,
+    /// Connections to servers on which a session went on.
+    pub resumed: BTreeSet<u64>,
 }
 
 impl Book {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
-use crate::book::{Book, Framing, Script};
+use crate::book::{Book, Framing};
 use crate::fate::{FILES, Fate, SCRIPTS, WORKS, file_len};
 use crate::pattern;
 use crate::wire::{Finish, Wire};
@@ -56,7 +56,7 @@ impl Ask {
         };
         let mut excused = fate.faults.excuse() || kind == Kind::Limited;
         if matches!(kind, Kind::Proxied | Kind::Limited | Kind::Upload(_) | Kind::Script(_)) {
-            let mut script = Script::draw(dice, fate.longest, fate.broken_servers);
+            let mut script = fate.script(dice);
             if let Kind::Script(how) = kind {
                 // A script knows one framing.
                 (script.framing, script.floods, script.garbled) = (Framing::Length, false, false);
@@ -231,6 +231,10 @@ pub struct Client {
     /// When it connected, and when its request was at the server as a whole, if nothing has come back since.
     pub came: u64,
     pub asked_at: Option<u64>,
+    /// For how long it waited so, while some loop slept.
+    pub beside: u64,
+    /// It has had so many answers.
+    answers: u64,
     pub done: bool,
 }
 
@@ -257,6 +261,8 @@ impl Client {
             tainted: false,
             came: 0,
             asked_at: None,
+            beside: 0,
+            answers: 0,
             done: false,
         };
         client.ask(dice, book);
@@ -383,6 +389,7 @@ impl Client {
             200..300 => book.answered += 1,
             _ => book.failed += 1,
         }
+        self.answers += 1;
         self.last_word = answer.field("connection") == Some("close");
         if self.last_word {
             self.done = true;
@@ -416,6 +423,13 @@ impl Client {
         let stays = self.idle && !self.last_word && !self.leaving;
         self.idle = false;
         stays
+    }
+
+    /// Since when its next request is at the server as a whole, if nothing has come back, and nobody has to do anything
+    /// for it but answer.
+    pub fn waits_at_boundary(&self) -> Option<u64> {
+        let short = self.asked.front().is_some_and(|ask| ask.kind == Kind::Short);
+        self.asked_at.filter(|_| self.answers > 0 && self.asked.len() == 1 && short)
     }
 
     /// What it waits for.

@@ -17,7 +17,7 @@ use weir_testkit::Dice;
 use crate::book::Book;
 use crate::client::{Ask, Client, Kind};
 use crate::crash;
-use crate::fate::{Fate, SERVERS};
+use crate::fate::{Fate, OF_SCRIPTS, SERVERS};
 use crate::multiplexed::Multiplexed;
 use crate::secured::Secrets;
 use crate::server::Served;
@@ -95,20 +95,28 @@ pub struct Course {
     pub asks: u64,
     /// All have gone but those who look what is left.
     pub last: bool,
+    /// The longest that somebody waited at a held up loop beside a sleeper.
+    pub most_beside: u64,
 }
 
 const DOOR: u64 = 1 << 40;
 
+/// So long does nobody wait for a loop that is held up while another one of its process sleeps: the rarest look, two to be
+/// sure that it computes, and those that are taken before.
+const RELIEF: u64 = 15_000_000;
+
 impl Course {
     pub fn new(world: Arc<World>, fate: Fate, home: &Path, generations: Generations) -> Course {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
-        let doors: Vec<OwnedFd> = (0..SERVERS).map(|i| door(&home.join(format!("u{i}")))).collect();
+        let doors: Vec<OwnedFd> =
+            (0..=OF_SCRIPTS).map(|i| door(&home.join(format!("u{i}")))).collect();
         for (i, door) in doors.iter().enumerate() {
             let data = EventData::new_u64(DOOR + i as u64);
             epoll::add(&epoll, door, data, EventFlags::IN).expect("a door to watch");
         }
         let part = if fate.again { "again" } else { "course" };
-        let (dice, to_come) = (Dice::salted(fate.seed, part), fate.clients);
+        let (mut dice, to_come) = (Dice::salted(fate.seed, part), fate.clients);
+        let secrets = Secrets::new(&mut dice);
         // Nothing of what was is taken for what is.
         let mut book = Book::default();
         book.first = if fate.again { 1_000 } else { 0 };
@@ -118,7 +126,7 @@ impl Course {
             generations: Some(generations),
             home: home.to_owned(),
             dice,
-            secrets: Secrets::new(),
+            secrets,
             queue: Queue::new(),
             numbers: 0,
             peers: BTreeMap::new(),
@@ -128,6 +136,7 @@ impl Course {
             to_come,
             asks: 0,
             last: false,
+            most_beside: 0,
         }
     }
 
@@ -145,7 +154,7 @@ impl Course {
     pub fn run(&mut self) {
         self.world.gather();
         self.rest_for(SHORT);
-        let before = (descriptors(), self.world.held(self.fate.loops));
+        let before = (self.descriptors(), self.world.held(self.fate.loops));
         // A worker's process takes along what its configuration holds open; here it stays, such as its log's file.
         let takes_along = !self.fate.reloads.is_empty();
         self.after(0, What::Comes);
@@ -192,7 +201,7 @@ impl Course {
         self.rest_for(SHORT);
         self.look_what_is_left();
         self.rest_for(SHORT);
-        let after = (descriptors(), self.world.held(self.fate.loops));
+        let after = (self.descriptors(), self.world.held(self.fate.loops));
         let more = |((task, socket), (tasks, sockets)): (&(usize, usize), &(usize, usize))| {
             tasks > task || sockets > socket
         };
@@ -200,6 +209,20 @@ impl Course {
             let what = "descriptors, and tasks and sockets of each loop";
             self.book.find(format!("{before:?} {what} before, {after:?} after"));
         }
+    }
+
+    /// How many there are. Of several workers each may have some answers at hand that another one has removed, in memory or
+    /// with their files.
+    fn descriptors(&self) -> usize {
+        let (cache, several) = (self.home.join("cache"), self.fate.config.processes > 1);
+        let in_memory = |path: &Path| path.to_string_lossy().starts_with("/memfd:weir");
+        let of_answer = |path: &Path| path.starts_with(&cache) || in_memory(path);
+        let counts = |entry: &std::fs::DirEntry| match std::fs::read_link(entry.path()) {
+            Ok(path) if several => !of_answer(&path),
+            _ => true,
+        };
+        let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        all.filter(counts).count()
     }
 
     /// Time passes, with all that happens by itself.
@@ -215,10 +238,13 @@ impl Course {
         let kind = SocketType::STREAM;
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
-        let to = SocketAddrUnix::new(self.home.join("s")).expect("an address");
+        // Where there are several, the kernel goes by its hash.
+        let door = self.dice.below(self.fate.config.doors);
+        let name = if door > 0 { format!("s.{door}") } else { "s".to_owned() };
+        let to = SocketAddrUnix::new(self.home.join(name)).expect("an address");
         match rustix::net::connect(&fd, &to) {
             Ok(()) => {
-                self.world.arrive();
+                self.world.arrive(door);
                 Some(fd)
             }
             Err(Errno::AGAIN) => None,
@@ -266,7 +292,10 @@ impl Course {
         }
         let own = self.queue.peek().map(|Reverse((at, ..))| *at);
         match own.into_iter().chain(self.world.next()).min() {
-            Some(at) => self.world.advance(at),
+            Some(at) => {
+                self.judge_relief(at);
+                self.world.advance(at);
+            }
             None => return false,
         }
         true
@@ -440,6 +469,11 @@ impl Course {
             came => came,
         };
         self.world.note("gets", id, n);
+        if let Peer::Server(served) = &peer
+            && served.wire.tls.as_ref().is_some_and(|tls| tls.resumed())
+        {
+            self.book.resumed.insert(id);
+        }
         match (peer, came) {
             (_, Came::Nothing) => return,
             (Peer::Client(client), Came::Bytes(_)) => {
@@ -526,11 +560,12 @@ impl Course {
     /// The server has said something to this client: who had asked before it came has been answered, where there is
     /// one loop.
     fn judge_order(&mut self, id: u64) {
+        let Some(Peer::Client(client)) = self.peers.get_mut(&id) else { return };
+        let (came, _) = (client.came, client.asked_at.take());
+        client.beside = 0;
         if self.fate.loops > 1 || self.fate.accepts.is_none() || self.fate.faults.excuse() {
             return;
         }
-        let Some(Peer::Client(client)) = self.peers.get_mut(&id) else { return };
-        let (came, _) = (client.came, client.asked_at.take());
         let passed_over = |peer: &Peer| match peer {
             Peer::Client(other) => other.asked_at.is_some_and(|asked| asked < came),
             _ => false,
@@ -542,6 +577,29 @@ impl Course {
         }
     }
 
+    /// Time passes: who waits for a loop that is held up does not wait for long beside another one that sleeps.
+    fn judge_relief(&mut self, to: u64) {
+        let fate = &self.fate;
+        let calm = fate.cpus >= fate.loops && !fate.stops && !fate.faults.excuse();
+        if fate.accepts.is_none() || !fate.config.relieves || !calm {
+            return;
+        }
+        let time = to.saturating_sub(self.world.now());
+        for (id, peer) in &mut self.peers {
+            if let Peer::Client(client) = peer
+                && let Some(came) = client.waits_at_boundary()
+                && self.world.could_relieve(came)
+            {
+                client.beside += time;
+                self.most_beside = self.most_beside.max(client.beside);
+                if client.beside - time <= RELIEF && client.beside > RELIEF {
+                    let what = "waits for a loop that is held up, and others sleep";
+                    self.book.find(format!("client {id} {what} for {} us", client.beside / 1000));
+                }
+            }
+        }
+    }
+
     fn answer_door(&mut self, door: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
@@ -549,8 +607,11 @@ impl Course {
             let (most, last) = (self.fate.longest + HEADS, self.last);
             let way = |d: &mut Dice| if last { Way::quick(d) } else { Way::draw(d, most) };
             let (there, back) = (way(&mut self.dice), way(&mut self.dice));
-            let id =
-                self.enter(Peer::Server(Box::new(Served::new(Wire::new(fd, there, back), door))));
+            let mut wire = Wire::new(fd, there, back);
+            if self.fate.tls_behind && door != OF_SCRIPTS {
+                wire.tls = Some(self.secrets.accept(&mut self.dice, door));
+            }
+            let id = self.enter(Peer::Server(Box::new(Served::new(wire, door))));
             self.world.note("connects", id, door as u64);
         }
     }
@@ -564,8 +625,4 @@ fn door(path: &Path) -> OwnedFd {
     rustix::net::bind(&fd, &address).expect("a name");
     rustix::net::listen(&fd, 500).expect("a listening socket");
     fd
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

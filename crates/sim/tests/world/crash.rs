@@ -37,8 +37,11 @@ pub fn happens(home: &Path, world: &World, fate: &Fate) {
         lose(&file, &mut dice);
     }
     // Sockets and what is temporary go, as they do where a system starts.
-    for name in ["s", "u0", "u1", "pid"] {
+    for name in ["s", "u0", "u1", "u2", "pid"] {
         let _ = std::fs::remove_file(home.join(name));
+    }
+    for door in 1..fate.loops {
+        let _ = std::fs::remove_file(home.join(format!("s.{door}")));
     }
     for name in ["body", "proxy"] {
         let _ = std::fs::remove_dir_all(home.join(name));

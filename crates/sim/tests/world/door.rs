@@ -1,21 +1,28 @@
-//! The listening socket: who waits in it, whom the kernel tells, and how long connections wait beside loops that sleep.
+//! Listening sockets: who waits in them, whom the kernel tells, and how long connections wait beside loops that sleep.
 
 use std::time::Duration;
 
 use weir_balance::model::Socket;
 
-use crate::looping::{Looping, State};
+use crate::looping::{Looping, Loops, State};
 
+/// One for all, or one for each loop, in their order.
 #[derive(Default)]
-pub struct Door {
-    pub socket: Socket,
-    came: usize,
+pub struct Doors {
+    list: Vec<Door>,
     /// Connections by the loop that took them.
     pub accepted: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Door {
+    socket: Socket,
+    /// Connections so far.
+    came: usize,
     /// The connection that waits longest, and for how long each loop has slept beside it, in nanoseconds.
     beside: Option<(usize, Vec<u64>)>,
     unarmed: u64,
-    pub seen: Seen,
+    seen: Seen,
 }
 
 /// What was seen from outside, in nanoseconds.
@@ -28,40 +35,97 @@ pub struct Seen {
     pub nobody_armed: u64,
 }
 
-impl Door {
-    pub fn new(loops: usize) -> Door {
-        Door { accepted: vec![0; loops], ..Door::default() }
+impl Doors {
+    pub fn new(loops: usize) -> Doors {
+        let list = (0..loops).map(|_| Door::default()).collect();
+        Doors { list, accepted: vec![0; loops] }
+    }
+
+    /// More loops have come.
+    pub fn expect(&mut self, loops: usize) {
+        self.accepted.resize(self.accepted.len() + loops, 0);
+    }
+
+    pub fn add(&mut self, door: usize, who: usize, exclusive: bool) {
+        self.list[door].socket.add(who, exclusive);
+    }
+
+    pub fn remove(&mut self, door: usize, who: usize) {
+        self.list[door].socket.remove(who);
+    }
+
+    /// It waits for nothing any more.
+    pub fn forget(&mut self, who: usize) {
+        self.list.iter_mut().for_each(|door| door.socket.remove(who));
+    }
+
+    pub fn reports(&mut self, door: usize, who: usize) -> bool {
+        self.list[door].socket.reports(who)
+    }
+
+    /// Whether its wait reports any of them.
+    pub fn reports_any(&mut self, who: usize) -> bool {
+        self.list.iter_mut().any(|door| door.socket.reports(who))
+    }
+
+    pub fn accept(&mut self, door: usize, row: usize) {
+        let _ = self.list[door].socket.accept();
+        self.accepted[row] += 1;
     }
 
     /// A connection is established: those who are woken.
-    pub fn arrive(&mut self, now: u64, sleeps: impl Fn(usize) -> bool) -> Vec<usize> {
-        self.came += 1;
-        let walk = self.socket.arrive(self.came, Duration::from_nanos(now), sleeps);
+    pub fn arrive(&mut self, door: usize, now: u64, sleeps: impl Fn(usize) -> bool) -> Vec<usize> {
+        let door = &mut self.list[door];
+        door.came += 1;
+        let walk = door.socket.arrive(door.came, Duration::from_nanos(now), sleeps);
         walk.into_iter().filter(|visit| visit.asleep).map(|visit| visit.who).collect()
     }
 
     /// Time passes.
-    pub fn observe(&mut self, now: u64, to: u64, loops: &[Looping]) {
+    pub fn observe(&mut self, now: u64, to: u64, loops: &Loops) {
+        // Of several, each is for one loop.
+        let one_each = self.list.iter().skip(1).any(|door| door.came > 0);
+        let used = if one_each { self.list.len() } else { 1 };
+        for (row, door) in self.list.iter_mut().enumerate().take(used) {
+            door.observe(now, to, loops, one_each.then_some(row));
+        }
+    }
+
+    pub fn seen(&self) -> Seen {
+        let both = |a: Seen, b: Seen| Seen {
+            beside_sleeper: a.beside_sleeper.max(b.beside_sleeper),
+            nobody_armed: a.nobody_armed.max(b.nobody_armed),
+        };
+        self.list.iter().map(|door| door.seen).fold(Seen::default(), both)
+    }
+}
+
+impl Door {
+    /// Time passes; all loops may take what comes, or one.
+    fn observe(&mut self, now: u64, to: u64, loops: &Loops, whose: Option<usize>) {
+        let mine = |row: usize| whose.is_none_or(|whose| whose == row);
         let sleeps = |l: &Looping| l.is_asleep(now) && l.unable <= now;
         let oldest = self.socket.oldest().map(|(connection, _)| connection);
         let before = self.beside.take();
         self.beside = oldest.map(|oldest| match before {
             Some((same, slept)) if same == oldest => (same, slept),
-            _ => (oldest, vec![0; loops.len()]),
+            _ => (oldest, vec![0; loops.rows().count()]),
         });
         if let Some((_, slept)) = &mut self.beside {
-            for (slept, _) in slept.iter_mut().zip(loops).filter(|(_, l)| sleeps(l)) {
-                *slept += to - now;
-                self.seen.beside_sleeper = self.seen.beside_sleeper.max(*slept);
+            for (row, (slept, l)) in slept.iter_mut().zip(loops.rows()).enumerate() {
+                if mine(row) && sleeps(l) {
+                    *slept += to - now;
+                    self.seen.beside_sleeper = self.seen.beside_sleeper.max(*slept);
+                }
             }
         }
         let order = self.socket.order();
-        let armed = |i: usize| order.iter().any(|(who, _)| *who == i);
-        let mut living = loops.iter().enumerate().filter(|(_, l)| !l.gone && l.stopped <= now);
-        let any = living.clone().next().is_some();
-        let all = living
-            .all(|(i, l)| matches!(l.state, State::Rests { .. }) && l.unable <= now && !armed(i));
-        self.unarmed = if any && all { self.unarmed + (to - now) } else { 0 };
+        let armed = |row: usize| order.iter().any(|(who, _)| who / 2 == row);
+        let living = || loops.rows().enumerate().filter(|(_, l)| !l.gone && l.stopped <= now);
+        let idle = |l: &Looping| matches!(l.state, State::Rests { .. }) && l.unable <= now;
+        let all = living().all(|(row, l)| idle(l) && !armed(row));
+        let unarmed = living().next().is_some() && all;
+        self.unarmed = if unarmed { self.unarmed + (to - now) } else { 0 };
         self.seen.nobody_armed = self.seen.nobody_armed.max(self.unarmed);
     }
 }

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use weir_engine::Call;
 use weir_testkit::Dice;
 
+use crate::book::Script;
 use crate::law::{self, Law};
 
 /// What fails, once in so many times; 0 is never.
@@ -61,13 +62,26 @@ impl Limits {
     }
 }
 
-/// Servers behind the server.
+/// Servers behind the server, and one more for scripts.
 pub const SERVERS: usize = 2;
+pub const OF_SCRIPTS: usize = SERVERS;
+
+/// A configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub text: String,
+    /// How many listening sockets it has.
+    pub doors: usize,
+    pub processes: usize,
+    /// Any loop may take over requests of any other.
+    pub relieves: bool,
+}
 
 /// One course of the world.
 #[derive(Clone, Debug)]
 pub struct Fate {
     pub seed: u64,
+    /// All of a generation's, in however many processes.
     pub loops: usize,
     pub cpus: usize,
     /// It is about who accepts, and about nothing else.
@@ -76,8 +90,9 @@ pub struct Fate {
     pub stops: bool,
     pub faults: Faults,
     pub clients: usize,
-    /// Clients speak TLS.
+    /// Clients speak TLS; servers do, but to scripts.
     pub tls: bool,
+    pub tls_behind: bool,
     /// So many requests at once are let in, and so many are passed on to each server, where that is limited.
     pub limits: Option<Limits>,
     /// Servers that break off, and clients that do.
@@ -89,9 +104,9 @@ pub struct Fate {
     pub again: bool,
     /// Bodies are up to so long.
     pub longest: u64,
-    pub config: String,
+    pub config: Config,
     /// Other configurations that take its place, each after so long.
-    pub reloads: Vec<(u64, String)>,
+    pub reloads: Vec<(u64, Config)>,
 }
 
 /// How many files there are, and how long each is.
@@ -124,7 +139,7 @@ const SCRIPT: &str = r#"
                 return answer(got.header["X-Id"], got.header["X-Len"], got.body)
             end
             local sock = ngx.socket.tcp()
-            if not sock:connect("unix:HOME/u0") then return ngx.exit(502) end
+            if not sock:connect("unix:HOME/u2") then return ngx.exit(502) end
             sock:send("GET /p/" .. id .. " HTTP/1.1\r\nHost: h\r\nX-Ask: " .. id .. "\r\n\r\n")
             local head, status
             repeat
@@ -191,15 +206,18 @@ impl Fate {
             faults.watch = d.pick(&[0, 10, 50]);
             faults.offload = d.pick(&[0, 5, 50]);
         }
-        let loops = d.pick(&[1, 1, 2, 3]);
+        let loops = d.pick(&[1, 1, 2, 3, 4]);
         let law = law::draw(d);
         let tls = Dice::salted(seed, "tls").one_in(3);
+        let tls_behind = Dice::salted(seed, "tls behind").one_in(3);
         let mut of_limits = Dice::salted(seed, "limits");
         let (all, each) = (1 + of_limits.below(6), 1 + of_limits.below(3));
         let limits = of_limits.one_in(2).then_some(Limits { all, each });
+        let same = Same { loops, home, tls, tls_behind, limits };
         Fate {
             seed,
             tls,
+            tls_behind,
             limits,
             loops,
             cpus: d.pick(&[1, 2, loops]),
@@ -212,8 +230,8 @@ impl Fate {
             crash: None,
             again: false,
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
-            config: config(d, loops, law.policy, home, (tls, limits)),
-            reloads: reloads(seed, loops, home, (tls, limits)),
+            config: config(d, law.policy, &same),
+            reloads: reloads(seed, &same),
         }
     }
 
@@ -227,9 +245,11 @@ impl Fate {
         }
         let loops = 1 + d.below(5);
         let law = law::draw(d);
+        let same = Same { loops, home, tls: false, tls_behind: false, limits: None };
         Fate {
             seed,
             tls: false,
+            tls_behind: false,
             limits: None,
             loops,
             cpus: if d.one_in(4) { 1 + d.below(2) } else { loops },
@@ -242,32 +262,50 @@ impl Fate {
             crash: None,
             again: false,
             longest: 100,
-            config: config(d, loops, law.policy, home, (false, None)),
+            config: config(d, law.policy, &same),
             reloads: Vec::new(),
         }
     }
+
+    /// What a server does with a request.
+    pub fn script(&self, dice: &mut Dice) -> Script {
+        let script = Script::draw(dice, self.longest, self.broken_servers);
+        // What comes without end is not made within TLS.
+        Script { floods: script.floods && !self.tls_behind, ..script }
+    }
+}
+
+/// What all configurations of a course say alike.
+struct Same<'a> {
+    loops: usize,
+    home: &'a str,
+    tls: bool,
+    tls_behind: bool,
+    limits: Option<Limits>,
 }
 
 /// What takes a configuration's place: it says the same of who is let in, and anything of all else.
-fn reloads(
-    seed: u64,
-    loops: usize,
-    home: &str,
-    same: (bool, Option<Limits>),
-) -> Vec<(u64, String)> {
+fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     let mut dice = Dice::salted(seed, "reloads");
     let d = &mut dice;
     let count = d.pick(&[0, 0, 1, 3]);
     let one = |_| {
         let after = d.pick(&[1_000_000, 100_000_000, 2_000_000_000, 30_000_000_000]);
         let policy = law::draw(d).policy;
-        (d.below(after) as u64, config(d, loops, policy, home, same))
+        (d.below(after) as u64, config(d, policy, same))
     };
     (0..count).map(one).collect()
 }
 
+/// In how many processes so many loops are, as many in each.
+fn split(d: &mut Dice, loops: usize) -> usize {
+    let ways: Vec<usize> = (1..=loops).filter(|n| loops.is_multiple_of(*n)).collect();
+    d.pick(&ways)
+}
+
 /// A group whose servers take so many at once, and a location that lets so many in.
-fn limit_lines(Limits { all, each }: Limits, home: &str, keepalive: &str) -> (String, String) {
+fn limit_lines(limits: Limits, same: &Same<'_>, keepalive: &str) -> (String, String) {
+    let (Limits { all, each }, home, scheme) = (limits, same.home, same.scheme());
     let server = |i: usize| format!("server unix:{home}/u{i} max_conns={each} max_fails=0;");
     let servers: Vec<String> = (0..SERVERS).map(server).collect();
     let servers = servers.join(" ");
@@ -277,7 +315,7 @@ fn limit_lines(Limits { all, each }: Limits, home: &str, keepalive: &str) -> (St
     upstream k {{ zone k 64k; {servers} {keepalive} }}
 "
         ),
-        format!("        location /k/ {{ limit_conn n {all}; proxy_pass http://k; }}\n"),
+        format!("        location /k/ {{ limit_conn n {all}; proxy_pass {scheme}://k; }}\n"),
     )
 }
 
@@ -296,13 +334,40 @@ fn tls_lines(d: &mut Dice, home: &str) -> String {
     )
 }
 
-fn config(
+/// How servers behind are spoken to within TLS.
+fn behind_lines(d: &mut Dice, home: &str) -> String {
+    let (reuse, verify, named) =
+        (d.pick(&["on", "on", "off"]), d.pick(&["on", "off"]), d.pick(&["on", "off"]));
+    format!(
+        "    proxy_ssl_session_reuse {reuse};
+    proxy_ssl_verify {verify};
+    proxy_ssl_trusted_certificate {home}/h.pem;
+    proxy_ssl_name h;
+    proxy_ssl_server_name {named};
+"
+    )
+}
+
+impl Same<'_> {
+    fn scheme(&self) -> &'static str {
+        if self.tls_behind { "https" } else { "http" }
+    }
+}
+
+fn config(d: &mut Dice, policy: &str, same: &Same<'_>) -> Config {
+    let doors = if Law::has_a_queue_each(policy) { same.loops } else { 1 };
+    let (processes, balances) = (split(d, same.loops), !d.one_in(4));
+    let relieves = processes == 1 && same.loops > 1 && balances;
+    Config { text: text(d, policy, same, (processes, balances)), doors, processes, relieves }
+}
+
+fn text(
     d: &mut Dice,
-    loops: usize,
     policy: &str,
-    home: &str,
-    (tls, limits): (bool, Option<Limits>),
+    same: &Same<'_>,
+    (processes, balances): (usize, bool),
 ) -> String {
+    let (&Same { loops, home, .. }, scheme) = (same, same.scheme());
     let mut http = String::new();
     let mut say = |line: String| {
         http.push_str("    ");
@@ -363,19 +428,21 @@ fn config(
     let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
     let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);
     let works: String = (0..WORKS).map(|name| work(d, name)).collect();
-    let secured = match tls {
+    let secured = match same.tls {
         true => tls_lines(d, home),
         false => format!("        listen unix:{home}/s;\n"),
     };
-    let (group, limited) = limits.map(|l| limit_lines(l, home, keepalive)).unwrap_or_default();
+    let (group, limited) = same.limits.map(|l| limit_lines(l, same, keepalive)).unwrap_or_default();
+    let behind = if same.tls_behind { behind_lines(d, home) } else { String::new() };
     let many = d.pick(&["", "", "", "multi_accept on; "]);
+    let balance = if balances { "" } else { "request_balance off; " };
     format!(
         "daemon off;
-master_process off;
-worker_threads {loops};
+worker_processes {processes};
+worker_threads {};
 pid {home}/pid;
 error_log {home}/error.log info;
-events {{ worker_connections 400; accept_balance {policy}; {many}}}
+events {{ worker_connections 400; accept_balance {policy}; {many}{balance}}}
 http {{
     default_type text/plain;
     root {home}/files;
@@ -383,14 +450,14 @@ http {{
     proxy_temp_path {home}/proxy;
     proxy_cache_path {home}/cache keys_zone=c:1m inactive=1m{};
     upstream u {{ server unix:{home}/u0 max_fails=0; server unix:{home}/u1 max_fails=0; {keepalive} }}
-{http}{group}    server {{
+{http}{behind}{group}    server {{
 {secured}        http2 on;
         location /s/ {{ }}
-        location /p/ {{ proxy_pass http://u; }}
-        location /u/ {{ proxy_pass http://u; client_max_body_size 0; }}
+        location /p/ {{ proxy_pass {scheme}://u; }}
+        location /u/ {{ proxy_pass {scheme}://u; client_max_body_size 0; }}
         location /c/ {{
             proxy_cache c;
-{cache}            proxy_pass http://u;
+{cache}            proxy_pass {scheme}://u;
         }}
 {limited}        location = /r {{ return 200 short; }}
         location /l/ {{ content_by_lua_block {{{} }} }}
@@ -398,6 +465,7 @@ http {{
     }}
 }}
 ",
+        loops / processes,
         d.pick(&["", " use_temp_path=off", " max_size=200k"]),
         SCRIPT.replace("HOME", home),
     )

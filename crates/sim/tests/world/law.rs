@@ -76,6 +76,12 @@ const LAWS: &[Law] = &[
         calm_wait: Some(501 * MS),
         unarmed: Some(501 * MS),
     },
+    // A loop that is woken by something else has its thread in the list all the same, and one connection may wait for it.
+    Law { policy: "blocking", six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None },
+    // The kernel knows no loads: who is stopped has a queue of its own all the same.
+    Law { policy: "reuseport", six: whatever, wait: None, calm_wait: Some(PROMPT), unarmed: None },
+    // One thread takes all, and waits a little where nobody is to be had.
+    Law { policy: "dispatch", six: whatever, wait: None, calm_wait: Some(6 * MS), unarmed: None },
     // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
     FAIR,
     FAIR,
@@ -96,6 +102,11 @@ pub fn draw(dice: &mut Dice) -> Law {
 }
 
 impl Law {
+    /// Each loop has a queue of its own.
+    pub fn has_a_queue_each(policy: &str) -> bool {
+        policy == "reuseport"
+    }
+
     /// Six connections came to three idle loops, one after another.
     pub fn judge_six(&self, accepted: &[u64], book: &mut Book) {
         let mut spread = accepted.to_vec();

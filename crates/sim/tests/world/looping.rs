@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_testkit::Dice;
 
-use crate::door::Door;
+use crate::door::Doors;
 
 /// For how long a handler computes before another loop may have its processor.
 const SLICE: u64 = 3_000_000;
@@ -41,30 +41,77 @@ pub struct Looping {
     pub began: bool,
     pub gone: bool,
     pub state: State,
+    /// When it last went on after a rest, and whether it does the next time: it has fetched what had come by then, and
+    /// nothing that came later.
+    pub fetched: u64,
+    pub rested: bool,
     /// Its process is stopped until then.
     pub stopped: u64,
     /// It takes no connection before that time: descriptors have run out, or its door is deaf.
     pub unable: u64,
+    /// For how long it has had a processor, all that it has now included.
+    used: u64,
     /// The tasks and sockets that it has.
     pub holds: (usize, usize),
     /// Readable when there is something for it.
     pub news: Option<OwnedFd>,
+    /// It is beside a loop: it hears what it is told of, and when it is called.
+    beside: bool,
+    pub called: bool,
     /// System calls of this turn, and whether the next is another one.
     pub calls: u64,
     pub fresh: bool,
 }
 
 impl Looping {
-    pub fn new() -> Looping {
-        let state = State::Wants { at: 0, left: 0 };
-        let (began, gone, fresh, news) = (false, false, true, None);
-        let (stopped, unable, calls, holds) = (0, 0, 0, (0, 0));
-        Looping { began, gone, state, stopped, unable, holds, news, calls, fresh }
+    /// A thread beside a loop is not there until somebody wants it.
+    fn new(beside: bool) -> Looping {
+        Looping {
+            began: beside,
+            gone: beside,
+            state: State::Wants { at: 0, left: 0 },
+            fetched: 0,
+            rested: true,
+            stopped: 0,
+            unable: 0,
+            used: 0,
+            holds: (0, 0),
+            news: None,
+            beside,
+            called: false,
+            calls: 0,
+            fresh: true,
+        }
+    }
+
+    /// It is wanted, and about to begin.
+    pub fn expect(&mut self) {
+        *self = Looping { began: false, gone: false, ..Looping::new(true) };
     }
 
     /// Asleep in its wait, in the kernel's eyes: a stopped process waits for nothing.
     pub fn is_asleep(&self, now: u64) -> bool {
         matches!(self.state, State::Rests { .. }) && !self.gone && self.stopped <= now
+    }
+
+    /// It has a processor until then.
+    pub fn works(&mut self, now: u64, until: u64, then: Then) {
+        self.used += until - now;
+        self.state = State::Works { until, then };
+    }
+
+    /// For how long it has had one.
+    pub fn used(&self, now: u64) -> u64 {
+        match self.state {
+            State::Works { until, .. } => self.used - until.saturating_sub(now),
+            _ => self.used,
+        }
+    }
+
+    /// It has a processor, or waits for one.
+    pub fn is_runnable(&self, now: u64) -> bool {
+        let waits = matches!(self.state, State::Rests { .. } | State::Sleeps { .. });
+        !waits && self.stopped <= now
     }
 
     /// When something changes for it by itself.
@@ -85,6 +132,7 @@ impl Looping {
 
 /// All loops, and so many processors.
 pub struct Loops {
+    /// Of each loop itself, and of the thread beside it.
     pub list: Vec<Looping>,
     pub cpus: usize,
     /// Something may have come for those who rest.
@@ -99,11 +147,16 @@ impl Loops {
     }
 
     pub fn add(&mut self, loops: usize) {
-        self.list.extend((0..loops).map(|_| Looping::new()));
+        self.list.extend((0..2 * loops).map(|i| Looping::new(i % 2 == 1)));
+    }
+
+    /// The loops themselves.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &Looping> + ExactSizeIterator {
+        self.list.iter().step_by(2)
     }
 
     /// Brings all up to this moment.
-    pub fn settle(&mut self, now: u64, door: &mut Door, dice: &mut Dice) {
+    pub fn settle(&mut self, now: u64, doors: &mut Doors, dice: &mut Dice) {
         let mut fell_asleep = false;
         for l in self.list.iter_mut().filter(|l| !l.gone) {
             match l.state {
@@ -126,12 +179,12 @@ impl Loops {
             }
         }
         if std::mem::take(&mut self.stirred) || fell_asleep {
-            self.hear(now, door, dice);
+            self.hear(now, doors, dice);
         }
     }
 
     /// Wakes those for whom there are news.
-    fn hear(&mut self, now: u64, door: &mut Door, dice: &mut Dice) {
+    fn hear(&mut self, now: u64, doors: &mut Doors, dice: &mut Dice) {
         let rests = |l: &Looping| !l.gone && matches!(l.state, State::Rests { .. });
         let resting: Vec<usize> = (0..self.list.len()).filter(|i| rests(&self.list[*i])).collect();
         let mut fds = Vec::with_capacity(resting.len());
@@ -139,7 +192,8 @@ impl Loops {
         let mut heard = Vec::new();
         for i in resting {
             match &self.list[i].news {
-                _ if door.socket.reports(i) => heard.push(i),
+                _ if doors.reports_any(i) || self.list[i].called => heard.push(i),
+                _ if self.list[i].beside => {}
                 Some(fd) => {
                     fds.push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
                     whose.push(i);
@@ -155,14 +209,17 @@ impl Loops {
         }
         drop(fds);
         heard.sort_unstable();
-        heard.into_iter().for_each(|i| self.list[i].wake(now, dice));
+        for i in heard {
+            self.list[i].called = false;
+            self.list[i].wake(now, dice);
+        }
     }
 
     /// A connection comes: the kernel's walk along those who wait for it.
-    pub fn arrive(&mut self, now: u64, door: &mut Door, dice: &mut Dice) {
+    pub fn arrive(&mut self, door: usize, now: u64, doors: &mut Doors, dice: &mut Dice) {
         self.stirred = true;
-        self.settle(now, door, dice);
-        for who in door.arrive(now, |i| self.list[i].is_asleep(now)) {
+        self.settle(now, doors, dice);
+        for who in doors.arrive(door, now, |i| self.list[i].is_asleep(now)) {
             self.list[who].wake(now, dice);
         }
     }
@@ -189,7 +246,7 @@ impl Loops {
                 State::Wants { left, .. } if left > 0 => {
                     let piece = left.min(SLICE);
                     let then = Then::Compute(left - piece);
-                    self.list[i].state = State::Works { until: now + piece, then };
+                    self.list[i].works(now, now + piece, then);
                 }
                 _ => return Some(i),
             }

@@ -71,10 +71,10 @@ fn one(seed: u64) -> ExitCode {
         file.and_then(|file| file.set_modified(at)).expect("a file of this test");
     }
     secured::write_files(&dir);
-    let conf = dir.write("nginx.conf", &fate.config);
+    let conf = dir.write("nginx.conf", &fate.config.text);
     let shown = number("WEIR_TRACE").is_some();
     if shown {
-        println!("{}{fate:?}", fate.config);
+        println!("{}{fate:?}", fate.config.text);
     }
     let world = World::new(&fate, before.as_ref().map_or(DATE, |before| before.date), shown);
     weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
@@ -86,7 +86,7 @@ fn one(seed: u64) -> ExitCode {
     course.quit();
     let mut book = std::mem::take(&mut course.book);
     book.settle();
-    let codes = course.end();
+    let (codes, most_beside) = (course.end(), course.most_beside);
     drop(course);
     if codes.iter().any(|code| *code != 0) {
         book.find(format!("workers ended with {codes:?}"));
@@ -98,8 +98,9 @@ fn one(seed: u64) -> ExitCode {
     let (answered, failed, excused) = (book.answered, book.failed, book.excused);
     let trace = trace ^ before.map_or(0, |before| before.trace);
     let (bytes, secs, calls) = (book.verified, world.now() / 1_000_000_000, world.most_calls());
+    let (resumed, relief) = (book.resumed.len(), most_beside / 1000);
     println!(
-        "answered {answered} failed {failed} excused {excused} bytes {bytes} seconds {secs} calls {calls} trace {trace:016x}"
+        "answered {answered} failed {failed} excused {excused} bytes {bytes} resumed {resumed} relief {relief} seconds {secs} calls {calls} trace {trace:016x}"
     );
     if book.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

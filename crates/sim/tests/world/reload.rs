@@ -17,12 +17,13 @@ impl Course {
     /// The next generation begins beside those that there are.
     pub fn reload(&mut self) {
         let Some((_, config)) = self.fate.reloads.pop() else { return };
-        std::fs::write(self.home.join("nginx.conf"), config).expect("a configuration");
+        std::fs::write(self.home.join("nginx.conf"), &config.text).expect("a configuration");
         self.world.note("reload", self.fate.reloads.len() as u64, 0);
         self.world.expect(self.fate.loops);
         if !self.generations.as_mut().is_some_and(Generations::reload) {
             return self.book.find("a configuration was not taken".to_owned());
         }
+        self.fate.config = config;
         self.world.gather();
         let pause = self.dice.pick(&[0, 1_000_000, 500_000_000]);
         let pause = self.dice.below(pause + 1) as u64;

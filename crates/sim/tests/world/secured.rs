@@ -1,45 +1,74 @@
-//! TLS as a client of the world speaks it: rustls, without a socket. Keys and signatures are as long each time, so that a
-//! seed's course is the same, though they are not.
+//! TLS as the world's clients and servers speak it: rustls, without a socket. Keys and signatures are as long each time, so
+//! that a seed's course is the same, though they are not.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, RootCertStore};
+use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion, version};
 use weir_testkit::{Dice, Dir};
+
+use crate::fate::SERVERS;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../testdata/h.pem");
 const KEY: &[u8] = include_bytes!("../../testdata/h.key");
-const VERSIONS: [&[&SupportedProtocolVersion]; 2] = [&[&version::TLS12], &[&version::TLS13]];
+const OLD: &[&SupportedProtocolVersion] = &[&version::TLS12];
+const NEW: &[&SupportedProtocolVersion] = &[&version::TLS13];
+const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS12, &version::TLS13];
 
-/// What clients have in common: who asks again resumes a session.
-#[derive(Clone)]
-pub struct Secrets([Arc<ClientConfig>; 2]);
+/// What connections have in common: who asks again resumes a session.
+pub struct Secrets {
+    clients: [ClientConfig; 2],
+    /// Each server has its own sessions.
+    servers: [ServerConfig; SERVERS],
+}
 
 impl Secrets {
-    pub fn new() -> Secrets {
+    pub fn new(dice: &mut Dice) -> Secrets {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE).expect("a certificate");
-        roots.add(certificate).expect("a root");
-        Secrets(VERSIONS.map(|versions| {
-            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let builder = ClientConfig::builder_with_provider(provider);
+        roots.add(certificate.clone()).expect("a root");
+        let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let clients = [OLD, NEW].map(|versions| {
+            let builder = ClientConfig::builder_with_provider(provider());
             let builder = builder.with_protocol_versions(versions).expect("versions");
-            Arc::new(builder.with_root_certificates(roots.clone()).with_no_client_auth())
-        }))
+            builder.with_root_certificates(roots.clone()).with_no_client_auth()
+        });
+        let servers = [(); SERVERS].map(|()| {
+            let builder = ServerConfig::builder_with_provider(provider());
+            let versions = dice.pick(&[OLD, NEW, BOTH]);
+            let builder = builder.with_protocol_versions(versions).expect("versions");
+            let key = PrivateKeyDer::from_pem_slice(KEY).expect("a key");
+            let chain = vec![certificate.clone()];
+            builder.with_no_client_auth().with_single_cert(chain, key).expect("its key")
+        });
+        Secrets { clients, servers }
     }
 
     /// A connection, which does not know yet whether it will speak HTTP/2.
     pub fn connect(&self, dice: &mut Dice, multiplexed: bool) -> Box<Secured> {
-        let mut config = (*self.0[dice.below(2)]).clone();
-        config.max_fragment_size = dice.pick(&[None, None, Some(64), Some(1_000)]);
+        let mut config = self.clients[dice.below(2)].clone();
+        config.max_fragment_size = fragments(dice);
         let protocol: &[u8] = if multiplexed { b"h2" } else { b"http/1.1" };
         config.alpn_protocols = vec![protocol.to_vec()];
         let name = ServerName::try_from("h").expect("a name");
         let connection = ClientConnection::new(Arc::new(config), name).expect("a connection");
-        Box::new(Secured { connection, sealed: Vec::new(), at: 0 })
+        Secured::new(connection.into())
     }
+
+    /// A server's end of one.
+    pub fn accept(&self, dice: &mut Dice, server: usize) -> Box<Secured> {
+        let mut config = self.servers[server].clone();
+        config.max_fragment_size = fragments(dice);
+        let connection = ServerConnection::new(Arc::new(config)).expect("a connection");
+        Secured::new(connection.into())
+    }
+}
+
+fn fragments(dice: &mut Dice) -> Option<usize> {
+    dice.pick(&[None, None, Some(64), Some(1_000)])
 }
 
 /// The server's files.
@@ -49,13 +78,30 @@ pub fn write_files(dir: &Dir) {
 }
 
 pub struct Secured {
-    connection: ClientConnection,
+    connection: Connection,
     /// What is to be sent, and how much of it was.
     sealed: Vec<u8>,
     at: usize,
+    /// The end is said when all else was, or has been.
+    ends: bool,
+    ended: bool,
 }
 
 impl Secured {
+    fn new(connection: Connection) -> Box<Secured> {
+        Box::new(Secured { connection, sealed: Vec::new(), at: 0, ends: false, ended: false })
+    }
+
+    /// Nothing comes after what is to be sent, and the peer is told so.
+    pub fn ends(&mut self) {
+        self.ends = true;
+    }
+
+    /// A session that was known went on.
+    pub fn resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
     pub fn has_more(&self) -> bool {
         self.at < self.sealed.len() || self.connection.wants_write()
     }
@@ -70,6 +116,9 @@ impl Secured {
             self.connection.set_buffer_limit(None);
             let _ = self.connection.writer().write_all(out);
             out.clear();
+            if self.ends && !std::mem::replace(&mut self.ended, true) {
+                self.connection.send_close_notify();
+            }
         }
         while self.connection.wants_write() {
             let _ = self.connection.write_tls(&mut self.sealed);

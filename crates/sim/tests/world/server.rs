@@ -120,7 +120,7 @@ impl Served {
             let name: u64 = name.parse().unwrap_or(0);
             let generation = *book.generations.entry(name).or_insert(book.first);
             let salt = fate.seed ^ name << 32 ^ generation << 8;
-            let script = Script::draw(&mut Dice::new(salt), fate.longest, fate.broken_servers);
+            let script = fate.script(&mut Dice::new(salt));
             let fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
             return About { script, owner: pattern::object(name, generation), fields };
         }
@@ -194,6 +194,11 @@ impl Served {
         }
         if script.breaks.is_some() || !script.keeps {
             self.wire.finish = Finish::Close;
+        }
+        if let (Some(tls), None) = (&mut self.wire.tls, script.breaks)
+            && !script.keeps
+        {
+            tls.ends();
         }
     }
 }

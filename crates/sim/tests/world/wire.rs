@@ -128,6 +128,9 @@ impl Wire {
         }
         self.strayed |= self.strange.take_if(|at| *at < self.at).is_some();
         let all = self.tls.as_mut().is_none_or(|tls| tls.forget_sent());
+        // Within TLS it is there when all is.
+        let sealed = self.tls.is_some() && all && self.out.is_empty();
+        self.strayed |= sealed && self.strange.take().is_some();
         if all && self.at == self.out.len() {
             self.out.clear();
             (self.at, self.strange) = (0, None);

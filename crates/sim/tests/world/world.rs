@@ -3,20 +3,20 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, SocketAddrUnix};
 use weir_engine::sim::{self, Job, Rest};
 use weir_engine::{Arm, Call};
 use weir_testkit::Dice;
 
-use crate::door::{Door, Seen};
+use crate::door::{Doors, Seen};
 use crate::fate::{Fate, Faults};
-use crate::looping::{Loops, State, Then};
+use crate::looping::{Loops, Then};
 
 /// The world's time when it begins.
 pub const BEGINNING: u64 = 1_000_000_000;
@@ -32,17 +32,8 @@ const CALL: u64 = 800;
 const FLOOD: &[u8] = &[b'a'; 16_384];
 
 thread_local! {
-    /// Which loop this thread is.
-    static ME: Cell<usize> = Cell::new(number_of_this_thread());
-}
-
-/// The number of the first loop of the generation that is about to begin.
-static FIRST: AtomicUsize = AtomicUsize::new(0);
-
-fn number_of_this_thread() -> usize {
-    let thread = std::thread::current();
-    let number = thread.name().and_then(|name| name.strip_prefix("weir: loop "));
-    number.and_then(|n| n.parse().ok()).map_or(0, |n: usize| FIRST.load(Ordering::SeqCst) + n)
+    /// Which of the threads of loops and of those beside them this one is.
+    static ME: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What everybody shares.
@@ -59,7 +50,7 @@ struct Core {
     dice: Dice,
     faults: Faults,
     loops: Loops,
-    door: Door,
+    doors: Doors,
     running: Option<usize>,
     /// What the loop that ran wants next.
     then: Then,
@@ -104,7 +95,7 @@ impl World {
             dice: Dice::salted(fate.seed, part),
             faults,
             loops: Loops::new(loops, cpus),
-            door: Door::new(loops),
+            doors: Doors::new(loops),
             running: None,
             then: Then::Run,
             acting: false,
@@ -119,7 +110,7 @@ impl World {
         Arc::new(World {
             core: Mutex::new(core),
             turn: Condvar::new(),
-            turns: (0..loops * (1 + fate.reloads.len())).map(|_| Condvar::new()).collect(),
+            turns: (0..2 * loops * (1 + fate.reloads.len())).map(|_| Condvar::new()).collect(),
             nanos: AtomicU64::new(BEGINNING),
             secs,
         })
@@ -161,16 +152,15 @@ impl World {
 
     /// So many loops more are about to begin.
     pub fn expect(&self, loops: usize) {
-        let Core { loops: all, door, acting, .. } = &mut *self.core();
-        FIRST.store(all.list.len(), Ordering::SeqCst);
+        let Core { loops: all, doors, acting, .. } = &mut *self.core();
         all.add(loops);
-        door.accepted.resize(all.list.len(), 0);
+        doors.expect(loops);
         *acting = false;
     }
 
     /// Whether all loops have ended but the last ones.
     pub fn are_gone_but(&self, last: usize) -> bool {
-        self.core().loops.list.iter().rev().skip(last).all(|l| l.gone)
+        self.core().loops.list.iter().rev().skip(2 * last).all(|l| l.gone)
     }
 
     /// Something happened outside of the loops: they may have something to do.
@@ -179,24 +169,31 @@ impl World {
     }
 
     /// A connection is established.
-    pub fn arrive(&self) {
+    pub fn arrive(&self, door: usize) {
         let now = self.now();
-        let Core { loops, door, dice, .. } = &mut *self.core();
-        loops.arrive(now, door, dice);
+        let Core { loops, doors, dice, .. } = &mut *self.core();
+        loops.arrive(door, now, doors, dice);
     }
 
     /// A loop's process is stopped for so long.
     pub fn stop(&self, i: usize, time: u64) {
         let now = self.now();
         let mut core = self.core();
-        core.loops.list[i].stopped = now + time;
+        core.loops.list[2 * i..][..2].iter_mut().for_each(|l| l.stopped = now + time);
         core.trace.add(now, "stops", i as u64, time);
+    }
+
+    /// Whether a loop sleeps that could do what came at that time, and nobody else has fetched it.
+    pub fn could_relieve(&self, came: u64) -> bool {
+        let (now, core) = (self.now(), self.core());
+        let sleeps = core.loops.rows().any(|l| l.is_asleep(now));
+        sleeps && core.loops.rows().all(|l| l.is_asleep(now) || l.fetched < came)
     }
 
     /// What was seen of the listening socket, and who took how many.
     pub fn seen(&self) -> (Seen, Vec<u64>) {
         let core = self.core();
-        (core.door.seen, core.door.accepted.clone())
+        (core.doors.seen(), core.doors.accepted.clone())
     }
 
     pub fn peers(&self, peers: u64) {
@@ -238,11 +235,15 @@ impl World {
     pub fn turn_one(&self) -> bool {
         let now = self.now();
         let mut core = self.core();
-        let Core { loops, door, dice, .. } = &mut *core;
-        loops.settle(now, door, dice);
+        let Core { loops, doors, dice, .. } = &mut *core;
+        loops.settle(now, doors, dice);
         let Some(i) = loops.dispatch(now, dice) else { return false };
-        if std::mem::take(&mut loops.list[i].fresh) {
-            loops.list[i].calls = 0;
+        let l = &mut loops.list[i];
+        if std::mem::take(&mut l.fresh) {
+            l.calls = 0;
+        }
+        if l.rested {
+            l.fetched = now;
         }
         self.nanos.store(now + 1_000 + dice.below(4_000) as u64, Ordering::Relaxed);
         core.acting = false;
@@ -255,7 +256,8 @@ impl World {
         let until = self.nanos.swap(now, Ordering::Relaxed);
         let Core { loops, then, trace, most_calls, .. } = &mut *core;
         let l = &mut loops.list[i];
-        l.state = State::Works { until, then: *then };
+        l.rested = matches!(then, Then::Rest(_));
+        l.works(now, until, *then);
         *most_calls = l.calls.max(*most_calls);
         trace.add(now, "turn", i as u64, l.calls);
         loops.stirred = true;
@@ -270,9 +272,9 @@ impl World {
     }
 
     pub fn advance(&self, to: u64) {
-        let Core { loops, door, .. } = &mut *self.core();
+        let Core { loops, doors, .. } = &mut *self.core();
         let now = self.nanos.fetch_max(to, Ordering::Relaxed);
-        door.observe(now, to.max(now), &loops.list);
+        doors.observe(now, to.max(now), loops);
     }
 
     /// Does the jobs that are due; whether there were any.
@@ -299,8 +301,9 @@ impl World {
     /// The tasks and sockets of each of the last loops.
     pub fn held(&self, last: usize) -> Vec<(usize, usize)> {
         let core = self.core();
-        let first = core.loops.list.len() - last;
-        core.loops.list.iter().skip(first).map(|l| l.holds).collect()
+        let rows = core.loops.rows();
+        let first = rows.len() - last;
+        rows.skip(first).map(|l| l.holds).collect()
     }
 
     pub fn all_gone(&self) -> bool {
@@ -335,6 +338,50 @@ impl sim::World for Share {
 
     fn secs(&self) -> i64 {
         self.0.secs
+    }
+
+    fn born(&self, number: usize) {
+        ME.set(2 * number);
+    }
+
+    fn me(&self) -> usize {
+        ME.get() / 2
+    }
+
+    fn is_runnable(&self, number: usize) -> bool {
+        self.0.core().loops.list[2 * number].is_runnable(self.0.now())
+    }
+
+    fn has_used(&self, number: usize) -> u64 {
+        self.0.core().loops.list[2 * number].used(self.0.now())
+    }
+
+    fn after(&self, nanos: u64, job: Job) {
+        let mut core = self.0.core();
+        core.numbers += 1;
+        let number = core.numbers;
+        core.jobs.insert((self.0.now() + nanos, number), job);
+    }
+
+    fn beside(&self) -> usize {
+        let number = ME.get() | 1;
+        self.0.core().loops.list[number].expect();
+        number
+    }
+
+    fn begin_beside(&self, number: usize) {
+        ME.set(number);
+        self.begin();
+    }
+
+    fn call_beside(&self) {
+        let Core { loops, .. } = &mut *self.0.core();
+        loops.list[ME.get() | 1].called = true;
+        loops.stirred = true;
+    }
+
+    fn wait(&self, until: Option<u64>) {
+        self.0.give_back(self.0.core(), ME.get(), Then::Rest(until));
     }
 
     fn begin(&self) {
@@ -374,7 +421,9 @@ impl sim::World for Share {
         let mut core = world.core();
         core.loops.list[me].gone = true;
         core.loops.list[me].news = None;
-        core.door.socket.remove(me);
+        core.doors.forget(me);
+        // Its loop may wait for that.
+        core.loops.list[me & !1].called |= me % 2 == 1;
         core.running = None;
         world.turn.notify_one();
     }
@@ -417,28 +466,34 @@ impl sim::World for Share {
         }
         let Some(errno) = faults.of(call, dice) else { return Ok(()) };
         if matches!(call, Call::Accept | Call::Watch) {
-            loops.list[me].unable = self.0.now() + SHORTAGE;
+            let until = self.0.now() + SHORTAGE;
+            match me % 2 {
+                0 => loops.list[me].unable = until,
+                // It has taken the wake-up with it, and others beside their loops hear of nothing.
+                _ => loops.list.iter_mut().for_each(|l| l.unable = until),
+            }
         }
         Err(errno)
     }
 
-    fn enlist(&self, arm: Arm) {
-        let mut core = self.0.core();
-        core.door.socket.add(ME.get(), arm == Arm::Exclusive);
+    fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize> {
+        let door = door_of(socket)?;
+        self.0.core().doors.add(door, ME.get(), arm == Arm::Exclusive);
+        Some(door)
     }
 
-    fn leave(&self) {
-        self.0.core().door.socket.remove(ME.get());
+    fn leave(&self, door: usize) {
+        self.0.core().doors.remove(door, ME.get());
     }
 
-    fn is_told(&self) -> bool {
-        self.0.core().door.socket.reports(ME.get())
+    fn is_told(&self, door: usize) -> bool {
+        self.0.core().doors.reports(door, ME.get())
     }
 
-    fn accepted(&self) {
-        let mut core = self.0.core();
-        let _ = core.door.socket.accept();
-        core.door.accepted[ME.get()] += 1;
+    fn accepted(&self, socket: BorrowedFd<'_>) {
+        if let Some(door) = door_of(socket) {
+            self.0.core().doors.accept(door, ME.get() / 2);
+        }
     }
 
     fn later(&self, job: Job) {
@@ -469,6 +524,19 @@ impl sim::World for Share {
         let Core { dice, faults, .. } = &mut *core;
         let holds = faults.holds > 0 && dice.one_in(faults.holds);
         holds.then(|| dice.below(2_000_000) as u64)
+    }
+}
+
+/// Which of the server's listening sockets it is, by its name; an epoll instance stands for the only one.
+fn door_of(socket: BorrowedFd<'_>) -> Option<usize> {
+    let name = match rustix::net::getsockname(socket) {
+        Err(Errno::NOTSOCK) => return Some(0),
+        name => SocketAddrUnix::try_from(name.ok()?).ok()?,
+    };
+    let path = std::str::from_utf8(name.path_bytes()?).ok()?;
+    match path.rsplit_once('/')?.1.split_once('.') {
+        None => Some(0),
+        Some((_, number)) => number.parse().ok(),
     }
 }
 

@@ -1,0 +1,63 @@
+//! A thread beside a loop, which waits for it where a loop may not.
+//!
+//! Outside of the simulated world, such a thread is one like any other, and of this there is but a name for each thing. There it has its
+//! turns as loops have them: before it would wait it says for what, and others go on until that is so.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::SocketFlags;
+
+use crate::clock;
+use crate::seam::{self, Call};
+
+/// Who a thread beside the calling loop will be.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside(usize);
+
+impl Beside {
+    /// The loop of this thread is about to have one.
+    #[must_use]
+    pub fn this_loop() -> Beside {
+        Beside(seam::beside())
+    }
+
+    /// This thread is the one.
+    pub fn begin(self) {
+        seam::begin_beside(self.0);
+    }
+}
+
+/// Whoever waits beside this loop looks again: said after whatever else wakes it.
+pub fn call() {
+    seam::call_beside();
+}
+
+/// What the caller is about to wait for, for so long.
+pub fn wait(time: Option<Duration>, is: impl FnMut() -> bool) {
+    seam::wait(time, is);
+}
+
+/// The same, in the list of those who wait for connections to these sockets.
+pub fn wait_at<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, is: impl FnMut() -> bool) {
+    seam::wait_at(sockets, is);
+}
+
+/// Accepts a connection.
+///
+/// # Errors
+///
+/// As accept4(2).
+pub fn accept(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    seam::at(Call::Accept)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let accepted = rustix::net::accept_with(socket, flags)?;
+    seam::accepted(socket, &accepted);
+    Ok(accepted)
+}
+
+/// The time now.
+#[must_use]
+pub fn now() -> Instant {
+    clock::read()
+}
