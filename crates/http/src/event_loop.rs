@@ -11,7 +11,7 @@ use weir_engine::{Handle, Wake};
 use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, Page, Row};
 use weir_values::status::StatusZone;
-use weir_values::{Identity, Offset, Retire};
+use weir_values::{Command, Identity, Offset, Retire};
 
 use crate::address::Address;
 use crate::config::site::Site;
@@ -39,6 +39,9 @@ thread_local! {
 /// Adds what somebody knows to a status page.
 pub type Show = Box<dyn Fn(&mut Page)>;
 
+/// Passes a command on to whoever carries it out in all processes.
+pub type Tell = Box<dyn Fn(Command) -> std::io::Result<()>>;
+
 /// What the connections of one loop share.
 pub struct LoopState {
     /// The loop.
@@ -55,6 +58,8 @@ pub struct LoopState {
     pub(crate) counts: Counts,
     /// What others than `http` have to show there.
     pub shown: OnceCell<Show>,
+    /// Who is told what is for all processes to do.
+    pub commands: OnceCell<Tell>,
     /// What sessions are counted under, for the same.
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
     /// Lines of access logs on their way.
@@ -141,6 +146,7 @@ impl LoopState {
             registry,
             counts,
             shown: OnceCell::new(),
+            commands: OnceCell::new(),
             status_zones: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams, identity.index),

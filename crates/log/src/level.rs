@@ -1,6 +1,7 @@
 //! How urgent a message is, by nginx's names.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// A level of the error log; the most urgent is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,10 +48,28 @@ impl Level {
         ALL.iter().find(|(level, _)| *level == self).map_or("debug", |(_, n)| n)
     }
 
+    /// The level of a severity.
+    pub fn of_severity(severity: u8) -> Option<Level> {
+        ALL.get(usize::from(severity)).map(|(level, _)| *level)
+    }
+
     /// The severity of syslog (RFC 5424, section 6.2.1), 0 to 7.
     pub fn severity(self) -> u8 {
         self as u8
     }
+}
+
+/// What all logs of the process have instead of their own levels; what is no severity is nothing.
+static FORCED: AtomicU8 = AtomicU8::new(u8::MAX);
+
+/// From now on all logs of the process take messages of this level, whatever was said of each; none: as was said.
+pub fn set_level(level: Option<Level>) {
+    FORCED.store(level.map_or(u8::MAX, Level::severity), Relaxed);
+}
+
+/// What [`set_level`] was told.
+pub fn level() -> Option<Level> {
+    Level::of_severity(FORCED.load(Relaxed))
 }
 
 impl fmt::Display for Level {

@@ -19,7 +19,7 @@ pub use directive::{Reject, sink};
 pub use file::{LogFile, OpenLogs};
 pub use flood::take_left_out;
 pub use later::{HandOver, Job, flush, never_wait};
-pub use level::Level;
+pub use level::{Level, level, set_level};
 pub use line::{Cause, LINE_MAX};
 pub use memory::Memory;
 pub use syslog::{Fault, Syslog};
@@ -79,6 +79,12 @@ impl Sink {
         }
         Ok(false)
     }
+}
+
+/// Whether a sink that was given the level `own` takes a message.
+#[inline]
+fn takes(own: Level, message: Level) -> bool {
+    message <= level::level().unwrap_or(own)
 }
 
 /// One place's error log: sinks, each with the least urgent level that it takes.
@@ -143,7 +149,7 @@ impl Log {
 
     /// Whether a message of this level goes anywhere. Ask before building an expensive text.
     pub fn enabled(&self, level: Level) -> bool {
-        self.most.is_some_and(|most| level <= most) || self.echoes(level)
+        self.most.is_some_and(|most| takes(most, level)) || self.echoes(level)
     }
 
     /// Writes nginx's line: `2026/11/20 07:29:42 [error] PID#TID: *CONNECTION text`.
@@ -180,7 +186,7 @@ impl Log {
     /// whether one was stderr.
     fn deliver(&self, level: Level, line: &Line, left_out: bool) -> bool {
         let mut to_terminal = false;
-        for (_, sink) in self.sinks.iter().filter(|(least, _)| level <= *least) {
+        for (_, sink) in self.sinks.iter().filter(|(least, _)| takes(*least, level)) {
             match (sink.write(line, left_out), sink) {
                 (Ok(terminal), _) => to_terminal |= terminal,
                 (Err(fault), Sink::Syslog(server)) => self.complain(server, &fault),
@@ -200,8 +206,9 @@ impl Log {
         );
         let level = fault.level();
         let line = Line::new(level, None, text);
-        let others =
-            |(least, sink): &&(Level, Sink)| level <= *least && !matches!(sink, Sink::Syslog(_));
+        let others = |(least, sink): &&(Level, Sink)| {
+            takes(*least, level) && !matches!(sink, Sink::Syslog(_))
+        };
         for (_, sink) in self.sinks.iter().filter(others) {
             // Only a syslog server has faults.
             let _ = sink.write(&line, false);

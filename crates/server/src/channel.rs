@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use weir_log::Level;
+use weir_values::Command;
 
 /// What the master tells a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub enum Order {
     Terminate,
     /// Open the log files anew.
     Reopen,
+    /// Error logs take messages of this level, or as the configuration says.
+    Level(Option<Level>),
 }
 
 /// What a worker tells the master.
@@ -25,6 +29,8 @@ pub enum Order {
 pub enum Report {
     /// The worker's loops run.
     Ready,
+    /// Somebody asks for something that is for all processes to do.
+    Asked(Command),
 }
 
 /// One end of the line; the two ends speak different languages.
@@ -42,6 +48,17 @@ pub enum Heard<T> {
     Gone,
 }
 
+impl Heard<u8> {
+    /// What the byte means; one that means nothing is none.
+    fn read<T>(self, of: impl Fn(u8) -> Option<T>) -> Heard<T> {
+        match self {
+            Heard::Said(byte) => of(byte).map_or(Heard::Nothing, Heard::Said),
+            Heard::Nothing => Heard::Nothing,
+            Heard::Gone => Heard::Gone,
+        }
+    }
+}
+
 /// The master's and the worker's end of a new line.
 pub fn pair() -> io::Result<(End, End)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -50,12 +67,55 @@ pub fn pair() -> io::Result<(End, End)> {
 }
 
 impl Order {
-    const ALL: [(u8, Order); 4] = [
-        (b'q', Order::Quit),
-        (b'r', Order::Retire),
-        (b't', Order::Terminate),
-        (b'o', Order::Reopen),
-    ];
+    fn to_byte(self) -> u8 {
+        match self {
+            Order::Quit => b'q',
+            Order::Retire => b'r',
+            Order::Terminate => b't',
+            Order::Reopen => b'o',
+            Order::Level(level) => level_to_byte(level),
+        }
+    }
+
+    fn of(byte: u8) -> Option<Order> {
+        Some(match byte {
+            b'q' => Order::Quit,
+            b'r' => Order::Retire,
+            b't' => Order::Terminate,
+            b'o' => Order::Reopen,
+            _ => Order::Level(level_of(byte)?),
+        })
+    }
+}
+
+impl Report {
+    fn to_byte(self) -> u8 {
+        match self {
+            Report::Ready => b'+',
+            Report::Asked(Command::Reopen) => b'o',
+            Report::Asked(Command::Level(level)) => level_to_byte(level),
+        }
+    }
+
+    fn of(byte: u8) -> Option<Report> {
+        Some(match byte {
+            b'+' => Report::Ready,
+            b'o' => Report::Asked(Command::Reopen),
+            _ => Report::Asked(Command::Level(level_of(byte)?)),
+        })
+    }
+}
+
+/// Its severity as a digit; what is none is no level.
+fn level_to_byte(level: Option<Level>) -> u8 {
+    b'0' + level.map_or(9, Level::severity)
+}
+
+fn level_of(byte: u8) -> Option<Option<Level>> {
+    match byte {
+        b'9' => Some(None),
+        _ => Level::of_severity(byte.checked_sub(b'0')?).map(Some),
+    }
 }
 
 impl End {
@@ -66,36 +126,22 @@ impl End {
 
     /// Tells the worker.
     pub fn order(&self, order: Order) -> io::Result<()> {
-        let byte = Order::ALL.iter().find(|(_, o)| *o == order).map_or(b't', |(byte, _)| *byte);
-        self.send(byte)
+        self.send(order.to_byte())
     }
 
     /// The next order from the master.
     pub fn next_order(&self) -> Heard<Order> {
-        match self.receive() {
-            Heard::Said(byte) => match Order::ALL.iter().find(|(b, _)| *b == byte) {
-                Some((_, order)) => Heard::Said(*order),
-                None => Heard::Nothing,
-            },
-            Heard::Nothing => Heard::Nothing,
-            Heard::Gone => Heard::Gone,
-        }
+        self.receive().read(Order::of)
     }
 
     /// Tells the master.
     pub fn report(&self, report: Report) -> io::Result<()> {
-        match report {
-            Report::Ready => self.send(b'+'),
-        }
+        self.send(report.to_byte())
     }
 
     /// The next report from the worker.
     pub fn next_report(&self) -> Heard<Report> {
-        match self.receive() {
-            Heard::Said(b'+') => Heard::Said(Report::Ready),
-            Heard::Said(_) | Heard::Nothing => Heard::Nothing,
-            Heard::Gone => Heard::Gone,
-        }
+        self.receive().read(Report::of)
     }
 
     #[allow(clippy::disallowed_methods, reason = "one byte, without waiting")]
@@ -130,14 +176,20 @@ mod tests {
     fn what_is_told_is_heard() {
         let (master, worker) = pair().unwrap();
         assert_eq!(worker.next_order(), Heard::Nothing);
-        for (_, order) in Order::ALL {
-            master.order(order).unwrap();
+        let levels = (0..8).map(Level::of_severity).chain([None]);
+        let orders = [Order::Quit, Order::Retire, Order::Terminate, Order::Reopen];
+        let orders: Vec<_> = orders.into_iter().chain(levels.clone().map(Order::Level)).collect();
+        for order in &orders {
+            master.order(*order).unwrap();
         }
-        for (_, order) in Order::ALL {
+        for order in orders {
             assert_eq!(worker.next_order(), Heard::Said(order));
         }
-        worker.report(Report::Ready).unwrap();
-        assert_eq!(master.next_report(), Heard::Said(Report::Ready));
+        let asked = levels.map(Command::Level).chain([Command::Reopen]).map(Report::Asked);
+        for report in asked.chain([Report::Ready]) {
+            worker.report(report).unwrap();
+            assert_eq!(master.next_report(), Heard::Said(report));
+        }
         drop(worker);
         assert_eq!(master.next_report(), Heard::Gone);
         assert!(master.order(Order::Quit).is_err());

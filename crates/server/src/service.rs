@@ -14,7 +14,7 @@ use weir_ssl::Handed;
 use weir_stream::Leaving;
 use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
-use weir_values::{Address, Identity, Retire};
+use weir_values::{Address, Command, Identity, Retire};
 
 /// What a configuration serves.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +127,13 @@ impl Service {
                 status.show(page);
                 stream.iter().for_each(|stream| stream.show(status.registry, page));
             }));
+        }
+    }
+
+    /// What somebody asks of all processes goes there.
+    pub fn passes_on(&self, tell: impl Fn(Command) -> std::io::Result<()> + 'static) {
+        if let Some(http) = &self.http {
+            let _ = http.commands.set(Box::new(tell));
         }
     }
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use weir_zone::{Claimed, Row, Rows, Zone};
 
+use crate::changes::Changes;
 use crate::health::{Health, Record};
 use crate::seat::{Inflight, Seat, Times};
 use crate::seats::Seats;
 
 /// Values of a row.
-pub const VALUES: usize = 15;
+pub const VALUES: usize = 16;
 
 /// Where a group's peers stand in a zone.
 #[derive(Debug, Default)]
@@ -34,6 +35,15 @@ impl Places {
     /// Where the peer of a seat stands.
     pub fn get(&self, at: usize) -> Option<Place> {
         self.of.get(at).copied()
+    }
+
+    /// Weights were changed: who has computed something from them computes anew. The peers are the same.
+    pub fn reweighed(&mut self, seats: &mut Seats) {
+        let named = self.generation == seats.generation;
+        seats.generation += 1;
+        if named {
+            self.generation = seats.generation;
+        }
     }
 
     /// Finds out the names of the peers in the zone, if their list has changed.
@@ -76,10 +86,16 @@ impl<'z> Board<'z> {
         now: Instant,
     ) {
         places.name(group, seats);
+        let mut reweighed = false;
         for (i, (seat, place)) in seats.list.iter_mut().zip(&mut places.of).enumerate() {
             if only.is_none_or(|only| only == i) {
+                let before = seat.changes.weight;
                 self.read_one(seat, place, now);
+                reweighed |= seat.changes.weight != before;
             }
+        }
+        if reweighed {
+            places.reweighed(seats);
         }
     }
 
@@ -133,7 +149,8 @@ impl<'z> Board<'z> {
         seat.fails = word(0) as u32;
         seat.current = word(1) as i64;
         // Another configuration may have given it another weight.
-        seat.effective = (word(2) as i64).min(seat.peer.options.weight.into());
+        seat.changes = Changes::from_word(word(15));
+        seat.effective = (word(2) as i64).min(seat.weight().into());
         seat.accessed = instant(3);
         seat.checked = instant(4);
         seat.risen = instant(5);
@@ -165,6 +182,7 @@ impl<'z> Board<'z> {
             msec(seat.inflight.since),
             micros(seat.inflight.average),
             micros(seat.times.connect),
+            seat.changes.to_word(),
         ];
         for (i, value) in values.into_iter().enumerate() {
             self.rows.set_value(row, i, value);

@@ -61,13 +61,14 @@ pub fn show<'g>(
     page: &mut Page,
 ) {
     for group in groups {
-        for (peer, state) in group.states(now) {
-            let mut values = values(all.of(kind, &name(group, &peer)));
+        for seat in group.seats(now) {
+            let peer = &seat.peer;
+            let mut values = values(all.of(kind, &name(group, peer)));
             values.extend([
                 ("name", Value::Word(peer.server.clone())),
                 ("backup", Value::Json(peer.options.backup.to_string())),
-                ("weight", Value::Number(peer.options.weight.into())),
-                ("state", Value::Word(state.to_owned())),
+                ("weight", Value::Number(seat.weight().into())),
+                ("state", Value::Word(seat.state(now).to_owned())),
             ]);
             page.add(table, vec![group.name.clone(), peer.name.clone()], values);
         }

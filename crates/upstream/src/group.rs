@@ -8,6 +8,7 @@ use weir_zone::ZoneRef;
 
 use crate::balance::{Balance, Measure, RoundRobin};
 use crate::board::{Board, Place, Places};
+use crate::changes::{Changes, Duty};
 use crate::health::{Health, Thresholds};
 use crate::peer::{Endpoint, Options, Peer};
 use crate::queue::Queue;
@@ -253,12 +254,33 @@ impl Group {
         self.queue.call();
     }
 
-    /// All peers, each with what keeps it from being used.
-    pub fn states(&self, now: Instant) -> Vec<(Arc<Peer>, &'static str)> {
+    /// All peers as they are now, the backups last.
+    pub fn seats(&self, now: Instant) -> Vec<Seat> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
         let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
-        all.map(|seat| (seat.peer.clone(), seat.state(now))).collect()
+        all.cloned().collect()
+    }
+
+    /// Changes some of them, for all who share the zone; without one, for this process alone.
+    pub fn change(
+        &self,
+        which: impl Fn(&Seat) -> bool,
+        change: &dyn Fn(&mut Changes),
+        now: Instant,
+    ) {
+        let mut tables = self.lock();
+        let mut board = self.board();
+        tables.read(&mut board, &self.name, now);
+        let Tables { usual, backup, .. } = &mut *tables;
+        for Tier { seats, places } in [usual, backup] {
+            seats.list.iter_mut().filter(|seat| which(seat)).for_each(|s| s.change(change, now));
+            places.reweighed(seats);
+        }
+        tables.write(&mut board, None, now);
+        drop(board);
+        drop(tables);
+        self.queue.call();
     }
 
     /// All peers that are not down, with what is known of their health.
@@ -266,7 +288,7 @@ impl Group {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
         let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
-        let up = all.filter(|s| !s.peer.options.down);
+        let up = all.filter(|s| s.duty() != Duty::Down);
         up.map(|s| (s.peer.clone(), s.health.health)).collect()
     }
 
@@ -316,6 +338,11 @@ impl Group {
     /// Its peers' state stands in a zone.
     pub fn is_shared(&self) -> bool {
         self.zone.is_some()
+    }
+
+    /// That zone's name.
+    pub fn zone_name(&self) -> Option<&str> {
+        self.zone.as_ref().map(ZoneRef::name)
     }
 
     fn board(&self) -> Option<Board<'_>> {
@@ -425,9 +452,6 @@ impl Tier {
 }
 
 fn lonely(seats: &Seats) -> Option<usize> {
-    let usable = |s: &&Seat| {
-        let o = &s.peer.options;
-        !(o.down || o.drain || s.is_full()) && s.health.health.allows()
-    };
+    let usable = |s: &&Seat| s.duty() == Duty::Up && !s.is_full() && s.health.health.allows();
     seats.list.first().filter(usable).map(|_| 0)
 }

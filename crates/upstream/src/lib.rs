@@ -5,6 +5,7 @@
 
 pub mod balance;
 mod board;
+mod changes;
 pub mod config;
 pub mod counts;
 pub mod fault;
@@ -22,6 +23,7 @@ pub mod tunnel;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{Changes, Duty, MOST_WEIGHT};
 pub use group::{Choice, Ended, Group, Picked};
 pub use health::{Health, Record, Thresholds};
 pub use peer::{Endpoint, Options, Peer};

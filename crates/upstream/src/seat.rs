@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::Peer;
 use crate::balance::Measure;
+use crate::changes::{Changes, Duty};
 use crate::health::{Health, Record};
 
 /// A weight of 1, in which a slow start can be told in steps.
@@ -37,6 +38,8 @@ pub struct Seat {
     pub health: Record,
     /// Requests that are not answered yet, where the method asks.
     pub inflight: Inflight,
+    /// What was changed of it while it serves.
+    pub changes: Changes,
 }
 
 /// How long what a [`Measure`] names takes.
@@ -100,6 +103,7 @@ impl Seat {
             times: Times::default(),
             health: Record::default(),
             inflight: Inflight::default(),
+            changes: Changes::default(),
         };
         if guarded {
             seat.guard();
@@ -112,14 +116,36 @@ impl Seat {
         self.health = Record { health: Health::Checking, against: 0 };
     }
 
+    /// Its weight as it is now.
+    pub fn weight(&self) -> u32 {
+        self.changes.weight.unwrap_or(self.peer.options.weight)
+    }
+
+    /// Whom it serves now.
+    pub fn duty(&self) -> Duty {
+        self.changes.duty.unwrap_or_else(|| Duty::of(&self.peer.options))
+    }
+
+    /// Somebody changes it; who comes back begins slowly, where that is said.
+    pub fn change(&mut self, change: &dyn Fn(&mut Changes), now: Instant) {
+        let (weight, duty) = (self.weight(), self.duty());
+        change(&mut self.changes);
+        if self.weight() != weight {
+            self.effective = self.weight().into();
+        }
+        if duty != Duty::Up && self.duty() == Duty::Up {
+            self.rise(now);
+        }
+    }
+
     /// It serves whom the method sends.
     pub fn is_usable(&self, now: Instant) -> bool {
-        !self.peer.options.drain && self.takes_bound(now)
+        self.duty() == Duty::Up && self.takes_bound(now)
     }
 
     /// It serves requests that are bound to it.
     pub fn takes_bound(&self, now: Instant) -> bool {
-        let down = self.peer.options.down || !self.health.health.allows();
+        let down = self.duty() == Duty::Down || !self.health.health.allows();
         !(down || self.has_failed(now) || self.is_full())
     }
 
@@ -132,12 +158,12 @@ impl Seat {
     /// What keeps it from being used, or `up`.
     pub fn state(&self, now: Instant) -> &'static str {
         match self.health.health {
-            _ if self.peer.options.down => "down",
+            _ if self.duty() == Duty::Down => "down",
             Health::Unhealthy => "unhealthy",
             Health::Checking => "checking",
             Health::Healthy if self.has_failed(now) => "unavail",
             Health::Healthy if self.is_full() => "full",
-            Health::Healthy if self.peer.options.drain => "draining",
+            Health::Healthy if self.duty() == Duty::Drain => "draining",
             Health::Healthy => "up",
         }
     }
@@ -150,7 +176,7 @@ impl Seat {
 
     /// Its share of requests now: its weight in `UNIT`s, less while it starts slowly. Never 0.
     pub fn share(&self, now: Instant) -> u64 {
-        self.ramped(i64::from(self.peer.options.weight), now).max(1) as u64
+        self.ramped(i64::from(self.weight()), now).max(1) as u64
     }
 
     /// The same of its effective weight; may be 0.
@@ -187,7 +213,7 @@ impl Seat {
         if o.max_fails == 0 {
             return false;
         }
-        let step = i64::from(o.weight) / i64::from(o.max_fails);
+        let step = i64::from(self.changes.weight.unwrap_or(o.weight)) / i64::from(o.max_fails);
         self.effective = (self.effective - step).max(0);
         self.fails >= o.max_fails
     }

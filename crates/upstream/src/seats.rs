@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::Peer;
+use crate::changes::Duty;
 use crate::seat::{Seat, UNIT};
 
 /// Which seats a request has tried: a set of indices.
@@ -49,8 +50,6 @@ impl Tried {
 pub struct Seats {
     /// The peers.
     pub list: Vec<Seat>,
-    /// Sum of their weights.
-    pub total_weight: u64,
     /// Counts changes of the list.
     pub generation: u64,
     /// Requests may be bound to a peer, so that each needs a name for that.
@@ -78,7 +77,6 @@ impl Seats {
                 None => Seat::new(peer, self.guarded),
             });
         }
-        self.total_weight = self.list.iter().map(|s| u64::from(s.peer.options.weight)).sum();
         self.generation += 1;
         if self.bound {
             self.bind();
@@ -113,16 +111,21 @@ impl Seats {
         self.list.get(i).is_some_and(|seat| !tried.contains(i) && seat.is_usable(now))
     }
 
+    /// Sum of their weights.
+    pub fn total_weight(&self) -> u64 {
+        self.list.iter().map(|s| u64::from(s.weight())).sum()
+    }
+
     /// How many may be tried at all.
     pub fn tries(&self) -> u32 {
-        let wanted = |s: &&Seat| !s.peer.options.down && !s.peer.options.drain;
+        let wanted = |s: &&Seat| s.duty() == Duty::Up;
         self.list.iter().filter(wanted).count() as u32
     }
 
     /// The seat that owns this point of the sum of weights.
     pub fn at_weight(&self, mut point: u64) -> usize {
         for (i, seat) in self.list.iter().enumerate() {
-            let weight = u64::from(seat.peer.options.weight);
+            let weight = u64::from(seat.weight());
             if point < weight {
                 return i;
             }
@@ -150,7 +153,7 @@ impl Seats {
     /// shall not have to make up for all that bound requests bring.
     pub fn out_of_turn(&mut self, i: usize, tried: &Tried, now: Instant) {
         let Some(seat) = self.list.get(i) else { return };
-        let others = self.total_weight.saturating_sub(seat.peer.options.weight.into());
+        let others = self.total_weight().saturating_sub(seat.weight().into());
         if seat.current <= -(others as i64 * UNIT) {
             return;
         }
@@ -176,7 +179,7 @@ impl Seats {
             let pull = seat.pull(now);
             seat.current += pull;
             total += pull;
-            if seat.effective < i64::from(seat.peer.options.weight) {
+            if seat.effective < i64::from(seat.weight()) {
                 seat.effective += 1;
             }
             if best.is_none_or(|(_, most)| seat.current > most) {

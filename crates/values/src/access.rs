@@ -38,6 +38,12 @@ impl Rules {
         self.0.is_empty()
     }
 
+    /// Whether whom no other rule names is kept out.
+    pub fn deny_the_rest(&self) -> bool {
+        let of_all = |rule: &&Rule| matches!(rule.who, Who::All);
+        self.0.iter().find(of_all).is_some_and(|rule| rule.deny)
+    }
+
     /// Whether an address is let in; none where no rule applies.
     pub fn allow(&self, address: &Address) -> Option<bool> {
         self.0.iter().find(|rule| rule.applies(address)).map(|rule| !rule.deny)

@@ -8,6 +8,7 @@ pub mod access;
 pub mod address;
 pub mod builtin;
 pub mod cidr;
+mod command;
 pub mod doing;
 pub mod endpoints;
 pub mod escape;
@@ -32,6 +33,7 @@ pub mod zones;
 
 pub use address::Address;
 pub use cidr::Cidr;
+pub use command::Command;
 pub use inputs::Inputs;
 pub use reading::Reading;
 pub use regex::Regex;

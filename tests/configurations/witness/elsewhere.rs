@@ -138,6 +138,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("queue", "who_finds_no_server_waits_in_line"),
     ("zone", "max_conns_is_exact_over_workers_and_reloads"),
     ("weir_status", "status_pages_count"),
+    ("weir_api", "servers_are_changed_for_all_workers_and_the_next_configuration"),
     ("otel_exporter", "a_request_leaves_a_span"),
     ("otel_service_name", "a_request_leaves_a_span"),
     ("otel_resource_attr", "a_request_leaves_a_span"),

@@ -30,6 +30,11 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !conf.access.rules.is_empty()
 }
 
+/// Whether whom no other rule names is kept out.
+pub fn denies_the_rest(conf: &Conf) -> bool {
+    conf.rules.deny_the_rest()
+}
+
 /// The first rule that applies decides.
 pub fn handler(r: &mut Request) -> Step {
     match r.conf().access.rules.allow(r.peer()) {

@@ -9,6 +9,7 @@ use crate::request::Request;
 
 pub mod access;
 pub mod addition_filter;
+pub mod api;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
@@ -124,6 +125,7 @@ pub trait Settings: Clone + Default {
 modules! {
     access,
     addition_filter,
+    api,
     auth_basic,
     auth_request,
     autoindex,

@@ -36,23 +36,23 @@ pub struct Child {
     pub ready: bool,
     /// It was told to end.
     pub exiting: bool,
+    /// It has closed the line.
+    pub silent: bool,
 }
 
 impl Child {
     /// Tells it; when the line is broken, by the signal of the same meaning.
     pub fn order(&mut self, order: Order, log: &Log) {
-        if order != Order::Reopen {
-            self.exiting = true;
-        }
+        self.exiting |= !matches!(order, Order::Reopen | Order::Level(_));
         if self.channel.order(order).is_err() {
-            self.kill(
-                match order {
-                    Order::Quit | Order::Retire => Signal::QUIT,
-                    Order::Terminate => Signal::TERM,
-                    Order::Reopen => Signal::USR1,
-                },
-                log,
-            );
+            let signal = match order {
+                Order::Quit | Order::Retire => Signal::QUIT,
+                Order::Terminate => Signal::TERM,
+                Order::Reopen => Signal::USR1,
+                // No signal says that.
+                Order::Level(_) => return,
+            };
+            self.kill(signal, log);
         }
     }
 

@@ -23,18 +23,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
-use weir_log::{Cause, OpenLogs, log};
+use weir_log::{Cause, Level, OpenLogs, log};
 use weir_metrics::{Metric, Registry, Row};
 use weir_sys::process::{Fork, fork};
 use weir_sys::shared::SharedWords;
 use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
+use weir_values::Command;
 
 use self::children::{Child, Restarts};
 use self::rows::Rows;
 use self::upgrade::Kin;
 use self::watch::Watch;
-use crate::channel::{self, End, Heard, Order};
+use crate::channel::{self, End, Heard, Order, Report};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
 use crate::signals::{self, Wish};
@@ -202,6 +203,7 @@ impl Master {
                 log!(self.cycle.log, Notice, None, "start worker process {shown}");
                 let load = Arc::clone(&self.cycle.load);
                 let (generation, ready, exiting) = (self.generation, false, false);
+                let silent = false;
                 self.children.push(Child {
                     pid,
                     index,
@@ -211,6 +213,7 @@ impl Master {
                     rows,
                     ready,
                     exiting,
+                    silent,
                 });
                 ControlFlow::Continue(())
             }
@@ -242,11 +245,11 @@ impl Master {
         }))
     }
 
-    /// Sleeps until a signal, a report of a worker that starts, or a time.
+    /// Sleeps until a signal, a report of a worker, or a time.
     fn wait(&self) {
-        let starting = self.children.iter().filter(|child| !child.ready);
+        let speaking = self.children.iter().filter(|child| !child.silent);
         let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
-        fds.extend(starting.map(|c| PollFd::from_borrowed_fd(c.channel.as_fd(), PollFlags::IN)));
+        fds.extend(speaking.map(|c| PollFd::from_borrowed_fd(c.channel.as_fd(), PollFlags::IN)));
         let reminder = match self.ending {
             Some(Ending::Terminate { next, .. }) => Some(next),
             _ => None,
@@ -263,19 +266,38 @@ impl Master {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Takes the reports of workers that start.
+    /// Takes a report of each worker that has one; those behind it come in the next turn.
     fn hear(&mut self) {
-        for child in self.children.iter_mut().filter(|child| !child.ready) {
+        let mut asked = Vec::new();
+        for child in self.children.iter_mut().filter(|child| !child.silent) {
             match child.channel.next_report() {
-                Heard::Said(channel::Report::Ready) => {
+                Heard::Said(Report::Ready) => {
                     child.ready = true;
                     self.restarts.worked();
                 }
-                // One that is gone has died, which SIGCHLD tells.
-                Heard::Nothing | Heard::Gone => {}
+                Heard::Said(Report::Asked(command)) => asked.push(command),
+                Heard::Nothing => {}
+                // It has died, which SIGCHLD tells.
+                Heard::Gone => child.silent = true,
             }
         }
+        asked.into_iter().for_each(|command| self.carry_out(command));
         self.retire_replaced();
+    }
+
+    /// Does what somebody has asked a worker for. Workers that come begin with it, since they are copies.
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Reopen => self.reopen(),
+            Command::Level(level) => {
+                weir_log::set_level(level);
+                let shown = level.map_or("as the configuration says", Level::name);
+                log!(self.cycle.log, Notice, None, "the level of error logs is now: {shown}");
+                for child in &mut self.children {
+                    child.order(Order::Level(level), &self.cycle.log);
+                }
+            }
+        }
     }
 
     fn take_signals(&mut self) -> ControlFlow<Role> {

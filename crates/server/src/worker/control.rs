@@ -119,6 +119,7 @@ impl Control {
             Order::Retire => self.finish(Retire::Reload),
             Order::Terminate => self.all(|h| h.stop()),
             Order::Reopen => self.reopen(),
+            Order::Level(level) => weir_log::set_level(level),
         }
     }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use rustix::process::{Signal, getpid, kill_process};
 use weir_balance::Kind;
 use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
 use weir_log::{Cause, Level, Log, log};
@@ -22,7 +23,7 @@ use weir_metrics::{Metric, Row};
 
 use self::control::Control;
 use self::turns::Turns;
-use crate::channel::Report;
+use crate::channel::{End, Report};
 use crate::config::{Config, FileThreads};
 use crate::cycle::Cycle;
 use crate::listen::{Listening, Place};
@@ -30,7 +31,7 @@ use crate::master::{Assignment, FATAL};
 use crate::service::{Served, Service};
 use crate::sockets::Sockets;
 use crate::status::{self, Status};
-use weir_values::Identity;
+use weir_values::{Command, Identity};
 
 /// What every loop of this process is made from.
 struct Shared {
@@ -263,6 +264,8 @@ impl Shared {
         let generation = self.assignment.generation;
         let status = Status::new(cycle, registry, identity, generation);
         service.shows(status);
+        let channel = self.assignment.channel.clone();
+        service.passes_on(move |command| pass_on(channel.as_ref(), command));
         let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
         turns::serves(&service);
         Ok(Turns::new(listening, service, others))
@@ -272,6 +275,18 @@ impl Shared {
         let row = self.assignment.rows.get(index);
         let row = row.and_then(|row| self.assignment.registry.row(*row));
         row.ok_or_else(|| io::Error::other("a loop without a row for its counters"))
+    }
+}
+
+/// Tells the master; a process without one does it itself.
+fn pass_on(channel: Option<&End>, command: Command) -> io::Result<()> {
+    match (channel, command) {
+        (Some(channel), command) => channel.report(Report::Asked(command)),
+        (None, Command::Reopen) => Ok(kill_process(getpid(), Signal::USR1)?),
+        (None, Command::Level(level)) => {
+            weir_log::set_level(level);
+            Ok(())
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl Consistent {
             self.servers.push(server.clone());
             let base = base(server);
             let mut previous = 0u32;
-            for _ in 0..seat.peer.options.weight.saturating_mul(POINTS) {
+            for _ in 0..seat.weight().saturating_mul(POINTS) {
                 let mut crc = base.clone();
                 crc.update(&previous.to_le_bytes());
                 previous = crc.finish();

@@ -13,7 +13,7 @@ pub struct Hash;
 
 impl Balance for Hash {
     fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
-        let usable = !choice.key.is_empty() && seats.list.len() > 1 && seats.total_weight > 0;
+        let usable = !choice.key.is_empty() && seats.list.len() > 1 && seats.total_weight() > 0;
         while usable && choice.rehashed <= HASH_TRIES {
             let mut crc = Crc32::new();
             if choice.rehashed > 0 {
@@ -22,7 +22,7 @@ impl Balance for Hash {
             crc.update(&choice.key);
             choice.hash += u64::from(crc.finish() >> 16 & 0x7fff);
             choice.rehashed += 1;
-            let at = seats.at_weight(choice.hash % seats.total_weight);
+            let at = seats.at_weight(choice.hash % seats.total_weight());
             if seats.is_free(at, &choice.tried, now) {
                 return Some(at);
             }

@@ -20,11 +20,11 @@ impl Balance for IpHash {
         if choice.rehashed == 0 {
             choice.hash = START;
         }
-        while choice.rehashed <= HASH_TRIES && seats.list.len() > 1 && seats.total_weight > 0 {
+        while choice.rehashed <= HASH_TRIES && seats.list.len() > 1 && seats.total_weight() > 0 {
             for byte in &choice.key {
                 choice.hash = (choice.hash * FACTOR + u64::from(*byte)) % MODULUS;
             }
-            let at = seats.at_weight(choice.hash % seats.total_weight);
+            let at = seats.at_weight(choice.hash % seats.total_weight());
             choice.rehashed += 1;
             if seats.is_free(at, &choice.tried, now) {
                 return Some(at);

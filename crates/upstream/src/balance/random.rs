@@ -39,11 +39,12 @@ impl Balance for Random {
 }
 
 fn draw(seats: &mut Seats, choice: &Choice, now: Instant, but: Option<usize>) -> Option<usize> {
-    if seats.total_weight == 0 {
+    let total = seats.total_weight();
+    if total == 0 {
         return None;
     }
     for _ in 0..HASH_TRIES {
-        let point = seats.random() % seats.total_weight;
+        let point = seats.random() % total;
         let at = seats.at_weight(point);
         if Some(at) != but && seats.is_free(at, &choice.tried, now) {
             return Some(at);

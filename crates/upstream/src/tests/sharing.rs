@@ -3,7 +3,7 @@
 use weir_zone::{Declarations, Use, ZoneRef, Zones};
 
 use super::*;
-use crate::{Health, Thresholds};
+use crate::{Changes, Duty, Health, Thresholds};
 
 pub fn zone() -> ZoneRef {
     let all = Declarations::default();
@@ -199,4 +199,54 @@ fn checks_decide_who_serves() {
     a.check_anew(now);
     let all: Vec<_> = b.peers(now).into_iter().map(|(_, health)| health).collect();
     assert_eq!(all, [Health::Checking, Health::Checking]);
+}
+
+/// What an operator changes through one worker, the others and the next configuration know at their next choice, methods
+/// that have computed something from weights among them.
+#[test]
+fn changes_are_known_to_all() {
+    let zone = zone();
+    let list = peers(&[1, 1]);
+    let now = Instant::now();
+    let group = |seed| {
+        let ring = Box::new(Consistent::default());
+        Group::new("g", list.clone(), ring, seed).shared_in(Some(zone.clone()))
+    };
+    let [a, b] = [1, 2].map(group);
+    let of_first = |group: &Group| {
+        let keys = (0..400).map(|n| format!("key {n}"));
+        let picked = keys.filter(|text| {
+            let picked = group.pick(&mut key(text), now).unwrap();
+            group.ended(&picked, well(), now);
+            picked.peer == list[0]
+        });
+        picked.count()
+    };
+    let even = of_first(&b);
+    assert!((100..300).contains(&even), "{even}");
+    let change = |duty, weight| {
+        a.change(|seat| seat.peer == list[0], &|changes| *changes = Changes { duty, weight }, now);
+    };
+    change(None, Some(9));
+    assert!(of_first(&b) > 300 && of_first(&group(3)) > 300);
+    change(Some(Duty::Drain), None);
+    assert_eq!((of_first(&b), b.tries()), (0, 1));
+    assert_eq!(b.seats(now)[0].state(now), "draining");
+    change(Some(Duty::Down), None);
+    assert_eq!((of_first(&b), b.peers(now).len()), (0, 1));
+    change(None, None);
+    assert_eq!((of_first(&b), of_first(&a)), (even, even));
+}
+
+/// Nor is a sole server asked that nobody is to ask.
+#[test]
+fn a_sole_peer_may_be_shut_out() {
+    let group = Group::new("g", peers(&[1]), Box::new(RoundRobin), 1);
+    let now = Instant::now();
+    for duty in [Duty::Drain, Duty::Down] {
+        group.change(|_| true, &|changes| changes.duty = Some(duty), now);
+        assert!(group.pick(&mut Choice::default(), now).is_none());
+    }
+    group.change(|_| true, &|changes| changes.duty = None, now);
+    assert!(group.pick(&mut Choice::default(), now).is_some());
 }

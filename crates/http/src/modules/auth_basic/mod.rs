@@ -55,6 +55,11 @@ pub fn wanted(conf: &LocationConf) -> bool {
     conf.auth_basic.realm.is_some() && conf.auth_basic.user_file.is_some()
 }
 
+/// Whether nobody comes in without a password, whatever the request says.
+pub fn asks_everybody(conf: &Conf) -> bool {
+    conf.realm.as_ref().and_then(Template::constant).is_some_and(|realm| realm != b"off")
+}
+
 /// The handler of the access phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = &r.conf().auth_basic;

@@ -1,0 +1,65 @@
+//! Caches: which there are, and what is taken out of them.
+
+use serde_json::{Value, json};
+use weir_cache::purge::{Which, purge};
+use weir_log::{Cause, Level};
+use weir_proto::http1::Method;
+
+use super::{Answer, Refused, members};
+use crate::request::Request;
+
+pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answer {
+    let shown = |cache: &weir_cache::Cache| {
+        let (size, entries) = cache.index.fill();
+        let directory = cache.settings.place.directory.display().to_string();
+        let most = cache.settings.max_size;
+        json!({ "size": size, "entries": entries, "max_size": most, "directory": directory })
+    };
+    let caches = &r.site.caches;
+    let (name, rest) = match parts {
+        [] if method == Method::Get => {
+            let all = caches.iter().map(|cache| (cache.name().to_owned(), shown(cache)));
+            return Ok(Value::Object(all.collect()));
+        }
+        [] => return Err(Refused::method("GET")),
+        [name, rest @ ..] => (name, rest),
+    };
+    let cache = caches.iter().find(|cache| cache.name() == *name);
+    let cache = cache.ok_or_else(Refused::not_found)?;
+    match (rest, method) {
+        ([], Method::Get) => Ok(shown(cache)),
+        ([], _) => Err(Refused::method("GET")),
+        (["purge"], Method::Post) => {
+            let purged = purge(cache, which(body)?, r.event_loop.handle.files()).await;
+            let purged = purged.map_err(|error| {
+                let path = cache.settings.place.directory.display();
+                let text =
+                    format_args!("opendir() \"{path}\" failed {}", Cause(&error)).to_string();
+                r.log(Level::Crit, format_args!("{text}"));
+                Refused::new(500, "the cache cannot be read")
+            })?;
+            r.log(
+                Level::Notice,
+                format_args!("{purged} answers were taken out of cache \"{}\"", cache.name()),
+            );
+            Ok(json!({ "purged": purged }))
+        }
+        (["purge"], _) => Err(Refused::method("POST")),
+        _ => Err(Refused::not_found()),
+    }
+}
+
+/// `{"key": TEXT}`, `{"prefix": TEXT}`, `{"all": true}`
+fn which(body: &Value) -> Result<Which, Refused> {
+    let members = members(body, &["key", "prefix", "all"])?;
+    let text =
+        |name: &str| members.get(name).and_then(Value::as_str).map(|t| t.as_bytes().to_vec());
+    match (members.len(), text("key"), text("prefix"), members.get("all")) {
+        (1, Some(key), None, None) => Ok(Which::Key(key)),
+        (1, None, Some(prefix), None) => Ok(Which::Prefix(prefix)),
+        (1, None, None, Some(Value::Bool(true))) => Ok(Which::Prefix(Vec::new())),
+        _ => Err(Refused::invalid(
+            "one of \"key\", \"prefix\" (a text) and \"all\" (true) is wanted",
+        )),
+    }
+}

@@ -1,0 +1,57 @@
+//! Logs: opened anew, and how much error logs tell. That is for all processes, so the master does it.
+
+use serde_json::{Value, json};
+use weir_log::Level;
+use weir_proto::http1::Method;
+use weir_values::Command;
+
+use super::{Answer, Refused, members};
+use crate::request::Request;
+
+pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answer {
+    match (parts, method) {
+        ([], Method::Get) => Ok(json!({ "level": level() })),
+        ([], _) => Err(Refused::method("GET")),
+        (["reopen"], Method::Post) => {
+            pass_on(r, Command::Reopen)?;
+            Ok(json!({ "reopening": true }))
+        }
+        (["reopen"], _) => Err(Refused::method("POST")),
+        (["level"], Method::Get) => Ok(json!({ "level": level() })),
+        (["level"], Method::Post) => {
+            let level = wanted(body)?;
+            pass_on(r, Command::Level(level))?;
+            Ok(json!({ "level": level.map(Level::name) }))
+        }
+        (["level"], Method::Delete) => {
+            pass_on(r, Command::Level(None))?;
+            Ok(json!({ "level": null }))
+        }
+        (["level"], _) => Err(Refused::method("GET, POST, DELETE")),
+        _ => Err(Refused::not_found()),
+    }
+}
+
+/// What all error logs have instead of their own.
+fn level() -> Option<&'static str> {
+    weir_log::level().map(Level::name)
+}
+
+/// `{"level": NAME | null}`
+fn wanted(body: &Value) -> Result<Option<Level>, Refused> {
+    match members(body, &["level"])?.get("level") {
+        Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) if Level::parse(name).is_some() => Ok(Level::parse(name)),
+        _ => Err(Refused::invalid(
+            "\"level\" may be: emerg, alert, crit, error, warn, notice, info, debug, null",
+        )),
+    }
+}
+
+fn pass_on(r: &Request, command: Command) -> Result<(), Refused> {
+    let told = r.event_loop.commands.get().is_some_and(|tell| tell(command).is_ok());
+    match told {
+        true => Ok(()),
+        false => Err(Refused::new(503, "the master process does not hear")),
+    }
+}

@@ -1,0 +1,281 @@
+//! `weir_api`: what an operator changes while the server runs, as JSON over HTTP. weir's own, nothing in nginx.
+//!
+//! Who may is for the location's other settings to say; one that anybody may reach is refused at the start. What changes
+//! something must say that it brings JSON: no page of another site can have a browser say that unasked.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_conf::{Error, Spot};
+use weir_proto::http1::{HeaderId, Method};
+use weir_values::Address;
+
+use crate::config::scope::{Directive, Scope, Set};
+use crate::modules::{LocationConf, Module, Named, Settings, access, auth_basic, auth_request};
+use crate::phases::{Handler, Later, Step};
+use crate::request::Request;
+
+mod caches;
+mod logs;
+mod servers;
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// Where the directive stands, until its location was judged.
+    at: Option<Spot>,
+    /// `token=`: what a client must show.
+    token: Option<Vec<u8>>,
+}
+
+impl Settings for Conf {
+    fn enter(conf: &mut std::sync::Arc<Self>) {
+        if conf.at.is_some() {
+            *conf = std::sync::Arc::default();
+        }
+    }
+
+    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+        let Some(at) = s.location.api.at else { return Ok(()) };
+        let listens = &s.server.listens;
+        let is_local = |address: &Address| matches!(address, Address::Unix(_));
+        let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
+        if inside || is_guarded(&s.location) {
+            return Ok(());
+        }
+        let text = "anybody may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
+                    \"auth_request\", \"token=\" or a server that listens on \"unix:\" alone";
+        Err(at.error(text))
+    }
+}
+
+/// Whether somebody is kept out.
+fn is_guarded(conf: &LocationConf) -> bool {
+    if conf.api.token.is_some() {
+        return true;
+    }
+    let asked = [
+        access::wanted(conf).then(|| access::denies_the_rest(&conf.access)),
+        auth_basic::wanted(conf).then(|| auth_basic::asks_everybody(&conf.auth_basic)),
+        auth_request::wanted(conf).then_some(true),
+    ];
+    let mut asked = asked.into_iter().flatten().peekable();
+    match conf.core.satisfy_any {
+        true => asked.peek().is_some() && asked.all(|keeps_out| keeps_out),
+        false => asked.any(|keeps_out| keeps_out),
+    }
+}
+
+const DIRECTIVES: &[Directive] = &[Directive {
+    name: "weir_api",
+    help: "Answers with the state of servers, caches and logs as JSON, and changes it; `token=FILE`: for who shows what \
+           stands in the file.",
+    set: Set::Simple(set),
+}];
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_api", directives: DIRECTIVES, init: |_| {} };
+
+/// `weir_api [token=FILE]`
+fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
+    s.once(d)?;
+    let token = match d.arg(0) {
+        None => None,
+        Some(word) => {
+            let name = word.bytes.strip_prefix(b"token=").filter(|name| !name.is_empty());
+            let name = name.ok_or_else(|| d.invalid("parameter", word))?;
+            let text = s.setup.pem_files.read(name);
+            let text = text.map_err(|why| {
+                let shown = s.setup.pem_files.shown(name);
+                d.error_at(word, format!("cannot read \"{shown}\" {why}"))
+            })?;
+            let token = text.trim_ascii().to_vec();
+            if token.len() < SHORTEST || !token.iter().all(u8::is_ascii_graphic) {
+                let text = format!("a token has at least {SHORTEST} letters, digits and signs");
+                return Err(d.error_at(word, text));
+            }
+            Some(token)
+        }
+    };
+    let at = d.arg(0).unwrap_or(&d.name);
+    let conf = Scope::change(&mut s.location.api);
+    (conf.at, conf.token) = (Some(Spot::new(d, at)), token);
+    Scope::change(&mut s.location.core).handler =
+        Some(Named { module: "api", run: Handler::Later(handler) });
+    Ok(())
+}
+
+/// Less could be guessed.
+const SHORTEST: usize = 16;
+/// The longest body that says something.
+const LONGEST: u64 = 8 << 10;
+
+/// What a request asks for comes to this.
+pub(super) type Answer = Result<Value, Refused>;
+
+/// Why it does not.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: u16,
+    text: String,
+}
+
+impl Refused {
+    pub(super) fn new(status: u16, text: impl Into<String>) -> Refused {
+        Refused { status, text: text.into() }
+    }
+
+    fn not_found() -> Refused {
+        Refused::new(404, "there is no such thing")
+    }
+
+    /// Only these methods are known here.
+    fn method(allowed: &str) -> Refused {
+        Refused::new(405, format!("allowed here: {allowed}"))
+    }
+
+    fn invalid(text: impl Into<String>) -> Refused {
+        Refused::new(400, text)
+    }
+}
+
+fn handler(r: &mut Request) -> Later<'_> {
+    Box::pin(async move {
+        r.response.headers.add(b"Cache-Control", b"no-store");
+        r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
+        let (status, value) = match answer(r).await {
+            Ok(value) => (200, value),
+            Err(Refused { status, text }) => {
+                if status == 405 {
+                    let allowed = text.rsplit(": ").next().unwrap_or_default().to_owned();
+                    r.response.headers.add(b"Allow", allowed.as_bytes());
+                }
+                if status == 401 {
+                    r.response.headers.add(b"WWW-Authenticate", b"Bearer");
+                }
+                (status, json!({ "error": { "status": status, "text": text } }))
+            }
+        };
+        r.response.status = status;
+        r.response.content_type.extend_from_slice(b"application/json");
+        Step::Respond(Bytes::from(format!("{value:#}\n")))
+    })
+}
+
+async fn answer(r: &mut Request) -> Answer {
+    if let Some(token) = &r.conf().api.token {
+        let shown = r.header(HeaderId::Authorization).unwrap_or_default();
+        let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
+        if !is_same(shown.trim_ascii(), token) {
+            return Err(Refused::new(401, "this needs the token"));
+        }
+    }
+    let body = match r.method {
+        Method::Get | Method::Head => Value::Null,
+        _ => said(r).await?,
+    };
+    let method = match r.method {
+        Method::Head => Method::Get,
+        method => method,
+    };
+    let below = r.path.strip_prefix(r.location.name.as_slice()).unwrap_or(&r.path);
+    let below = String::from_utf8_lossy(below).into_owned();
+    let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
+    match (parts.as_slice(), method) {
+        ([], Method::Get) => {
+            Ok(json!({ "version": 1, "resources": ["upstreams", "caches", "logs"] }))
+        }
+        ([], _) => Err(Refused::method("GET")),
+        (["upstreams", rest @ ..], method) => servers::answer(r, rest, method, &body),
+        (["caches", rest @ ..], method) => caches::answer(r, rest, method, &body).await,
+        (["logs", rest @ ..], method) => logs::answer(r, rest, method, &body),
+        _ => Err(Refused::not_found()),
+    }
+}
+
+/// What a request that changes something says: JSON, which it calls so.
+async fn said(r: &mut Request) -> Answer {
+    let kind = r.header(HeaderId::ContentType).unwrap_or_default();
+    let end = kind.iter().position(|b| *b == b';').unwrap_or(kind.len());
+    if !kind[..end].trim_ascii().eq_ignore_ascii_case(b"application/json") {
+        return Err(Refused::new(
+            415,
+            "what changes something says Content-Type: application/json",
+        ));
+    }
+    if r.body.length.is_some_and(|length| length > LONGEST) {
+        return Err(Refused::new(413, "the body is too long"));
+    }
+    let read = r.read_body().await;
+    read.map_err(|status| Refused::new(status, "the body cannot be read"))?;
+    if r.body.file.is_some() {
+        return Err(Refused::new(413, "the body is too long"));
+    }
+    let text: Vec<u8> = r.body.memory.concat();
+    if text.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&text).map_err(|why| Refused::invalid(format!("no JSON: {why}")))
+}
+
+/// The members of an object, of which these are known.
+pub(super) fn members<'v>(
+    body: &'v Value,
+    known: &[&str],
+) -> Result<&'v serde_json::Map<String, Value>, Refused> {
+    let Value::Object(members) = body else {
+        return Err(Refused::invalid("the body is to be a JSON object"));
+    };
+    match members.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(other) => Err(Refused::invalid(format!("unknown member \"{other}\""))),
+        None => Ok(members),
+    }
+}
+
+/// Takes as long wherever they differ.
+fn is_same(shown: &[u8], wanted: &[u8]) -> bool {
+    shown.len() == wanted.len()
+        && shown.iter().zip(wanted).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trial::{complaint, site};
+
+    #[test]
+    fn whom_anybody_may_reach_is_refused() {
+        let refused = "anybody may reach \"weir_api\" here";
+        for open in [
+            "",
+            "allow 127.0.0.1;",
+            "allow all; deny all;",
+            "deny 10.0.0.1; allow all;",
+            "auth_basic off; auth_basic_user_file f;",
+            "auth_basic x;",
+            "satisfy any; deny all; auth_basic $arg_x; auth_basic_user_file f;",
+            "satisfy any; allow all; auth_basic x; auth_basic_user_file f;",
+        ] {
+            let text = complaint(&format!("weir_api; {open}"));
+            assert!(text.starts_with(refused), "{open}: {text}");
+        }
+        for guarded in [
+            "deny all;",
+            "allow 127.0.0.1; deny all;",
+            "auth_basic x; auth_basic_user_file f;",
+            "auth_request /who;",
+            "satisfy any; allow 127.0.0.1; deny all; auth_basic x; auth_basic_user_file f;",
+            "allow all; auth_basic x; auth_basic_user_file f;",
+        ] {
+            assert_eq!(complaint(&format!("weir_api; {guarded}")), "", "{guarded}");
+        }
+        let server = |listen: &str| {
+            let text = format!("server {{ {listen} location / {{ weir_api; }} }}");
+            site(&text).err().unwrap_or_default()
+        };
+        assert_eq!(server("listen unix:/tmp/weir.sock;"), "");
+        assert!(server("listen unix:/tmp/weir.sock; listen 80;").starts_with(refused));
+        assert!(complaint("weir_api word;").starts_with("invalid parameter"));
+        assert!(complaint("weir_api token=/nowhere/token;").starts_with("cannot read"));
+        assert!(complaint("weir_api token=data:short;").starts_with("a token has at least"));
+        assert_eq!(complaint("weir_api token=data:0123456789abcdef;"), "");
+    }
+}

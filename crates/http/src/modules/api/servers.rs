@@ -1,0 +1,105 @@
+//! Servers behind: which there are, how they fare, and what is changed of them.
+
+use serde_json::{Value, json};
+use weir_proto::http1::Method;
+use weir_upstream::{Changes, Duty, Group, MOST_WEIGHT, Seat};
+
+use super::{Answer, Refused, members};
+use crate::request::Request;
+
+/// What becomes of a server.
+type Change = Box<dyn Fn(&mut Changes)>;
+
+pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answer {
+    let now = r.event_loop.handle.now();
+    let groups = || r.site.upstreams.all().iter().map(|upstream| &*upstream.group);
+    let (name, rest) = match parts {
+        [] if method == Method::Get => {
+            let all = groups().map(|group| (group.name.clone(), shown(group, now)));
+            return Ok(Value::Object(all.collect()));
+        }
+        [] => return Err(Refused::method("GET")),
+        [name, rest @ ..] => (name, rest),
+    };
+    let group = groups().find(|group| group.name == **name).ok_or_else(Refused::not_found)?;
+    let server = match rest {
+        [] | ["servers"] if method == Method::Get => {
+            let shown = shown(group, now);
+            return Ok(if rest.is_empty() { shown } else { shown["servers"].clone() });
+        }
+        [] | ["servers"] => return Err(Refused::method("GET")),
+        // The path of a Unix socket has slashes.
+        ["servers", server @ ..] => server.join("/"),
+        _ => return Err(Refused::not_found()),
+    };
+    let is_it = |seat: &Seat| seat.peer.name == server;
+    if !group.seats(now).iter().any(is_it) {
+        return Err(Refused::not_found());
+    }
+    let change: Change = match method {
+        Method::Get => Box::new(|_| {}),
+        Method::Delete => Box::new(|changes| *changes = Changes::default()),
+        Method::Patch => wanted(body)?,
+        _ => return Err(Refused::method("GET, PATCH, DELETE")),
+    };
+    if method != Method::Get {
+        if !group.is_shared() {
+            let text =
+                "has no \"zone\": each worker has state of its own, and one alone would hear of it";
+            return Err(Refused::new(409, format!("upstream \"{}\" {text}", group.name)));
+        }
+        group.change(is_it, &*change, now);
+        r.log(
+            weir_log::Level::Notice,
+            format_args!("server \"{server}\" of upstream \"{}\" was changed", group.name),
+        );
+    }
+    let mut all = group.seats(now).into_iter().filter(is_it);
+    all.next().map(|seat| server_shown(&seat, now)).ok_or_else(Refused::not_found)
+}
+
+/// `{"state": "up" | "drain" | "down" | null, "weight": N | null}`: null is what the configuration says.
+fn wanted(body: &Value) -> Result<Change, Refused> {
+    let members = members(body, &["state", "weight"])?;
+    let duty = match members.get("state") {
+        None => None,
+        Some(Value::Null) => Some(None),
+        Some(Value::String(name)) if Duty::named(name).is_some() => Some(Duty::named(name)),
+        Some(_) => return Err(Refused::invalid("\"state\" may be: up, drain, down, null")),
+    };
+    let weight = match members.get("weight") {
+        None => None,
+        Some(Value::Null) => Some(None),
+        Some(value) => {
+            let n = value.as_u64().and_then(|n| u32::try_from(n).ok());
+            let n = n.filter(|n| (1..=MOST_WEIGHT).contains(n));
+            let wrong = || Refused::invalid(format!("\"weight\" may be: 1 to {MOST_WEIGHT}, null"));
+            Some(Some(n.ok_or_else(wrong)?))
+        }
+    };
+    Ok(Box::new(move |changes| {
+        changes.duty = duty.unwrap_or(changes.duty);
+        changes.weight = weight.unwrap_or(changes.weight);
+    }))
+}
+
+fn shown(group: &Group, now: std::time::Instant) -> Value {
+    let servers = group.seats(now);
+    let servers: Vec<Value> = servers.iter().map(|seat| server_shown(seat, now)).collect();
+    json!({ "zone": group.zone_name(), "servers": servers })
+}
+
+fn server_shown(seat: &Seat, now: std::time::Instant) -> Value {
+    let peer = &seat.peer;
+    json!({
+        "server": peer.name,
+        "name": peer.server,
+        "backup": peer.options.backup,
+        "state": seat.state(now),
+        "weight": seat.weight(),
+        "active": seat.conns,
+        "max_conns": peer.options.max_conns,
+        "fails": seat.fails,
+        "changed": seat.changes != Changes::default(),
+    })
+}

@@ -1,0 +1,89 @@
+//! What an operator changes of a peer while it serves, on top of what the configuration says of it.
+
+use crate::peer::Options;
+
+/// Whom a peer serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Whom the method sends.
+    Up,
+    /// Requests that are bound to it, and no others.
+    Drain,
+    /// Nobody.
+    Down,
+}
+
+/// What was changed; nothing at first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Whom it serves.
+    pub duty: Option<Duty>,
+    /// Its weight, at least 1.
+    pub weight: Option<u32>,
+}
+
+/// The largest weight that may be set: sums of weights, and points of rings, stay small.
+pub const MOST_WEIGHT: u32 = 65_535;
+
+impl Duty {
+    /// As the configuration has it.
+    pub fn of(options: &Options) -> Duty {
+        match (options.down, options.drain) {
+            (true, _) => Duty::Down,
+            (_, true) => Duty::Drain,
+            _ => Duty::Up,
+        }
+    }
+
+    /// The duty of this name.
+    pub fn named(name: &str) -> Option<Duty> {
+        Some(match name {
+            "up" => Duty::Up,
+            "drain" => Duty::Drain,
+            "down" => Duty::Down,
+            _ => return None,
+        })
+    }
+}
+
+impl Changes {
+    /// As a word of shared memory; 0 where nothing was changed.
+    pub fn to_word(self) -> u64 {
+        let duty = match self.duty {
+            None => 0,
+            Some(Duty::Up) => 1,
+            Some(Duty::Drain) => 2,
+            Some(Duty::Down) => 3,
+        };
+        duty << 32 | u64::from(self.weight.unwrap_or(0))
+    }
+
+    /// From such a word.
+    pub fn from_word(word: u64) -> Changes {
+        let duty = match word >> 32 {
+            1 => Some(Duty::Up),
+            2 => Some(Duty::Drain),
+            3 => Some(Duty::Down),
+            _ => None,
+        };
+        let weight = Some(word as u32).filter(|weight| (1..=MOST_WEIGHT).contains(weight));
+        Changes { duty, weight }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_back() {
+        for duty in [None, Some(Duty::Up), Some(Duty::Drain), Some(Duty::Down)] {
+            for weight in [None, Some(1), Some(MOST_WEIGHT)] {
+                let changes = Changes { duty, weight };
+                assert_eq!(Changes::from_word(changes.to_word()), changes);
+            }
+        }
+        assert_eq!(Changes::default().to_word(), 0);
+        assert_eq!(Changes::from_word(u64::MAX), Changes::default());
+    }
+}

@@ -1,0 +1,12 @@
+//! What an operator asks of the server as a whole, through one of its workers.
+
+use weir_log::Level;
+
+/// Something that all processes do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Open the log files anew.
+    Reopen,
+    /// Error logs take messages of this level, or as the configuration says.
+    Level(Option<Level>),
+}

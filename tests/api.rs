@@ -1,0 +1,333 @@
+//! The runtime face: what an operator changes while the server runs.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use weir_testkit::{Client, Dir, Server, ask_until, examples, free_port, listen};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// What curl says with these arguments: the status and the body.
+fn curl(args: &[&str]) -> (u16, Value) {
+    let mut all = vec!["-s", "-S", "--max-time", "20", "-w", "\n%{http_code}"];
+    all.extend(args);
+    let out = Command::new("curl").args(&all).output().expect("curl");
+    let said = String::from_utf8_lossy(&out.stdout);
+    let (body, status) = said.rsplit_once('\n').unwrap_or_else(|| panic!("{args:?}: {out:?}"));
+    let value = serde_json::from_str(body).unwrap_or(Value::Null);
+    (status.parse().unwrap_or_else(|_| panic!("{args:?}: {out:?}")), value)
+}
+
+const JSON: &str = "Content-Type: application/json";
+
+/// An API at `/api`.
+struct Api(String);
+
+impl Api {
+    fn of(server: &Server) -> Api {
+        Api(format!("http://127.0.0.1:{}/api", server.port()))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let url = format!("{}{path}", self.0);
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        match method {
+            "GET" => curl(&[&url]),
+            _ => curl(&["-X", method, "-H", JSON, "-d", &body, &url]),
+        }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, value) = self.ask("GET", path, None);
+        assert_eq!(status, 200, "{path} {value}");
+        value
+    }
+}
+
+/// A server behind that says its name.
+fn behind(name: &'static str) -> u16 {
+    listen(move |mut stream| {
+        use std::io::{Read, Write};
+        let mut buf = [0; 4096];
+        while stream.read(&mut buf).is_ok_and(|n| n > 0) {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len());
+            if stream.write_all(answer.as_bytes()).is_err() {
+                break;
+            }
+        }
+    })
+}
+
+fn two(http: &str) -> (Server, String, String) {
+    let (a, b) = (behind("a"), behind("b"));
+    let conf = format!(
+        "worker_processes 2; worker_threads 2; events {{ }}
+         http {{ {http}
+         upstream pair {{ zone pair 64k; server 127.0.0.1:{a}; server 127.0.0.1:{b} weight=2; }}
+         upstream bare {{ server 127.0.0.1:{a}; }}
+         server {{ listen 127.0.0.1:%%PORT%%;
+             location / {{ proxy_pass http://pair; }}
+             location /bare {{ proxy_pass http://bare; }}
+             location /api {{ weir_api; allow 127.0.0.1; deny all; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    (server, format!("127.0.0.1:{a}"), format!("127.0.0.1:{b}"))
+}
+
+/// Who answers, of so many requests on connections of their own.
+fn answers(server: &Server, n: usize) -> [usize; 2] {
+    let mut counts = [0; 2];
+    for _ in 0..n {
+        match server.get("/").body().as_str() {
+            "a" => counts[0] += 1,
+            "b" => counts[1] += 1,
+            other => panic!("{other}"),
+        }
+    }
+    counts
+}
+
+#[test]
+fn servers_are_changed_for_all_workers_and_the_next_configuration() {
+    let (server, a, b) = two("");
+    let api = Api::of(&server);
+    assert_eq!(answers(&server, 6), [2, 4]);
+    let pair = api.get("/upstreams/pair");
+    assert_eq!(pair["zone"], "pair");
+    let states = |value: &Value| -> Vec<(Value, Value)> {
+        let all = value["servers"].as_array().unwrap();
+        all.iter().map(|s| (s["state"].clone(), s["weight"].clone())).collect()
+    };
+    assert_eq!(states(&pair), [(json!("up"), json!(1)), (json!("up"), json!(2))]);
+    assert_eq!(api.get("/upstreams")["bare"]["zone"], Value::Null);
+
+    let at = |server: &str| format!("/upstreams/pair/servers/{server}");
+    let (status, said) = api.ask("PATCH", &at(&b), Some(json!({ "state": "drain" })));
+    assert_eq!((status, &said["state"], &said["changed"]), (200, &json!("draining"), &json!(true)));
+    // Each worker hears of it, whichever was asked.
+    assert_eq!(answers(&server, 16), [16, 0]);
+    let (status, said) = api.ask("PATCH", &at(&a), Some(json!({ "state": "down", "weight": 7 })));
+    assert_eq!((status, &said["state"], &said["weight"]), (200, &json!("down"), &json!(7)));
+    assert_eq!(server.get("/").status, 502);
+    // The next configuration knows of it, as long as the zone and the server stay.
+    server.reload();
+    assert_eq!(server.get("/").status, 502);
+    assert_eq!(api.get(&at(&a))["weight"], 7);
+    let (status, _) = api.ask("PATCH", &at(&b), Some(json!({ "state": "up" })));
+    assert_eq!(status, 200);
+    assert_eq!(answers(&server, 8), [0, 8]);
+    // As the configuration says.
+    for (of, weight) in [(&a, 1), (&b, 2)] {
+        let (status, said) = api.ask("DELETE", &at(of), None);
+        assert_eq!(
+            (status, &said["changed"], &said["weight"]),
+            (200, &json!(false), &json!(weight))
+        );
+    }
+    assert_eq!(answers(&server, 6), [2, 4]);
+    let (status, _) = api.ask("PATCH", &at(&a), Some(json!({ "weight": 4 })));
+    assert_eq!(status, 200);
+    assert_eq!(answers(&server, 12), [8, 4]);
+    assert!(server.logged("was changed") >= 5, "{}", server.log());
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    let (server, a, _) = two("");
+    let api = Api::of(&server);
+    let pair = format!("/upstreams/pair/servers/{a}");
+    let bare = format!("/upstreams/bare/servers/{a}");
+    let down = || Some(json!({ "state": "down" }));
+    for (method, path, body, status, text) in [
+        ("PATCH", bare.as_str(), down(), 409, "has no \"zone\""),
+        ("PATCH", &pair, Some(json!({ "state": "away" })), 400, "may be: up, drain, down"),
+        ("PATCH", &pair, Some(json!({ "weight": 0 })), 400, "may be: 1 to"),
+        ("PATCH", &pair, Some(json!({ "weight": -1 })), 400, "may be: 1 to"),
+        ("PATCH", &pair, Some(json!({ "wait": 1 })), 400, "unknown member \"wait\""),
+        ("PATCH", &pair, Some(json!([])), 400, "JSON object"),
+        ("PATCH", &pair, None, 400, "JSON object"),
+        ("PUT", &pair, down(), 405, "GET, PATCH, DELETE"),
+        ("PATCH", "/upstreams/pair", down(), 405, "GET"),
+        ("PATCH", "/upstreams/pair/servers/1.2.3.4:5", down(), 404, "no such"),
+        ("GET", "/upstreams/none", None, 404, "no such"),
+        ("GET", "/none", None, 404, "no such"),
+        ("POST", "/caches/none/purge", Some(json!({ "all": true })), 404, "no such"),
+        ("POST", "/logs/level", Some(json!({ "level": "loud" })), 400, "may be: emerg"),
+        ("GET", "/logs/reopen", None, 405, "POST"),
+    ] {
+        let (got, said) = api.ask(method, path, body);
+        let why = said["error"]["text"].as_str().unwrap_or_default();
+        assert!(got == status && why.contains(text), "{method} {path}: {got} {said}");
+    }
+    // What a page of another site can have a browser send changes nothing.
+    let url = format!("{}{pair}", api.0);
+    let reopen = format!("{}/logs/reopen", api.0);
+    for args in [
+        ["-X", "PATCH", "-H", "Content-Type: text/plain", "-d", "{\"state\":\"down\"}", &url],
+        ["-X", "DELETE", "-H", "Accept: */*", "-H", "X: y", &url],
+        [
+            "-X",
+            "POST",
+            "-H",
+            "Content-Type: application/x-www-form-urlencoded",
+            "-d",
+            "{}",
+            &reopen,
+        ],
+    ] {
+        assert_eq!(curl(&args).0, 415, "{args:?}");
+    }
+    let broken = ["-X", "PATCH", "-H", JSON, "-d", "{\"state\":", url.as_str()];
+    assert_eq!(curl(&broken).0, 400);
+    let long = format!("{{\"state\":\"{}\"}}", "x".repeat(70_000));
+    assert_eq!(curl(&["-X", "PATCH", "-H", JSON, "-d", &long, &url]).0, 413);
+    assert_eq!(api.get(&pair)["changed"], false);
+    let listed = api.get("");
+    assert_eq!(listed["resources"], json!(["upstreams", "caches", "logs"]));
+}
+
+#[test]
+fn caches_are_purged() {
+    let a = behind("kept");
+    let locations = format!(
+        "location / {{ proxy_pass http://127.0.0.1:{a}; proxy_cache one; proxy_cache_valid 1h;
+             proxy_cache_key $uri; add_header X-Cache $upstream_cache_status; }}
+         location /api {{ weir_api; deny all; allow 127.0.0.1; satisfy any;
+             auth_basic x; auth_basic_user_file users; }}"
+    );
+    let dir = Dir::new();
+    dir.write("users", "me:{PLAIN}secret\n");
+    let http = "proxy_cache_path cache keys_zone=one:1m;";
+    let server = Server::with_locations(dir, WEIR, http, &locations);
+    let url = |path: &str| format!("http://127.0.0.1:{}/api{path}", server.port());
+    assert_eq!(curl(&[&url("/caches")]).0, 401);
+    let ask = |path: &str, body: &str| {
+        curl(&["-u", "me:secret", "-X", "POST", "-H", JSON, "-d", body, &url(path)])
+    };
+    let state = |path: &str| server.get(path).header("X-Cache").unwrap().to_owned();
+    for path in ["/x/1", "/x/2", "/y"] {
+        assert_eq!(state(path), "MISS");
+        assert!(ask_until(|| state(path) == "HIT"));
+    }
+    let (status, said) = curl(&["-u", "me:secret", &url("/caches/one")]);
+    assert_eq!((status, &said["entries"]), (200, &json!(3)), "{said}");
+    assert_eq!(ask("/caches/one/purge", "{\"key\":\"/y\"}"), (200, json!({ "purged": 1 })));
+    assert_eq!(state("/y"), "MISS");
+    assert_eq!(ask("/caches/one/purge", "{\"prefix\":\"/x/\"}"), (200, json!({ "purged": 2 })));
+    assert_eq!(ask("/caches/one/purge", "{\"prefix\":\"/x/\"}"), (200, json!({ "purged": 0 })));
+    for wrong in ["{}", "{\"all\":false}", "{\"key\":\"a\",\"prefix\":\"b\"}", "{\"key\":1}"] {
+        assert_eq!(ask("/caches/one/purge", wrong).0, 400, "{wrong}");
+    }
+    assert!(ask_until(|| state("/y") == "HIT"));
+    assert_eq!(ask("/caches/one/purge", "{\"all\":true}"), (200, json!({ "purged": 1 })));
+}
+
+#[test]
+fn logs_are_opened_anew_and_tell_more_in_all_workers() {
+    let locations = "error_log told error;
+         location / { return 200 $pid; }
+         location /odd { index none; autoindex off; limit_except GET { deny all; } }
+         location /lua { content_by_lua_block { ngx.log(ngx.INFO, 'a word of ' .. ngx.worker.pid()); } }
+         location /api { weir_api; allow 127.0.0.1; deny all; }";
+    let conf = format!(
+        "worker_processes 2; events {{ }}
+         http {{ access_log seen; server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let api = Api::of(&server);
+    assert_eq!(api.get("/logs"), json!({ "level": null }));
+    assert_eq!(server.get("/lua").status, 200);
+    assert_eq!(server.dir().read("told").matches("a word").count(), 0);
+    let (status, said) = api.ask("POST", "/logs/level", Some(json!({ "level": "info" })));
+    assert_eq!((status, said), (200, json!({ "level": "info" })));
+    let workers = server.workers();
+    let told = |pid: &i32| server.dir().read("told").contains(&format!("a word of {pid}"));
+    let all_tell = |workers: &[i32]| {
+        ask_until(|| {
+            let _ = server.get("/lua");
+            workers.iter().all(told)
+        })
+    };
+    assert!(all_tell(&workers), "{}", server.dir().read("told"));
+    assert!(ask_until(|| api.get("/logs/level") == json!({ "level": "info" })));
+    // Workers of the next configuration, too, until it is taken back.
+    server.reload();
+    assert!(all_tell(&server.workers()));
+    let (status, _) = api.ask("DELETE", "/logs/level", None);
+    assert_eq!(status, 200);
+    assert!(ask_until(|| api.get("/logs/level") == json!({ "level": null })));
+
+    std::fs::rename(server.dir().file("seen"), server.dir().file("seen.old")).unwrap();
+    let (status, _) = api.ask("POST", "/logs/reopen", None);
+    assert_eq!(status, 200);
+    assert!(ask_until(|| {
+        let _ = server.get("/");
+        server.dir().file("seen").exists() && !server.dir().read("seen").is_empty()
+    }));
+}
+
+/// Without a master the process does by itself what a master would.
+#[test]
+fn a_server_without_master_does_it_itself() {
+    let conf = "master_process off; events { }
+         http { access_log seen; server { listen 127.0.0.1:%%PORT%%; location / { return 204; }
+             location /api { weir_api; allow 127.0.0.1; deny all; } } }";
+    let server = Server::start(WEIR, conf);
+    let api = Api::of(&server);
+    assert_eq!(api.ask("POST", "/logs/level", Some(json!({ "level": "debug" }))).0, 200);
+    assert_eq!(api.get("/logs/level"), json!({ "level": "debug" }));
+    std::fs::rename(server.dir().file("seen"), server.dir().file("seen.old")).unwrap();
+    assert_eq!(api.ask("POST", "/logs/reopen", None).0, 200);
+    assert!(ask_until(|| server.dir().file("seen").exists()));
+}
+
+#[test]
+fn who_may_is_who_shows_the_token() {
+    let dir = Dir::new();
+    dir.write("token", "0123456789abcdef\n");
+    let location = "location /api { weir_api token=token; }";
+    let server = Server::with_locations(dir, WEIR, "", location);
+    let url = format!("http://127.0.0.1:{}/api/logs", server.port());
+    assert_eq!(curl(&[&url]).0, 401);
+    assert_eq!(curl(&["-H", "Authorization: Bearer 0123456789abcdeg", &url]).0, 401);
+    assert_eq!(curl(&["-H", "Authorization: Bearer 0123456789abcde", &url]).0, 401);
+    assert_eq!(curl(&["-H", "Authorization: Bearer 0123456789abcdef", &url]).0, 200);
+    server.configure(
+        "events { } http { server { listen 127.0.0.1:%%PORT%%; location / { weir_api; } } }",
+    );
+    let out = server.command(&["-t"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        !out.status.success() && said.contains("anybody may reach \"weir_api\" here"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_example_of_the_page_works() {
+    let page = include_str!("../docs/api.md");
+    let example = examples(page).find(|text| text.contains("weir_api")).unwrap();
+    let (a, b) = (behind("a"), free_port());
+    let dir = Dir::new();
+    let socket = dir.file("api.sock");
+    let socket = socket.to_str().unwrap();
+    let example = example
+        .replace("/run/weir/api.sock", socket)
+        .replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%")
+        .replace("127.0.0.1:8081", &format!("127.0.0.1:{a}"))
+        .replace("127.0.0.1:8082", &format!("127.0.0.1:{b}"));
+    let server = Server::start_in(dir, WEIR, &format!("events {{ }} http {{ {example} }}"));
+    // The commands of the page.
+    let mut commands = 0;
+    for line in page.lines().filter_map(|line| line.strip_prefix("    $ curl ")) {
+        let line = line.replace("/run/weir/api.sock", socket);
+        let line = line.replace("127.0.0.1:8081", &format!("127.0.0.1:{a}"));
+        let out =
+            Command::new("sh").arg("-c").arg(format!("curl -f -s -S {line}")).output().unwrap();
+        assert!(out.status.success(), "{line}: {out:?}");
+        commands += 1;
+    }
+    assert!(commands >= 4, "{commands}");
+    let mut client = Client::connect(server.port());
+    assert_eq!(client.get("/").status, 502);
+}
