@@ -78,8 +78,8 @@ const LAWS: &[Law] = &[
     },
     // A loop that is woken by something else has its thread in the list all the same, and one connection may wait for it.
     Law { policy: "blocking", six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None },
-    // The kernel knows no loads: who is stopped has a queue of its own all the same.
-    Law { policy: "reuseport", six: whatever, wait: None, calm_wait: Some(PROMPT), unarmed: None },
+    // The kernel knows no loads, and nobody else comes for what waits in a loop's own queue.
+    Law { policy: "reuseport", six: whatever, wait: None, calm_wait: None, unarmed: None },
     // One thread takes all, and waits a little where nobody is to be had.
     Law { policy: "dispatch", six: whatever, wait: None, calm_wait: Some(6 * MS), unarmed: None },
     // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
