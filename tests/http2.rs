@@ -16,6 +16,8 @@ mod behind;
 mod h2spec;
 #[path = "http2/hostile.rs"]
 mod hostile;
+#[path = "http2/many.rs"]
+mod many;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 

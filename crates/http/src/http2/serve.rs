@@ -81,13 +81,14 @@ pub async fn serve(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>
         Reader::new(link.clone(), History::default()),
         Seen::nothing(Decoder::default()),
     );
-    Task { link, presence, frames, pipe: Pipe::new(read) }.live(Wake::Ready).await;
+    Task { link, presence, frames, pipe: Pipe::new(read), told: false }.live(Wake::Ready).await;
 }
 
 /// Goes on with a connection that was parked.
 pub async fn resume(link: Rc<Link>, presence: Presence, seen: Seen, history: History, why: Wake) {
     let frames = Frames::new(Reader::new(link.clone(), history), seen);
-    Task { link, presence, frames, pipe: Pipe::default() }.live(why).await;
+    let told = why == Wake::Ready;
+    Task { link, presence, frames, pipe: Pipe::default(), told }.live(why).await;
 }
 
 fn greet(link: &Link) {
@@ -109,6 +110,8 @@ struct Task {
     presence: Presence,
     frames: Frames<Reader>,
     pipe: Pipe,
+    /// It goes on because something came, and that is not read yet.
+    told: bool,
 }
 
 impl Task {
@@ -265,6 +268,9 @@ impl Task {
     /// Nothing is to be done: waits without holding buffers, and after a while without a task, as a connection of
     /// HTTP/1 does between two requests.
     async fn rest(&mut self) -> Result<bool, End> {
+        if std::mem::take(&mut self.told) {
+            return self.receive();
+        }
         let Link { event_loop, conn, .. } = &*self.link;
         self.pipe.give_room(&event_loop.handle);
         let timeout = self.patience();
