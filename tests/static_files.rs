@@ -1,9 +1,12 @@
 //! Files: what is sent, what is refused, and what the log says of it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
-use weir_testkit::{Client, Dir, Response, Server};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use weir_testkit::{Client, Dir, PATIENCE, Response, Server};
 
 #[path = "static_files/climbing.rs"]
 mod climbing;
@@ -239,4 +242,38 @@ fn links_lead_nowhere_where_that_is_asked_for() {
     assert_eq!(server.get("/strict/dir/").body(), "the index");
     assert_eq!(server.get("/owner/link.html").body(), "0123456789");
     server.wait_log("link.html\" failed (40: Too many levels of symbolic links)", 1);
+}
+
+/// `send_timeout` is how long a client may take nothing, not how long all of it takes.
+#[test]
+fn who_reads_slowly_gets_all_and_who_reads_nothing_is_cut_off() {
+    const LEN: usize = 8 << 20;
+    let dir = Dir::new();
+    dir.write("big", vec![b'x'; LEN]);
+    let conf = "events { } http { root %%DIR%%; sendfile on; send_timeout 2s;
+        server { listen 127.0.0.1:%%PORT%% sndbuf=16k; } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let ask = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        set_socket_recv_buffer_size(&stream, 16 << 10).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let mut slow = ask();
+    let mut got = Vec::new();
+    // Two that read nothing, one after the other, run out of time meanwhile.
+    for times in 1..=2 {
+        let _silent = ask();
+        while server.logged("client timed out (110: Connection timed out)") < times {
+            let mut piece = [0; 4096];
+            let n = slow.read(&mut piece).unwrap();
+            assert_ne!(n, 0, "cut off after {} bytes", got.len());
+            got.extend_from_slice(&piece[..n]);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    slow.read_to_end(&mut got).unwrap();
+    let head = got.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!(got.len() - head, LEN);
 }

@@ -121,9 +121,20 @@ fn ends(pid: i32) -> bool {
 
 /// The children of a process, oldest first.
 pub fn children(parent: i32) -> Vec<i32> {
-    let mut found = told_children(parent).unwrap_or_else(|| found_children(parent));
-    found.sort_unstable();
-    found
+    let read = || {
+        let mut found = told_children(parent).unwrap_or_else(|| found_children(parent));
+        found.sort_unstable();
+        found
+    };
+    // The kernel passes over some of them while another one ends (proc_pid_children(5)).
+    let mut found = read();
+    loop {
+        let again = read();
+        if again == found {
+            return found;
+        }
+        found = again;
+    }
 }
 
 /// What the kernel tells of a process whose threads have them; none where it does not, or the process is gone.

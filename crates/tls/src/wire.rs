@@ -101,6 +101,22 @@ impl Wire {
         }
     }
 
+    /// Sends all of `chain`; fails with [`io::ErrorKind::TimedOut`] when the peer takes nothing for so long. It sets the
+    /// deadline for that.
+    #[inline]
+    pub async fn send_within(&self, chain: &mut Chain, patience: Duration) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.send(chain).within(patience).await,
+            Wire::Tls(tls) => {
+                while !chain.is_empty() {
+                    self.set_timeout(Some(patience));
+                    tls.send_some(chain).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// As [`Stream::send_some`]; see [`Wire::try_send`].
     #[inline]
     pub async fn send_some(&self, chain: &mut Chain) -> io::Result<()> {

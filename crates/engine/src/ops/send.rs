@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -35,6 +36,10 @@ pub struct Send<'a> {
     /// So many bytes of the first segment's file are in memory.
     warm: u64,
     cold: Option<Offload<(io::Result<usize>, Vec<u8>)>>,
+    /// How long the peer may take nothing, if the stream's own deadline is not all that counts.
+    patience: Option<Duration>,
+    /// The peer has taken something, or had nothing to take, since it was last waited for.
+    moved: bool,
 }
 
 impl Stream {
@@ -42,7 +47,7 @@ impl Stream {
     /// what was not sent. A file that is not in memory is read by the file pool, so that no disk
     /// holds up the loop.
     pub fn send<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
-        Send { stream: self, chain, some: false, warm: 0, cold: None }
+        Send { stream: self, chain, some: false, warm: 0, cold: None, patience: None, moved: true }
     }
 
     /// As [`Stream::send`], but ready as soon as some of `chain` was sent: for who does something else between two
@@ -78,12 +83,28 @@ impl Stream {
     }
 }
 
+impl Send<'_> {
+    /// Fails with [`io::ErrorKind::TimedOut`] when the peer takes nothing for so long; however long all of it takes, and
+    /// whatever time is spent on reading files. The stream's deadline is set for it.
+    pub fn within(self, patience: Duration) -> Self {
+        Send { patience: Some(patience), ..self }
+    }
+
+    /// There is no room: the peer's time begins, unless it has begun before.
+    fn wait_for_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let registered = &self.stream.0;
+        if std::mem::take(&mut self.moved) && self.patience.is_some() {
+            registered.set_timeout(self.patience);
+        }
+        registered.wait_write(cx)
+    }
+}
+
 impl Future for Send<'_> {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let registered = &this.stream.0;
         // What was in memory in another turn may have left it while this one's client was slow.
         this.warm = 0;
         let mut files = this.chain.file_chunk();
@@ -102,9 +123,10 @@ impl Future for Send<'_> {
                     files -= n.min(files);
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return registered.wait_write(cx),
+                Ok(None) => return this.wait_for_room(cx),
                 Err(e) => return Poll::Ready(Err(e)),
             }
+            this.moved = true;
             if this.some {
                 break;
             }
@@ -126,6 +148,7 @@ impl Send<'_> {
                 }
                 buf.truncate(usize::try_from(at_most).unwrap_or(usize::MAX));
                 self.chain.fill_front(buf);
+                self.moved = true;
                 return Poll::Ready(Ok(()));
             }
             let Some((file, offset, len)) = self.chain.front_file() else {

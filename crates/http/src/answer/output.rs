@@ -310,8 +310,10 @@ impl Request {
         let core = &self.conf().core;
         self.conn.set_nodelay(core);
         chain.set_file_chunk(Some(core.sendfile_max_chunk));
-        let (conn, total) = (self.conn.clone(), chain.len());
-        Some(Box::pin(async move { conn.stream.send(&mut chain).await.map(|()| total) }))
+        let (conn, total, patience) = (self.conn.clone(), chain.len(), core.send_timeout);
+        Some(Box::pin(async move {
+            conn.stream.send_within(&mut chain, patience).await.map(|()| total)
+        }))
     }
 
     /// From now on the client has to read within `send_timeout`; a stream of HTTP/2 sees to that itself.
@@ -334,8 +336,8 @@ impl Request {
         conn: &crate::connection::Conn,
         chain: &mut Chain,
     ) -> io::Result<()> {
-        self.expect_reading();
-        conn.stream.send(chain).await
+        let sent = conn.stream.send_within(chain, self.conf().core.send_timeout).await;
+        sent.inspect_err(|error| self.log_late(error))
     }
 
     /// Sends a part of what waits, at once: for who decides when.
