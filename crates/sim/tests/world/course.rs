@@ -260,7 +260,8 @@ impl Course {
         let Some(law) = self.fate.accepts else { return };
         self.world.note("waited", seen.beside_sleeper, seen.nobody_armed);
         if self.fate.cpus >= self.fate.loops {
-            law.judge(seen, self.fate.stops, &mut self.book);
+            let failing = self.fate.faults.accept > 0;
+            law.judge(seen, self.fate.stops, failing, &mut self.book);
         }
         if accepted.iter().sum::<u64>() != self.fate.clients as u64 {
             self.book.find(format!("{accepted:?} accepts of {} clients", self.fate.clients));

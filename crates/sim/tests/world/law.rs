@@ -117,8 +117,10 @@ impl Law {
     }
 
     /// What was seen of the listening socket, while there was a processor for everybody.
-    pub fn judge(&self, seen: Seen, stops: bool, book: &mut Book) {
-        let wait = if stops { self.wait } else { self.calm_wait };
+    pub fn judge(&self, seen: Seen, stops: bool, failing: bool, book: &mut Book) {
+        // A loop that is told and cannot accept takes the wake-up with it, as one that is stopped: whom it tells instead may
+        // have begun to work meanwhile.
+        let wait = if stops || failing { self.wait } else { self.calm_wait };
         let unarmed = if stops { None } else { self.unarmed };
         let mut within = |limit: Option<u64>, seen: u64, what: &str| {
             if limit.is_some_and(|limit| seen > limit) {
