@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_metrics::subjects::{Cell, Cells, Counted, GAUGE, Kind};
+use weir_metrics::subjects::{Cell, Cells, Counted, GAUGE, Kind, OTHERS};
 use weir_metrics::{CACHE_STATES, CACHES, CLASSES, Metric, Page, UPSTREAMS, Value, ZONES};
 use weir_upstream::counts::{self, Counts as Peers};
 use weir_upstream::{Group, Peer};
@@ -196,9 +196,6 @@ pub fn show(r: &Request, page: &mut Page) {
         page.add(&CACHES, vec![cache.name().to_owned()], values);
     }
 }
-
-/// What has no place of its own is counted under this name.
-const OTHERS: &str = "(others)";
 
 fn show_zone(name: &str, counted: Counted, page: &mut Page) {
     let values = vec![

@@ -21,6 +21,7 @@ mod http2;
 pub mod modules;
 mod phases;
 mod request;
+mod secret;
 mod subrequest;
 #[cfg(test)]
 mod trial;

@@ -30,6 +30,9 @@ pub enum Kind {
 
 const KINDS: [Kind; 5] = [Kind::Zone, Kind::Peer, Kind::StreamPeer, Kind::Cache, Kind::Pool];
 
+/// What pages call all that a loop found no cell for.
+pub const OTHERS: &str = "(others)";
+
 /// So many names a loop counts apart.
 pub const MOST_NAMES: usize = 1000;
 

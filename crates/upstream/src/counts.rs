@@ -6,16 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, Kind};
+use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, Kind, OTHERS};
 use weir_metrics::{Page, Table, Value};
 
 use crate::{Group, Peer};
 
 /// So many servers are known at a time. More come only from names that are looked up again and again.
 const MOST: usize = 4096;
-
-/// What has no place of its own is counted under this name.
-const OTHERS: &str = "(others)";
 
 /// The cells of one loop.
 pub struct Counts {

@@ -58,6 +58,11 @@ impl Types {
     }
 }
 
+/// A value of `Content-Type` up to its first parameter.
+pub fn without_parameters(content_type: &[u8]) -> &[u8] {
+    content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii()
+}
+
 /// A directive that names the types a module is for.
 macro_rules! types_setting {
     ($name:literal, $module:ident.$field:ident, $help:literal) => {

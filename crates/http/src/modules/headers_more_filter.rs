@@ -4,6 +4,7 @@ use weir_conf::{Error, Word, values};
 
 use crate::answer::change::{WITH_A_FIELD, set_answer, set_request};
 use crate::config::scope::{Directive, Scope, Set};
+use crate::config::types;
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
@@ -114,8 +115,7 @@ pub fn handler(r: &mut Request) -> Step {
 impl Change {
     /// Whether a body of this type is meant; its parameters do not count.
     fn is_for(&self, content_type: &[u8]) -> bool {
-        let end = content_type.iter().position(|b| *b == b';').unwrap_or(content_type.len());
-        let kind = content_type[..end].trim_ascii();
+        let kind = types::without_parameters(content_type);
         self.types.is_empty() || self.types.iter().any(|t| t.eq_ignore_ascii_case(kind))
     }
 }

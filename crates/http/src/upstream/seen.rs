@@ -261,8 +261,8 @@ pub async fn hints(
     let mut chain = Chain::new();
     chain.push(text);
     let conn = r.conn.clone();
-    conn.stream.set_deadline(Some(r.event_loop.handle.now() + r.conf().core.send_timeout));
-    conn.stream.send(&mut chain).await.map_err(|_| CLIENT_GONE)
+    let sent = conn.stream.send_within(&mut chain, r.conf().core.send_timeout).await;
+    sent.map_err(|_| CLIENT_GONE)
 }
 
 /// `early_hints`: one of its values is neither empty nor `0`.

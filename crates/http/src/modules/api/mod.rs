@@ -10,9 +10,11 @@ use weir_proto::http1::{HeaderId, Method};
 use weir_values::Address;
 
 use crate::config::scope::{Directive, Scope, Set};
+use crate::config::types;
 use crate::modules::{LocationConf, Module, Named, Settings, access, auth_basic, auth_request};
 use crate::phases::{Handler, Later, Step};
 use crate::request::Request;
+use crate::secret::is_same;
 
 mod caches;
 mod logs;
@@ -117,11 +119,13 @@ pub(super) type Answer = Result<Value, Refused>;
 pub(super) struct Refused {
     status: u16,
     text: String,
+    /// What else the answer says of it.
+    header: Option<(&'static str, &'static str)>,
 }
 
 impl Refused {
     pub(super) fn new(status: u16, text: impl Into<String>) -> Refused {
-        Refused { status, text: text.into() }
+        Refused { status, text: text.into(), header: None }
     }
 
     fn not_found() -> Refused {
@@ -129,8 +133,15 @@ impl Refused {
     }
 
     /// Only these methods are known here.
-    fn method(allowed: &str) -> Refused {
-        Refused::new(405, format!("allowed here: {allowed}"))
+    fn method(allowed: &'static str) -> Refused {
+        let header = Some(("Allow", allowed));
+        Refused { header, ..Refused::new(405, format!("allowed here: {allowed}")) }
+    }
+
+    /// The client has shown no token, or another one.
+    fn unknown() -> Refused {
+        let header = Some(("WWW-Authenticate", "Bearer"));
+        Refused { header, ..Refused::new(401, "this needs the token") }
     }
 
     fn invalid(text: impl Into<String>) -> Refused {
@@ -144,13 +155,9 @@ fn handler(r: &mut Request) -> Later<'_> {
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
         let (status, value) = match answer(r).await {
             Ok(value) => (200, value),
-            Err(Refused { status, text }) => {
-                if status == 405 {
-                    let allowed = text.rsplit(": ").next().unwrap_or_default().to_owned();
-                    r.response.headers.add(b"Allow", allowed.as_bytes());
-                }
-                if status == 401 {
-                    r.response.headers.add(b"WWW-Authenticate", b"Bearer");
+            Err(Refused { status, text, header }) => {
+                if let Some((name, value)) = header {
+                    r.response.headers.add(name.as_bytes(), value.as_bytes());
                 }
                 (status, json!({ "error": { "status": status, "text": text } }))
             }
@@ -166,7 +173,7 @@ async fn answer(r: &mut Request) -> Answer {
         let shown = r.header(HeaderId::Authorization).unwrap_or_default();
         let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
         if !is_same(shown.trim_ascii(), token) {
-            return Err(Refused::new(401, "this needs the token"));
+            return Err(Refused::unknown());
         }
     }
     let body = match r.method {
@@ -195,8 +202,7 @@ async fn answer(r: &mut Request) -> Answer {
 /// What a request that changes something says: JSON, which it calls so.
 async fn said(r: &mut Request) -> Answer {
     let kind = r.header(HeaderId::ContentType).unwrap_or_default();
-    let end = kind.iter().position(|b| *b == b';').unwrap_or(kind.len());
-    if !kind[..end].trim_ascii().eq_ignore_ascii_case(b"application/json") {
+    if !types::without_parameters(kind).eq_ignore_ascii_case(b"application/json") {
         return Err(Refused::new(
             415,
             "what changes something says Content-Type: application/json",
@@ -229,12 +235,6 @@ pub(super) fn members<'v>(
         Some(other) => Err(Refused::invalid(format!("unknown member \"{other}\""))),
         None => Ok(members),
     }
-}
-
-/// Takes as long wherever they differ.
-fn is_same(shown: &[u8], wanted: &[u8]) -> bool {
-    shown.len() == wanted.len()
-        && shown.iter().zip(wanted).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 use weir_proto::base64::{self, Alphabet};
 
+use crate::secret::is_same;
+
 /// The digits of crypt(3)'s methods, by value.
 const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const APR1: &[u8] = b"$apr1$";
@@ -24,12 +26,7 @@ pub fn matches(password: &[u8], kept: &[u8]) -> Option<bool> {
     } else {
         weir_sys::crypt::crypt(password, kept)?
     };
-    Some(same(&hash, kept))
-}
-
-/// Compares in a time that does not tell where the difference is.
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    Some(is_same(&hash, kept))
 }
 
 fn encoded(scheme: &[u8], bytes: &[u8]) -> Vec<u8> {

@@ -1,0 +1,19 @@
+//! What a client shows, beside what it should.
+
+/// Whether both are the same; it takes as long wherever they differ.
+pub fn is_same(shown: &[u8], wanted: &[u8]) -> bool {
+    shown.len() == wanted.len()
+        && shown.iter().zip(wanted).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same;
+
+    #[test]
+    fn equality_needs_the_same_length() {
+        assert!(is_same(b"ab", b"ab"));
+        assert!(!is_same(b"ab", b"ac"));
+        assert!(!is_same(b"a", b"ab"));
+    }
+}
