@@ -327,6 +327,17 @@ fn a_large_map_takes_little_memory_in_each_worker() {
 }
 
 #[test]
+fn the_server_has_small_pages() {
+    let server = Server::start(WEIR, HELLO);
+    for pid in [server.pid(), server.workers()[0]] {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        // Kernels without huge pages do not say.
+        let says = status.lines().find(|line| line.starts_with("THP_enabled"));
+        assert!(says.is_none_or(|line| line.ends_with('0')), "{says:?}");
+    }
+}
+
+#[test]
 fn a_wrong_reload_changes_nothing() {
     let server = Server::start(WEIR, HELLO);
     assert_eq!(server.get("/").status, 200);

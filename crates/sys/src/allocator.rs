@@ -26,6 +26,23 @@ pub fn give_back() {
 #[derive(Debug)]
 pub struct Mimalloc;
 
+/// Before the first block: mimalloc asks for huge pages, two megabytes that are zeroed while a loop stands still and of which a
+/// small server never uses the most. Who is forked has the same.
+#[used]
+// SAFETY: what stands in .init_array is a function of C that glibc calls once, before main; it allocates nothing.
+#[unsafe(link_section = ".init_array")]
+static FIRST: extern "C" fn() = use_small_pages;
+
+extern "C" fn use_small_pages() {
+    // A kernel without huge pages refuses.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
+/// For programs that start others, which would have the same.
+pub fn allow_huge_pages() {
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
+}
+
 /// Of smaller blocks only words are aligned.
 const ALIGNED: usize = 16;
 

@@ -6,7 +6,7 @@ mod tools;
 use std::ffi::{OsStr, OsString};
 use std::process::exit;
 
-use weir_sys::allocator::Mimalloc;
+use weir_sys::allocator::{Mimalloc, allow_huge_pages};
 
 /// Of glibc's allocator a rush of connections leaves holes between the few bytes that each idle one keeps;
 /// this one keeps sizes apart and gives the pages of ended requests back.
@@ -17,6 +17,7 @@ fn main() {
     let mut args: Vec<OsString> = std::env::args_os().collect();
     let word = args.get(1).and_then(|word| OsStr::to_str(word)).unwrap_or_default().to_owned();
     if let Some(tool) = tools::ALL.iter().find(|tool| tool.name == word) {
+        allow_huge_pages();
         exit((tool.run)(args.get(1..).unwrap_or_default()));
     }
     // What other programs call them.
