@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -24,19 +26,33 @@ const STATE: &str = "congo=ucfJifl5GOE,rojo=00f067aa0ba902b7";
 /// What came to a collector: the head of each request, and what it said.
 type Requests = Arc<Mutex<Vec<(String, ExportTraceServiceRequest)>>>;
 
-/// A collector that answers with a status, which may change.
+/// A collector that answers with a status and a body, which may change.
 struct Collector {
     port: u16,
-    status: Arc<AtomicU16>,
+    says: Arc<Says>,
     requests: Requests,
+}
+
+struct Says {
+    status: AtomicU16,
+    body: Mutex<Vec<u8>>,
+}
+
+impl Says {
+    fn status(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
 }
 
 impl Collector {
     fn new() -> Collector {
-        let (status, requests) = (Arc::new(AtomicU16::new(200)), Requests::default());
-        let (answer, told) = (status.clone(), requests.clone());
-        let port = listen(move |stream| while collect(&stream, &answer, &told).is_some() {});
-        Collector { port, status, requests }
+        let all_taken = ExportTracePartialSuccess::default();
+        let body = Mutex::new(answer(all_taken));
+        let (says, requests) =
+            (Arc::new(Says { status: AtomicU16::new(200), body }), Requests::default());
+        let (own, told) = (says.clone(), requests.clone());
+        let port = listen(move |stream| while collect(&stream, &own, &told).is_some() {});
+        Collector { port, says, requests }
     }
 
     fn spans(&self) -> Vec<Span> {
@@ -63,8 +79,12 @@ impl Collector {
     }
 }
 
+fn answer(partial: ExportTracePartialSuccess) -> Vec<u8> {
+    ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec()
+}
+
 /// Takes one request on a connection.
-fn collect(stream: &TcpStream, status: &AtomicU16, told: &Requests) -> Option<()> {
+fn collect(stream: &TcpStream, says: &Says, told: &Requests) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -75,12 +95,12 @@ fn collect(stream: &TcpStream, status: &AtomicU16, told: &Requests) -> Option<()
     reader.read_exact(&mut body).ok()?;
     assert!(reader.buffer().is_empty(), "one request at a time");
     let request = ExportTraceServiceRequest::decode(body.as_slice()).expect("spans");
-    let status = status.load(Ordering::SeqCst);
+    let (status, body) = (says.status.load(Ordering::SeqCst), says.body.lock().unwrap().clone());
     if status == 200 {
         told.lock().unwrap().push((head, request));
     }
-    let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: 2\r\n\r\n\x0a\x00");
-    (&*stream).write_all(answer.as_bytes()).ok()
+    let head = format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n", body.len());
+    (&*stream).write_all(&[head.as_bytes(), &body].concat()).ok()
 }
 
 /// Attributes as texts.
@@ -411,7 +431,7 @@ fn spans_are_sent_when_a_batch_is_full_and_when_the_worker_ends() {
 #[test]
 fn a_collector_in_trouble_costs_no_request() {
     let collector = Collector::new();
-    collector.status.store(503, Ordering::SeqCst);
+    collector.says.status(503);
     let http = format!(
         "{} server {{ listen 127.0.0.1:%%PORT1%%; weir_status json; }} otel_trace on;",
         collector.exporter_with("interval 1ms; batch_size 2; batch_count 3;")
@@ -428,18 +448,59 @@ fn a_collector_in_trouble_costs_no_request() {
     assert!(ask_until(|| totals()["dropped_spans"].as_u64() > Some(30)), "{}", totals());
     server.wait_log("OTel export failure: status 503 from http://127.0.0.1", 1);
     assert_eq!(totals()["exported_spans"], 0);
-    collector.status.store(200, Ordering::SeqCst);
+    collector.says.status(200);
     assert!(ask_until(|| collector.spans().len() >= 6));
     server.wait_log("works again", 1);
     assert_eq!(server.logged("OTel export failure"), 1, "{}", server.log());
     assert!(ask_until(|| totals()["exported_spans"].as_u64() >= Some(6)), "{}", totals());
 
     // What a collector does not want is not offered again.
-    collector.status.store(400, Ordering::SeqCst);
+    collector.says.status(400);
     let before = totals()["dropped_spans"].as_u64();
     assert_eq!(client.get("/").status, 204);
     server.wait_log("OTel export failure: status 400 from", 1);
     assert!(ask_until(|| totals()["dropped_spans"].as_u64() > before));
+}
+
+#[test]
+fn what_a_collector_does_not_want_is_told_once_in_a_while() {
+    let collector = Collector::new();
+    let error_message = format!("too large\n{}", "x".repeat(1000));
+    let says = |rejected_spans, error_message| {
+        let partial = ExportTracePartialSuccess { rejected_spans, error_message };
+        *collector.says.body.lock().unwrap() = answer(partial);
+    };
+    says(2, error_message);
+    let http = format!(
+        "{} server {{ listen 127.0.0.1:%%PORT1%%; weir_status json; }}",
+        collector.exporter_with("interval 1h; batch_size 3;")
+    );
+    let locations = "location / { otel_trace on; return 204; }";
+    let server = Server::with_locations(Dir::new(), WEIR, &http, locations);
+    let mut client = server.connect();
+    (0..9).for_each(|_| assert_eq!(client.get("/").status, 204));
+    let totals = || -> (Option<u64>, Option<u64>) {
+        let mut status = Client::connect(server.port_at(1));
+        let page: serde_json::Value = serde_json::from_str(&status.get("/").body()).unwrap();
+        let total = |name: &str| page["totals"][name].as_u64();
+        (total("exported_spans"), total("dropped_spans"))
+    };
+    assert!(ask_until(|| totals() == (Some(3), Some(6))), "{:?}", totals());
+    let said = format!("http://127.0.0.1:{}/v1/traces: \"too large\\x0Ax", collector.port);
+    server.wait_log(&format!("OTel export failure: 2 spans rejected by {said}"), 1);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("rejected by")).unwrap();
+    assert!(line.contains("[error]") && line.len() < 600, "{line}");
+    assert_eq!(server.logged("OTel export failure"), 1, "{log}");
+
+    // More than was sent cannot be rejected, and what is said besides is as seldom.
+    says(1000, String::new());
+    (0..3).for_each(|_| assert_eq!(client.get("/").status, 204));
+    assert!(ask_until(|| totals() == (Some(3), Some(9))), "{:?}", totals());
+    says(0, "thanks".to_owned());
+    (0..3).for_each(|_| assert_eq!(client.get("/").status, 204));
+    assert!(ask_until(|| totals() == (Some(6), Some(9))), "{:?}", totals());
+    assert_eq!(server.logged("OTel export"), 1, "{}", server.log());
 }
 
 #[test]

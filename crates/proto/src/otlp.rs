@@ -122,6 +122,81 @@ impl Source {
     }
 }
 
+/// What a collector says of spans that it took: that there are some which it did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partly {
+    /// How many.
+    pub rejected: u64,
+    /// Why; without any, what it has to say besides.
+    pub why: String,
+}
+
+/// Reads a collector's answer, an `ExportTraceServiceResponse`. None is one that is malformed.
+pub fn partly(answer: &[u8]) -> Option<Partly> {
+    let mut partly = Partly::default();
+    fields(answer, |field, value| match (field, value) {
+        (1, Field::Bytes(inner)) => fields(inner, |field, value| {
+            match (field, value) {
+                // A negative number is none.
+                (1, Field::Number(n)) => {
+                    partly.rejected = u64::try_from(n.cast_signed()).unwrap_or(0)
+                }
+                (2, Field::Bytes(text)) => partly.why = String::from_utf8_lossy(text).into_owned(),
+                _ => {}
+            }
+            Some(())
+        }),
+        _ => Some(()),
+    })?;
+    Some(partly)
+}
+
+/// A field's value as it is written.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// Of a kind that nobody asks for.
+    Other,
+}
+
+/// Reads a message field by field.
+fn fields<'a>(
+    mut rest: &'a [u8],
+    mut each: impl FnMut(u64, Field<'a>) -> Option<()>,
+) -> Option<()> {
+    while !rest.is_empty() {
+        let tag = read_varint(&mut rest)?;
+        let fixed = match tag & 7 {
+            0 => {
+                each(tag >> 3, Field::Number(read_varint(&mut rest)?))?;
+                continue;
+            }
+            1 => 8,
+            2 => usize::try_from(read_varint(&mut rest)?).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (value, behind) = rest.split_at_checked(fixed)?;
+        rest = behind;
+        let value = if tag & 7 == 2 { Field::Bytes(value) } else { Field::Other };
+        each(tag >> 3, value)?;
+    }
+    Some(())
+}
+
+fn read_varint(from: &mut &[u8]) -> Option<u64> {
+    let mut n = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = from.split_first()?;
+        *from = rest;
+        n |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some(n);
+        }
+    }
+    None
+}
+
 /// `SPAN_KIND_SERVER`
 const SERVER: u64 = 2;
 /// `STATUS_CODE_ERROR`
@@ -176,7 +251,9 @@ fn message(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::collector::trace::v1::{
+        ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+    };
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Read;
     use opentelemetry_proto::tonic::common::v1::{ArrayValue, KeyValue};
     use proptest::prelude::*;
@@ -188,11 +265,27 @@ mod tests {
         attribute.value.clone()?.value
     }
 
+    #[test]
+    fn answers_that_say_nothing() {
+        let (all, text) = (Some(Partly::default()), b"{\"partialSuccess\":{}}");
+        assert_eq!((partly(b""), partly(b"\x0a\x00")), (all.clone(), all));
+        assert_eq!((partly(text), partly(b"\x0a\x7f")), (None, None));
+    }
+
     fn lossy(bytes: &[u8]) -> String {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
     proptest! {
+        #[test]
+        fn what_a_collector_writes_is_read(rejected_spans in any::<i64>(), error_message in any::<String>()) {
+            let why = error_message.clone();
+            let written = ExportTracePartialSuccess { rejected_spans, error_message };
+            let answer = ExportTraceServiceResponse { partial_success: Some(written) };
+            let rejected = rejected_spans.max(0).unsigned_abs();
+            prop_assert_eq!(partly(&answer.encode_to_vec()), Some(Partly { rejected, why }));
+        }
+
         /// The decoder is that of the OpenTelemetry project's own definitions.
         #[test]
         fn a_collector_reads_what_is_written(

@@ -25,6 +25,7 @@ mod pieces;
 mod pools;
 pub mod protocol;
 mod relay;
+pub mod reply;
 mod seen;
 mod source;
 pub mod sticky;

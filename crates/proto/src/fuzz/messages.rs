@@ -1,10 +1,12 @@
-//! Messages of peers: answers of name servers, FastCGI responders and memcached, PROXY headers, MP4 tables.
+//! Messages of peers: answers of name servers, FastCGI responders, memcached and collectors of traces, PROXY headers,
+//! MP4 tables.
 
 use crate::client_hello;
 use crate::dns::{self, Data, Kind};
 use crate::fastcgi::{Part, RecordError, Records};
 use crate::memcached;
 use crate::mp4::{self, Place, Wanted};
+use crate::otlp;
 use crate::proxy_protocol::{self, Progress};
 
 /// What `dns` lets pass: see its `NAME_MAX`.
@@ -58,6 +60,15 @@ fn proxy_header() {
         for name in ["alpn", "ssl", "ssl_cn", "ssl_verify", "0x04", "ssl_0x24", "x", "0x"] {
             let _ = header.as_ref().map(|header| header.tlv(name.as_bytes()));
         }
+    });
+}
+
+#[test]
+fn collectors_answer() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let Some(partly) = otlp::partly(input) else { return };
+        // What is no UTF-8 is replaced by letters of three bytes.
+        assert!(partly.why.len() <= 3 * input.len());
     });
 }
 

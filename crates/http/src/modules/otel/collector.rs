@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, FilePool, Handle, Rank};
 use weir_log::Cause;
-use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
+use weir_proto::otlp::{self, Partly};
 use weir_tls::{HandshakeError, Secured, Wire};
 use weir_upstream::Endpoint;
 
 use super::exporter::{Exporter, PORT, seconds};
+use crate::upstream::reply::{Reply, Unread};
 
 /// How long one request may take, from its connection to its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,8 +62,8 @@ impl Collector {
         Collector { exporter, handle: handle.clone(), kept: None }
     }
 
-    /// Sends spans, and waits until the collector has taken them.
-    pub async fn post(&mut self, spans: &Bytes) -> Result<(), Refused> {
+    /// Sends spans, and waits until the collector has taken them, or all but some.
+    pub async fn post(&mut self, spans: &Bytes) -> Result<Partly, Refused> {
         let until = self.handle.now() + TIMEOUT;
         if let Some(wire) = self.kept.take().filter(Wire::is_silent) {
             // The collector may close it right now, which says nothing of the spans.
@@ -80,7 +81,7 @@ impl Collector {
         wire: Wire,
         spans: &Bytes,
         until: Instant,
-    ) -> Result<Result<(), Refused>, Refused> {
+    ) -> Result<Result<Partly, Refused>, Refused> {
         wire.set_deadline(Some(until));
         let source = self.exporter.source.head(spans.len());
         let mut head = self.exporter.head.clone();
@@ -148,46 +149,17 @@ impl Exporter {
 }
 
 /// What the collector says, and whether it may be asked again on this connection.
-async fn receive(wire: &Wire) -> Result<(Result<(), Refused>, bool), Refused> {
-    let (mut buf, mut parser) = (Vec::new(), ResponseParser::new());
-    loop {
-        match parser.parse(&buf) {
-            Ok(Progress::Done) if parser.head().status >= 200 => break,
-            Ok(Progress::Done) => {
-                let end = parser.head().end as usize;
-                buf.drain(..end.min(buf.len()));
-                parser.reset();
-                continue;
-            }
-            Ok(_) if buf.len() > LONGEST => return Err(Refused::later("too big header from")),
-            Ok(_) => {}
-            Err(error) => {
-                return Err(Refused::later(format!("{} from", error.reason(&buf))));
-            }
-        }
-        if !more(wire, &mut buf).await? {
-            return Err(Refused::later("connection prematurely closed by"));
-        }
-    }
-    let head = parser.take_head();
-    let value = |id| head.header(id).map(|h| h.value.of(&buf));
-    let named = |name: &[u8]| {
-        let found = head.headers.iter().find(|h| h.name.of(&buf).eq_ignore_ascii_case(name));
-        found.map(|h| h.value.of(&buf))
+async fn receive(wire: &Wire) -> Result<(Result<Partly, Refused>, bool), Refused> {
+    let unread = |error| match error {
+        Unread::Io(error) => Refused::io("recv() from", &error),
+        Unread::Wrong(text) => Refused::later(format!("{text} while reading the answer of")),
     };
-    let answer = judge(head.status, named(b"retry-after").and_then(seconds));
-    let closes = value(HeaderId::Connection).is_some_and(|v| v.eq_ignore_ascii_case(b"close"));
-    let decoder = match value(HeaderId::TransferEncoding) {
-        Some(v) if v.eq_ignore_ascii_case(b"chunked") => Some(BodyDecoder::chunked()),
-        _ if head.status == 204 => Some(BodyDecoder::length(0)),
-        _ => head.content_length(&buf).flatten().map(BodyDecoder::length),
-    };
-    let rest = buf.split_off((head.end as usize).min(buf.len()));
-    let reusable = match decoder {
-        Some(decoder) if !closes => skip(wire, decoder, rest).await,
-        _ => false,
-    };
-    Ok((answer, reusable))
+    let mut reply = Reply::read(wire).await.map_err(unread)?;
+    let judged = judge(reply.status(), reply.header(b"retry-after").and_then(seconds));
+    // What came whole is an answer, whatever becomes of its body.
+    let body = reply.body(wire, LONGEST).await.unwrap_or_default();
+    let answer = judged.map(|()| otlp::partly(&body.bytes).unwrap_or_default());
+    Ok((answer, body.reusable))
 }
 
 /// What a status means, as the protocol says.
@@ -196,41 +168,6 @@ fn judge(status: u16, after: Option<Duration>) -> Result<(), Refused> {
     match status {
         200..=299 => Ok(()),
         _ => Err(Refused { text: format!("status {status} from"), again, after }),
-    }
-}
-
-/// Reads a body to its end; false where there is none within bounds.
-async fn skip(wire: &Wire, mut decoder: BodyDecoder, mut buf: Vec<u8>) -> bool {
-    let mut read = 0;
-    loop {
-        loop {
-            let Ok(step) = decoder.decode(&buf) else { return false };
-            buf.drain(..step.consumed.min(buf.len()));
-            if step.done {
-                return buf.is_empty();
-            }
-            if step.consumed == 0 || buf.is_empty() {
-                break;
-            }
-        }
-        let before = buf.len();
-        if read > LONGEST || !more(wire, &mut buf).await.unwrap_or(false) {
-            return false;
-        }
-        read += buf.len() - before;
-    }
-}
-
-/// Waits for bytes; false at the end.
-#[expect(clippy::disallowed_methods, reason = "a collector's bytes, bounded by who asks for more")]
-async fn more(wire: &Wire, buf: &mut Vec<u8>) -> Result<bool, Refused> {
-    let failed = |error: io::Error| Refused::io("recv() from", &error);
-    loop {
-        wire.readable().await.map_err(failed)?;
-        buf.reserve(4096);
-        if let Some(n) = wire.try_recv(buf).map_err(failed)? {
-            return Ok(n > 0);
-        }
     }
 }
 

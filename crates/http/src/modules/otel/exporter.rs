@@ -1,8 +1,8 @@
 //! `otel_exporter { }`, and what is said of the server as a whole.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use weir_conf::{Directive, Error, Word, values};
 use weir_proto::otlp::Source;
@@ -30,6 +30,39 @@ pub struct Exporter {
     pub batch_count: usize,
     /// The last batch was not taken: said once by each process.
     pub failing: AtomicBool,
+    /// What is told of batches that were taken in part.
+    pub told: Told,
+}
+
+/// How often a process tells what a collector says of batches that it took.
+#[derive(Debug, Default)]
+pub struct Told(Mutex<Telling>);
+
+#[derive(Debug, Default)]
+struct Telling {
+    /// The last time.
+    at: Option<Instant>,
+    /// Spans that were rejected since.
+    rejected: u64,
+}
+
+/// Once in so long.
+const SELDOM: Duration = Duration::from_secs(60);
+
+impl Told {
+    /// So many spans were rejected, or something `said`: whether that is to be told now, and of how many.
+    pub fn due(&self, rejected: u64, said: bool, now: Instant) -> Option<u64> {
+        if rejected == 0 && !said {
+            return None;
+        }
+        let mut this = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        this.rejected += rejected;
+        let is_due = this.at.is_none_or(|at| now.saturating_duration_since(at) >= SELDOM);
+        is_due.then(|| {
+            this.at = Some(now);
+            std::mem::take(&mut this.rejected)
+        })
+    }
 }
 
 /// The port of collectors.
@@ -142,8 +175,8 @@ impl Reading {
         let pairs = attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
         let source = Source::new(pairs, "weir", crate::VERSION);
         let head = head(&url, &headers);
-        let failing = AtomicBool::new(false);
-        Some(Exporter { url, tls, head, source, interval, batch_size, batch_count, failing })
+        let (failing, told) = (AtomicBool::new(false), Told::default());
+        Some(Exporter { url, tls, head, source, interval, batch_size, batch_count, failing, told })
     }
 }
 
@@ -272,4 +305,20 @@ const DEPTH: u32 = 100;
 /// Seconds that a collector asks to wait for.
 pub fn seconds(text: &[u8]) -> Option<Duration> {
     values::number(text).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_collectors_say_is_told_seldom_and_none_is_forgotten() {
+        let (told, start) = (Told::default(), Instant::now());
+        assert_eq!(told.due(0, false, start), None);
+        assert_eq!(told.due(0, true, start), Some(0));
+        assert_eq!(told.due(3, true, start + SELDOM / 2), None);
+        assert_eq!(told.due(0, false, start + SELDOM), None);
+        assert_eq!(told.due(4, true, start + SELDOM), Some(7));
+        assert_eq!(told.due(1, false, start + 2 * SELDOM), Some(1));
+    }
 }

@@ -183,9 +183,12 @@ impl Spans {
                 Either::Right(()) => Err(Refused::ended()),
             };
             let refused = match sent {
-                Ok(()) => {
-                    self.metrics.add(Metric::SpansSent, spans);
-                    return self.works();
+                Ok(partly) => {
+                    let rejected = partly.rejected.min(spans);
+                    self.metrics.add(Metric::SpansSent, spans - rejected);
+                    self.metrics.add(Metric::SpansDropped, rejected);
+                    self.works();
+                    return self.partly(rejected, &partly.why);
                 }
                 Err(refused) => refused,
             };
@@ -206,6 +209,21 @@ impl Spans {
             let to = self.exporter.shown();
             self.log.write(Level::Notice, None, format_args!("OTel export to {to} works again"));
         }
+    }
+
+    /// The collector took all but so many, or has something to say of them.
+    fn partly(&self, rejected: u64, why: &str) {
+        let told = &self.exporter.told;
+        let Some(rejected) = told.due(rejected, !why.is_empty(), self.handle.now()) else { return };
+        let (to, why) = (self.exporter.shown(), shortened(why));
+        let (level, text) = match rejected {
+            0 => (Level::Notice, format!("OTel export: {to} says \"{why}\"")),
+            n => (
+                Level::Error,
+                format!("OTel export failure: {n} spans rejected by {to}: \"{why}\""),
+            ),
+        };
+        self.log.write(level, None, format_args!("{text}"));
     }
 
     /// Said when it begins, for all loops of the process.
@@ -229,6 +247,14 @@ impl Batch {
         self.spans < exporter.batch_size && self.bytes.len() + more <= BATCH
     }
 }
+
+/// What a collector says, as far as a line of a log has room for it.
+fn shortened(text: &str) -> String {
+    text.chars().take(MOST).collect()
+}
+
+/// Letters of what a collector says that are told.
+const MOST: usize = 256;
 
 /// The task.
 async fn send_all(spans: Rc<Spans>) {

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::{Chain, ConnectOptions, Handle};
-use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseParser};
 use weir_tls::{HandshakeError, Secured, Wire};
 use weir_upstream::health::{self, Failed};
 use weir_upstream::{Connection, Limits, Peer, Tag};
@@ -15,11 +14,10 @@ use super::matching::Seen;
 use crate::upstream::fault::Complaint;
 use crate::upstream::http2::{self, Link, Room};
 use crate::upstream::line::Line;
+use crate::upstream::reply::{Body, HEAD, Reply, Unread};
 
 /// No more of a body is looked at.
 const BODY: usize = 256 * 1024;
-/// The longest head.
-const HEAD: usize = 64 * 1024;
 /// The same for a stream.
 const ROOM: Room = Room { head: HEAD, body: BODY as u32 };
 
@@ -152,50 +150,20 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
         let sent = connection.stream.send(&mut chain).await;
         sent.map_err(|e| failed("sending request to upstream", "send()", &e))?;
     }
-    let mut parser = ResponseParser::new();
-    let mut buf = Vec::new();
-    loop {
-        match parser.parse(&buf) {
-            Ok(Progress::Done) if parser.head().status >= 200 => break,
-            Ok(Progress::Done) => {
-                buf.drain(..(parser.head().end as usize).min(buf.len()));
-                parser.reset();
-                continue;
-            }
-            Ok(_) if buf.len() > HEAD => {
-                return Err(Failed::wrong(READING, "upstream sent too big header"));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                return Err(Failed::wrong(READING, error.reason(&buf)));
-            }
-        }
-        if !more(line, &mut buf).await.map_err(|e| failed(READING, "recv()", &e))? {
-            return Err(Failed::wrong(READING, "upstream prematurely closed connection"));
-        }
-    }
-    let head = parser.take_head();
-    let rest = buf.split_off((head.end as usize).min(buf.len()));
-    let value = |id| head.header(id).map(|h| h.value.of(&buf));
-    let close = value(HeaderId::Connection).is_some_and(|v| v.eq_ignore_ascii_case(b"close"));
-    let decoder = match value(HeaderId::TransferEncoding) {
-        Some(v) if v.eq_ignore_ascii_case(b"chunked") => Some(BodyDecoder::chunked()),
-        _ if matches!(head.status, 204 | 304) => Some(BodyDecoder::length(0)),
-        _ => head.content_length(&buf).flatten().map(BodyDecoder::length),
+    let unread = |doing, error| match error {
+        Unread::Io(error) => failed(doing, "recv()", &error),
+        Unread::Wrong(text) => Failed::wrong(doing, text),
     };
-    let framed = decoder.is_some();
+    let mut reply = Reply::read(line).await.map_err(|e| unread(READING, e))?;
     let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());
-    let (mut body, mut whole) = (Vec::new(), false);
-    if wants_body || framed && !check.kept.is_zero() {
-        let decoder = decoder.unwrap_or_else(BodyDecoder::until_close);
-        whole = read_body(line, decoder, rest, &mut body)
-            .await
-            .map_err(|e| failed("reading upstream", "recv()", &e))?;
+    let mut body = Body::default();
+    if wants_body || reply.keeps() && !check.kept.is_zero() {
+        let read = reply.body(line, BODY).await;
+        body = read.map_err(|e| unread("reading upstream", e))?;
     }
-    let headers: Vec<_> =
-        head.headers.iter().map(|h| (h.name.of(&buf), h.value.of(&buf))).collect();
-    judge(check, &Seen { status: head.status, headers: &headers, body: &body })?;
-    Ok(whole && framed && !close)
+    let headers: Vec<_> = reply.headers().collect();
+    judge(check, &Seen { status: reply.status(), headers: &headers, body: &body.bytes })?;
+    Ok(body.reusable)
 }
 
 fn judge(check: &Check, seen: &Seen<'_>) -> Result<(), Failed> {
@@ -205,43 +173,4 @@ fn judge(check: &Check, seen: &Seen<'_>) -> Result<(), Failed> {
         None => Err("checking status code"),
     };
     judged.map_err(Failed::new)
-}
-
-/// Reads as much of a body as is looked at; true if that is all of it.
-async fn read_body(
-    line: &Line,
-    mut decoder: BodyDecoder,
-    mut buf: Vec<u8>,
-    body: &mut Vec<u8>,
-) -> io::Result<bool> {
-    loop {
-        let mut at = 0;
-        loop {
-            let input = buf.get(at..).unwrap_or_default();
-            let step = decoder.decode(input).map_err(|_| io::ErrorKind::InvalidData)?;
-            body.extend_from_slice(input.get(step.data.clone()).unwrap_or_default());
-            at += step.consumed;
-            if step.done {
-                return Ok(at == buf.len());
-            }
-            if step.consumed == 0 || at >= buf.len() {
-                break;
-            }
-        }
-        buf.drain(..at.min(buf.len()));
-        if body.len() > BODY || !more(line, &mut buf).await? {
-            return Ok(false);
-        }
-    }
-}
-
-/// Waits for bytes; false at the end.
-async fn more(line: &Line, buf: &mut Vec<u8>) -> io::Result<bool> {
-    loop {
-        line.readable().await?;
-        buf.reserve(4096);
-        if let Some(n) = line.try_recv(buf)? {
-            return Ok(n > 0);
-        }
-    }
 }

@@ -160,7 +160,8 @@ fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, St
 
 const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
 
-fn reason(error: BodyError) -> String {
+/// What a body that cannot be read is called in logs.
+pub fn reason(error: BodyError) -> String {
     match error {
         BodyError::InvalidChunk => "upstream sent invalid chunked response".to_owned(),
         BodyError::TrailersTooBig => "upstream sent too big trailers".to_owned(),

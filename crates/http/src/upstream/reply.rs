@@ -1,0 +1,299 @@
+//! An answer of HTTP/1 to whoever asks for itself and not for a client: a health check, or who tells a collector of
+//! traces. It is read whole, within bounds.
+
+use std::io;
+
+use weir_proto::http1::{BodyDecoder, Progress, ResponseHead, ResponseParser, Version};
+use weir_tls::Wire;
+
+use super::framing::Framing;
+use super::http::answer;
+use super::line::Line;
+
+/// Where an answer comes from.
+pub trait Incoming {
+    /// Waits until there is something to receive, the end included.
+    async fn readable(&self) -> io::Result<()>;
+
+    /// Receives what is there; 0 is the end.
+    fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>>;
+
+    /// Waits for bytes; false at the end.
+    async fn more(&self, buf: &mut Vec<u8>) -> io::Result<bool> {
+        loop {
+            self.readable().await?;
+            buf.reserve(PIECE);
+            if let Some(n) = self.try_recv(buf)? {
+                return Ok(n > 0);
+            }
+        }
+    }
+}
+
+impl Incoming for Line {
+    async fn readable(&self) -> io::Result<()> {
+        Line::readable(self).await
+    }
+
+    fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        Line::try_recv(self, buf)
+    }
+}
+
+impl Incoming for Wire {
+    async fn readable(&self) -> io::Result<()> {
+        Wire::readable(self).await
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a server's bytes, bounded by who reads the reply"
+    )]
+    fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        Wire::try_recv(self, buf)
+    }
+}
+
+/// Read at once.
+const PIECE: usize = 4096;
+/// The longest head, and the most that may come before it.
+pub const HEAD: usize = 64 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Unread {
+    /// Receiving failed.
+    Io(io::Error),
+    /// What came is none; as it is told in logs.
+    Wrong(String),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Unread {
+        Unread::Io(error)
+    }
+}
+
+impl From<&str> for Unread {
+    fn from(what: &str) -> Unread {
+        Unread::Wrong(what.to_owned())
+    }
+}
+
+/// An answer as far as its head.
+pub struct Reply {
+    head: ResponseHead,
+    /// The head's bytes.
+    text: Vec<u8>,
+    /// What came behind it.
+    rest: Vec<u8>,
+    /// None where its connection's end is that of the body.
+    decoder: Option<BodyDecoder>,
+    closes: bool,
+}
+
+/// As much of a body as is looked at.
+#[derive(Default)]
+pub struct Body {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// That is all of it, and its connection may serve another request.
+    pub reusable: bool,
+}
+
+impl Reply {
+    /// Reads the head of the answer that counts.
+    pub async fn read(from: &impl Incoming) -> Result<Reply, Unread> {
+        let (mut text, mut parser, mut before) = (Vec::new(), ResponseParser::new(), 0);
+        loop {
+            match parser.parse(&text) {
+                Ok(Progress::Done) if parser.head().status >= 200 => break,
+                Ok(Progress::Done) => {
+                    let end = (parser.head().end as usize).min(text.len());
+                    before += end;
+                    text.drain(..end);
+                    parser.reset();
+                    if before <= HEAD {
+                        continue;
+                    }
+                    return Err("upstream sent too many interim responses".into());
+                }
+                Ok(_) if text.len() > HEAD => return Err("upstream sent too big header".into()),
+                Ok(_) => {}
+                Err(error) => return Err(Unread::Wrong(error.reason(&text).into_owned())),
+            }
+            if !from.more(&mut text).await? {
+                return Err("upstream prematurely closed connection".into());
+            }
+        }
+        let head = parser.take_head();
+        let rest = text.split_off((head.end as usize).min(text.len()));
+        let framing = Framing::of(&head.headers, &text).map_err(Unread::Wrong)?;
+        let decoder = match framing.length {
+            _ if matches!(head.status, 204 | 304) => Some(BodyDecoder::length(0)),
+            _ if framing.chunked => Some(BodyDecoder::chunked()),
+            length => length.map(BodyDecoder::length),
+        };
+        let closes = framing.close || head.version < Version::Http11 || decoder.is_none();
+        Ok(Reply { head, text, rest, decoder, closes })
+    }
+
+    /// Its status.
+    pub fn status(&self) -> u16 {
+        self.head.status
+    }
+
+    /// Names and values.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head.headers.iter().map(|h| (h.name.of(&self.text), h.value.of(&self.text)))
+    }
+
+    /// The first header of this name.
+    pub fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut all = self.headers();
+        all.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Whether its connection serves another request, once the body has been read.
+    pub fn keeps(&self) -> bool {
+        !self.closes
+    }
+
+    /// Reads the body, but not much more than `most` of it.
+    pub async fn body(&mut self, from: &impl Incoming, most: usize) -> Result<Body, Unread> {
+        let mut body = Body::default();
+        let mut decoder = self.decoder.take().unwrap_or_else(BodyDecoder::until_close);
+        let mut buf = std::mem::take(&mut self.rest);
+        loop {
+            let mut at = 0;
+            loop {
+                let input = buf.get(at..).unwrap_or_default();
+                let step = decoder.decode(input).map_err(|e| Unread::Wrong(answer::reason(e)))?;
+                body.bytes.extend_from_slice(input.get(step.data.clone()).unwrap_or_default());
+                at += step.consumed;
+                if step.done {
+                    body.reusable = self.keeps() && at == buf.len();
+                    return Ok(body);
+                }
+                if step.consumed == 0 || at >= buf.len() {
+                    break;
+                }
+            }
+            buf.drain(..at.min(buf.len()));
+            if body.bytes.len() > most || !from.more(&mut buf).await? {
+                return Ok(body);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// What a server sends, piece by piece; then it closes.
+    struct Pieces(RefCell<VecDeque<Vec<u8>>>);
+
+    impl Incoming for Pieces {
+        async fn readable(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+            let piece = self.0.borrow_mut().pop_front().unwrap_or_default();
+            buf.extend_from_slice(&piece);
+            Ok(Some(piece.len()))
+        }
+    }
+
+    /// Status, body, and whether the connection may serve another request; or what is wrong.
+    fn read(text: &str, pieces: usize) -> Result<(u16, String, bool), String> {
+        let all = text.as_bytes().chunks(text.len().div_ceil(pieces)).map(<[u8]>::to_vec);
+        let from = Pieces(RefCell::new(all.collect()));
+        let reading = async {
+            let mut reply = Reply::read(&from).await?;
+            let body = reply.body(&from, 100).await?;
+            let bytes = String::from_utf8_lossy(&body.bytes).into_owned();
+            Ok((reply.status(), bytes, body.reusable))
+        };
+        let Poll::Ready(read) = pin!(reading).poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("nothing is waited for");
+        };
+        read.map_err(|error| match error {
+            Unread::Io(error) => error.to_string(),
+            Unread::Wrong(text) => text,
+        })
+    }
+
+    #[test]
+    fn an_answer_is_read_whole_however_it_comes() {
+        for (text, status, body, reusable) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", true),
+            (
+                "HTTP/1.1 100 Go on\r\n\r\nHTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n",
+                503,
+                "",
+                true,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+                200,
+                "ok",
+                true,
+            ),
+            ("HTTP/1.1 204 None\r\n\r\n", 204, "", true),
+            ("HTTP/1.1 304 Same\r\nContent-Length: 7\r\n\r\n", 304, "", true),
+            // Its end is the connection's; it closes; it is of an older version; it says more than it should.
+            ("HTTP/1.1 200 OK\r\n\r\nok", 200, "ok", false),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x, close\r\n\r\nok",
+                200,
+                "ok",
+                false,
+            ),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokay", 200, "ok", false),
+            // It breaks off.
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", 200, "ok", false),
+        ] {
+            let whole = Ok((status, body.to_owned(), reusable));
+            assert_eq!(read(text, 1), whole, "{text}");
+            let bytewise = read(text, text.len());
+            // What comes behind the answer is not there yet.
+            if !text.ends_with("okay") {
+                assert_eq!(bytewise, whole, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_said() {
+        let endless = "HTTP/1.1 100 Go on\r\n\r\n".repeat(HEAD / 10);
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(HEAD));
+        let body = format!("HTTP/1.1 200 OK\r\n\r\n{}", "a".repeat(300));
+        for (text, why) in [
+            ("HTTP/1.1 200 OK\r\n", "upstream prematurely closed connection"),
+            ("hello\r\n\r\n", "upstream sent no valid HTTP/1.0 header"),
+            (endless.as_str(), "upstream sent too many interim responses"),
+            (long.as_str(), "upstream sent too big header"),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+                "upstream sent duplicate header line: \"Content-Length: 1\", previous value: \"Content-Length: 1\"",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+                "upstream sent invalid chunked response",
+            ),
+        ] {
+            assert_eq!(read(text, 1), Err(why.to_owned()));
+        }
+        // No more is read than is asked for, and a piece.
+        let (_, read, _) = read(&body, 30).unwrap();
+        assert!(read.len() > 100 && read.len() < 120, "{}", read.len());
+    }
+}
