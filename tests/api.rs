@@ -131,6 +131,95 @@ fn servers_are_changed_for_all_workers_and_the_next_configuration() {
     assert!(server.logged("was changed") >= 5, "{}", server.log());
 }
 
+/// Servers of sessions are changed as those of requests are, and are not taken for these.
+#[test]
+fn servers_of_sessions_are_changed_too() {
+    let (a, b) = (behind("a"), behind("b"));
+    let conf = format!(
+        "worker_processes 2; worker_threads 2; events {{ }}
+         http {{ upstream pair {{ zone http 64k; server 127.0.0.1:{a}; }}
+             server {{ listen 127.0.0.1:%%PORT%%;
+                 location /api {{ weir_api; allow 127.0.0.1; deny all; }} }} }}
+         stream {{ upstream pair {{ zone stream 64k; server 127.0.0.1:{a}; server 127.0.0.1:{b}; }}
+             upstream bare {{ server 127.0.0.1:{b}; }}
+             server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass pair; }}
+             server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass bare; }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let api = Api::of(&server);
+    let answers = |n: usize| {
+        let said = || Client::connect(server.port_at(1)).get("/").body();
+        let all: Vec<_> = (0..n).map(|_| said()).collect();
+        ["a", "b"].map(|name| all.iter().filter(|said| *said == name).count())
+    };
+    assert_eq!(answers(8), [4, 4]);
+    let groups = api.get("/stream/upstreams");
+    assert_eq!(
+        (&groups["pair"]["zone"], &groups["bare"]["zone"]),
+        (&json!("stream"), &Value::Null)
+    );
+    let at = format!("/stream/upstreams/pair/servers/127.0.0.1:{a}");
+    // A session that is there goes on.
+    let mut open = Vec::from_iter((0..2).map(|_| Client::connect(server.port_at(1))));
+    let mut before: Vec<_> = open.iter_mut().map(|client| client.get("/").body()).collect();
+    before.sort();
+    assert_eq!(before, ["a", "b"]);
+    let (status, said) = api.ask("PATCH", &at, Some(json!({ "state": "down" })));
+    assert_eq!((status, &said["state"], &said["active"]), (200, &json!("down"), &json!(1)));
+    assert_eq!(answers(8), [0, 8]);
+    let mut after: Vec<_> = open.iter_mut().map(|client| client.get("/").body()).collect();
+    after.sort();
+    assert_eq!(after, before);
+    assert_eq!(api.get(&format!("/upstreams/pair/servers/127.0.0.1:{a}"))["changed"], false);
+    // It stays through a reload, until it is forgotten.
+    server.reload();
+    assert_eq!(answers(8), [0, 8]);
+    let (status, said) = api.ask("DELETE", &at, None);
+    assert_eq!((status, &said["state"]), (200, &json!("up")));
+    let (status, _) = api.ask("PATCH", &at, Some(json!({ "weight": 3 })));
+    assert_eq!(status, 200);
+    let [more, less] = answers(12);
+    assert!(more > less, "{more} {less}");
+    let bare = format!("/stream/upstreams/bare/servers/127.0.0.1:{b}");
+    assert_eq!(api.ask("PATCH", &bare, Some(json!({ "state": "down" }))).0, 409);
+    assert_eq!(api.ask("GET", "/stream/upstreams/none", None).0, 404);
+    assert_eq!(api.ask("GET", "/stream", None).0, 404);
+}
+
+/// Whichever worker they wait in.
+#[test]
+fn who_waits_is_called_when_a_server_comes_back() {
+    let a = behind("a");
+    let conf = format!(
+        "worker_processes 2; events {{ }}
+         http {{ upstream one {{ zone one 64k; server 127.0.0.1:{a}; queue 20 timeout=1m; }}
+             log_format w $pid; access_log waited w;
+             server {{ listen 127.0.0.1:%%PORT%%;
+                 location / {{ proxy_pass http://one; }}
+                 location /api {{ access_log off; weir_api; allow 127.0.0.1; deny all; }} }}
+             server {{ listen 127.0.0.1:%%PORT1%%; location / {{ access_log off; stub_status; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let api = Api::of(&server);
+    let at = format!("/upstreams/one/servers/127.0.0.1:{a}");
+    assert_eq!(api.ask("PATCH", &at, Some(json!({ "state": "down" }))).0, 200);
+    let mut waiting = Vec::from_iter((0..8).map(|_| {
+        let mut client = server.connect();
+        client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        client
+    }));
+    let status = || Client::connect(server.port_at(1)).get("/").body();
+    assert!(ask_until(|| status().contains("Writing: 9 ")), "{}", status());
+    assert_eq!(api.ask("PATCH", &at, Some(json!({ "state": "up" }))).0, 200);
+    for client in &mut waiting {
+        assert_eq!(client.response().body(), "a");
+    }
+    let workers = || -> std::collections::HashSet<String> {
+        server.dir().read("waited").lines().map(str::to_owned).collect()
+    };
+    assert!(ask_until(|| workers().len() == 2), "{:?}", workers());
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     let (server, a, _) = two("");
@@ -183,7 +272,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert_eq!(curl(&["-X", "PATCH", "-H", JSON, "-d", &long, &url]).0, 413);
     assert_eq!(api.get(&pair)["changed"], false);
     let listed = api.get("");
-    assert_eq!(listed["resources"], json!(["upstreams", "caches", "logs"]));
+    assert_eq!(listed["resources"], json!(["upstreams", "stream/upstreams", "caches", "logs"]));
 }
 
 #[test]

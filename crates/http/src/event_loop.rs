@@ -27,6 +27,7 @@ use crate::request::Scratch;
 use crate::upstream::Pools;
 use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
+use weir_upstream::Group;
 use weir_upstream::config::dynamic::{self, Looker};
 
 /// Rooms of ended requests that are kept for new ones.
@@ -62,6 +63,8 @@ pub struct LoopState {
     pub commands: OnceCell<Tell>,
     /// What sessions are counted under, for the same.
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
+    /// Servers that sessions are passed to, for whoever changes something of them.
+    pub stream_groups: OnceCell<Vec<Arc<Group>>>,
     /// Lines of access logs on their way.
     pub(crate) logs: Writers,
     /// Idle connections to upstream servers.
@@ -148,6 +151,7 @@ impl LoopState {
             shown: OnceCell::new(),
             commands: OnceCell::new(),
             status_zones: OnceCell::new(),
+            stream_groups: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams, identity.index),
             resolvers: Resolvers::of_loop(),
@@ -226,6 +230,11 @@ impl LoopState {
             Retire::Quit => self.handle.unpark_all(Wake::Shutdown),
             Retire::Reload => self.handle.unpark_those(Wake::Shutdown, http2::is_parked),
         };
+    }
+
+    /// Requests that wait for a server look whether there is one.
+    pub fn look(&self) {
+        self.site.upstreams.all().iter().for_each(|upstream| upstream.group.queue.call());
     }
 
     /// What a turn has found out about files and newcomers does not hold in the next one.

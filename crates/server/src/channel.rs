@@ -22,6 +22,8 @@ pub enum Order {
     Reopen,
     /// Error logs take messages of this level, or as the configuration says.
     Level(Option<Level>),
+    /// Servers behind were changed: whoever waits for one looks.
+    Look,
 }
 
 /// What a worker tells the master.
@@ -74,6 +76,7 @@ impl Order {
             Order::Terminate => b't',
             Order::Reopen => b'o',
             Order::Level(level) => level_to_byte(level),
+            Order::Look => b'l',
         }
     }
 
@@ -83,6 +86,7 @@ impl Order {
             b'r' => Order::Retire,
             b't' => Order::Terminate,
             b'o' => Order::Reopen,
+            b'l' => Order::Look,
             _ => Order::Level(level_of(byte)?),
         })
     }
@@ -94,6 +98,7 @@ impl Report {
             Report::Ready => b'+',
             Report::Asked(Command::Reopen) => b'o',
             Report::Asked(Command::Level(level)) => level_to_byte(level),
+            Report::Asked(Command::Look) => b'l',
         }
     }
 
@@ -101,6 +106,7 @@ impl Report {
         Some(match byte {
             b'+' => Report::Ready,
             b'o' => Report::Asked(Command::Reopen),
+            b'l' => Report::Asked(Command::Look),
             _ => Report::Asked(Command::Level(level_of(byte)?)),
         })
     }
@@ -177,7 +183,7 @@ mod tests {
         let (master, worker) = pair().unwrap();
         assert_eq!(worker.next_order(), Heard::Nothing);
         let levels = (0..8).map(Level::of_severity).chain([None]);
-        let orders = [Order::Quit, Order::Retire, Order::Terminate, Order::Reopen];
+        let orders = [Order::Quit, Order::Retire, Order::Terminate, Order::Reopen, Order::Look];
         let orders: Vec<_> = orders.into_iter().chain(levels.clone().map(Order::Level)).collect();
         for order in &orders {
             master.order(*order).unwrap();
@@ -185,7 +191,8 @@ mod tests {
         for order in orders {
             assert_eq!(worker.next_order(), Heard::Said(order));
         }
-        let asked = levels.map(Command::Level).chain([Command::Reopen]).map(Report::Asked);
+        let asked =
+            levels.map(Command::Level).chain([Command::Reopen, Command::Look]).map(Report::Asked);
         for report in asked.chain([Report::Ready]) {
             worker.report(report).unwrap();
             assert_eq!(master.next_report(), Heard::Said(report));

@@ -104,6 +104,7 @@ impl Service {
         });
         if let (Some(http), Some(site)) = (&http, served.stream) {
             let _ = http.status_zones.set(&site.status_zones);
+            let _ = http.stream_groups.set(site.groups());
         }
         let of_http = served.http.map_or(0, |site| site.listens().len());
         let (handle, own) = (handle.clone(), metrics);
@@ -135,6 +136,11 @@ impl Service {
         if let Some(http) = &self.http {
             let _ = http.commands.set(Box::new(tell));
         }
+    }
+
+    /// Whoever waits for a server behind looks.
+    pub fn look(&self) {
+        self.http.iter().for_each(|http| http.look());
     }
 
     /// Takes an accepted socket (non-blocking) of the listening socket of this number.

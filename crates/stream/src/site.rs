@@ -101,6 +101,11 @@ pub struct Endpoint {
 }
 
 impl Site {
+    /// All groups of servers.
+    pub fn groups(&self) -> Vec<Arc<weir_upstream::Group>> {
+        self.upstreams.all().iter().map(|upstream| upstream.group.clone()).collect()
+    }
+
     /// Puts a site together.
     pub fn new(parts: Parts, warnings: &mut Vec<Error>) -> Result<Site, Error> {
         let (mut lines, mut servers) = (Vec::new(), Vec::new());

@@ -43,14 +43,14 @@ pub struct Child {
 impl Child {
     /// Tells it; when the line is broken, by the signal of the same meaning.
     pub fn order(&mut self, order: Order, log: &Log) {
-        self.exiting |= !matches!(order, Order::Reopen | Order::Level(_));
+        self.exiting |= !matches!(order, Order::Reopen | Order::Level(_) | Order::Look);
         if self.channel.order(order).is_err() {
             let signal = match order {
                 Order::Quit | Order::Retire => Signal::QUIT,
                 Order::Terminate => Signal::TERM,
                 Order::Reopen => Signal::USR1,
                 // No signal says that.
-                Order::Level(_) => return,
+                Order::Level(_) | Order::Look => return,
             };
             self.kill(signal, log);
         }

@@ -289,6 +289,10 @@ impl Master {
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Reopen => self.reopen(),
+            Command::Look => {
+                let all = self.children.iter_mut();
+                all.for_each(|child| child.order(Order::Look, &self.cycle.log));
+            }
             Command::Level(level) => {
                 weir_log::set_level(level);
                 let shown = level.map_or("as the configuration says", Level::name);

@@ -120,6 +120,7 @@ impl Control {
             Order::Terminate => self.all(|h| h.stop()),
             Order::Reopen => self.reopen(),
             Order::Level(level) => weir_log::set_level(level),
+            Order::Look => turns::look(),
         }
     }
 

@@ -287,6 +287,8 @@ fn pass_on(channel: Option<&End>, command: Command) -> io::Result<()> {
             weir_log::set_level(level);
             Ok(())
         }
+        // Those of its own process were called.
+        (None, Command::Look) => Ok(()),
     }
 }
 

@@ -36,6 +36,13 @@ pub fn flush_logs() {
     }
 }
 
+/// Whoever waits for a server behind looks, whichever loop of the process it is of.
+pub fn look() {
+    if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
+        service.look();
+    }
+}
+
 /// Tells the loop of this thread to finish what it has and to end.
 pub fn finish(how: Retire) {
     END.set(Some(how));

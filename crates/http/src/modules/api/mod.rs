@@ -106,6 +106,8 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     Ok(())
 }
 
+/// What there is.
+const RESOURCES: [&str; 4] = ["upstreams", "stream/upstreams", "caches", "logs"];
 /// Less could be guessed.
 const SHORTEST: usize = 16;
 /// The longest body that says something.
@@ -188,11 +190,14 @@ async fn answer(r: &mut Request) -> Answer {
     let below = String::from_utf8_lossy(below).into_owned();
     let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
     match (parts.as_slice(), method) {
-        ([], Method::Get) => {
-            Ok(json!({ "version": 1, "resources": ["upstreams", "caches", "logs"] }))
-        }
+        ([], Method::Get) => Ok(json!({ "version": 1, "resources": RESOURCES })),
         ([], _) => Err(Refused::method("GET")),
-        (["upstreams", rest @ ..], method) => servers::answer(r, rest, method, &body),
+        (["upstreams", rest @ ..], method) => {
+            servers::answer(r, &servers::of_http(r), rest, method, &body)
+        }
+        (["stream", "upstreams", rest @ ..], method) => {
+            servers::answer(r, &servers::of_stream(r), rest, method, &body)
+        }
         (["caches", rest @ ..], method) => caches::answer(r, rest, method, &body).await,
         (["logs", rest @ ..], method) => logs::answer(r, rest, method, &body),
         _ => Err(Refused::not_found()),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use weir_proto::http1::Method;
 use weir_upstream::{Changes, Duty, Group, MOST_WEIGHT, Seat};
+use weir_values::Command;
 
 use super::{Answer, Refused, members};
 use crate::request::Request;
@@ -10,18 +11,33 @@ use crate::request::Request;
 /// What becomes of a server.
 type Change = Box<dyn Fn(&mut Changes)>;
 
-pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answer {
+/// Those of requests.
+pub fn of_http(r: &Request) -> Vec<&Group> {
+    r.site.upstreams.all().iter().map(|upstream| &*upstream.group).collect()
+}
+
+/// Those of sessions.
+pub fn of_stream(r: &Request) -> Vec<&Group> {
+    r.event_loop.stream_groups.get().into_iter().flatten().map(|group| &**group).collect()
+}
+
+pub fn answer(
+    r: &Request,
+    groups: &[&Group],
+    parts: &[&str],
+    method: Method,
+    body: &Value,
+) -> Answer {
     let now = r.event_loop.handle.now();
-    let groups = || r.site.upstreams.all().iter().map(|upstream| &*upstream.group);
     let (name, rest) = match parts {
         [] if method == Method::Get => {
-            let all = groups().map(|group| (group.name.clone(), shown(group, now)));
+            let all = groups.iter().map(|group| (group.name.clone(), shown(group, now)));
             return Ok(Value::Object(all.collect()));
         }
         [] => return Err(Refused::method("GET")),
         [name, rest @ ..] => (name, rest),
     };
-    let group = groups().find(|group| group.name == **name).ok_or_else(Refused::not_found)?;
+    let group = groups.iter().find(|group| group.name == **name).ok_or_else(Refused::not_found)?;
     let server = match rest {
         [] | ["servers"] if method == Method::Get => {
             let shown = shown(group, now);
@@ -49,6 +65,10 @@ pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answ
             return Err(Refused::new(409, format!("upstream \"{}\" {text}", group.name)));
         }
         group.change(is_it, &*change, now);
+        // Those who wait in other processes; without a master there are none.
+        if let Some(tell) = r.event_loop.commands.get() {
+            let _ = tell(Command::Look);
+        }
         r.log(
             weir_log::Level::Notice,
             format_args!("server \"{server}\" of upstream \"{}\" was changed", group.name),
