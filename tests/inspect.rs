@@ -64,7 +64,8 @@ fn who_has_all_connections_is_named() {
     assert!(told, "{text}");
     assert!(
         text.contains("3 of 4 workers have none")
-            && text.contains("why: one worker at a time waits at the queue (accept_mutex)"),
+            && text
+                .contains("why: not all wait at the queue (with accept_mutex one at a time does)"),
         "{text}"
     );
     assert!(text.contains("do: nginx has no setting that is even and keeps one queue"), "{text}");
@@ -146,6 +147,73 @@ fn haproxy_is_one_process_of_threads() {
     });
     drop(haproxy);
     assert!(known);
+}
+
+/// What is said of a program at a port once it says this much; the program's first process opens the socket for its
+/// workers, and is none of them.
+fn prefork(name: &str, command: &mut Command, port: u16, shape: &str) -> Option<String> {
+    let program = command.get_program().to_owned();
+    if Command::new(&program).arg("--version").output().is_err() {
+        println!("not run: {} is not installed", program.display());
+        return None;
+    }
+    let log = Dir::new();
+    let out = std::fs::File::create(log.file("log")).unwrap();
+    let server = Process::start(command.stdout(out.try_clone().unwrap()).stderr(out));
+    let mut text = String::new();
+    let told = ask_until(|| {
+        let output = run(WEIR, ["inspect", &port.to_string(), "--secs", "0"]);
+        text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.contains(&format!("{name} on 127.0.0.1:{port}: {shape}"))
+    });
+    assert!(told, "{text}\n{}", log.read("log"));
+    assert!(!text.contains(&format!("{name} {} ", server.pid())), "{text}");
+    Some(text)
+}
+
+#[test]
+fn of_gunicorn_it_tells_workers_from_their_arbiter() {
+    let dir = Dir::new();
+    dir.write("app.py", "def app(env, start):\n    start('200 OK', [])\n    return [b'']\n");
+    let gunicorn = |port: u16, more: &[&str]| {
+        let mut command = Command::new("gunicorn");
+        command.current_dir(dir.path()).env("HOME", dir.path());
+        command.args(["-b", &format!("127.0.0.1:{port}"), "-w", "3"]).args(more).arg("app:app");
+        command
+    };
+    for (more, how) in [
+        (&[][..], "poll(2) or select(2), a connection wakes all"),
+        (&["--threads", "2"][..], "epoll, a connection wakes all"),
+    ] {
+        let port = free_port();
+        let shape = format!("one queue that 3 processes share; {how}");
+        let Some(text) = prefork("gunicorn", &mut gunicorn(port, more), port, &shape) else {
+            return;
+        };
+        assert!(text.contains("note: a connection wakes up to 3 workers"), "{text}");
+        assert!(text.contains("fewer workers with more threads"), "{text}");
+    }
+}
+
+#[test]
+fn of_puma_it_tells_workers_from_their_parent() {
+    let dir = Dir::new();
+    dir.write("config.ru", "run lambda { |env| [200, {}, ['']] }\n");
+    let port = free_port();
+    let mut puma = Command::new("puma");
+    puma.current_dir(dir.path()).env("HOME", dir.path());
+    puma.args([
+        "-q",
+        "-b",
+        &format!("tcp://127.0.0.1:{port}"),
+        "-w",
+        "2",
+        "-t",
+        "2:2",
+        "config.ru",
+    ]);
+    let shape = "one queue that 2 processes share; poll(2) or select(2), a connection wakes all";
+    prefork("puma", &mut puma, port, shape);
 }
 
 /// The first process accepts, and hands connections to those that serve them.

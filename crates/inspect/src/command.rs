@@ -10,7 +10,7 @@ use weir_sys::signal::Set;
 use crate::look::look;
 use crate::servers::{self, Listening, Sought, find};
 
-/// Looks into any server on this machine (nginx, HAProxy, envoy, gunicorn, ...): who shares which queue, how the connections and
+/// Looks into any server on this machine (nginx, HAProxy, node, gunicorn, puma, ...): who shares which queue, how the connections and
 /// the work are spread over its workers, what is wrong, and what helps. It changes nothing
 #[derive(Debug, Parser)]
 #[command(name = "weir inspect", bin_name = "weir inspect")]

@@ -9,7 +9,9 @@ use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 
 use crate::report::{Place, Queue, Report, Thread, Waits, Worker};
-use crate::servers::{Listening, Process, Socket, inode, numbers, offspring, ran, rows};
+use crate::servers::{
+    Listening, Process, Socket, calls, inode, is_accept, numbers, offspring, ran, rows,
+};
 use crate::verdict;
 
 /// Queues are looked at this often during a look.
@@ -215,14 +217,9 @@ fn waits(process: &Process, inode: u64) -> Waits {
     if let Some(epoll) = process.epoll(inode) {
         return if epoll.exclusive { Waits::EpollExclusive } else { Waits::Epoll };
     }
-    let calls: BTreeSet<i64> = numbers(&format!("/proc/{}/task", process.pid))
-        .filter_map(|thread| {
-            let call = fs::read_to_string(format!("/proc/{}/task/{thread}/syscall", process.pid));
-            call.ok()?.split(' ').next()?.parse().ok()
-        })
-        .collect();
+    let calls = calls(process.pid);
     let any = |names: &[i64]| names.iter().any(|name| calls.contains(name));
-    if any(&[libc::SYS_accept, libc::SYS_accept4]) {
+    if calls.iter().any(is_accept) {
         Waits::Accept
     } else if process.has_ring {
         Waits::IoUring

@@ -130,9 +130,9 @@ impl Waits {
             Waits::EpollExclusive => "epoll, a connection wakes one (EPOLLEXCLUSIVE)",
             Waits::Epoll => "epoll, a connection wakes all",
             Waits::IoUring => "io_uring",
-            Waits::Turns => "one waits at a time (accept_mutex)",
+            Waits::Turns => "some wait at a time (as with accept_mutex)",
             Waits::Accept => "accept(2)",
-            Waits::Poll => "poll(2) or select(2)",
+            Waits::Poll => "poll(2) or select(2), a connection wakes all",
             Waits::Handed => "is handed connections",
             Waits::Unknown => "waits in a way that was not seen",
         }
@@ -179,14 +179,16 @@ impl Place {
             (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
         };
         let turns = self.workers.iter().find(|worker| worker.waits == Waits::Turns);
-        let first = self.workers.iter().find(|worker| worker.waits != Waits::Handed);
-        let waits = turns.or(first).map_or("", |worker| match worker.waits {
+        // Who is at work is not seen to wait.
+        let waiting = |worker: &&Worker| !matches!(worker.waits, Waits::Handed | Waits::Unknown);
+        let any = turns.or(self.workers.iter().find(waiting));
+        let alone = self.queues.len() > 1 || workers == 1;
+        let waits = match any.map_or(Waits::Unknown, |worker| worker.waits) {
             // Nobody else is there to be woken.
-            Waits::Epoll | Waits::EpollExclusive if self.queues.len() > 1 || workers == 1 => {
-                "epoll"
-            }
+            Waits::Epoll | Waits::EpollExclusive if alone => "epoll",
+            Waits::Poll if alone => "poll(2) or select(2)",
             waits => waits.words(),
-        });
+        };
         let _ = writeln!(out, "{} on {}: {shape}; {waits}", self.program, self.address);
         self.write_queue(out);
         let _ = writeln!(

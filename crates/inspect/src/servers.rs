@@ -1,6 +1,6 @@
 //! Which processes listen where, on which sockets, and how they wait: proc(5), epoll(7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -43,7 +43,7 @@ pub struct Socket {
     pub inode: u64,
     /// The processes that wait for it; those that hold it, where none does.
     pub workers: Vec<Process>,
-    /// Those that hold it and wait in turns, as with nginx's `accept_mutex`, included.
+    /// Those that hold it and do not wait for it now included: they wait in turns, as with nginx's `accept_mutex`.
     pub sharers: Vec<Process>,
 }
 
@@ -92,7 +92,10 @@ pub fn find(sought: &Sought) -> Vec<Listening> {
         pids.into_iter().filter_map(|pid| read(pid, &addresses)).filter(named).collect();
     let mut out: BTreeMap<SocketAddr, Vec<Socket>> = BTreeMap::new();
     for (inode, address) in addresses {
-        let holders = || all.iter().filter(|process| process.fds.contains_key(&inode));
+        let holders: Vec<&Process> =
+            all.iter().filter(|process| process.fds.contains_key(&inode)).collect();
+        let keeps = |process: &Process| keeps_it_for_others(process, inode, &holders);
+        let holders = || holders.iter().copied().filter(|process| !keeps(process));
         let mut workers: Vec<Process> =
             holders().filter(|p| p.waits.contains_key(&inode)).cloned().collect();
         let mut sharers: Vec<Process> = holders().filter(|p| p.has_epoll).cloned().collect();
@@ -105,6 +108,27 @@ pub fn find(sought: &Sought) -> Vec<Listening> {
         }
     }
     out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
+}
+
+/// Whether a process opened a socket for its children, and takes no connections from it itself: an arbiter, a master.
+fn keeps_it_for_others(process: &Process, inode: u64, holders: &[&Process]) -> bool {
+    let is_parent = holders.iter().any(|other| parent(other.pid) == Some(process.pid));
+    let waits = || process.epoll(inode).is_some() || process.has_ring;
+    is_parent && !waits() && !calls(process.pid).iter().any(is_accept)
+}
+
+/// The system calls in which the threads of a process wait.
+pub(crate) fn calls(pid: i32) -> BTreeSet<i64> {
+    let call = |thread| {
+        let call = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall"));
+        call.ok()?.split(' ').next()?.parse().ok()
+    };
+    numbers(&format!("/proc/{pid}/task")).filter_map(call).collect()
+}
+
+/// accept(2), which waits for a connection and takes it.
+pub(crate) fn is_accept(call: &i64) -> bool {
+    [libc::SYS_accept, libc::SYS_accept4].contains(call)
 }
 
 impl Socket {

@@ -59,12 +59,12 @@ fn skewed(place: &Place) -> Option<Finding> {
     let why = match (one_queue, first.waits) {
         (_, Waits::Handed) => "one process accepts all connections and hands them on",
         (true, _) if in_turns => {
-            "one worker at a time waits at the queue (accept_mutex), and who has the lock takes most"
+            "not all wait at the queue (with accept_mutex one at a time does), and who waits takes most"
         }
         (true, Waits::EpollExclusive) => {
             "all wait at one queue, and the kernel wakes the first in its list, again and again the same one while it sleeps between two connections"
         }
-        (true, Waits::Epoll) => {
+        (true, Waits::Epoll | Waits::Poll) => {
             "all wait at one queue and are all woken; whoever is awake already takes most"
         }
         (true, _) => "all wait at one queue, and whoever is first takes",
@@ -130,7 +130,9 @@ fn overflow(place: &Place) -> Option<Finding> {
 /// Each connection wakes everybody.
 fn herd(place: &Place) -> Option<Finding> {
     let one_queue = place.queues.len() == 1;
-    let woken = place.workers.iter().filter(|worker| worker.waits == Waits::Epoll).count();
+    let waits = |worker: &&Worker| matches!(worker.waits, Waits::Epoll | Waits::Poll);
+    let woken = place.workers.iter().filter(waits).count();
+    let polls = place.workers.iter().any(|worker| worker.waits == Waits::Poll);
     if !one_queue || woken < 2 {
         return None;
     }
@@ -140,11 +142,15 @@ fn herd(place: &Place) -> Option<Finding> {
         what: format!(
             "a connection wakes up to {woken} workers ({switches:.0} context switches a second in all)"
         ),
-        why: "they wait in epoll without EPOLLEXCLUSIVE".to_owned(),
-        advice: if is_nginx(place) {
-            "leave `accept_mutex off` and use nginx 1.11.3 or later on Linux 4.5 or later, or `reuseport`".to_owned()
-        } else {
-            "a newer version may wait with EPOLLEXCLUSIVE, or listen with SO_REUSEPORT".to_owned()
+        why: match polls {
+            true => "they wait in poll(2) or select(2), which knows no other way".to_owned(),
+            false => "they wait in epoll without EPOLLEXCLUSIVE".to_owned(),
+        },
+        advice: match is_nginx(place) {
+            true => "leave `accept_mutex off` and use nginx 1.11.3 or later on Linux 4.5 or later, or `reuseport`".to_owned(),
+            false => "that costs little with few workers: of programs with threads (gunicorn --threads, puma -t) rather take fewer \
+                      workers with more threads; a newer version may wait with EPOLLEXCLUSIVE, or listen with SO_REUSEPORT"
+                .to_owned(),
         },
     })
 }
@@ -279,5 +285,7 @@ mod tests {
         let mut herd = place(&[5, 5], &[0]);
         herd.workers.iter_mut().for_each(|worker| worker.waits = Waits::Epoll);
         assert!(said(&herd)[0].starts_with("a connection wakes up to 2 workers"));
+        herd.workers.iter_mut().for_each(|worker| worker.waits = Waits::Poll);
+        assert!(findings(&herd, 4)[0].why.contains("poll(2) or select(2)"));
     }
 }
