@@ -10,10 +10,11 @@ use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use weir_proto::http2::frame;
 use weir_testkit::{Client, Dir, PATIENCE, Server, ask_until, certified};
 
 use super::threads::{wait_asleep, wait_blocked, wait_still, wait_stopped};
-use super::{PROCESSES, WEIR, wait_idle};
+use super::{PROCESSES, TRIES, WEIR, wait_idle};
 
 const LOOPS: usize = 4;
 
@@ -161,6 +162,53 @@ fn who_was_accepted_and_not_reached_is_served_by_another_loop() {
     server.signal_worker(worker, Signal::CONT);
     let answered = new.response().body();
     assert_ne!(answered, holder.response().body(), "the loop that was held up");
+}
+
+/// The first answer's body of a stream that asks for a path.
+fn over_http2(socket: &mut TcpStream, stream: u32, path: &str) -> String {
+    // GET, http, a path and a host as they are (RFC 7541, appendix A).
+    let mut head = vec![0x82, 0x86, 0x04, path.len() as u8];
+    head.extend_from_slice(path.as_bytes());
+    head.extend_from_slice(&[0x01, 1, b'a']);
+    let mut out = vec![0, 0, head.len() as u8, 1, 0x05];
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(&head);
+    socket.write_all(&out).unwrap();
+    loop {
+        let mut frame = [0; 9];
+        socket.read_exact(&mut frame).unwrap();
+        let len = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]) as usize;
+        let mut payload = vec![0; len];
+        socket.read_exact(&mut payload).unwrap();
+        if frame[3] == 0 && len > 0 {
+            return String::from_utf8(payload).unwrap();
+        }
+    }
+}
+
+/// It was silent for less than a second, so its task would be there still.
+#[test]
+fn http2_is_taken_over_as_soon_as_it_is_silent() {
+    let server = start_on_one(Dir::new(), "; http2 on;");
+    for _ in 0..TRIES {
+        let mut silent = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        silent.set_read_timeout(Some(PATIENCE)).unwrap();
+        silent.write_all(frame::PREFACE).unwrap();
+        silent.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+        let mut holder = server.connect();
+        // A loop whose turns are short expects nothing of the kind.
+        assert_eq!(holder.get("/held?n=1").body(), "1");
+        let home = over_http2(&mut silent, 1, "/");
+        wait_asleep(&server, LOOPS);
+        holder.send(request("/hold"));
+        wait_blocked(&server);
+        let answered = over_http2(&mut silent, 3, "/");
+        // One of both may have been taken over before.
+        if holder.response().body() == home {
+            return assert_ne!(answered, home, "the loop that was held up");
+        }
+    }
+    panic!("the two were never in the same loop");
 }
 
 /// A client that has sent the first of its words, and sends the others when its loop is held up.

@@ -93,8 +93,13 @@ impl Handle {
         self.0.team.is_some()
     }
 
-    /// A turn of this loop has lasted for long lately, other loops may take what rests, and something is to be handled in this
-    /// turn before what it accepts.
+    /// A turn of this loop has lasted for long lately, and other loops may take what rests: who has nothing to do had better rest
+    /// at once.
+    pub fn needs_relief(&self) -> bool {
+        self.0.team.as_ref().is_some_and(Seat::needs_relief)
+    }
+
+    /// As [`Handle::needs_relief`], and something is to be handled in this turn before what it accepts.
     pub fn others_come_first(&self) -> bool {
         self.0.team.as_ref().is_some_and(Seat::others_come_first)
     }

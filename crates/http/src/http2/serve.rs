@@ -277,7 +277,13 @@ impl Task {
         let place = self.is_free().then(|| event_loop.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
         let (woken, waited) = match &place {
-            Some(None) if !conn.stream.has_unread() => (Some(Wake::Deadline), Duration::ZERO),
+            // Another loop can take it once it has no task.
+            Some(place)
+                if (place.is_none() || event_loop.handle.needs_relief())
+                    && !conn.stream.has_unread() =>
+            {
+                (Some(Wake::Deadline), Duration::ZERO)
+            }
             _ => (self.link.rest(&self.presence, grace).await, grace),
         };
         drop(place);
