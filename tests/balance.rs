@@ -18,7 +18,7 @@ mod steered;
 #[path = "balance/threads.rs"]
 mod threads;
 
-use threads::{wait_asleep, wait_blocked, wait_still};
+use threads::{wait_asleep, wait_blocked, wait_for_news, wait_still};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -167,6 +167,7 @@ fn nothing_runs_while_nothing_happens() {
         let mut client = server.connect();
         assert_eq!(client.get("/").status, 200);
         wait_still(&server);
+        wait_for_news(&server);
         assert_eq!(client.get("/").status, 200);
     }
 }

@@ -38,7 +38,7 @@ use std::time::Duration;
 const LINE: usize = 8;
 
 /// Words before the rows: how many rows have been used; how often values were moved between rows, which is odd while
-/// they are.
+/// they are; when the server began; what was judged last.
 const HEAD: usize = LINE;
 /// Behind the head stands what is counted under names, then the rows.
 const ROWS: usize = HEAD + subjects::WORDS;
@@ -46,6 +46,8 @@ const USED: usize = 0;
 const MOVES: usize = 1;
 /// When the server began, in nanoseconds since 1970.
 const STARTED: usize = 2;
+/// The period in which something was judged last, and in the lowest bit what came of it.
+const JUDGED: usize = 3;
 
 /// Words of one row: who writes it, what it has been doing lately, its values, its times.
 const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
@@ -100,6 +102,26 @@ impl Registry {
     /// When it began.
     pub fn started(&self) -> Duration {
         Duration::from_nanos(self.words.get(STARTED).map_or(0, |word| word.load(SeqCst)))
+    }
+
+    /// The first of all loops that comes in a period judges; what came of it, if that is new.
+    pub fn judge(&self, period: u64, judge: impl FnOnce() -> bool) -> Option<bool> {
+        let word = self.words.get(JUDGED)?;
+        let before = word.load(SeqCst);
+        if before >> 1 >= period {
+            return None;
+        }
+        let (was, begun) = (before & 1, period << 1);
+        word.compare_exchange(before, begun | was, SeqCst, SeqCst).ok()?;
+        let is = judge();
+        // Should the next period have come meanwhile, its own judgement stands.
+        let told = word.compare_exchange(begun | was, begun | u64::from(is), SeqCst, SeqCst);
+        (told.is_ok() && is != (was == 1)).then_some(is)
+    }
+
+    /// What came of it last.
+    pub fn judged(&self) -> bool {
+        self.words.get(JUDGED).is_some_and(|word| word.load(SeqCst) & 1 == 1)
     }
 
     /// How many rows there are.
@@ -411,6 +433,24 @@ mod tests {
     fn registry(rows: usize) -> Registry {
         let words: Vec<_> = (0..Registry::words_for(rows)).map(|_| AtomicU64::new(0)).collect();
         Registry::new(words.leak())
+    }
+
+    #[test]
+    fn in_each_period_one_judges_and_tells_what_is_new() {
+        let all = registry(1);
+        let nobody = || -> bool { unreachable!("somebody did in this period") };
+        assert_eq!(all.judge(7, || false), None);
+        assert_eq!(all.judge(7, nobody), None);
+        assert_eq!(all.judge(8, || true), Some(true));
+        assert_eq!((all.judge(8, nobody), all.judge(7, nobody)), (None, None));
+        assert_eq!(all.judge(20, || true), None);
+        assert_eq!(all.judge(21, || false), Some(false));
+        let late = all.judge(22, || {
+            assert_eq!(all.judge(23, || true), Some(true));
+            true
+        });
+        assert_eq!(late, None, "it was told");
+        assert!(all.judged());
     }
 
     #[test]

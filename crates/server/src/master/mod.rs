@@ -8,7 +8,6 @@ mod children;
 mod reload;
 mod rows;
 mod upgrade;
-mod watch;
 
 pub use children::FATAL;
 
@@ -34,7 +33,6 @@ use weir_values::Command;
 use self::children::{Child, Restarts};
 use self::rows::Rows;
 use self::upgrade::Kin;
-use self::watch::Watch;
 use crate::channel::{self, End, Heard, Order, Report};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
@@ -94,7 +92,6 @@ pub struct Master {
     /// Workers of older cycles are to be told to finish when the new ones run.
     replacing: bool,
     kin: Kin,
-    watch: Watch,
     /// The command line, to start a successor by.
     args: Vec<OsString>,
 }
@@ -149,7 +146,6 @@ impl Master {
             generation: 0,
             replacing: false,
             kin: Kin::new(inherited),
-            watch: Watch::new(Instant::now()),
             args,
         })
     }
@@ -170,7 +166,6 @@ impl Master {
             self.take_signals()?;
             self.start_due()?;
             self.remind();
-            self.watch.look(self.registry, &self.cycle.log, Instant::now());
             if self.ending.is_some() && self.children.is_empty() {
                 return ControlFlow::Break(self.end());
             }
@@ -254,10 +249,7 @@ impl Master {
             Some(Ending::Terminate { next, .. }) => Some(next),
             _ => None,
         };
-        // A loop that is alone is as even as can be.
-        let config = &self.cycle.config;
-        let look = (config.processes * config.threads > 1).then(|| self.watch.next());
-        let next = [self.restarts.next(), reminder, look].into_iter().flatten().min();
+        let next = [self.restarts.next(), reminder].into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }

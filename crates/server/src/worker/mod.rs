@@ -4,6 +4,7 @@
 //! loops have a thread each. All of them are alike otherwise.
 
 mod control;
+mod evenness;
 mod identity;
 mod turns;
 
@@ -22,6 +23,7 @@ use weir_metrics::subjects::{self, Cells};
 use weir_metrics::{Metric, Row};
 
 use self::control::Control;
+use self::evenness::Evenness;
 use self::turns::Turns;
 use crate::channel::{End, Report};
 use crate::config::{Config, FileThreads};
@@ -268,7 +270,11 @@ impl Shared {
         service.passes_on(move |command| pass_on(channel.as_ref(), command));
         let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
         turns::serves(&service);
-        Ok(Turns::new(listening, service, others))
+        // A loop that is alone is as even as can be.
+        let config = self.config();
+        let evenness = (config.processes * config.threads > 1)
+            .then(|| Evenness::new(registry, Arc::clone(self.log()), h.now()));
+        Ok(Turns::new(listening, service, evenness, others))
     }
 
     fn row(&self, index: usize) -> io::Result<Row> {

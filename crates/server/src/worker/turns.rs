@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use weir_engine::{Driver, Handle, ListenerKey, Relief, Turn};
 
 use super::Shared;
+use super::evenness::Evenness;
 use crate::listen::Listening;
 use crate::service::Service;
 use weir_metrics::Metric;
@@ -62,6 +63,8 @@ struct Serving {
     service: Rc<Service>,
     /// What the loop has done for others, as far as it is counted.
     relief: Relief,
+    /// None if there are no others.
+    evenness: Option<Evenness>,
 }
 
 impl Serving {
@@ -84,8 +87,13 @@ impl Drop for Serving {
 
 impl Turns {
     /// A loop that accepts and serves.
-    pub fn new(listening: Listening, service: Rc<Service>, others: Option<Arc<Shared>>) -> Turns {
-        let serving = Serving { listening, service, relief: Relief::default() };
+    pub fn new(
+        listening: Listening,
+        service: Rc<Service>,
+        evenness: Option<Evenness>,
+        others: Option<Arc<Shared>>,
+    ) -> Turns {
+        let serving = Serving { listening, service, relief: Relief::default(), evenness };
         Turns { serving: Some(serving), told: None, others }
     }
 
@@ -125,7 +133,10 @@ impl Driver for Turns {
         if self.is_done() {
             h.stop();
         }
-        self.serving.as_mut().and_then(|serving| serving.listening.before_wait(h, now))
+        let serving = self.serving.as_mut()?;
+        let patience = serving.evenness.as_ref().and_then(|evenness| evenness.patience(now));
+        let allowed = serving.listening.before_wait(h, now);
+        [allowed, patience].into_iter().flatten().min()
     }
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {
@@ -162,6 +173,7 @@ impl Driver for Turns {
             }
             serving.relieved(h.relief());
             serving.service.metrics.carries(serving.service.connections() as u64);
+            serving.evenness.iter_mut().for_each(|evenness| evenness.look(turn.woke));
         }
     }
 }
