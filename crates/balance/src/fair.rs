@@ -12,7 +12,8 @@
 //! time that grows with what it carries more, and then stands in.** What it carries is first its
 //! open connections, which stay and bring more work; then, among loops with no more than their
 //! share of them, its requests in process. Compared the other way round, a loop with four idle
-//! connections would take a fifth whenever another one works, and keep it for minutes.
+//! connections would take a fifth whenever another one works, and keep it for minutes. From a mean of
+//! 16 on, a sixteenth more is no more.
 //!
 //! - While the others work, that time is [`STEP`] for each connection more, [`LONGEST`] at most: the
 //!   others have it to come back. An accept adds a connection, so who stands in leaves again for a
@@ -361,6 +362,43 @@ mod tests {
         };
         assert_eq!(stance(1), Stance::Disarmed);
         assert_eq!(stance(64), Stance::Armed);
+    }
+
+    /// Beside one that works and has no connections.
+    #[test]
+    fn the_time_for_which_others_go_first_grows_with_what_is_carried_more() {
+        let time = |own: u64| {
+            let loads = [own, 0].map(|open| Load { inflight: 0, open });
+            with_loads(&loads, |now, table| {
+                table.row(1).set_state(State::Awake, 1);
+                let mut fair = Fair::new(setup(0, 1));
+                let first = fair.before_wait(now, table);
+                let time = first.at_most.unwrap();
+                assert_eq!(first.stance, Stance::Disarmed);
+                assert_eq!(fair.before_wait(now + time / 2, table).stance, Stance::Disarmed);
+                // Then it stands in, and an accept sends it away anew.
+                assert_eq!(fair.before_wait(now + time, table), Wait::ARMED);
+                let _ = fair.on_accepted(now + time, table, 1);
+                table.row(0).set_load(Load { inflight: 0, open: own + 2 });
+                let again = fair.before_wait(now + time, table);
+                assert_eq!(again.stance, Stance::Disarmed);
+                assert!(again.at_most.unwrap() > time || time == LONGEST);
+                time
+            })
+        };
+        assert_eq!([2, 4, 20].map(time), [STEP, 2 * STEP, 10 * STEP]);
+        assert_eq!([100, 10_000].map(time), [LONGEST; 2]);
+    }
+
+    /// Of the mean's own size that is: one connection is a lot beside few, and nothing beside hundreds.
+    #[test]
+    fn a_sixteenth_more_than_the_mean_is_no_more() {
+        let is_more = |own: u64, other: u64| {
+            let loads = [own, other].map(|open| Load { inflight: 0, open });
+            with_loads(&loads, |now, table| excess(now, table, 0, 0) > 0)
+        };
+        assert!(is_more(4, 3) && is_more(15, 14) && is_more(180, 140));
+        assert!(!is_more(3, 3) && !is_more(168, 160));
     }
 
     /// Somebody compared while it had one more, and sleeps: it says so, though it has no more than before.
