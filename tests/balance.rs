@@ -17,6 +17,8 @@ mod requests;
 mod steered;
 #[path = "balance/threads.rs"]
 mod threads;
+#[path = "balance/tunnels.rs"]
+mod tunnels;
 
 use threads::{wait_asleep, wait_blocked, wait_for_news, wait_still};
 

@@ -232,7 +232,7 @@ impl Inner {
         let rests = source.parked.get() || source.rest.get() == Rest::Yes;
         match news {
             News::Taken(_) if rests => h.resume(source, Wake::Ready),
-            News::Taken(_) => {}
+            News::Taken(_) => self.waiters.wake(&source.reader, &self.tasks),
             // What was read meanwhile would be taken for the next request.
             News::Ready(_, ready) if rests && source.is_silent(ready) => {
                 self.deliver(h, token, ready.without(Ready::READ));

@@ -14,6 +14,12 @@ pub trait Idle: Any + Send {
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
 }
 
+/// Two connections of which each takes what the other one sends, while nothing is on its way. `Send` as [`Idle`] is.
+pub trait Joined: Any + Send {
+    /// This loop has taken both, in the order in which they were offered.
+    fn go_on(self: Box<Self>, h: &Handle, streams: [Stream; 2]);
+}
+
 /// Why a parked connection is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {

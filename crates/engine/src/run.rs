@@ -109,10 +109,8 @@ impl Loop {
         for (token, ready) in self.events.streams.drain(..) {
             h.0.deliver(&h, token, ready);
         }
-        if let Some((fd, idle)) = self.taken.take()
-            && let Ok(stream) = h.stream(fd)
-        {
-            h.0.guard(|| idle.resume(&h, stream, Wake::Ready));
+        if let Some(taken) = self.taken.take() {
+            h.0.guard(|| welcome(&h, taken));
         }
         run_tasks(&h);
         self.expire_timers(&h);
@@ -239,6 +237,22 @@ pub fn born(number: usize) {
 fn before(inner: &Inner) -> Before {
     let (started, ended) = inner.tasks.totals();
     Before { accepts: inner.accepts.get(), started, ended }
+}
+
+/// What another loop had goes on here; it closes if the loop can take no socket more.
+fn welcome(h: &Handle, taken: Taken) {
+    match taken {
+        Taken::Idle(fd, idle) => {
+            if let Ok(stream) = h.stream(fd) {
+                idle.resume(h, stream, Wake::Ready);
+            }
+        }
+        Taken::Joined([first, second], joined) => {
+            if let (Ok(first), Ok(second)) = (h.stream(first), h.stream(second)) {
+                joined.go_on(h, [first, second]);
+            }
+        }
+    }
 }
 
 fn run_tasks(h: &Handle) {

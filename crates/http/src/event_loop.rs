@@ -325,6 +325,11 @@ impl LoopState {
     /// One connection less.
     pub(crate) fn closed(&self) {
         self.metrics.sub(Metric::Active, 1);
+        self.left();
+    }
+
+    /// One connection less here, which another loop of the worker counts, too.
+    pub(crate) fn left(&self) {
         self.connections.set(self.connections.get().saturating_sub(1));
         if self.rush.shrank(self.connections()) {
             self.handle.spawn(connection::calm_down());

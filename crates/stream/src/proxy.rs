@@ -421,7 +421,7 @@ pub fn note_end(s: &mut Session) {
     let (now, passed) = (s.event_loop.handle.now(), &s.passed);
     if let Some(attempt) = s.attempts.last_mut() {
         let since = |at: Instant| -> Duration { at.saturating_duration_since(attempt.started) };
-        (attempt.first, attempt.whole) = (passed.first.get().map(since), Some(since(now)));
+        (attempt.first, attempt.whole) = (passed.first.get().copied().map(since), Some(since(now)));
         (attempt.sent, attempt.received) = (attempt.sent + passed.up_sent.get(), passed.down.get());
     }
 }

@@ -41,6 +41,24 @@ impl Wire {
         }
     }
 
+    /// Takes the state of its TLS, if it has any, while nothing is pending in it, for another loop that has the socket
+    /// ([`TlsStream::lend`]). None if something is.
+    #[inline]
+    pub fn lend(&self) -> Option<Option<Secured>> {
+        match self {
+            Wire::Plain(_) => Some(None),
+            Wire::Tls(tls) => tls.lend().map(Some),
+        }
+    }
+
+    /// Takes back what was lent.
+    #[inline]
+    pub fn take_back(&self, lent: Option<Secured>) {
+        if let (Wire::Tls(tls), Some(secured)) = (self, lent) {
+            tls.take_back(secured);
+        }
+    }
+
     /// The socket.
     #[inline]
     pub fn socket(&self) -> &Stream {

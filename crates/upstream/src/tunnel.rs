@@ -1,10 +1,15 @@
 //! Bytes in both directions between a client and a server: sessions, and connections that agreed to another
 //! protocol (101, CONNECT).
 
+mod moving;
+
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -12,6 +17,8 @@ use weir_engine::{Chain, Either, Handle, either};
 use weir_tls::Wire;
 
 use crate::Rate;
+use moving::Offering;
+pub use moving::run_movable;
 
 /// One read, where nothing else is said.
 pub const PIECE: usize = 16 * 1024;
@@ -61,15 +68,31 @@ impl Ways {
 #[derive(Debug, Default)]
 pub struct Passed {
     /// From the client.
-    pub up: Cell<u64>,
+    pub up: Bytes,
     /// To the server.
-    pub up_sent: Cell<u64>,
+    pub up_sent: Bytes,
     /// From the server.
-    pub down: Cell<u64>,
+    pub down: Bytes,
     /// To the client.
-    pub down_sent: Cell<u64>,
+    pub down_sent: Bytes,
     /// When the server's first bytes came.
-    pub first: Cell<Option<Instant>>,
+    pub first: OnceLock<Instant>,
+}
+
+/// How many they are; one loop at a time writes it.
+#[derive(Debug, Default)]
+pub struct Bytes(AtomicU64);
+
+impl Bytes {
+    /// So far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// So many more.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.get() + n, Relaxed);
+    }
 }
 
 /// Who was done first.
@@ -102,28 +125,43 @@ pub async fn run(
     passed: &Passed,
     answered: impl Fn(),
 ) -> Result<End, Broke> {
+    // Nobody takes what is not offered.
+    let gone = || Broke::with(End::Server, reading(io::ErrorKind::NotConnected.into()));
+    pass(handle, client, server, ways, passed, answered, None).await.unwrap_or_else(|| Err(gone()))
+}
+
+/// As [`run`]. While nothing is on its way it is offered to other loops; none if one has taken it.
+async fn pass(
+    handle: &Handle,
+    client: &Wire,
+    server: &Wire,
+    ways: Ways,
+    passed: &Passed,
+    answered: impl Fn(),
+    mut offering: Option<&mut Offering<'_>>,
+) -> Option<Result<End, Broke>> {
     let active = &Cell::new(handle.now());
-    let patience = ways.up_patience;
+    let waits = [&Cell::new(false), &Cell::new(false)];
     let up = Way {
         from: client,
         to: server,
         rate: ways.up_rate,
-        patience,
+        patience: ways.up_patience,
         active,
         may_be_silent: false,
+        waits: waits[0],
     };
-    let patience = ways.down_patience;
     let down = Way {
         from: server,
         to: client,
         rate: ways.down_rate,
-        patience,
+        patience: ways.down_patience,
         active,
         may_be_silent: true,
+        waits: waits[1],
     };
     let first = || {
-        if passed.first.get().is_none() {
-            passed.first.set(Some(handle.now()));
+        if passed.first.set(handle.now()).is_ok() {
             answered();
         }
     };
@@ -134,11 +172,14 @@ pub async fn run(
     // nginx ends a tunnel with the first direction that ends. They share the task's budget, so each goes first
     // every other time.
     poll_fn(|cx| {
+        if offering.as_mut().is_some_and(|offering| !offering.withdraw()) {
+            return Poll::Ready(None);
+        }
         up_first = !up_first;
         for turn in [up_first, !up_first] {
-            let (done, other, end, to) = match turn {
-                true => (&mut up_done, down_done, End::Client, End::Server),
-                false => (&mut down_done, up_done, End::Server, End::Client),
+            let (done, other, end) = match turn {
+                true => (&mut up_done, down_done, End::Client),
+                false => (&mut down_done, up_done, End::Server),
             };
             if *done {
                 continue;
@@ -150,16 +191,30 @@ pub async fn run(
             match polled {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) if ways.half_close && !other => *done = true,
-                Poll::Ready(Ok(())) => return Poll::Ready(Ok(end)),
-                Poll::Ready(Err(Failed { sending, error })) => {
-                    let end = if sending { to } else { end };
-                    return Poll::Ready(Err(Broke { end, sending, error }));
+                Poll::Ready(Ok(())) => return Poll::Ready(Some(Ok(end))),
+                Poll::Ready(Err(failed)) => {
+                    return Poll::Ready(Some(Err(Broke::with(end, failed))));
                 }
             }
+        }
+        if waits.iter().all(|waits| waits.get()) {
+            offering.iter_mut().for_each(|offering| offering.offer());
         }
         Poll::Pending
     })
     .await
+}
+
+impl Broke {
+    /// The direction from this end failed.
+    fn with(from: End, Failed { sending, error }: Failed) -> Broke {
+        let end = match (sending, from) {
+            (false, end) => end,
+            (true, End::Client) => End::Server,
+            (true, End::Server) => End::Client,
+        };
+        Broke { end, sending, error }
+    }
 }
 
 /// Why a direction ended.
@@ -186,6 +241,8 @@ struct Way<'w> {
     may_be_silent: bool,
     /// When something went either way.
     active: &'w Cell<Instant>,
+    /// Nothing is on its way, and it is waited for.
+    waits: &'w Cell<bool>,
 }
 
 impl Way<'_> {
@@ -193,8 +250,8 @@ impl Way<'_> {
         self,
         handle: &Handle,
         ways: Ways,
-        read: &Cell<u64>,
-        sent: &Cell<u64>,
+        read: &Bytes,
+        sent: &Bytes,
         heard: impl Fn(),
     ) -> Result<(), Failed> {
         let Way { from, to, active, .. } = self;
@@ -206,7 +263,10 @@ impl Way<'_> {
                 Some(rate) => permitted(handle, rate, read.get()).await.min(ways.piece),
             };
             self.wait_no_longer_than(ways.timeout, handle);
-            from.readable().await.map_err(reading)?;
+            self.waits.set(true);
+            let readable = from.readable().await;
+            self.waits.set(false);
+            readable.map_err(reading)?;
             let mut buf = room(handle, allowed, rate.is_some());
             let received = from.try_recv(&mut buf);
             if let Ok(None) = received {
@@ -223,7 +283,7 @@ impl Way<'_> {
                 }
                 return Ok(());
             }
-            read.set(read.get() + n as u64);
+            read.add(n as u64);
             active.set(handle.now());
             let at_once = self.give(handle, buf, ways, sent).await.map_err(sending)?;
             piece = match at_once {
@@ -244,13 +304,13 @@ impl Way<'_> {
         handle: &Handle,
         bytes: Vec<u8>,
         ways: Ways,
-        sent: &Cell<u64>,
+        sent: &Bytes,
     ) -> io::Result<bool> {
         let mut chain = Chain::new();
         chain.push(bytes);
         let mut left = chain.len();
         let mut count = |chain: &Chain| {
-            sent.set(sent.get() + left - chain.len());
+            sent.add(left - chain.len());
             left = chain.len();
         };
         let tried = self.to.try_send(&mut chain);

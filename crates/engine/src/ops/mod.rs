@@ -5,6 +5,7 @@
 pub(crate) mod accept;
 pub(crate) mod connect;
 pub(crate) mod datagram;
+pub(crate) mod join;
 pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod rest;

@@ -12,6 +12,7 @@
 //!   and the kernel chooses whom it wakes. Who wakes up to work sets it if it is not set, and who was woken by it sets
 //!   it again while others are awake. So nothing wakes up while nothing happens, and seldom while nobody is held up.
 //! - Where processors are scarce the turns of all loops last, and only some of them are held up ([`Suspect`]).
+//! - A tunnel in which nothing is on its way is two connections that go together ([`crate::Joined`]).
 //! - A connection that was taken leaves its number to a dummy ([`weir_sys::descriptor::replace`]), so that its first
 //!   owner, who hears of it later, neither touches the socket nor keeps it open.
 
@@ -39,7 +40,8 @@ use rustix::time::{
 use crate::remote::Mailbox;
 use crate::seam;
 use offers::Offers;
-pub(crate) use seat::{Seat, Taken};
+pub(crate) use offers::Taken;
+pub(crate) use seat::Seat;
 use suspect::Suspect;
 
 /// The loops of one process; each gets a clone ([`crate::Options::team`]), which may say which one it is.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
-use super::{Member, Offers, Place, Relief, Shared, Suspect, Team, nanos};
-use crate::Idle;
+use super::{Member, Offers, Place, Relief, Shared, Suspect, Taken, Team, nanos};
 use crate::backend::{Kind, Token};
 use crate::clock;
 use crate::remote::{Mailbox, News};
@@ -27,9 +26,6 @@ const LOOKS: usize = 8;
 const PART: u64 = 8;
 /// and for no more than twice the mean and this: a turn in which the loop lost its processor says little of its events.
 const JUMP: Duration = Duration::from_micros(10);
-
-/// A connection that was taken over: its socket and its value.
-pub(crate) type Taken = (OwnedFd, Box<dyn Idle>);
 
 pub(crate) struct Seat {
     shared: Arc<Shared>,
@@ -185,13 +181,11 @@ impl Seat {
                 true => other.offers.take(token, &place.instance, &self.shared.dummy),
                 false => None,
             };
-            place.mailbox.tell(match taken {
-                Some(_) => News::Taken(token),
-                None => News::Ready(token, ready),
-            });
-            if taken.is_some() {
-                return taken;
+            if let Some((of, taken)) = taken {
+                place.mailbox.tell(News::Taken(of));
+                return Some(taken);
             }
+            place.mailbox.tell(News::Ready(token, ready));
             let relief = self.relief.get();
             self.relief.set(Relief { passed_on: relief.passed_on + 1, ..relief });
         }

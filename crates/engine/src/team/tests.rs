@@ -14,7 +14,7 @@ use super::*;
 use crate::backend::{Kind, Token};
 use crate::slots::Key;
 use crate::tests::site::Site;
-use crate::{Chain, Either, Handle, Idle, Remote, Stream, Wake, either};
+use crate::{Chain, Either, Handle, Idle, Joined, Remote, Stream, Wake, either};
 
 /// A connection that answers each request with a byte, and notes who did.
 struct Answering(Arc<Mutex<Vec<ThreadId>>>);
@@ -236,7 +236,7 @@ fn the_number_that_is_left_does_not_hold_the_socket() {
     offers.put(token, &fd, Box::new(Answering(Arc::default())));
 
     let before = fd.as_raw_fd();
-    let (taken, _) = offers.take(token, &instance, &dummy).unwrap();
+    let (_, taken) = offers.take(token, &instance, &dummy).unwrap();
     assert!(offers.withdraw(token).is_none());
     assert_eq!((fd.as_raw_fd(), Arc::strong_count(&fd)), (before, 1));
     client.write_all(b"a").unwrap();
@@ -248,6 +248,57 @@ fn the_number_that_is_left_does_not_hold_the_socket() {
         matches!(closed, Ok(0))
             || closed.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
     );
+}
+
+/// A tunnel that nobody is to go on with.
+struct Together;
+
+impl Joined for Together {
+    fn go_on(self: Box<Self>, _: &Handle, _: [Stream; 2]) {}
+}
+
+#[test]
+fn two_connections_go_together_whichever_of_them_is_ready() {
+    let tokens = [0, 1].map(|index| Token::new(Kind::Stream, Key { index, generation: 7 + index }));
+    let dummy = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    for ready in tokens {
+        let instance = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let pairs = [(); 2].map(|()| UnixStream::pair().unwrap());
+        let [(server, mut first), (other, mut second)] = pairs;
+        let fds = [server, other].map(|end| Arc::new(std::os::fd::OwnedFd::from(end)));
+        for (fd, token) in fds.iter().zip(tokens) {
+            epoll::add(&instance, fd.as_fd(), EventData::new_u64(token.0), EventFlags::IN).unwrap();
+        }
+        let offers = Offers::default();
+        let offer = || {
+            let both = [(tokens[0], &fds[0]), (tokens[1], &fds[1])];
+            offers.put_joined(both, Box::new(Together));
+        };
+        offer();
+        assert!(offers.withdraw_joined(tokens[0]).is_some());
+        assert!(offers.withdraw_joined(tokens[0]).is_none());
+        assert!(offers.take(ready, &instance, &dummy).is_none(), "the owner goes on with both");
+        offer();
+        offers.forget(tokens[1]);
+        assert!(offers.take(ready, &instance, &dummy).is_none(), "one has left");
+        offer();
+        let taken = offers.take(ready, &instance, &dummy);
+        let Some((of, Taken::Joined(taken, _))) = taken else { panic!("nobody took them") };
+        assert_eq!(of, tokens[0]);
+        assert!(offers.withdraw_joined(tokens[0]).is_none());
+        first.write_all(b"1").unwrap();
+        second.write_all(b"2").unwrap();
+        for (fd, said) in taken.iter().zip([b"1", b"2"]) {
+            let mut byte = [0];
+            rustix::io::read(fd, &mut byte).unwrap();
+            assert_eq!(&byte, said);
+        }
+        assert!(fds.iter().all(|fd| rustix::io::read(fd, &mut [0u8; 8]).is_err()), "dummies");
+        let mut room = [std::mem::MaybeUninit::uninit(); 2];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let (told, _) = epoll::wait(&instance, &mut room[..], Some(&now)).unwrap();
+        assert!(told.is_empty(), "they have left the first loop");
+    }
 }
 
 /// Whoever runs tasks is watched, also when the watch has just woken it; who does not needs nobody.

@@ -131,12 +131,8 @@ impl Conn {
     /// What the connection is for another loop, while nothing is pending in its TLS, which is lent: until it comes back
     /// ([`Conn::take_back`]) nothing can be sent or received here.
     pub fn lend(&self) -> Option<Resting> {
-        let secured = match &self.stream {
-            Wire::Plain(_) => None,
-            Wire::Tls(tls) => Some(tls.lend()?),
-        };
         Some(Resting {
-            secured,
+            secured: self.stream.lend()?,
             tls: self.tls.clone(),
             before: self.before.clone(),
             peer: self.peer.clone(),
@@ -151,9 +147,7 @@ impl Conn {
 
     /// No other loop has taken it.
     pub fn take_back(&self, lent: Resting) {
-        if let (Wire::Tls(tls), Some(secured)) = (&self.stream, lent.secured) {
-            tls.take_back(secured);
-        }
+        self.stream.take_back(lent.secured);
     }
 
     /// The same connection, with TLS from now on.

@@ -3,6 +3,7 @@
 //! What is counted is undone when the value is dropped, so that a task that panics or is dropped leaves no load
 //! behind: the accept policy would shun the loop for ever, and a worker that is to finish would never end.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -39,6 +40,32 @@ impl Gone {
     /// How many are in process elsewhere.
     pub fn busy(&self) -> usize {
         self.busy.load(Relaxed)
+    }
+}
+
+/// A tunnel of another loop that goes on in this one. Its connection stays counted where its request is; this loop counts it as
+/// well, since it has the sockets, and is not to end before them.
+pub struct Guest;
+
+impl Guest {
+    /// One has come to this thread's loop.
+    pub fn arrive() -> Box<dyn Any> {
+        match LoopState::current() {
+            Some(event_loop) => {
+                event_loop.arrived(true);
+                Box::new(Guest)
+            }
+            None => Box::new(()),
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let Some(event_loop) = LoopState::current() {
+            event_loop.idle();
+            event_loop.left();
+        }
     }
 }
 

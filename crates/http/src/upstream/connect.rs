@@ -44,8 +44,10 @@ pub async fn connect(
     shared: bool,
 ) -> Result<Connection, Fault> {
     let now = r.event_loop.handle.now();
-    let options = ConnectOptions { shared, ..options(passing, tag.from, now) };
     let handle = r.event_loop.handle.clone();
+    // If a tunnel comes of it, another loop may go on with that.
+    let shared = shared || handle.has_team();
+    let options = ConnectOptions { shared, ..options(passing, tag.from, now) };
     let connecting = async {
         let to = peer.endpoint.to_any()?;
         handle.connect(&to, &options).await

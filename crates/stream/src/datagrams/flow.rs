@@ -189,7 +189,7 @@ impl Flow {
 
     fn count(&self, bytes: &[u8]) {
         self.requests.set(self.requests.get() + 1);
-        self.passed.up.set(self.passed.up.get() + bytes.len() as u64);
+        self.passed.up.add(bytes.len() as u64);
     }
 
     /// Datagrams go there from now on, beginning with those that have come meanwhile.
@@ -207,7 +207,7 @@ impl Flow {
 
     fn send(&self, way: &Way, bytes: &[u8]) {
         match way.socket.try_send_to(bytes, None) {
-            Ok(Some(n)) => self.passed.up_sent.set(self.passed.up_sent.get() + n as u64),
+            Ok(Some(n)) => self.passed.up_sent.add(n as u64),
             // There is no room: a datagram is lost, as on any way.
             Ok(None) => {}
             Err(e) => {
@@ -228,11 +228,8 @@ impl Flow {
     /// So many bytes came from the server; true if they were the first.
     pub fn heard(&self, bytes: u64, now: Instant) -> bool {
         let passed = &self.passed;
-        passed.down.set(passed.down.get() + bytes);
-        let first = passed.first.get().is_none();
-        if first {
-            passed.first.set(Some(now));
-        }
+        passed.down.add(bytes);
+        let first = passed.first.set(now).is_ok();
         if let Some(way) = self.way.get() {
             way.socket.set_timeout(Some(way.timeout));
         }

@@ -131,7 +131,7 @@ fn hear_one(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram) -> Opt
                 held.reached(Measure::First, now);
             }
             if flow.answer(&scratch) {
-                flow.passed.down_sent.set(flow.passed.down_sent.get() + n as u64);
+                flow.passed.down_sent.add(n as u64);
             }
             Some(false)
         }

@@ -200,13 +200,7 @@ impl Pool {
     /// Shows the connection to the other loops, if it can go there.
     fn offer(&self, id: u64, connection: &Connection) -> bool {
         let Some(fd) = connection.stream.socket().shared() else { return false };
-        let secured = match &connection.stream {
-            Wire::Plain(_) => None,
-            Wire::Tls(tls) => match tls.lend() {
-                None => return false,
-                lent => lent,
-            },
-        };
+        let Some(secured) = connection.stream.lend() else { return false };
         let Connection { tag, requests, started, .. } = *connection;
         let peer = connection.peer.clone();
         self.part.offer(Offer { id, fd, secured, tag, peer, requests, started });

@@ -9,6 +9,7 @@ use weir_upstream::balance::Measure;
 use weir_upstream::tunnel::{self, Passed, Ways};
 
 use super::{Run, Talk};
+use crate::connection::presence::Guest;
 use crate::modules::core;
 use crate::phases::Step;
 use crate::request::Request;
@@ -220,10 +221,11 @@ impl Run {
         if begun.await.is_ok() {
             let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
             let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
-            let passed = Passed::default();
-            let result = tunnel::run(&handle, &client.stream, server, ways, &passed, || {}).await;
+            let passed = Arc::new(Passed::default());
+            let (wire, guest) = (&client.stream, Guest::arrive);
+            let ended = tunnel::run_movable(&handle, wire, server, ways, &passed, guest).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
-            if let Err(broke) = result {
+            if let Some(Err(broke)) = ended {
                 operation(r, "recv()", &broke.error, Doing::Upgraded);
             }
             r.output.sent += down;

@@ -1,0 +1,69 @@
+//! Two connections that go to another loop together, and come back.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_sys::descriptor::replace;
+
+use crate::source::{Fd, Ready};
+use crate::{Joined, Stream};
+
+impl Stream {
+    /// Other loops of the team ([`crate::Options::team`]) may take this connection and another one, both of which are waited for:
+    /// together they are `joined`. It is given back at once if nobody can.
+    pub fn offer_with<'a>(
+        &'a self,
+        other: &Stream,
+        joined: Box<dyn Joined>,
+    ) -> Result<Lent<'a>, Box<dyn Joined>> {
+        let (first, second) = (&self.0.source, &other.0.source);
+        let (Some(seat), Fd::Shared(fd), Fd::Shared(with)) =
+            (&self.0.h.0.team, &first.fd, &second.fd)
+        else {
+            return Err(joined);
+        };
+        // One that came out of another loop's pool may be in that loop still.
+        if !second.offered.get() && Arc::strong_count(with) > 1 {
+            return Err(joined);
+        }
+        first.offered.set(true);
+        second.offered.set(true);
+        seat.offers().put_joined([(first.token, fd), (second.token, with)], joined);
+        Ok(Lent(self))
+    }
+
+    /// The socket that another loop had taken is back.
+    pub fn come_back(&self, fd: OwnedFd) -> io::Result<()> {
+        let source = &self.0.source;
+        replace(source.fd.as_fd(), fd)?;
+        source.reported.set(false);
+        source.reports_room.set(false);
+        source.ready.set(Ready::READ.and(Ready::WRITE));
+        Ok(())
+    }
+}
+
+/// What was offered, until it is withdrawn: to drop it does that, too.
+#[must_use = "it is withdrawn when it is dropped"]
+pub struct Lent<'a>(&'a Stream);
+
+impl Lent<'_> {
+    /// Takes it back. None if another loop has taken it: the streams are of no use then until they
+    /// [come back](Stream::come_back).
+    pub fn withdraw(self) -> Option<Box<dyn Joined>> {
+        self.take()
+    }
+
+    fn take(&self) -> Option<Box<dyn Joined>> {
+        let registered = &self.0.0;
+        let seat = registered.h.0.team.as_ref()?;
+        seat.offers().withdraw_joined(registered.source.token)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
