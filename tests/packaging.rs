@@ -73,6 +73,10 @@ fn the_container_serves_a_site_and_tells_its_platform() {
     assert_eq!(at(server.port_at(1), "/healthz").body(), "ok\n");
     assert!(at(server.port_at(1), "/metrics").body().contains("# HELP weir_"));
     assert_eq!(at(server.port_at(1), "/").status, 404);
+    // All else of the root may be read-only.
+    let names = fs::read_dir(server.dir().path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let made: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with("_temp")).collect();
+    assert!(made.is_empty(), "{made:?}");
 }
 
 #[test]

@@ -110,7 +110,6 @@ impl Settings for Conf {
 
     #[expect(clippy::disallowed_methods, reason = "the module's own handler")]
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let temporary = TempPath::default_in(s.setup, "proxy_temp");
         let inherits = matches!(s.place.kind, Kind::If | Kind::LimitExcept);
         let conf = Arc::make_mut(&mut s.location.proxy);
         if inherits && conf.pass.is_none() && conf.outer.is_some() {
@@ -121,7 +120,7 @@ impl Settings for Conf {
         }
         conf.passing.finish("proxy", &HIDDEN)?;
         if conf.passing.temp_path.directory.as_os_str().is_empty() {
-            conf.passing.temp_path = temporary;
+            conf.passing.temp_path = TempPath::default_in(s.setup, "proxy_temp");
         }
         conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
         if conf.passing.caching.is_on() {
