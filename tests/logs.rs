@@ -1,10 +1,11 @@
 //! Access logs: no line is lost or torn, whatever happens to the server.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
 use rustix::process::Signal;
-use weir_testkit::{Server, until};
+use weir_testkit::{Dir, Server, until};
 
 fn server(main: &str, http: &str) -> Server {
     let conf = format!(
@@ -41,6 +42,55 @@ fn a_line_follows_its_answer() {
     s.get("/some?log=0");
     s.get("/some?log=1");
     assert_eq!(wait_lines(&s, "some.log", 1), "/some - 200\n");
+}
+
+/// What a client took before it left is what the log says, however it was sent.
+#[test]
+fn of_a_download_that_breaks_off_the_part_that_went_counts() {
+    const SIZE: u64 = 1 << 30;
+    let conf =
+        "events { } http { log_format sent '$server_port $status $bytes_sent $body_bytes_sent';
+         access_log %%DIR%%/sent.log sent; root %%DIR%%; proxy_buffering off;
+         server { listen 127.0.0.1:%%PORT%%;
+             location /on { sendfile on; alias %%DIR%%/large; }
+             location /off { sendfile off; alias %%DIR%%/large; }
+             location /limited { limit_rate 4m; alias %%DIR%%/large; }
+             location /proxied { proxy_pass http://127.0.0.1:%%PORT1%%/large; }
+             location /over_http2 { proxy_pass http://127.0.0.1:%%PORT1%%/large;
+                 proxy_http_version 2; }
+             location /limited_http2 { proxy_pass http://127.0.0.1:%%PORT2%%/large;
+                 proxy_http_version 2; } }
+         server { listen 127.0.0.1:%%PORT1%%; http2 on; }
+         server { listen 127.0.0.1:%%PORT2%%; http2 on; limit_rate 4m; } }";
+    let dir = Dir::new();
+    std::fs::File::create(dir.file("large")).unwrap().set_len(SIZE).unwrap();
+    let s = Server::start_in(dir, env!("CARGO_BIN_EXE_weir"), conf);
+    let mut seen = 0;
+    for (path, lines) in [
+        ("on", 1),
+        ("off", 1),
+        ("limited", 1),
+        ("proxied", 2),
+        ("over_http2", 2),
+        ("limited_http2", 2),
+    ] {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", s.port())).unwrap();
+        write!(stream, "GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        // More than there is room for between the two: the server waits for its client meanwhile.
+        let took = 2 << 20;
+        let mut taken = stream.take(took);
+        std::io::copy(&mut taken, &mut std::io::sink()).unwrap();
+        drop(taken);
+        let log = wait_lines(&s, "sent.log", seen + lines);
+        for line in log.lines().skip(seen) {
+            let figures: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            let (sent, body) = (figures[2], figures[3]);
+            assert_eq!(figures[1], 200, "{path}: {line}");
+            assert!(sent >= took && sent < SIZE, "{path}: {line}");
+            assert!(body < sent && body + 1024 * 1024 > sent, "{path}: {line}");
+        }
+        seen += lines;
+    }
 }
 
 #[test]

@@ -30,8 +30,8 @@ const HELD: u64 = 1024 * 1024;
 /// What the way of an answer behind its handler is called.
 pub const SENDING: &str = "sending";
 
-/// A part of an answer on its way: the bytes that it took.
-pub type Sending = Pin<Box<dyn Future<Output = io::Result<u64>>>>;
+/// A part of an answer on its way: the bytes that it took, and how it ended.
+pub type Sending = Pin<Box<dyn Future<Output = (u64, io::Result<()>)>>>;
 
 /// What waits to be sent.
 #[derive(Default)]
@@ -282,16 +282,16 @@ impl Request {
         chain.set_file_chunk(Some(self.location.conf.core.sendfile_max_chunk));
         let conn = self.conn.clone();
         if let Some(limit) = crate::modules::core::rate(self) {
-            crate::modules::core::send_limited(self, &mut chain, limit).await?;
-        } else {
-            // The usual case is one buffer and one send, without a look at the clock.
-            conn.stream.try_send(&mut chain)?;
-            if !chain.is_empty() {
-                self.send_chain(&conn, &mut chain).await?;
-            }
+            return crate::modules::core::send_limited(self, &mut chain, limit).await;
         }
-        self.output.sent += total;
-        Ok(())
+        // The usual case is one buffer and one send, without a look at the clock.
+        let sent = match conn.stream.try_send(&mut chain) {
+            Ok(_) if !chain.is_empty() => self.send_chain(&conn, &mut chain).await,
+            sent => sent.map(drop),
+        };
+        // Of what broke off counts what has gone.
+        self.output.sent += total.saturating_sub(chain.len());
+        sent
     }
 
     /// Takes what waits of an answer that is not at its end: who polls it sends it, and has the request for other
@@ -312,7 +312,8 @@ impl Request {
         chain.set_file_chunk(Some(core.sendfile_max_chunk));
         let (conn, total, patience) = (self.conn.clone(), chain.len(), core.send_timeout);
         Some(Box::pin(async move {
-            conn.stream.send_within(&mut chain, patience).await.map(|()| total)
+            let sent = conn.stream.send_within(&mut chain, patience).await;
+            (total.saturating_sub(chain.len()), sent)
         }))
     }
 
@@ -345,8 +346,10 @@ impl Request {
         match self.h2.clone() {
             Some(stream) => self.send_h2_body(&stream, part, false).await,
             None => {
-                let conn = self.conn.clone();
-                self.send_chain(&conn, part).await
+                let (conn, total) = (self.conn.clone(), part.len());
+                let sent = self.send_chain(&conn, part).await;
+                self.output.sent += total.saturating_sub(part.len());
+                sent
             }
         }
     }

@@ -61,12 +61,10 @@ impl Request {
         chain: &mut Chain,
         last: bool,
     ) -> io::Result<()> {
-        let sent = stream.send(chain, last, self.chunk(), self.conf().core.send_timeout).await;
-        if let Err(error) = &sent {
-            self.log_late(error);
-        }
-        self.output.sent += sent?;
-        Ok(())
+        let timeout = self.conf().core.send_timeout;
+        let (bytes, sent) = stream.send(chain, last, self.chunk(), timeout).await;
+        self.output.sent += bytes;
+        sent.inspect_err(|error| self.log_late(error))
     }
 
     /// As [`Request::send_held`].
@@ -77,10 +75,13 @@ impl Request {
         }
         let (chunk, timeout) = (self.chunk(), self.conf().core.send_timeout);
         Some(Box::pin(async move {
-            if !head.is_empty() {
-                stream.send_head(&head, false)?;
+            if !head.is_empty()
+                && let Err(error) = stream.send_head(&head, false)
+            {
+                return (0, Err(error));
             }
-            Ok(head.len() as u64 + stream.send(&mut chain, false, chunk, timeout).await?)
+            let (bytes, sent) = stream.send(&mut chain, false, chunk, timeout).await;
+            (head.len() as u64 + bytes, sent)
         }))
     }
 

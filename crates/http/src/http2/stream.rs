@@ -276,20 +276,20 @@ impl Stream {
     }
 
     /// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the client, or the
-    /// connection, takes no more. The answer is the number of bytes sent, framing and all.
+    /// connection, takes no more. The answer is the number of bytes sent, framing and all, and how it ended.
     pub async fn send(
         self: &Rc<Self>,
         chain: &mut Chain,
         last: bool,
         chunk: usize,
         timeout: Duration,
-    ) -> io::Result<u64> {
+    ) -> (u64, io::Result<()>) {
         let before = self.way.sent();
         let sent = weir_http2::send(self, chain, last, chunk, timeout).await;
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             self.timed_out.set(true);
         }
-        sent.map(|()| self.way.sent() - before)
+        (self.way.sent() - before, sent)
     }
 
     /// What follows the body, as frames of their own.

@@ -119,16 +119,14 @@ impl Exchange {
         self.sent(r, sent)
     }
 
-    fn sent(&mut self, r: &mut Request, sent: io::Result<u64>) -> Result<(), Step> {
+    fn sent(&mut self, r: &mut Request, sent: (u64, io::Result<()>)) -> Result<(), Step> {
         self.sending = None;
-        match sent {
-            Ok(bytes) => r.output.sent += bytes,
-            Err(error) => {
-                r.log_late(&error);
-                return Err(Step::Abort);
-            }
-        }
-        Ok(())
+        let (bytes, sent) = sent;
+        r.output.sent += bytes;
+        sent.map_err(|error| {
+            r.log_late(&error);
+            Step::Abort
+        })
     }
 }
 
