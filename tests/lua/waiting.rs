@@ -1,9 +1,12 @@
 //! What scripts wait for: each other, timers, other locations, other servers, their clients.
 
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use weir_testkit::PATIENCE;
 
@@ -234,6 +237,50 @@ fn a_connection_with_more_than_was_read_is_nobody_elses() {
     assert_eq!(said, "timeout 0 connection in dubious state\n");
     let (said, _) = asked("/again", &["one, and more", "two"]);
     assert_eq!(said, "one two 1\n");
+}
+
+/// The time to send is how long the other side may take nothing, not how long all of it takes.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a server that is slow")]
+fn who_takes_slowly_is_sent_all_and_who_takes_nothing_is_given_up() {
+    const LEN: usize = 12 << 20;
+    let (port, opened) = lines();
+    let server = server(&format!(
+        r#"location = /t {{ content_by_lua_block {{
+               local sock = ngx.socket.tcp()
+               sock:settimeouts(10000, 1500, 10000)
+               assert(sock:connect("127.0.0.1", {port}))
+               ngx.say(sock:send(string.rep("x", {LEN})))
+           }} }}"#
+    ));
+    let ask = || {
+        let mut client = server.connect();
+        client.send("GET /t HTTP/1.1\r\nHost: a\r\n\r\n");
+        (client, opened.recv_timeout(PATIENCE).unwrap())
+    };
+    let (mut slow, mut stream) = ask();
+    let mut got = 0;
+    let mut piece = vec![0; 16 << 10];
+    // Two that take nothing, one after the other, are given up meanwhile.
+    for _ in 0..2 {
+        let given_up = AtomicBool::new(false);
+        let (mut client, _silent) = ask();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(client.response().body(), "niltimeout\n");
+                given_up.store(true, Relaxed);
+            });
+            while !given_up.load(Relaxed) {
+                let n = stream.read(&mut piece).unwrap();
+                assert_ne!(n, 0, "given up after {got} bytes");
+                got += n;
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+    }
+    got += io::copy(&mut stream, &mut io::sink()).unwrap() as usize;
+    assert_eq!(got, LEN);
+    assert_eq!(slow.response().body(), format!("{LEN}\n"));
 }
 
 #[test]

@@ -213,21 +213,24 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends all of it.
+    /// Sends all of it; the other side has the time to send for each piece that it takes.
     pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), Failed> {
         let line = self.line.borrow().clone().ok_or(Failed::Closed)?;
         let _alone = Alone::new(&self.sending, "writing")?;
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
         let limit = self.timeouts.get()[1];
-        let sending = async { line.wire.send(&mut chain).await.map_err(Failed::from) };
         line.torn.set(true);
-        let sent = within(handle, limit, sending).await;
+        let mut sent = Ok(());
+        while sent.is_ok() && !chain.is_empty() {
+            let sending = async { line.wire.send_some(&mut chain).await.map_err(Failed::from) };
+            sent = within(handle, limit, sending).await;
+        }
         line.torn.set(false);
         if sent.is_err() {
             self.close();
         }
-        sent.map(drop)
+        sent
     }
 
     /// Receives what the pattern wants, and whether its mark was reached; or why not, with what came.
