@@ -431,6 +431,7 @@ fn a_reload_says_goodbye_and_answers_what_was_asked() {
     let mut idle = Client::connect(&server);
     let id = idle.get("/");
     assert_eq!(idle.answer(id).text(), "old");
+    let mut new = Client::connect(&server);
     let mut busy = Client::connect(&server);
     let slow = busy.get("/slow");
     while !busy.ended.contains_key(&slow) {
@@ -440,6 +441,10 @@ fn a_reload_says_goodbye_and_answers_what_was_asked() {
     assert!(server.command(&["-s", "reload"]).status.success());
     assert_eq!(idle.goaway(), ErrorCode::NoError as u32);
     idle.closed();
+    // Who has come and not asked yet is not sent away.
+    let id = new.get("/");
+    assert_eq!(new.answer(id).text(), "old");
+    new.closed();
     assert_eq!(busy.answer(slow).text(), "twenty bytes of text");
     busy.closed();
 }

@@ -264,6 +264,11 @@ impl LoopState {
         self.retiring.get().is_some()
     }
 
+    /// It retires since other workers serve a newer configuration.
+    pub fn has_successor(&self) -> bool {
+        matches!(self.retiring.get(), Some(Retire::Reload))
+    }
+
     /// Open client connections.
     pub fn connections(&self) -> usize {
         self.connections.get().saturating_sub(self.gone.open())

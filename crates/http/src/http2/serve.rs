@@ -297,7 +297,10 @@ impl Task {
 
     /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
-        if self.link.event_loop.retiring() && !self.link.is_leaving() {
+        let event_loop = &self.link.event_loop;
+        // Who has asked for nothing yet may be about to, and would have to come again.
+        let is_new = event_loop.has_successor() && !self.frames.end.has_seen_requests();
+        if event_loop.retiring() && !is_new && !self.link.is_leaving() {
             self.frames.end.say_goodbye(ErrorCode::NoError);
         }
     }
