@@ -1,6 +1,11 @@
 //! Requests inside requests: includes, additions, questions to an authority, mirrors.
 
-use weir_testkit::{Dir, Server};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+
+use weir_testkit::{Dir, PATIENCE, Server, listen};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -199,6 +204,110 @@ fn what_the_authority_said_can_be_kept() {
            location = /who { return 200 "$who"; }"#,
     );
     assert_eq!(server.get("/x/").body(), "/auth 204");
+}
+
+/// Reads a request's head, one byte at a time: what follows is not for it.
+fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+        head.push(byte[0]);
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+#[test]
+fn an_authority_is_believed_by_its_head() {
+    // One breaks off, one goes on for ever.
+    let port = listen(|mut stream| {
+        let endless = head_of(&mut stream).contains("/endless");
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n";
+        let _ = stream.write_all(head.as_bytes());
+        while endless && stream.write_all(b"4\r\nmore\r\n").is_ok() {}
+    });
+    let server = pages(&format!(
+        r#"error_page 404 = /done;
+           location /short {{ auth_request /auth/short; }}
+           location /endless {{ auth_request /auth/endless; }}
+           location = /done {{ return 200 done; }}
+           location /auth/ {{ internal; proxy_http_version 1.1; proxy_pass http://127.0.0.1:{port}; }}"#
+    ));
+    let mut client = server.connect();
+    for path in ["/short", "/endless", "/short"] {
+        assert_eq!(client.get(path).body(), "done", "{path}");
+    }
+}
+
+#[test]
+fn the_method_that_is_shown_is_the_clients_own() {
+    let server = Server::start(
+        WEIR,
+        "events { }
+         http {
+             log_format l '$request_method $http_x_method|'; access_log off; root %%DIR%%;
+             server { listen 127.0.0.1:%%PORT%%;
+                 location / { auth_request /auth; error_page 404 405 = /done; }
+                 location = /done { return 200 done; }
+                 location = /auth { proxy_set_header X-Method $request_method;
+                     proxy_pass http://127.0.0.1:%%PORT1%%; } }
+             server { listen 127.0.0.1:%%PORT1%%; access_log %%DIR%%/asked l; return 200; }
+         }",
+    );
+    assert_eq!(server.ask("PUT /x", "Content-Length: 0\r\n", "").body(), "done");
+    server.wait_file("asked", "GET PUT|", 1);
+}
+
+/// A copy, and what is done behind an answer, are not the client's: it may have left.
+#[test]
+fn what_the_client_does_not_hear_of_goes_on_without_it() {
+    let (asked, heard) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let (asked, wait) = (Mutex::new(asked), Mutex::new(wait));
+    let port = listen(move |mut stream| {
+        head_of(&mut stream);
+        let _ = asked.lock().unwrap_or_else(PoisonError::into_inner).send(());
+        let _ = wait.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE);
+        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "events {{ }}
+             http {{
+                 log_format l '$uri $upstream_status|'; log_subrequest on;
+                 access_log %%DIR%%/log l; root %%DIR%%;
+                 server {{ listen 127.0.0.1:%%PORT%%;
+                     location /copied {{ mirror /copy; error_page 404 = /done; }}
+                     location /left {{ mirror /copy; proxy_pass http://127.0.0.1:{port}; }}
+                 location /told {{ post_action /after; return 200 done; }}
+                     location = /done {{ return 200 done; }}
+                     location = /copy {{ proxy_pass http://127.0.0.1:{port}; }}
+                     location = /after {{ proxy_pass http://127.0.0.1:{port}; }} }}
+             }}"
+        ),
+    );
+    for (path, goes_on) in [("/copied", "/copy 204|"), ("/told", "/after 204|")] {
+        let mut client = server.connect();
+        assert_eq!(client.get(path).body(), "done");
+        heard.recv_timeout(PATIENCE).unwrap();
+        drop(client);
+        // Its loop has seen the client leave by now.
+        assert_eq!(server.get("/done").body(), "done");
+        go.send(()).unwrap();
+        server.wait_file("log", goes_on, 1);
+    }
+    // Nor does it matter that the client has no answer yet.
+    let mut client = server.connect();
+    client.send("GET /left HTTP/1.1\r\nHost: a\r\n\r\n");
+    for _ in 0..2 {
+        heard.recv_timeout(PATIENCE).unwrap();
+    }
+    drop(client);
+    assert_eq!(server.get("/done").body(), "done");
+    for _ in 0..2 {
+        go.send(()).unwrap();
+    }
+    server.wait_file("log", "/copy 204|", 2);
 }
 
 #[test]

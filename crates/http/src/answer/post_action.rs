@@ -14,8 +14,8 @@ impl Request {
         let (keepalive, header_only) = (self.keepalive, self.response.header_only);
         (self.response.sent, self.response.header_only) = (false, true);
         (self.error_status, self.error_page) = (0, false);
-        let family = self.family();
-        self.sub = Some(Box::new(Sub::unheard(family)));
+        let (family, method) = (self.family(), self.method_name().to_vec());
+        self.sub = Some(Box::new(Sub::unheard(family, method)));
         let step = match target.first() {
             Some(b'/') => self.redirect_to_parts(target, Vec::new()),
             _ => self.redirect_to_named(target),

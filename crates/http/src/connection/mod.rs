@@ -445,8 +445,11 @@ fn log(r: &mut Request) {
 }
 
 impl Request {
-    /// Waits until the client leaves: closes its connection, or gives the stream up.
+    /// Waits until the client leaves: closes its connection, or gives the stream up. What it was never to hear of goes on.
     pub async fn client_left(&self) {
+        if self.is_unheard() {
+            return std::future::pending().await;
+        }
         match &self.h2 {
             Some(stream) => stream.gone().await,
             None => {

@@ -46,6 +46,10 @@ pub struct Sub {
     clone: bool,
     /// It is the client's own request, which goes on after its answer.
     own: bool,
+    /// The client may leave: it was never to hear of it.
+    unheard: bool,
+    /// The method of the client's own request.
+    method: Vec<u8>,
     /// The charset of the client's answer, which its body may become a part of.
     pub charset: Vec<u8>,
     _counted: Counted,
@@ -159,6 +163,9 @@ impl Request {
         let Some(mut sr) = self.subrequest(path, args, Sink::Nowhere) else { return false };
         sr.method = self.method;
         sr.response.header_only = true;
+        if let Some(sub) = &mut sr.sub {
+            sub.unheard = true;
+        }
         let sub = start(sr, Rc::default());
         self.leave_in_background(sub);
         true
@@ -240,6 +247,8 @@ impl Request {
             stub: None,
             clone: false,
             own: false,
+            unheard: false,
+            method: self.main_method().to_vec(),
             charset,
             _counted: counted,
         }));
@@ -273,7 +282,7 @@ impl Request {
 
 impl Sub {
     /// Of a request that goes on after its answer: nobody hears what it says.
-    pub fn unheard(family: Rc<Family>) -> Sub {
+    pub fn unheard(family: Rc<Family>, method: Vec<u8>) -> Sub {
         family.live.set(family.live.get() + 1);
         let _counted = Counted(family);
         Sub {
@@ -282,6 +291,8 @@ impl Sub {
             stub: None,
             clone: false,
             own: true,
+            unheard: true,
+            method,
             charset: Vec::new(),
             _counted,
         }
@@ -293,6 +304,19 @@ impl Request {
     /// Whether rules on who may come here were asked already, of the request that this one is made for.
     pub fn is_vouched_for(&self) -> bool {
         self.sub.as_ref().is_some_and(|sub| !sub.own)
+    }
+
+    /// Whether it goes on when the client leaves.
+    pub fn is_unheard(&self) -> bool {
+        self.sub.as_ref().is_some_and(|sub| sub.unheard)
+    }
+
+    /// The method of the client's own request, whichever this one is made by.
+    pub fn main_method(&self) -> &[u8] {
+        match &self.sub {
+            Some(sub) => &sub.method,
+            None => self.method_name(),
+        }
     }
 
     /// Hands a piece of a subrequest's body on.

@@ -50,6 +50,13 @@ pub async fn relay<P: Protocol>(
         source.read_now();
     }
     let mut step = r.send_head().err();
+    let wanted = !r.response.header_only;
+    if step.is_none() && !wanted {
+        // Nobody waits for it. What is there may be all of it, and the connection good for another request.
+        source.read_now();
+        let sent = r.send_body(Chain::new(), true).await;
+        step = Some(sent.map_or(Step::Abort, |()| Step::Sent));
+    }
     if step.is_none() && !buffering && !source.done && source.is_empty() && r.flush().await.is_err()
     {
         step = Some(Step::Abort);
@@ -71,7 +78,11 @@ pub async fn relay<P: Protocol>(
         drain(&mut source).await;
         step = Step::Abort;
     }
-    finish(r, source, step)
+    let relayed = finish(r, source, step);
+    if let Some(attempt) = r.contexts.upstream.attempt().filter(|_| !wanted) {
+        attempt.length = 0;
+    }
+    relayed
 }
 
 /// Reads and sends once; a step when it is over.

@@ -16,7 +16,7 @@ fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub const TABLE: &[(&str, Read)] = &[
     ("request", |r, out| put(out, r.request_line())),
     ("request_method", |r, out| {
-        let name = r.method_name();
+        let name = r.main_method();
         put_some(out, Some(name).filter(|n| !n.is_empty()))
     }),
     ("request_uri", |r, out| put(out, r.text(r.head().target))),
