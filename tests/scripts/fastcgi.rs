@@ -341,6 +341,37 @@ fn bodies_come_as_they_were_sent() {
     }
 }
 
+/// A body that came with its head has a length, although it was sent in chunks and need not be waited for.
+#[test]
+fn the_length_of_a_body_that_is_there_is_told() {
+    let port = server(|asked| {
+        let length = asked.params.get("CONTENT_LENGTH").cloned().unwrap_or_default();
+        answer(&format!("X-Length: {length}\r\n\r\n"))
+    });
+    let server = start(
+        "fastcgi_param CONTENT_LENGTH $content_length;",
+        &format!("location / {{ fastcgi_pass 127.0.0.1:{port}; fastcgi_request_buffering off; }}"),
+    );
+    let mut client = server.connect();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send(format!("{head}4\r\nbody\r\n1\r\n!\r\n0\r\n\r\n"));
+    assert_eq!(client.response().header("X-Length"), Some("5"));
+}
+
+/// Whoever leaves within its body is told of in the log; no page is made for it, and nobody asked for one.
+#[test]
+fn who_leaves_within_its_body_gets_no_page() {
+    let server = start(
+        "log_format l '$uri $status $body_bytes_sent|'; access_log %%DIR%%/log l;",
+        "location / { fastcgi_pass 127.0.0.1:1; error_page 400 502 /page; }
+         location = /page { return 200 page; }",
+    );
+    let mut client = server.connect();
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nbody");
+    drop(client);
+    server.wait_file("log", "/x 400 0|", 1);
+}
+
 #[test]
 fn answers_are_kept_and_asked_for_again() {
     let port = server(|asked| {

@@ -224,3 +224,53 @@ uwsgi_param REMOTE_PORT $remote_port;
 uwsgi_param SERVER_PORT $server_port;
 uwsgi_param SERVER_NAME $server_name;
 ";
+
+/// Answers requests of SCGI with a head that names itself, its length and its state; to HEAD with nothing else.
+fn with_state() -> u16 {
+    listen(|stream| {
+        let mut stream = BufReader::new(stream);
+        let packet = String::from_utf8_lossy(&scgi(&mut stream)).replace('\0', "|");
+        let body = if packet.contains("REQUEST_METHOD|HEAD|") { "" } else { "whole" };
+        let head = "Status: 200 OK\r\nX-Own: yes\r\nETag: \"a\"\r\nContent-Length: 5\r\n\r\n";
+        let _ = stream.get_mut().write_all(format!("{head}{body}").as_bytes());
+    })
+}
+
+#[test]
+fn the_head_of_an_answer_is_asked_for_where_answers_are_kept() {
+    let server = start(
+        "scgi_cache_path %%DIR%%/cache keys_zone=c:1m; scgi_param REQUEST_METHOD $request_method;",
+        &format!(
+            "location / {{ scgi_pass 127.0.0.1:{}; scgi_cache c; scgi_cache_key $uri; scgi_cache_valid 1m; }}",
+            with_state()
+        ),
+    );
+    let mut client = server.connect();
+    for path in ["/a", "/b"] {
+        client.send(format!("HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = client.try_response_to("HEAD").unwrap();
+        assert_eq!((answer.status, answer.header("Content-Length")), (200, Some("5")));
+    }
+    assert_eq!(client.get("/a").body(), "whole");
+    assert!(!server.log().contains("[error]"), "{}", server.log());
+}
+
+#[test]
+fn of_an_answer_whose_condition_fails_nothing_is_sent() {
+    let server = start(
+        "scgi_cache_path %%DIR%%/cache keys_zone=c:1m;",
+        &format!(
+            "location / {{ scgi_pass 127.0.0.1:{}; scgi_cache c; scgi_cache_key $uri; scgi_cache_valid 1m; }}",
+            with_state()
+        ),
+    );
+    for _ in 0..2 {
+        let refused = server.ask("GET /", "If-Match: \"b\"\r\n", "");
+        assert_eq!(
+            (refused.status, refused.header("X-Own"), refused.header("ETag")),
+            (412, None, None)
+        );
+        let sent = server.ask("GET /", "If-Match: \"a\"\r\n", "");
+        assert_eq!((sent.status, sent.header("X-Own")), (200, Some("yes")));
+    }
+}

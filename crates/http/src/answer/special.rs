@@ -11,7 +11,7 @@ use crate::request::user_agent::Browser;
 
 /// What a status leads to: an error page of the configuration, a page of weir's own, or no answer at all.
 pub fn finalize(r: &mut Request, status: u16) -> Step {
-    if matches!(status, 408 | 444 | 499) || r.response.sent {
+    if matches!(status, 408 | 444 | 499) || r.response.sent || r.body.is_left() {
         if !r.response.sent {
             r.response.status = status;
         }

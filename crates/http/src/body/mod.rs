@@ -41,6 +41,8 @@ pub struct Body {
     discarding: bool,
     /// The connection broke inside the body, or the client is not worth waiting for.
     broken: bool,
+    /// The client has left inside it.
+    left: bool,
     /// In a subrequest, how long the body is that the request has which it is made for: it counts as its own where
     /// one may not be too large.
     outer: Option<u64>,
@@ -83,6 +85,11 @@ impl Body {
         let has = self.length.is_some() || self.chunked || self.received > 0;
         let length = has.then_some(self.received);
         Body { length, received: self.received, memory, file, ..Body::none() }
+    }
+
+    /// The client has left inside it: no page reaches it.
+    pub fn is_left(&self) -> bool {
+        self.left
     }
 
     /// No body for a subrequest of the request that has this one.

@@ -1,7 +1,7 @@
 //! Conditional requests: 304 and 412. nginx: ngx_http_not_modified_filter_module.
 
-use weir_proto::conditional;
 use weir_proto::http1::HeaderId;
+use weir_proto::{Renew, conditional};
 
 use crate::phases::Step;
 use crate::request::Request;
@@ -15,12 +15,12 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if let Some(since) = r.header(HeaderId::IfUnmodifiedSince)
         && !conditional::unmodified(since, modified)
     {
-        return Err(Step::Status(412));
+        return Err(failed(r));
     }
     if let Some(list) = r.header(HeaderId::IfMatch)
         && !conditional::etag_matches(list, etag, false)
     {
-        return Err(Step::Status(412));
+        return Err(failed(r));
     }
     let how = r.conf().core.if_modified_since;
     let (since, none) = (r.header(HeaderId::IfModifiedSince), r.header(HeaderId::IfNoneMatch));
@@ -40,4 +40,10 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     response.content_encoding = None;
     response.allow_ranges = false;
     Ok(())
+}
+
+/// Nothing of the answer is sent whose condition does not hold.
+fn failed(r: &mut Request) -> Step {
+    r.response.renew();
+    Step::Status(412)
 }

@@ -34,10 +34,10 @@ pub struct Step {
 }
 
 /// Finds the body in the bytes behind a head.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct BodyDecoder(Kind);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Kind {
     Length(u64),
     Chunked(ChunkParser),

@@ -14,7 +14,7 @@ const MAX_FRAMING: u64 = 32 * 1024;
 const USUAL_FRAMING: u64 = 16;
 
 /// Reads chunk heads, chunk ends and trailers.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct ChunkParser {
     state: State,
     /// Bytes of the current chunk that are to come.
@@ -46,7 +46,7 @@ enum State {
 }
 
 /// The header lines behind the last chunk.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Trailers {
     bytes: Vec<u8>,
     limit: usize,

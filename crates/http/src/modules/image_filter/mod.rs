@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, Word};
 use weir_log::{Cause, Level};
+use weir_proto::Renew;
 use weir_values::Template;
 
 use crate::answer::response::Response;
@@ -263,6 +264,6 @@ fn refuse(r: &mut Request, conf: &Conf, why: &str) -> Step {
         return Step::Respond(Bytes::from_static(b"{}\r\n"));
     }
     r.log(Level::Error, format_args!("image filter: {why}"));
-    r.response.forget_body();
+    r.response.renew();
     Step::Status(415)
 }

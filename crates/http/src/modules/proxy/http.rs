@@ -76,6 +76,7 @@ impl Protocol for Http {
     fn streams(&self, r: &Request) -> bool {
         let passing = &self.conf.passing;
         !passing.request_buffering
+            && !r.body.is_whole()
             && self.sends_body()
             && (!r.body.chunked || self.conf.version >= Version::Http11)
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use weir_cache::{End, Fill};
+use weir_engine::Chain;
+use weir_proto::http1::Method;
 
 use super::State;
 use super::hit::read_on;
@@ -15,7 +17,7 @@ use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::Protocol;
 use crate::upstream::relay::{Relayed, finish};
-use crate::upstream::source::{Ahead, Source};
+use crate::upstream::source::{Ahead, Broken, Source};
 
 /// Bytes of a body that stay in memory while it comes in.
 pub const IN_MEMORY: u64 = 512 * 1024;
@@ -48,7 +50,11 @@ pub async fn relay<P: Protocol>(
     };
     let step = both(pin!(filling), pin!(send(r, reader))).await;
     drop(unfinished);
-    if let Some(broken) = source.broken() {
+    // Who was asked with HEAD may send nothing: that is not kept, and nobody's fault.
+    let bare = r.method == Method::Head && source.length == 0;
+    if let Some(broken) = source.broken()
+        && !(bare && matches!(broken, Broken::Closed))
+    {
         crate::upstream::relay::complain(r, broken);
     }
     finish(r, source, step)
@@ -66,6 +72,11 @@ impl Drop for Unfinished<'_> {
 async fn send(r: &mut Request, reader: Option<weir_cache::Reader>) -> Step {
     if let Err(step) = r.send_head() {
         return step;
+    }
+    if r.response.header_only {
+        // The body is the cache's matter alone.
+        let sent = r.send_body(Chain::new(), true).await;
+        return sent.map_or(Step::Abort, |()| Step::Sent);
     }
     match reader {
         Some(reader) => read_on(r, reader).await,
