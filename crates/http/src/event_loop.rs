@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_engine::{Handle, Wake};
 use weir_metrics::subjects::Cells;
-use weir_metrics::{Metric, Page, Row};
+use weir_metrics::{Metric, Page, Tally};
 use weir_values::status::StatusZone;
 use weir_values::{Command, Identity, Offset, Retire};
 
@@ -52,7 +52,7 @@ pub struct LoopState {
     /// Which loop this is.
     pub identity: Identity,
     /// This loop's counters.
-    pub metrics: Rc<Row>,
+    pub metrics: Rc<Tally>,
     /// All loops' counters, for the status pages.
     pub registry: weir_metrics::Registry,
     /// What it counts under names.
@@ -133,7 +133,7 @@ impl LoopState {
         handle: Handle,
         site: &'static Site,
         identity: Identity,
-        metrics: Rc<Row>,
+        metrics: Rc<Tally>,
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let registry = cells.registry();

@@ -83,10 +83,10 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     let registry = Registry::new(Vec::leak(words.collect()));
     // Not the first loop, which would look after caches, names and servers of the site.
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
-    let row = registry.row(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;
+    let tally = registry.tally(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;
     let cells = Rc::new(Cells::new(registry, 0));
     let site: &'static Site = Box::leak(Box::new(site));
-    let event_loop = LoopState::new(handle.clone(), site, identity, row, cells);
+    let event_loop = LoopState::new(handle.clone(), site, identity, tally, cells);
     let protocols = site.protocols_at(question.listen, question.local.ip()).unwrap_or_default();
     let handed = Handed {
         wire: Wire::Plain(handle.stream(server.into())?),

@@ -1,8 +1,8 @@
 //! Counters, gauges and times, each declared once; Prometheus and JSON text derive from the tables.
 //!
-//! Values live in words that all processes of a server share. Each loop writes one [`Row`] of
-//! its own, so counting takes no lock and no locked instruction; readers sum over the rows. What
-//! a loop has counted outlives it: the master adds it to a row of its own ([`Registry::bury`]).
+//! Values live in words that all processes of a server share. Each loop writes one [`Tally`] of
+//! its own, so counting takes no lock and no locked instruction; readers sum over the tallies. What
+//! a loop has counted outlives it: the master adds it to a tally of its own ([`Registry::bury`]).
 //! [`Page`] is what is shown: rows of the tables in `table`, from whoever knows them.
 
 mod culprits;
@@ -34,14 +34,14 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
-/// Words of one cache line; rows start on a line so that loops do not share one.
+/// Words of one cache line; tallies start on a line so that loops do not share one.
 const LINE: usize = 8;
 
-/// Words before the rows: how many rows have been used; how often values were moved between rows, which is odd while
+/// Words before the tallies: how many tallies have been used; how often values were moved between tallies, which is odd while
 /// they are; when the server began; what was judged last.
 const HEAD: usize = LINE;
-/// Behind the head stands what is counted under names, then the rows.
-const ROWS: usize = HEAD + subjects::WORDS;
+/// Behind the head stands what is counted under names, then the tallies.
+const TALLIES: usize = HEAD + subjects::WORDS;
 const USED: usize = 0;
 const MOVES: usize = 1;
 /// When the server began, in nanoseconds since 1970.
@@ -49,7 +49,7 @@ const STARTED: usize = 2;
 /// The period in which something was judged last, and in the lowest bit what came of it.
 const JUDGED: usize = 3;
 
-/// Words of one row: who writes it, what it has been doing lately, its values, its times.
+/// Words of one tally: who writes it, what it has been doing lately, its values, its times.
 const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
 const OWNER: usize = 0;
 const LATELY: usize = OWNER + LINE;
@@ -60,7 +60,7 @@ const TIMES: usize = (VALUES + METRICS.len()).next_multiple_of(LINE);
 /// Who reads while values are moved tries again, but not for ever: whoever moves them may have died.
 const TRIES: usize = 10_000;
 
-/// Who writes a row.
+/// Who writes a tally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// Its worker, from 0.
@@ -75,19 +75,19 @@ pub struct Owner {
     pub generation: u64,
 }
 
-/// Every row of a server's values.
+/// Every tally of a server's values.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     words: &'static [AtomicU64],
 }
 
 impl Registry {
-    /// Words that `rows` rows take.
-    pub const fn words_for(rows: usize) -> usize {
-        HEAD + subjects::WORDS + rows * WIDTH
+    /// Words that `tallies` tallies take.
+    pub const fn words_for(tallies: usize) -> usize {
+        HEAD + subjects::WORDS + tallies * WIDTH
     }
 
-    /// A registry over zeroed words, which are cut into as many rows as fit.
+    /// A registry over zeroed words, which are cut into as many tallies as fit.
     pub fn new(words: &'static [AtomicU64]) -> Registry {
         Registry { words }
     }
@@ -124,47 +124,48 @@ impl Registry {
         self.words.get(JUDGED).is_some_and(|word| word.load(SeqCst) & 1 == 1)
     }
 
-    /// How many rows there are.
-    pub fn rows(&self) -> usize {
-        self.words.len().saturating_sub(ROWS) / WIDTH
+    /// How many tallies there are.
+    pub fn tallies(&self) -> usize {
+        self.words.len().saturating_sub(TALLIES) / WIDTH
     }
 
-    /// Row `index` for its one writer, or nothing when there is no such row.
-    pub fn row(&self, index: usize) -> Option<Row> {
-        let words = self.row_words(index)?;
+    /// Tally `index` for its one writer, or nothing when there is no such tally.
+    pub fn tally(&self, index: usize) -> Option<Tally> {
+        let words = self.tally_words(index)?;
         self.words.get(USED)?.fetch_max(index as u64 + 1, SeqCst);
-        Some(Row { words, index, one_writer: PhantomData })
+        Some(Tally { words, index, one_writer: PhantomData })
     }
 
-    /// Sum of a value over all rows.
+    /// Sum of a value over all tallies.
     pub fn sum(&self, metric: Metric) -> u64 {
-        // A connection that moved is subtracted in another row than it was added in, so single
-        // rows may be "negative" while the sum is right: hence the wrapping.
-        self.steady(|| self.used().map(|row| load(row, metric)).fold(0, u64::wrapping_add))
+        // A connection that moved is subtracted in another tally than it was added in, so single
+        // tallies may be "negative" while the sum is right: hence the wrapping.
+        self.steady(|| self.used().map(|tally| load(tally, metric)).fold(0, u64::wrapping_add))
     }
 
-    /// Times of all rows.
+    /// Times of all tallies.
     pub fn times(&self, histogram: Histogram) -> Times {
         self.steady(|| {
             let mut all = Times::default();
-            self.used().for_each(|row| all.add(row.get(words_of(histogram)).unwrap_or_default()));
+            self.used()
+                .for_each(|tally| all.add(tally.get(words_of(histogram)).unwrap_or_default()));
             all
         })
     }
 
-    /// The rows that loops write.
-    pub fn loops(&self) -> Vec<LoopRow> {
-        let rows = self.used().map(|words| LoopRow { words, owner: owner(words) });
-        rows.filter(|row| row.owner.pid != 0).collect()
+    /// The tallies that loops write.
+    pub fn loops(&self) -> Vec<LoopTally> {
+        let tallies = self.used().map(|words| LoopTally { words, owner: owner(words) });
+        tallies.filter(|tally| tally.owner.pid != 0).collect()
     }
 
-    /// A loop has died: what it had open is forgotten, what it has counted goes to row `to`, whose writer calls this,
-    /// and the row is as new.
-    pub fn bury(&self, index: usize, to: &Row) {
-        let row = self.row_words(index).unwrap_or_default();
+    /// A loop has died: what it had open is forgotten, what it has counted goes to tally `to`, whose writer calls this,
+    /// and the tally is as new.
+    pub fn bury(&self, index: usize, to: &Tally) {
+        let tally = self.tally_words(index).unwrap_or_default();
         let Some(moves) = self.words.get(MOVES) else { return };
         moves.fetch_add(1, SeqCst);
-        for (at, word) in row.iter().enumerate() {
+        for (at, word) in tally.iter().enumerate() {
             let value = word.swap(0, Relaxed);
             let metric = at.checked_sub(VALUES).and_then(|at| METRICS.get(at));
             let is_gauge = metric.is_some_and(|metric| metric.column().kind == Kind::Gauge);
@@ -212,33 +213,33 @@ impl Registry {
         read()
     }
 
-    /// Rows that somebody has written; to look at others would cost memory.
+    /// Tallies that somebody has written; to look at others would cost memory.
     fn used(&self) -> impl Iterator<Item = &'static [AtomicU64]> {
         let used = self.words.get(USED).map_or(0, |word| word.load(SeqCst)) as usize;
-        self.words.get(ROWS..).unwrap_or_default().chunks_exact(WIDTH).take(used)
+        self.words.get(TALLIES..).unwrap_or_default().chunks_exact(WIDTH).take(used)
     }
 
-    fn row_words(&self, index: usize) -> Option<&'static [AtomicU64]> {
-        let start = index.checked_mul(WIDTH)?.checked_add(ROWS)?;
+    fn tally_words(&self, index: usize) -> Option<&'static [AtomicU64]> {
+        let start = index.checked_mul(WIDTH)?.checked_add(TALLIES)?;
         self.words.get(start..start.checked_add(WIDTH)?)
     }
 }
 
-/// A loop's row as others see it.
+/// A loop's tally as others see it.
 #[derive(Clone, Copy, Debug)]
-pub struct LoopRow {
+pub struct LoopTally {
     words: &'static [AtomicU64],
     /// Whose it is.
     pub owner: Owner,
 }
 
-impl LoopRow {
+impl LoopTally {
     /// A value.
     pub fn get(&self, metric: Metric) -> u64 {
         load(self.words, metric)
     }
 
-    /// A gauge: a connection may have come from another row, where it stays counted.
+    /// A gauge: a connection may have come from another tally, where it stays counted.
     pub fn gauge(&self, metric: Metric) -> u64 {
         self.get(metric).cast_signed().max(0).cast_unsigned()
     }
@@ -250,13 +251,13 @@ impl LoopRow {
         all
     }
 
-    /// Its open client connections, as of its last turn's end. [`Metric::Active`] of the row counts those that it has
+    /// Its open client connections, as of its last turn's end. [`Metric::Active`] of the tally counts those that it has
     /// accepted, wherever they are now.
     pub fn open(&self) -> u64 {
         history::open(lately(self.words))
     }
 
-    /// When its turn began, by the clock of [`Row::woke`]; none if it sleeps.
+    /// When its turn began, by the clock of [`Tally::woke`]; none if it sleeps.
     pub fn awake_since(&self) -> Option<u64> {
         Some(history::began(lately(self.words))).filter(|at| *at != 0)
     }
@@ -282,15 +283,15 @@ impl LoopRow {
     }
 }
 
-/// One loop's values. A row has one writer at a time, hence no `Clone` and no `Sync`.
+/// One loop's values. A tally has one writer at a time, hence no `Clone` and no `Sync`.
 #[derive(Debug)]
-pub struct Row {
+pub struct Tally {
     words: &'static [AtomicU64],
     index: usize,
     one_writer: PhantomData<Cell<()>>,
 }
 
-impl Row {
+impl Tally {
     /// Its number.
     pub fn index(&self) -> usize {
         self.index
@@ -320,10 +321,10 @@ impl Row {
     /// Adds one to a gauge, until the guard is dropped.
     pub fn hold(&self, metric: Metric) -> Held<'_> {
         self.add(metric, 1);
-        Held { row: self, metric }
+        Held { tally: self, metric }
     }
 
-    /// The value of this row alone.
+    /// The value of this tally alone.
     pub fn get(&self, metric: Metric) -> u64 {
         load(self.words, metric)
     }
@@ -390,32 +391,32 @@ impl Row {
 /// One of a gauge, given back when it is dropped: a task that panics or is given up leaves nothing behind.
 #[derive(Debug)]
 pub struct Held<'a> {
-    row: &'a Row,
+    tally: &'a Tally,
     metric: Metric,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.row.sub(self.metric, 1);
+        self.tally.sub(self.metric, 1);
     }
 }
 
-/// The words of a histogram in a row.
+/// The words of a histogram in a tally.
 const fn words_of(histogram: Histogram) -> std::ops::Range<usize> {
     let start = TIMES + histogram as usize * histogram::WORDS;
     start..start + histogram::WORDS
 }
 
-fn load(row: &[AtomicU64], metric: Metric) -> u64 {
-    row.get(VALUES + metric as usize).map_or(0, |word| word.load(Relaxed))
+fn load(tally: &[AtomicU64], metric: Metric) -> u64 {
+    tally.get(VALUES + metric as usize).map_or(0, |word| word.load(Relaxed))
 }
 
-fn lately(row: &[AtomicU64]) -> &[AtomicU64] {
-    row.get(LATELY..CULPRITS).unwrap_or_default()
+fn lately(tally: &[AtomicU64]) -> &[AtomicU64] {
+    tally.get(LATELY..CULPRITS).unwrap_or_default()
 }
 
-fn owner(row: &[AtomicU64]) -> Owner {
-    let word = |i: usize| row.get(OWNER + i).map_or(0, |word| word.load(SeqCst));
+fn owner(tally: &[AtomicU64]) -> Owner {
+    let word = |i: usize| tally.get(OWNER + i).map_or(0, |word| word.load(SeqCst));
     let pid = word(4) as u32;
     Owner {
         worker: word(0) as u32,
@@ -430,8 +431,8 @@ fn owner(row: &[AtomicU64]) -> Owner {
 mod tests {
     use super::*;
 
-    fn registry(rows: usize) -> Registry {
-        let words: Vec<_> = (0..Registry::words_for(rows)).map(|_| AtomicU64::new(0)).collect();
+    fn registry(tallies: usize) -> Registry {
+        let words: Vec<_> = (0..Registry::words_for(tallies)).map(|_| AtomicU64::new(0)).collect();
         Registry::new(words.leak())
     }
 
@@ -454,39 +455,39 @@ mod tests {
     }
 
     #[test]
-    fn rows_add_up() {
+    fn tallies_add_up() {
         let all = registry(3);
-        all.row(0).unwrap().add(Metric::Requests, 2);
-        all.row(2).unwrap().add(Metric::Requests, 3);
+        all.tally(0).unwrap().add(Metric::Requests, 2);
+        all.tally(2).unwrap().add(Metric::Requests, 3);
         assert_eq!(all.sum(Metric::Requests), 5);
-        assert!(all.row(3).is_none());
+        assert!(all.tally(3).is_none());
     }
 
     #[test]
     fn a_connection_may_end_in_another_row() {
         let all = registry(2);
-        all.row(0).unwrap().add(Metric::Active, 1);
-        all.row(1).unwrap().sub(Metric::Active, 1);
+        all.tally(0).unwrap().add(Metric::Active, 1);
+        all.tally(1).unwrap().sub(Metric::Active, 1);
         assert_eq!(all.sum(Metric::Active), 0);
     }
 
     #[test]
     fn what_a_dead_loop_counted_stays_and_what_it_had_open_does_not() {
         let all = registry(3);
-        let (own, row) = (all.row(0).unwrap(), all.row(2).unwrap());
-        row.belongs_to(Owner { pid: 7, ..Owner::default() });
-        row.add(Metric::Accepted, 7);
-        row.add(Metric::Active, 2);
-        row.record(Histogram::Turn, Duration::from_millis(3));
-        row.woke(5_000_000_000, 9);
-        row.turned(11);
+        let (own, tally) = (all.tally(0).unwrap(), all.tally(2).unwrap());
+        tally.belongs_to(Owner { pid: 7, ..Owner::default() });
+        tally.add(Metric::Accepted, 7);
+        tally.add(Metric::Active, 2);
+        tally.record(Histogram::Turn, Duration::from_millis(3));
+        tally.woke(5_000_000_000, 9);
+        tally.turned(11);
         assert_eq!(all.loops().len(), 1);
         all.bury(2, &own);
         all.bury(9, &own);
         assert_eq!((all.sum(Metric::Accepted), own.get(Metric::Accepted)), (7, 7));
         assert_eq!((all.sum(Metric::Active), all.sum(Metric::Busy)), (0, 11));
         assert_eq!(all.times(Histogram::Turn).count, 1);
-        assert_eq!((all.loops().len(), row.get(Metric::Accepted)), (0, 0));
+        assert_eq!((all.loops().len(), tally.get(Metric::Accepted)), (0, 0));
     }
 
     #[test]
@@ -517,7 +518,7 @@ mod tests {
     #[test]
     fn prometheus_text_names_type_and_help() {
         let all = registry(1);
-        all.row(0).unwrap().add(Metric::Accepted, 4);
+        all.tally(0).unwrap().add(Metric::Accepted, 4);
         let text = page(&all).prometheus();
         assert!(text.contains("# TYPE weir_accepted_connections_total counter\n"));
         assert!(text.contains("\nweir_accepted_connections_total 4\n"));
@@ -572,11 +573,11 @@ mod tests {
     }
 
     #[test]
-    fn times_of_rows_add_up() {
+    fn times_of_tallies_add_up() {
         let all = registry(2);
-        all.row(0).unwrap().record(Histogram::Blocked, Duration::from_micros(9));
-        all.row(1).unwrap().record(Histogram::Blocked, Duration::from_millis(7));
-        all.row(1).unwrap().record(Histogram::Turn, Duration::from_secs(1000));
+        all.tally(0).unwrap().record(Histogram::Blocked, Duration::from_micros(9));
+        all.tally(1).unwrap().record(Histogram::Blocked, Duration::from_millis(7));
+        all.tally(1).unwrap().record(Histogram::Turn, Duration::from_secs(1000));
         let times = all.times(Histogram::Blocked);
         assert_eq!((times.count, times.sum), (2, 7009));
         assert_eq!(all.times(Histogram::Handler).count, 0);
@@ -590,7 +591,7 @@ mod tests {
     #[test]
     fn json_has_each_value_once() {
         let all = registry(1);
-        all.row(0).unwrap().add(Metric::Reading, 1);
+        all.tally(0).unwrap().add(Metric::Reading, 1);
         let text = page(&all).json();
         assert!(text.contains(r#""reading_connections":1,"#), "{text}");
         assert!(text.contains(r#""busy_us":0,"#), "{text}");

@@ -39,7 +39,7 @@ pub const MOST_NAMES: usize = 1000;
 /// So many cells there are for all loops and names.
 pub const MOST_CELLS: usize = 16 << 10;
 
-/// Words of a cell: whose row it belongs to, 0 for nobody's; its name; its numbers; its times.
+/// Words of a cell: whose tally it belongs to, 0 for nobody's; its name; its numbers; its times.
 const OWNER: usize = 0;
 const NAME: usize = 1;
 const NUMBERS: usize = 2;
@@ -134,14 +134,14 @@ impl AllCounted {
 #[derive(Debug)]
 pub struct Cells {
     registry: Registry,
-    row: usize,
+    tally: usize,
     known: RefCell<HashMap<u64, Option<Cell>>>,
 }
 
 impl Cells {
-    /// For the loop of this row.
-    pub fn new(registry: Registry, row: usize) -> Cells {
-        Cells { registry, row, known: RefCell::default() }
+    /// For the loop of this tally.
+    pub fn new(registry: Registry, tally: usize) -> Cells {
+        Cells { registry, tally, known: RefCell::default() }
     }
 
     /// The counters of all loops.
@@ -154,7 +154,7 @@ impl Cells {
         let mut known = self.known.borrow_mut();
         if known.is_empty() {
             for kind in KINDS {
-                known.insert(others(kind), take(&self.registry, self.row, others(kind)));
+                known.insert(others(kind), take(&self.registry, self.tally, others(kind)));
             }
         }
         let name = hash(kind, name);
@@ -162,7 +162,7 @@ impl Cells {
             return *cell;
         }
         let own = (known.len() < MOST_NAMES + KINDS.len())
-            .then(|| take(&self.registry, self.row, name))
+            .then(|| take(&self.registry, self.tally, name))
             .flatten();
         let cell = own.or_else(|| known.get(&others(kind)).copied().flatten());
         if own.is_some() {
@@ -172,8 +172,8 @@ impl Cells {
     }
 }
 
-/// Takes a cell for a row.
-fn take(registry: &Registry, row: usize, name: u64) -> Option<Cell> {
+/// Takes a cell for a tally.
+fn take(registry: &Registry, tally: usize, name: u64) -> Option<Cell> {
     let (used, cells) = parts(registry)?;
     let from = used.load(SeqCst) as usize;
     // What was given back is looked for only when all have been used once.
@@ -182,7 +182,7 @@ fn take(registry: &Registry, row: usize, name: u64) -> Option<Cell> {
         let Some(words) = cells.get(i * CELL..(i + 1) * CELL) else { break };
         let owner = words.first()?;
         if owner.load(Relaxed) == 0
-            && owner.compare_exchange(0, row as u64 + 1, SeqCst, SeqCst).is_ok()
+            && owner.compare_exchange(0, tally as u64 + 1, SeqCst, SeqCst).is_ok()
         {
             words.get(NAME)?.store(name, SeqCst);
             used.fetch_max(i as u64 + 1, SeqCst);
@@ -209,14 +209,14 @@ pub(crate) fn counted(registry: &Registry) -> AllCounted {
     AllCounted(all)
 }
 
-/// What the loop of a row has counted goes to row `to`.
-pub(crate) fn bury(registry: &Registry, row: usize, to: usize) {
-    let of = |row: usize| row as u64 + 1;
+/// What the loop of a tally has counted goes to tally `to`.
+pub(crate) fn bury(registry: &Registry, tally: usize, to: usize) {
+    let of = |tally: usize| tally as u64 + 1;
     let mut owned: HashMap<u64, &[AtomicU64]> = HashMap::new();
     for words in used(registry).filter(|words| load(words, OWNER) == of(to)) {
         owned.insert(load(words, NAME), words);
     }
-    for words in used(registry).filter(|words| load(words, OWNER) == of(row)) {
+    for words in used(registry).filter(|words| load(words, OWNER) == of(tally)) {
         store(words, NUMBERS + GAUGE, 0);
         match owned.get(&load(words, NAME)) {
             None => {
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn what_a_dead_loop_counted_stays() {
         let all = registry();
-        let own = all.row(0).unwrap();
+        let own = all.tally(0).unwrap();
         for round in 1..=3 {
             let cell = Cells::new(all, 1).of(Kind::Zone, "a").unwrap();
             cell.add(0, 7);

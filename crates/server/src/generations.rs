@@ -26,8 +26,8 @@ pub struct Generations {
     first: Log,
     cycle: Cycle,
     registry: Registry,
-    /// Rows of the counters that were given away.
-    rows: usize,
+    /// Tallies that were given away.
+    tallies: usize,
     /// How often the configuration has been replaced.
     generation: u64,
     workers: Vec<Worker>,
@@ -52,9 +52,9 @@ impl Generations {
             origin.read(&first).ok()?.open(&sockets, &zones, Purpose::Serve, &first).ok()?;
         signals::prepare().ok()?;
         let (registry, workers) = (registry().ok()?, Vec::new());
-        let (rows, generation) = (0, 0);
+        let (tallies, generation) = (0, 0);
         let mut generations =
-            Generations { origin, first, cycle, registry, rows, generation, workers };
+            Generations { origin, first, cycle, registry, tallies, generation, workers };
         generations.start_workers()?;
         Some(generations)
     }
@@ -113,15 +113,15 @@ impl Generations {
 
     fn start_worker(&mut self, index: usize, cycle: Cycle) -> Option<()> {
         let (channel, own) = channel::pair().ok()?;
-        let rows = self.rows..self.rows + cycle.config.threads;
-        self.rows = rows.end;
+        let tallies = self.tallies..self.tallies + cycle.config.threads;
+        self.tallies = tallies.end;
         let generation = self.generation;
         let assignment = Assignment {
             cycle,
             logs: Arc::clone(&self.origin.logs),
             index,
             generation,
-            rows: rows.collect(),
+            tallies: tallies.collect(),
             registry: self.registry,
             channel: Some(own),
             title: Mutex::default(),

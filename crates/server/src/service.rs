@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::status::Status;
 use weir_engine::Handle;
 use weir_metrics::subjects::Cells;
-use weir_metrics::{Registry, Row};
+use weir_metrics::{Registry, Tally};
 use weir_ssl::Handed;
 use weir_stream::Leaving;
 use weir_values::doing::Keeper;
@@ -65,7 +65,7 @@ pub struct Service {
     /// The loop.
     pub handle: Handle,
     /// Its counters.
-    pub metrics: Rc<Row>,
+    pub metrics: Rc<Tally>,
     http: Option<Rc<weir_http::LoopState>>,
     stream: Option<Rc<weir_stream::LoopState>>,
     /// How many of the sockets are of HTTP.
@@ -78,7 +78,7 @@ impl Service {
         handle: &Handle,
         served: Served,
         identity: Identity,
-        metrics: Row,
+        metrics: Tally,
         registry: Registry,
     ) -> Option<Rc<Service>> {
         if served.http.is_none() && served.stream.is_none() {
@@ -119,7 +119,7 @@ impl Service {
         Some(service)
     }
 
-    /// The status pages show this, too; the loop's row is said to be its own.
+    /// The status pages show this, too; the loop's tally is said to be its own.
     pub fn shows(&self, status: Status) {
         self.metrics.belongs_to(status.owner);
         if let Some(http) = &self.http {

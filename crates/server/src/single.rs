@@ -22,7 +22,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     cycle.load.steer(&cycle.sockets, &log);
     let mut sockets = cycle.sockets.clone();
     sockets.close();
-    let rows = (0..cycle.config.threads).collect();
+    let tallies = (0..cycle.config.threads).collect();
     let logs = Arc::clone(&origin.logs);
     let (index, channel, title) = (0, None, Mutex::default());
     let generation = 0;
@@ -30,7 +30,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
         cycle,
         logs,
         index,
-        rows,
+        tallies,
         generation,
         registry,
         channel,

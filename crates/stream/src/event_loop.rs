@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_engine::Handle;
 use weir_metrics::subjects::{Cells, Kind};
-use weir_metrics::{Metric, Row};
+use weir_metrics::{Metric, Tally};
 use weir_resolver::Resolvers;
 use weir_ssl::{Handed, Loaded};
 use weir_upstream::config::dynamic::{self, Looker};
@@ -32,7 +32,7 @@ pub struct LoopState {
     /// Which loop this is.
     pub identity: Identity,
     /// This loop's counters.
-    pub metrics: Rc<Row>,
+    pub metrics: Rc<Tally>,
     /// What name servers have told.
     pub resolvers: Rc<Resolvers>,
     pub(crate) logs: Writers,
@@ -56,7 +56,7 @@ impl LoopState {
         handle: Handle,
         site: &'static Site,
         identity: Identity,
-        metrics: Rc<Row>,
+        metrics: Rc<Tally>,
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let event_loop = Rc::new(LoopState {

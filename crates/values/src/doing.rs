@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use weir_engine::{Timekeeper, coarse_nanos, longest_operation, waited_for_processor};
 use weir_log::{Level, Log};
-use weir_metrics::{Culprit, Histogram, Metric, Row};
+use weir_metrics::{Culprit, Histogram, Metric, Tally};
 
 use crate::told::{Again, PAUSE, Told};
 
@@ -108,7 +108,7 @@ pub async fn noting<T>(
 
 /// Puts the times of a loop into its counters, and tells of handlers that hold it up.
 pub struct Keeper {
-    metrics: Rc<Row>,
+    metrics: Rc<Tally>,
     usual: Usual,
     told: RefCell<Told<HeldUp>>,
     /// When there is something to sum up, by the monotonic clock in nanoseconds.
@@ -126,7 +126,7 @@ struct HeldUp {
 
 impl Keeper {
     /// The keeper of a loop.
-    pub fn new(metrics: Rc<Row>, usual: Usual) -> Rc<Keeper> {
+    pub fn new(metrics: Rc<Tally>, usual: Usual) -> Rc<Keeper> {
         Rc::new(Keeper { metrics, usual, told: RefCell::default(), next: Cell::new(u64::MAX) })
     }
 

@@ -30,8 +30,8 @@ pub struct Child {
     pub generation: u64,
     /// The line to it.
     pub channel: End,
-    /// Its rows of the counters, one per loop.
-    pub rows: Vec<usize>,
+    /// Its tallies, one per loop.
+    pub tallies: Vec<usize>,
     /// Its loops run.
     pub ready: bool,
     /// It was told to end.
@@ -59,7 +59,7 @@ impl Child {
     /// It has died or was stopped, perhaps after the kernel had told its loops of connections and before they took
     /// them: loops of other workers look.
     pub fn pass_baton(&self) {
-        let loops = self.rows.len();
+        let loops = self.tallies.len();
         let first = self.index * loops;
         self.load.pass_baton(first..first + loops);
     }

@@ -6,7 +6,7 @@
 
 mod children;
 mod reload;
-mod rows;
+mod tallies;
 mod upgrade;
 
 pub use children::FATAL;
@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
 use weir_log::{Cause, Level, OpenLogs, log};
-use weir_metrics::{Metric, Registry, Row};
+use weir_metrics::{Metric, Registry, Tally};
 use weir_sys::process::{Fork, fork};
 use weir_sys::shared::SharedWords;
 use weir_sys::signal::Descriptor;
@@ -31,7 +31,7 @@ use weir_sys::title::Title;
 use weir_values::Command;
 
 use self::children::{Child, Restarts};
-use self::rows::Rows;
+use self::tallies::Tallies;
 use self::upgrade::Kin;
 use crate::channel::{self, End, Heard, Order, Report};
 use crate::config::MOST_LOOPS;
@@ -39,8 +39,8 @@ use crate::cycle::{Cycle, Origin};
 use crate::signals::{self, Wish};
 use crate::sockets::Sockets;
 
-/// The row of the counters that is the master's own.
-const OWN_ROW: usize = 0;
+/// The tally that is the master's own.
+const OWN_TALLY: usize = 0;
 
 /// After TERM, how long workers have before they are reminded, doubled each time.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -63,8 +63,8 @@ pub struct Assignment {
     pub logs: Arc<OpenLogs>,
     /// Which of the workers it is, from 0.
     pub index: usize,
-    /// Its rows of the counters, one per loop.
-    pub rows: Vec<usize>,
+    /// Its tallies, one per loop.
+    pub tallies: Vec<usize>,
     /// How many configurations came before its own.
     pub generation: u64,
     /// All counters.
@@ -80,8 +80,8 @@ pub struct Master {
     origin: Origin,
     cycle: Cycle,
     registry: Registry,
-    counters: Row,
-    rows: Rows,
+    counters: Tally,
+    tallies: Tallies,
     children: Vec<Child>,
     restarts: Restarts,
     signals: Descriptor,
@@ -107,7 +107,7 @@ enum Ending {
 
 /// The counters of a server, in words that all its processes share.
 pub fn registry() -> io::Result<Registry> {
-    let words = SharedWords::new(Registry::words_for(OWN_ROW + 1 + MOST_LOOPS))?;
+    let words = SharedWords::new(Registry::words_for(OWN_TALLY + 1 + MOST_LOOPS))?;
     // They live as long as the process.
     let registry = Registry::new(Box::leak(Box::new(words)));
     registry.begins(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -124,7 +124,7 @@ impl Master {
         inherited: bool,
     ) -> io::Result<Master> {
         let registry = registry()?;
-        let counters = registry.row(OWN_ROW).ok_or(io::ErrorKind::OutOfMemory)?;
+        let counters = registry.tally(OWN_TALLY).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut title = Title::take()
             .inspect_err(|e| log!(cycle.log, Info, None, "no process title {}", Cause(e)))
             .ok();
@@ -133,7 +133,7 @@ impl Master {
             title.set(&format!("weir: master process {}", words.join(" ")));
         }
         Ok(Master {
-            rows: Rows::new(OWN_ROW + 1, registry.rows()),
+            tallies: Tallies::new(OWN_TALLY + 1, registry.tallies()),
             origin,
             cycle,
             registry,
@@ -183,7 +183,7 @@ impl Master {
     }
 
     fn start_worker(&mut self, index: usize) -> ControlFlow<Role> {
-        let Some(rows) = self.rows.take(self.cycle.config.threads) else {
+        let Some(tallies) = self.tallies.take(self.cycle.config.threads) else {
             log!(self.cycle.log, Alert, None, "no more than {MOST_LOOPS} loops can run at a time");
             self.restarts.plan(index, false, Instant::now());
             return ControlFlow::Continue(());
@@ -191,7 +191,7 @@ impl Master {
         let forked = channel::pair().and_then(|ends| Ok((ends, fork()?)));
         match forked {
             Ok(((_, channel), Fork::Child)) => {
-                ControlFlow::Break(self.assignment(index, rows, channel))
+                ControlFlow::Break(self.assignment(index, tallies, channel))
             }
             Ok(((channel, _), Fork::Parent(pid))) => {
                 let shown = pid.as_raw_nonzero();
@@ -205,7 +205,7 @@ impl Master {
                     load,
                     generation,
                     channel,
-                    rows,
+                    tallies,
                     ready,
                     exiting,
                     silent,
@@ -220,19 +220,19 @@ impl Master {
                     None,
                     "fork() failed while spawning \"worker process\" {cause}"
                 );
-                self.rows.give(&rows);
+                self.tallies.give(&tallies);
                 self.restarts.plan(index, false, Instant::now());
                 ControlFlow::Continue(())
             }
         }
     }
 
-    fn assignment(&mut self, index: usize, rows: Vec<usize>, channel: End) -> Role {
+    fn assignment(&mut self, index: usize, tallies: Vec<usize>, channel: End) -> Role {
         Role::Worker(Box::new(Assignment {
             cycle: self.cycle.clone(),
             logs: Arc::clone(&self.origin.logs),
             index,
-            rows,
+            tallies,
             generation: self.generation,
             registry: self.registry,
             channel: Some(channel),
@@ -372,11 +372,11 @@ impl Master {
 
     /// Frees what a dead worker held.
     fn bury(&mut self, child: &Child) {
-        for row in &child.rows {
-            self.registry.bury(*row, &self.counters);
+        for tally in &child.tallies {
+            self.registry.bury(*tally, &self.counters);
         }
-        self.rows.give(&child.rows);
-        let (table, loops) = (child.load.table(), child.rows.len());
+        self.tallies.give(&child.tallies);
+        let (table, loops) = (child.load.table(), child.tallies.len());
         (0..loops).for_each(|i| table.clear(child.index * loops + i));
         child.pass_baton();
     }

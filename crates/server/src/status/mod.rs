@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
-    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopRow, Metric, Owner, POOLS, Page, Registry,
+    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopTally, Metric, Owner, POOLS, Page, Registry,
     SERVER, SHARED, Value, WINDOW, quoted,
 };
 use weir_sys::sockdiag;
@@ -82,7 +82,7 @@ impl Status {
     pub fn show(&self, page: &mut Page) {
         self.show_server(page);
         let mut loops = self.registry.loops();
-        loops.sort_by_key(|row| (row.owner.generation, row.owner.worker, row.owner.index));
+        loops.sort_by_key(|tally| (tally.owner.generation, tally.owner.worker, tally.owner.index));
         self.show_loops(&loops, page);
         for listener in &self.listeners {
             listener.show(page);
@@ -127,10 +127,10 @@ impl Status {
         page.say("answered_by", format!(r#"{{"worker":{worker},"loop":{index},"pid":{pid}}}"#));
     }
 
-    fn show_loops(&self, loops: &[LoopRow], page: &mut Page) {
+    fn show_loops(&self, loops: &[LoopTally], page: &mut Page) {
         let now = coarse_nanos();
         let newest = newest(loops);
-        let is_new = |row: &LoopRow| row.owner.generation == newest;
+        let is_new = |tally: &LoopTally| tally.owner.generation == newest;
         let work = Work::of(loops);
         let values = vec![
             ("policy", Value::Word(self.policy.to_owned())),
@@ -143,16 +143,17 @@ impl Status {
             ("next", Value::Json(self.next(loops, &is_new))),
         ];
         page.add(&BALANCE, Vec::new(), values);
-        for row in loops {
-            show_loop(row, !is_new(row), now, page);
+        for tally in loops {
+            show_loop(tally, !is_new(tally), now, page);
         }
     }
 
     /// The numbers of those that sleep armed, who is woken first in front.
-    fn next(&self, loops: &[LoopRow], is_new: &impl Fn(&LoopRow) -> bool) -> String {
-        let waits = |row: &LoopRow| is_new(row) && row.is_armed() && row.awake_since().is_none();
-        let all = loops.iter().enumerate().filter(|(_, row)| self.has_next && waits(row));
-        let mut next: Vec<(u64, usize)> = all.map(|(i, row)| (row.armed_since(), i)).collect();
+    fn next(&self, loops: &[LoopTally], is_new: &impl Fn(&LoopTally) -> bool) -> String {
+        let waits =
+            |tally: &LoopTally| is_new(tally) && tally.is_armed() && tally.awake_since().is_none();
+        let all = loops.iter().enumerate().filter(|(_, tally)| self.has_next && waits(tally));
+        let mut next: Vec<(u64, usize)> = all.map(|(i, tally)| (tally.armed_since(), i)).collect();
         next.sort_unstable();
         let next: Vec<_> = next.iter().map(|(_, i)| i.to_string()).collect();
         format!("[{}]", next.join(","))
@@ -160,8 +161,9 @@ impl Status {
 }
 
 /// Who held loops up lately, the newest in front: no metric, since there is no end of names.
-fn culprits(loops: &[LoopRow]) -> String {
-    let all = loops.iter().flat_map(|row| row.culprits().into_iter().map(|who| (row.owner, who)));
+fn culprits(loops: &[LoopTally]) -> String {
+    let all =
+        loops.iter().flat_map(|tally| tally.culprits().into_iter().map(|who| (tally.owner, who)));
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|(_, culprit)| std::cmp::Reverse(culprit.at));
     let (now, wall) = (coarse_nanos(), SystemTime::now().duration_since(UNIX_EPOCH));
@@ -181,20 +183,20 @@ fn culprits(loops: &[LoopRow]) -> String {
 /// So many of them are shown.
 const CULPRITS: usize = 64;
 
-fn show_loop(row: &LoopRow, finishing: bool, now: u64, page: &mut Page) {
-    let Owner { worker, index, pid, tid, .. } = row.owner;
-    let state = match (row.awake_since(), finishing, row.is_armed()) {
+fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut Page) {
+    let Owner { worker, index, pid, tid, .. } = tally.owner;
+    let state = match (tally.awake_since(), finishing, tally.is_armed()) {
         (Some(_), ..) => "awake",
         (None, true, _) => "finishing",
         (None, false, true) => "armed",
         (None, false, false) => "disarmed",
     };
-    let number = |metric| Value::Number(row.get(metric));
-    let nanos = |metric| Value::Nanos(row.get(metric));
-    let times = |histogram| Value::Times(row.times(histogram));
-    let life = row.get(Metric::Busy) + row.get(Metric::Slept);
-    let armed = row.get(Metric::Armed) as f64 / life.max(1) as f64;
-    let awake_for = row.awake_since().map_or(0, |since| now.saturating_sub(since));
+    let number = |metric| Value::Number(tally.get(metric));
+    let nanos = |metric| Value::Nanos(tally.get(metric));
+    let times = |histogram| Value::Times(tally.times(histogram));
+    let life = tally.get(Metric::Busy) + tally.get(Metric::Slept);
+    let armed = tally.get(Metric::Armed) as f64 / life.max(1) as f64;
+    let awake_for = tally.awake_since().map_or(0, |since| now.saturating_sub(since));
     let mut values = vec![
         ("pid", Value::Number(pid.into())),
         ("tid", Value::Number(tid.into())),
@@ -202,8 +204,8 @@ fn show_loop(row: &LoopRow, finishing: bool, now: u64, page: &mut Page) {
         ("state", Value::Word(state.to_owned())),
         ("accepted", number(Metric::Accepted)),
         ("requests", number(Metric::Requests)),
-        ("open", Value::Number(row.open())),
-        ("inflight", Value::Number(row.gauge(Metric::Writing))),
+        ("open", Value::Number(tally.open())),
+        ("inflight", Value::Number(tally.gauge(Metric::Writing))),
         ("received", number(Metric::Received)),
         ("sent", number(Metric::Sent)),
         ("turns", number(Metric::Turns)),
@@ -211,7 +213,7 @@ fn show_loop(row: &LoopRow, finishing: bool, now: u64, page: &mut Page) {
         ("slept", nanos(Metric::Slept)),
         ("armed", nanos(Metric::Armed)),
         ("awake_for", Value::Nanos(awake_for)),
-        ("share_busy", Value::Ratio(row.busy_lately(now))),
+        ("share_busy", Value::Ratio(tally.busy_lately(now))),
         ("share_armed", Value::Ratio(armed)),
         ("slow_handlers", number(Metric::SlowHandlers)),
         ("blocked", times(Histogram::Blocked)),
@@ -269,8 +271,8 @@ impl Listener {
 }
 
 /// The configuration that is in force.
-fn newest(loops: &[LoopRow]) -> u64 {
-    loops.iter().map(|row| row.owner.generation).max().unwrap_or(0)
+fn newest(loops: &[LoopTally]) -> u64 {
+    loops.iter().map(|tally| tally.owner.generation).max().unwrap_or(0)
 }
 
 /// How the work of the last [`WINDOW`] seconds is spread over the loops of the newest configuration.
@@ -289,10 +291,10 @@ pub struct Work {
 
 impl Work {
     /// Of these loops.
-    pub fn of(loops: &[LoopRow]) -> Work {
+    pub fn of(loops: &[LoopTally]) -> Work {
         let (now, newest) = (coarse_nanos(), newest(loops));
-        let new = loops.iter().filter(|row| row.owner.generation == newest);
-        let shares: Vec<_> = new.map(|row| (row.busy_lately(now), row.owner)).collect();
+        let new = loops.iter().filter(|tally| tally.owner.generation == newest);
+        let shares: Vec<_> = new.map(|tally| (tally.busy_lately(now), tally.owner)).collect();
         let busy: Vec<f64> = shares.iter().map(|(share, _)| *share).collect();
         let most = shares.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied().unwrap_or_default();
         Work {

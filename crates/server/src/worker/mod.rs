@@ -20,7 +20,7 @@ use weir_balance::Kind;
 use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::subjects::{self, Cells};
-use weir_metrics::{Metric, Row};
+use weir_metrics::{Metric, Tally};
 
 use self::control::Control;
 use self::evenness::Evenness;
@@ -118,8 +118,8 @@ impl Shared {
             let log = assignment.cycle.log.clone();
             pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
         }
-        if let Some(row) = assignment.rows.first() {
-            let cells = Cells::new(assignment.registry, *row);
+        if let Some(tally) = assignment.tallies.first() {
+            let cells = Cells::new(assignment.registry, *tally);
             for pool in pools.iter().chain([&files]) {
                 count(pool, assignment.index, &cells);
             }
@@ -217,8 +217,8 @@ impl Shared {
     fn make(&self, index: usize) -> io::Result<Loop> {
         let config = self.config();
         let place = self.place(index);
-        if let Some(row) = self.assignment.rows.get(index) {
-            weir_engine::born(*row);
+        if let Some(tally) = self.assignment.tallies.get(index) {
+            weir_engine::born(*tally);
         }
         if let Some(cpus) = config.affinity.as_ref().and_then(|affinity| affinity.of(place.row))
             && let Err(e) = rustix::thread::sched_setaffinity(None, &cpus)
@@ -252,8 +252,8 @@ impl Shared {
             workers: self.config().processes as u32,
             index: place.index as u32,
         };
-        let (row, registry) = (self.row(index)?, self.assignment.registry);
-        let Some(service) = Service::new(h, self.served, identity, row, registry) else {
+        let (tally, registry) = (self.tally(index)?, self.assignment.registry);
+        let Some(service) = Service::new(h, self.served, identity, tally, registry) else {
             return Ok(Turns::idle(others));
         };
         let (log, told) = (Arc::clone(self.log()), Rc::downgrade(&service));
@@ -277,10 +277,10 @@ impl Shared {
         Ok(Turns::new(listening, service, evenness, others))
     }
 
-    fn row(&self, index: usize) -> io::Result<Row> {
-        let row = self.assignment.rows.get(index);
-        let row = row.and_then(|row| self.assignment.registry.row(*row));
-        row.ok_or_else(|| io::Error::other("a loop without a row for its counters"))
+    fn tally(&self, index: usize) -> io::Result<Tally> {
+        let tally = self.assignment.tallies.get(index);
+        let tally = tally.and_then(|tally| self.assignment.registry.tally(*tally));
+        tally.ok_or_else(|| io::Error::other("a loop without a tally"))
     }
 }
 

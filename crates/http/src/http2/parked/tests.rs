@@ -66,9 +66,9 @@ fn make() -> (Loop, Rc<LoopState>) {
     let words = (0..Registry::words_for(1)).map(|_| AtomicU64::new(0));
     let registry = Registry::new(Vec::leak(words.collect()));
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
-    let row = Rc::new(registry.row(0).unwrap());
+    let tally = Rc::new(registry.tally(0).unwrap());
     let cells = Rc::new(Cells::new(registry, 0));
-    let event_loop = LoopState::new(own.handle(), site, identity, row, cells);
+    let event_loop = LoopState::new(own.handle(), site, identity, tally, cells);
     (own, event_loop)
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Either, Handle, either};
 use weir_log::{Level, Log};
-use weir_metrics::{Metric, Row};
+use weir_metrics::{Metric, Tally};
 
 use super::collector::{Collector, Refused};
 use super::exporter::Exporter;
@@ -31,7 +31,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 pub struct Spans {
     exporter: &'static Exporter,
     handle: Handle,
-    metrics: Rc<Row>,
+    metrics: Rc<Tally>,
     log: Arc<Log>,
     filling: RefCell<Batch>,
     full: RefCell<VecDeque<Batch>>,
@@ -57,7 +57,7 @@ impl Spans {
     pub fn start(
         exporter: &'static Exporter,
         handle: &Handle,
-        metrics: &Rc<Row>,
+        metrics: &Rc<Tally>,
         log: &Arc<Log>,
     ) -> Rc<Spans> {
         let spans = Rc::new(Spans {

@@ -48,7 +48,7 @@ const NGINX: &[(&str, &str)] =
     &[("aio off", "aio off;"), ("aio threads", "aio threads; aio_write on;")];
 
 /// A server under one load.
-struct Row {
+struct Course {
     subject: String,
     load: Asked,
     /// While no operation was slow.
@@ -66,15 +66,15 @@ fn run(lab: &Lab) -> Result<Finding, String> {
             return Ok(finding);
         }
     };
-    let mut rows = Vec::new();
+    let mut courses = Vec::new();
     for subject in subjects(lab) {
-        rows.extend(site.measure(lab, &subject)?);
+        courses.extend(site.measure(lab, &subject)?);
     }
-    compare(&mut finding, &rows);
-    finding.table("ttfb", &times(&rows));
-    finding.table("loops", &loops(&rows));
-    charts(&mut finding, &rows);
-    finding.table("times", &ratios(&rows));
+    compare(&mut finding, &courses);
+    finding.table("ttfb", &times(&courses));
+    finding.table("loops", &loops(&courses));
+    charts(&mut finding, &courses);
+    finding.table("times", &ratios(&courses));
     finding.remark(
         "Two loops. Each stream sends 500 requests a second, whatever the answers do. One stream needs no \
          disk; the other asks for stored answers of 4 to 60 KiB: each of many in turn (cold), a few \
@@ -102,10 +102,10 @@ fn subjects(lab: &Lab) -> Vec<Subject> {
 }
 
 /// The published steps, and the same here.
-fn compare(finding: &mut Finding, rows: &[Row]) {
+fn compare(finding: &mut Finding, courses: &[Course]) {
     let find = |subject: &str, load: Asked| {
-        let found = rows.iter().find(|row| row.subject == subject && row.load == load);
-        found.map(|row| row.slow.all().quantile(0.99))
+        let found = courses.iter().find(|course| course.subject == subject && course.load == load);
+        found.map(|course| course.slow.all().quantile(0.99))
     };
     let mut step = |what: &str, published: &str, load: Asked, from: &str, to: &str| {
         let Some((before, after)) = find(from, load).zip(find(to, load)) else { return };
@@ -116,11 +116,12 @@ fn compare(finding: &mut Finding, rows: &[Row]) {
     step("p99 with threads for reading", "no gain", Asked::Cold, NOTHING, READS);
     step("p99 with threads for open() too", "a factor of 6", Asked::Cold, READS, OPENS);
     step("p99 of fills: create and rename too", "not tried", Asked::Fills, OPENS, ALL);
-    let blocking = rows.iter().find(|row| row.subject == NOTHING && row.load == Asked::Cold);
-    if let Some((row, blocked)) =
-        blocking.and_then(|row| row.slow.blocked.as_ref().map(|b| (row, b)))
+    let blocking =
+        courses.iter().find(|course| course.subject == NOTHING && course.load == Asked::Cold);
+    if let Some((course, blocked)) =
+        blocking.and_then(|course| course.slow.blocked.as_ref().map(|b| (course, b)))
     {
-        let share = 100.0 * blocked.quantile(0.99) / row.slow.all().quantile(0.99).max(1e-6);
+        let share = 100.0 * blocked.quantile(0.99) / course.slow.all().quantile(0.99).max(1e-6);
         let what = "event_loop_blocked of the time to first byte, at p99";
         finding.beside(what, "more than 50 %", format!("{share:.0} %"));
     }
@@ -132,7 +133,7 @@ fn compare(finding: &mut Finding, rows: &[Row]) {
     );
 }
 
-fn times(rows: &[Row]) -> Table {
+fn times(courses: &[Course]) -> Table {
     let mut table = Table::new(&[
         "time to first byte, ms",
         "load",
@@ -147,12 +148,12 @@ fn times(rows: &[Row]) -> Table {
         "slow",
         "bad",
     ]);
-    for row in rows {
+    for course in courses {
         for (name, fast, slow) in [
-            ("memory", &row.fast.memory, &row.slow.memory),
-            ("disk", &row.fast.disk, &row.slow.disk),
+            ("memory", &course.fast.memory, &course.slow.memory),
+            ("disk", &course.fast.disk, &course.slow.disk),
         ] {
-            let delayed = if name == "disk" { row.slow.delayed } else { 0 };
+            let delayed = if name == "disk" { course.slow.delayed } else { 0 };
             let figures = [
                 fast.quantile(0.5),
                 fast.quantile(0.99),
@@ -162,7 +163,8 @@ fn times(rows: &[Row]) -> Table {
                 slow.quantile(1.0),
                 slow.quantile_without(delayed, 0.99),
             ];
-            let mut cells = vec![row.subject.clone(), row.load.name().to_owned(), name.to_owned()];
+            let mut cells =
+                vec![course.subject.clone(), course.load.name().to_owned(), name.to_owned()];
             cells.extend(figures.map(|ms| format!("{ms:.2}")));
             cells.extend([delayed, fast.bad + slow.bad].map(|n| n.to_string()));
             table.row(&cells);
@@ -172,17 +174,17 @@ fn times(rows: &[Row]) -> Table {
 }
 
 /// What the loops say of themselves.
-fn loops(rows: &[Row]) -> Table {
+fn loops(courses: &[Course]) -> Table {
     let heads =
         ["event loop blocked, ms", "load", "p50", "p99", "p99.9", "ttfb p99", "share of it %"];
     let mut table = Table::new(&heads);
-    for row in rows {
-        let Some(blocked) = &row.slow.blocked else { continue };
+    for course in courses {
+        let Some(blocked) = &course.slow.blocked else { continue };
         let [half, most, nearly_all] = [0.5, 0.99, 0.999].map(|q| blocked.quantile(q));
-        let ttfb = row.slow.all().quantile(0.99);
+        let ttfb = course.slow.all().quantile(0.99);
         let share = 100.0 * most / ttfb.max(1e-6);
         let figures = [half, most, nearly_all, ttfb].map(|ms| format!("{ms:.2}"));
-        let mut cells = vec![row.subject.clone(), row.load.name().to_owned()];
+        let mut cells = vec![course.subject.clone(), course.load.name().to_owned()];
         cells.extend(figures);
         cells.push(format!("{share:.0}"));
         table.row(&cells);
@@ -190,27 +192,28 @@ fn loops(rows: &[Row]) -> Table {
     table
 }
 
-fn charts(finding: &mut Finding, rows: &[Row]) {
-    let cold = || rows.iter().filter(|row| row.load == Asked::Cold);
-    let memory: fn(&Row) -> &Waits = |row| &row.slow.memory;
+fn charts(finding: &mut Finding, courses: &[Course]) {
+    let cold = || courses.iter().filter(|course| course.load == Asked::Cold);
+    let memory: fn(&Course) -> &Waits = |course| &course.slow.memory;
     for (title, stream) in [
         ("Time to first byte of requests that need no disk", memory),
-        ("Time to first byte of requests that need the disk", |row| &row.slow.disk),
+        ("Time to first byte of requests that need the disk", |course| &course.slow.disk),
     ] {
         let columns = ["p50", "p99", "p99.9", "max"];
         let mut chart = Chart::new(title, "ms, less is better", Scale::Log, &columns);
-        for row in cold() {
-            let waits = stream(row);
-            chart.row(&row.subject, [0.5, 0.99, 0.999, 1.0].map(|share| waits.quantile(share)));
+        for course in cold() {
+            let waits = stream(course);
+            chart.row(&course.subject, [0.5, 0.99, 0.999, 1.0].map(|share| waits.quantile(share)));
         }
         finding.chart(chart.caption(
             "One operation of the disk in 500 takes 100 ms. The fewer dots of a row stand there, the fewer requests wait for a \
              slow operation that is not their own.",
         ));
     }
-    let weir = cold().find(|row| row.subject == ALL).map(|row| memory(row).quantile(0.99));
-    let others = cold().filter(|row| row.subject != ALL);
-    let others = others.map(|row| (row.subject.as_str(), memory(row).quantile(0.99)));
+    let weir =
+        cold().find(|course| course.subject == ALL).map(|course| memory(course).quantile(0.99));
+    let others = cold().filter(|course| course.subject != ALL);
+    let others = others.map(|course| (course.subject.as_str(), memory(course).quantile(0.99)));
     let most = others.max_by(|(_, a), (_, b)| a.total_cmp(b));
     if let (Some(weir), Some((label, most))) = (weir, most) {
         finding.verdict(
@@ -222,22 +225,23 @@ fn charts(finding: &mut Finding, rows: &[Row]) {
 }
 
 /// How many times weir's p99 others have; for weir itself, how many times that of a disk which is never slow.
-fn ratios(rows: &[Row]) -> Table {
+fn ratios(courses: &[Course]) -> Table {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
     let heads =
         Asked::ALL.map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
     let heads = heads.as_flattened().iter().map(String::as_str);
     let mut table = Table::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
-    let weir: Vec<&Row> = rows.iter().filter(|row| row.subject == ALL).collect();
+    let weir: Vec<&Course> = courses.iter().filter(|course| course.subject == ALL).collect();
     let mut own = vec![format!("{ALL}: of its p99 without slow operations")];
-    for row in &weir {
-        let without = row.slow.disk.quantile_without(row.slow.delayed, 0.99);
-        let memory = ratio(row.slow.memory.quantile(0.99), row.fast.memory.quantile(0.99));
-        let disk = ratio(without, row.fast.disk.quantile(0.99));
+    for course in &weir {
+        let without = course.slow.disk.quantile_without(course.slow.delayed, 0.99);
+        let memory = ratio(course.slow.memory.quantile(0.99), course.fast.memory.quantile(0.99));
+        let disk = ratio(without, course.fast.disk.quantile(0.99));
         own.extend([memory, disk].map(|times| format!("{times:.2}")));
     }
     table.row(&own);
-    for others in rows.chunks(Asked::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL)) {
+    for others in courses.chunks(Asked::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL))
+    {
         let Some(first) = others.first() else { continue };
         let mut cells = vec![format!("{}: of that of {ALL}", first.subject)];
         for (other, weir) in others.iter().zip(&weir) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::origin::Origin;
 use super::streams::{self, Asked, Streams};
 use super::waits::Buckets;
-use super::{ONE_IN, Row};
+use super::{Course, ONE_IN};
 use crate::lab::Lab;
 use crate::program::{Family, Setup, Subject};
 use crate::running::Running;
@@ -63,7 +63,7 @@ impl Site {
     }
 
     /// A server under all loads, each without slow operations first.
-    pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<Row>, String> {
+    pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<Course>, String> {
         lab.step(&format!("{}: starting", subject.label));
         let server = Running::start(subject, &self.setup(subject))?;
         let objects = lab.size(5_500, 200);
@@ -71,15 +71,15 @@ impl Site {
             lab.step(&format!("{}: storing {}", subject.label, load.name()));
             streams::fetch(lab, server.address(), &self.paths(load, objects, 0))?;
         }
-        let mut rows = Vec::new();
+        let mut courses = Vec::new();
         for load in Asked::ALL {
             let fast = self.both(lab, subject, &server, load, objects)?;
             self.disk.set_slow(true);
             let slow = self.both(lab, subject, &server, load, objects);
             self.disk.set_slow(false);
-            rows.push(Row { subject: subject.label.clone(), load, fast, slow: slow? });
+            courses.push(Course { subject: subject.label.clone(), load, fast, slow: slow? });
         }
-        Ok(rows)
+        Ok(courses)
     }
 
     fn both(
