@@ -17,6 +17,7 @@ const CONF: &str = "
             location /slow/ { client_body_timeout 100ms; proxy_pass http://127.0.0.1:%%PORT1%%; }
             location /none { return 444; }
             location /moved { return 301 /there; }
+            location /length { return 200 $request_length; }
         }
         server {
             listen 127.0.0.1:%%PORT1%%;
@@ -45,6 +46,13 @@ const CONF: &str = "
             client_body_early_read on;
             client_body_in_file_only clean;
             location / { return 200 $request_body_file; }
+        }
+        server {
+            listen 127.0.0.1:%%PORT5%%;
+            client_body_early_read on;
+            client_body_buffer_size 8;
+            client_max_body_size 100;
+            location / { return 200 $request_length-$request_body; }
         }
     }
 ";
@@ -205,6 +213,47 @@ fn too_large_bodies_are_refused_at_once_and_on_the_way() {
     let answer = raw(server.port_at(3), format!("{head}{body}0\r\n\r\n"));
     assert_eq!(status(&answer), "413");
     server.wait_log("client intended to send too large chunked body", 1);
+}
+
+#[test]
+fn a_chunk_that_is_too_large_is_refused_before_it_comes() {
+    let server = server();
+    let mut client = Client::connect(server.port_at(5));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("3\r\nabc\r\n62\r\n");
+    assert_eq!(client.response().status, 413);
+    server.wait_log("client intended to send too large chunked body: 3+98 bytes", 1);
+}
+
+#[test]
+fn what_comes_with_the_head_is_counted_and_stays_beside_it() {
+    let server = server();
+    let body = "0123456789abcdef";
+    for (more, body) in [
+        ("Content-Length: 16", body.to_owned()),
+        ("Transfer-Encoding: chunked", format!("10;x=y\r\n{body}\r\n0\r\n\r\n")),
+    ] {
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n\r\n{body}");
+        let answer = raw(server.port_at(5), &request);
+        let expected = format!("{}-0123456789abcdef", request.len());
+        assert!(answer.ends_with(&expected), "{expected} is not the end of {answer}");
+    }
+    // What is thrown away does not count, nor does the next request.
+    let pipelined = "POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+    let next = "GET /length HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answer = raw(server.port(), format!("{pipelined}{next}"));
+    assert!(answer.contains(&format!("\r\n\r\n{}HTTP", pipelined.len() - 3)), "{answer}");
+    assert!(answer.ends_with(&format!("\r\n\r\n{}", next.len())), "{answer}");
+}
+
+#[test]
+fn the_log_says_where_in_a_connection_a_client_failed() {
+    let server = server();
+    raw(server.port(), "G:T / HTTP/1.1\r\n\r\n");
+    server.wait_log("client sent invalid method while reading client request line", 1);
+    raw(server.port(), "GET / HTTP/1.1\r\nHost: a\r\n\r\nG:T / HTTP/1.1\r\n\r\n");
+    server.wait_log("client sent invalid method while reading client pipelined request line", 1);
 }
 
 #[test]

@@ -389,6 +389,51 @@ fn bodies_go_out_whole_or_as_they_come() {
 }
 
 #[test]
+fn a_body_in_chunks_that_is_there_with_its_head_goes_out_with_its_length() {
+    let port = upstream(|talk| {
+        let head = talk.head();
+        let length = head.contains("Content-Length: 5\r\n") && !head.contains("chunked");
+        let body = if length { talk.body(5) } else { head };
+        talk.ok(&body);
+    });
+    let pass = format!("proxy_pass http://127.0.0.1:{port}; proxy_request_buffering off;");
+    let server = start("", &format!("location / {{ {pass} }}"));
+    let mut client = server.connect();
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+         2\r\nhe\r\n3;x\r\nllo\r\n0\r\n\r\n",
+    );
+    assert_eq!(client.response().body(), "hello");
+}
+
+#[test]
+fn a_status_line_without_words_is_passed_on_as_it_is() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 404\r\nContent-Length: 0\r\n\r\n");
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(client.rest().starts_with("HTTP/1.1 404\r\n"));
+}
+
+#[test]
+fn who_sends_the_client_nowhere_is_told_of() {
+    let port = upstream(|talk| {
+        let head = talk.head();
+        let to = if head.contains("/up") { "/../up" } else { "" };
+        talk.say(format!("HTTP/1.1 200 OK\r\nX-Accel-Redirect: {to}\r\nContent-Length: 0\r\n\r\n"));
+    });
+    let server = start("", &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    for (path, uri) in [("/", ""), ("/up", "/../up")] {
+        assert_eq!(server.get(path).status, 404);
+        let said = "was detected while reading response header from upstream";
+        server.wait_log(&format!("unsafe URI \"{uri}\" {said}"), 1);
+    }
+}
+
+#[test]
 fn a_body_on_its_way_takes_the_time_that_its_client_takes() {
     let port = upstream(|talk| {
         talk.head();

@@ -31,6 +31,24 @@ impl Request {
         self.buf.split_off(self.body.at.min(self.buf.len()))
     }
 
+    /// All of the body, and so its length, is known without waiting, though it was announced in chunks.
+    pub fn has_whole_body(&self) -> bool {
+        let Some(mut decoder) = self.body.decoder.clone().filter(|_| self.h2.is_none()) else {
+            return false;
+        };
+        if self.body.done {
+            return true;
+        }
+        let mut at = self.body.at;
+        loop {
+            match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
+                Ok(step) if step.done => return true,
+                Ok(step) if step.consumed > 0 => at += step.consumed,
+                _ => return false,
+            }
+        }
+    }
+
     /// The next piece of the client's body, `None` at its end. The error is the status to answer with.
     pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, u16> {
         let piece = self.next_body_span().await?;
@@ -168,6 +186,9 @@ impl Request {
             }
         };
         spend(((step.consumed - step.data.len()) / FRAMING) as u32);
+        if !self.body.discarding {
+            self.request_length += step.consumed as u64;
+        }
         self.body.at += step.consumed;
         self.body.done = step.done;
         self.body.received += step.data.len() as u64;
@@ -176,11 +197,27 @@ impl Request {
             let left = if self.body.discarding { 0 } else { self.body.received };
             self.body.length = Some(left);
         }
-        self.check_chunked_size()?;
+        let left = decoder.data_left();
+        self.check_chunk(step.data.len() as u64, left)?;
         Ok(at + step.data.start..at + step.data.end)
     }
 
-    /// `client_max_body_size`, of a body whose length was not announced.
+    /// `client_max_body_size`, of a body in chunks: a chunk that is too large is refused as soon as its size is known.
+    fn check_chunk(&mut self, came: u64, left: u64) -> Result<(), u16> {
+        let limit = self.conf().core.client_max_body_size;
+        let (before, size) = (self.body.received - came, came.saturating_add(left));
+        let unwanted = !self.body.chunked || limit == 0 || self.body.discarding;
+        if unwanted || before.saturating_add(size) <= limit {
+            return Ok(());
+        }
+        self.log(
+            Level::Error,
+            format_args!("client intended to send too large chunked body: {before}+{size} bytes"),
+        );
+        Err(413)
+    }
+
+    /// `client_max_body_size`, of a body by a stream whose length was not announced.
     fn check_chunked_size(&mut self) -> Result<(), u16> {
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;
@@ -264,7 +301,10 @@ impl Request {
                 Err(self.give_up(400))
             }
             Ok(n) => {
-                self.request_length += n as u64;
+                // Over HTTP/1 what is read may belong to the next request: it counts where it is decoded.
+                if self.h2.is_some() {
+                    self.request_length += n as u64;
+                }
                 Ok(())
             }
             Err(io::ErrorKind::TimedOut) => {

@@ -21,11 +21,13 @@ impl Request {
         let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
         // A body that misses the buffer by a little is not worth a file; over HTTP/2 nginx does not say so.
         let limit = if self.h2.is_some() { room } else { room + room / 4 };
-        let fits = !in_file && known.is_some_and(|length| length <= limit);
-        let room = if fits { limit } else { room };
+        let mut beside_head = !in_file && self.is_beside_head(known);
+        let fits = known.is_some_and(|length| length <= limit && !in_file || beside_head);
         while let Some(piece) = self.next_body_span().await? {
             gathered.extend_from_slice(self.buf.get(piece).unwrap_or_default());
-            if gathered.len() > room && !fits {
+            // Once more is read, it is beside the head no more.
+            beside_head &= !self.body_needs_bytes() || self.body.is_read();
+            if gathered.len() > room && !fits && !beside_head {
                 gathered = self.write_body(gathered).await?;
             }
         }
@@ -36,6 +38,16 @@ impl Request {
         }
         self.body.whole = true;
         Ok(())
+    }
+
+    /// What came of the body with the head has room in the head's buffer, and all of it, as far as its length is
+    /// known: nginx leaves it there, however small the body's own buffer is.
+    fn is_beside_head(&self, known: Option<usize>) -> bool {
+        let (head, limits) = (self.parser.head().end as usize, &self.server.conf.head_limits);
+        let buffer = if head < limits.first { limits.first } else { limits.line };
+        let came = self.buf.len().saturating_sub(head);
+        let needed = known.unwrap_or(came);
+        self.h2.is_none() && came > 0 && head.saturating_add(needed) <= buffer
     }
 
     /// The request has a body, even if it is empty.

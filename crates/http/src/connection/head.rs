@@ -161,7 +161,7 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
 
 fn refused(r: &mut Request, error: &HeadError) -> Head {
     let doing = match error {
-        HeadError::InvalidHostInLine => READING_LINE,
+        HeadError::InvalidHostInLine => reading_line(r),
         _ => reading(r),
     };
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
@@ -182,11 +182,16 @@ fn is_foreign(buf: &[u8]) -> bool {
     line.is_some_and(|line| memchr::memmem::find(line, b"HTTP/").is_none())
 }
 
-const READING_LINE: &str = "reading client request line";
+fn reading_line(r: &Request) -> &'static str {
+    match r.pipelined {
+        true => "reading client pipelined request line",
+        false => "reading client request line",
+    }
+}
 
 /// What nginx's log says of where in the head a client failed.
 fn reading(r: &Request) -> &'static str {
-    if r.parser.line_parsed() { "reading client request headers" } else { READING_LINE }
+    if r.parser.line_parsed() { "reading client request headers" } else { reading_line(r) }
 }
 
 async fn read_more(

@@ -235,7 +235,6 @@ impl Request {
         (sr.internal, sr.unchanged_path) = (true, false);
         sr.values = self.values.share();
         sr.contexts = self.contexts.for_subrequest();
-        sr.request_length = self.request_length;
         sr.family = Some(family);
         let charset = match &self.sub {
             Some(sub) => sub.charset.clone(),

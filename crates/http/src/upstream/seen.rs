@@ -38,7 +38,7 @@ pub fn wishes(r: &mut Request, passing: &Passing) -> Wishes {
         }
         let value = header.value.of(&context.head);
         match header.id {
-            HeaderId::XAccelRedirect if !value.is_empty() => {
+            HeaderId::XAccelRedirect => {
                 wishes.redirect.get_or_insert_with(|| value.to_vec());
             }
             HeaderId::XAccelBuffering if value.eq_ignore_ascii_case(b"yes") => {
@@ -82,7 +82,12 @@ pub fn redirect<P: Protocol>(
     }
     let Ok(uri) = weir_proto::uri::is_unsafe(target) else {
         let target = String::from_utf8_lossy(target).into_owned();
-        r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
+        r.log(
+            Level::Error,
+            format_args!(
+                "unsafe URI \"{target}\" was detected while reading response header from upstream"
+            ),
+        );
         return Step::Status(404);
     };
     r.ask_with_get();

@@ -78,11 +78,15 @@ impl Protocol for Http {
         !passing.request_buffering
             && !r.body.is_whole()
             && self.sends_body()
-            && (!r.body.chunked || self.conf.version >= Version::Http11)
+            && (!r.body.chunked || self.conf.version >= Version::Http11 && !r.has_whole_body())
     }
 
     fn is_shared(&self) -> bool {
         self.conf.version == Version::Http20
+    }
+
+    fn names_itself(&self) -> bool {
+        !self.is_shared()
     }
 
     fn sends_body(&self) -> bool {

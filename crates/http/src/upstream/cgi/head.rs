@@ -58,7 +58,8 @@ fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, String> {
     }
     Ok(Answer {
         status,
-        status_line: (line.len() > 3).then_some(line),
+        // A line of HTTP is passed on as it is, `Status` if it has words.
+        status_line: (head.status > 0 || line.len() > 3).then_some(line),
         headers: Vec::new(),
         end: head.end as usize,
         length: framing.length,

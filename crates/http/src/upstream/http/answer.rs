@@ -203,8 +203,8 @@ impl Answers {
         };
         Found::Head(Answer {
             status: head.status,
-            // HTTP/2 has no words for it.
-            status_line: (head.status_line.len() > 3).then_some(head.status_line),
+            // HTTP/2 has no words for it; over HTTP/1 a line without words is passed on as it is.
+            status_line: (!shared || head.status_line.len() > 3).then_some(head.status_line),
             end: head.end as usize,
             length,
             keepalive: head.version >= Version::Http11
