@@ -92,7 +92,7 @@ impl<T> Names<T> {
         if let Some(value) = self.exact.get(name) {
             return Some(value);
         }
-        let head = |at: usize| self.heads.get(name.get(at + 1..)?).filter(|_| at > 0);
+        let head = |at: usize| self.heads.get(name.get(at + 1..)?);
         if !self.heads.is_empty()
             && let Some(value) = memchr::memchr_iter(b'.', name).find_map(head)
         {
@@ -101,8 +101,7 @@ impl<T> Names<T> {
         if self.tails.is_empty() {
             return None;
         }
-        let tail = |at: usize| self.tails.get(name.get(..at)?).filter(|_| at + 1 < name.len());
-        memchr::memrchr_iter(b'.', name).find_map(tail)
+        memchr::memrchr_iter(b'.', name).find_map(|at| self.tails.get(name.get(..at)?))
     }
 }
 
@@ -209,7 +208,8 @@ mod tests {
         assert_eq!(find(&hosts, "www.example.com"), 4);
         assert_eq!(find(&hosts, "www.example.co.uk"), 4);
         assert_eq!(find(&hosts, "org"), 0);
-        assert_eq!(find(&hosts, "www.example."), 0);
+        assert_eq!(find(&hosts, "www.example."), 4);
+        assert_eq!(find(&hosts, ".example.org"), 2);
     }
 
     #[test]
@@ -253,18 +253,18 @@ mod tests {
         let rest = |n: &String| Some(n.strip_prefix('*').unwrap_or(n).to_owned());
         let heads = names.iter().enumerate().filter(|(_, n)| n.starts_with(['*', '.']));
         let heads = heads.filter_map(|(i, n)| Some((i, rest(n)?)));
-        let hit = heads.filter(|(_, n)| host.ends_with(n.as_str()) && host.len() > n.len());
+        let hit = heads.filter(|(_, n)| host.ends_with(n.as_str()));
         if let Some((i, _)) = hit.max_by_key(|(i, n)| (n.len(), usize::MAX - i)) {
             return server(i);
         }
         let tails = names.iter().enumerate().filter_map(|(i, n)| Some((i, n.strip_suffix('*')?)));
-        let hit = tails.filter(|(_, n)| host.starts_with(n) && host.len() > n.len());
+        let hit = tails.filter(|(_, n)| host.starts_with(n));
         hit.max_by_key(|(i, n)| (n.len(), usize::MAX - i)).map_or(0, |(i, _)| server(i))
     }
 
     proptest! {
         #[test]
-        fn the_longest_wildcard_wins(names in names(), host in "[ab]{1,2}([.][ab]{1,2}){0,4}") {
+        fn the_longest_wildcard_wins(names in names(), host in "[.]?[ab]{1,2}([.][ab]{1,2}){0,4}[.]?") {
             let list: Vec<&str> = names.iter().map(String::as_str).collect();
             prop_assert_eq!(find(&hosts(&list), &host), naive(&names, &host));
         }
