@@ -104,4 +104,8 @@ fn flash_video_from_a_place_on() {
     assert_eq!(server.get("/x.flv?start=7").bytes, b"FLV\x01\x05\0\0\0\x09\0\0\0\x00789");
     assert_eq!(server.get("/x.flv?start=10").body(), "0123456789");
     assert_eq!(server.get("/x.flv?start=x").body(), "0123456789");
+    // A part has a tag of its own, as long as it is.
+    let tag = |path| server.get(path).header("ETag").unwrap_or_default().to_owned();
+    assert!(tag("/x.flv").ends_with("-a\""));
+    assert!(tag("/x.flv?start=7").ends_with("-10\""));
 }

@@ -75,6 +75,7 @@ const MISTAKES: &[(&[usize], &str)] = &[
     (&[LOCATION], "proxy_pass nowhere;"),
     (&[LOCATION], "proxy_pass http://127.0.0.1:99999;"),
     (&[LOCATION], "limit_except NONE { }"),
+    (&[LOCATION], "limit_except CONNECT { }"),
     (&[LOCATION], "internal on;"),
     (&[LOCATION], "location /other { }"),
     (&[LOCATION], "listen 80;"),

@@ -45,7 +45,8 @@ fn bytes_go_through() {
     let mut all = String::new();
     raw.read_to_string(&mut all).unwrap();
     let (head, inside) = all.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nServer: weir/"), "{head}");
+    assert!(head.contains("\r\nDate: "), "{head}");
     assert!(head.ends_with("Connection: close") && !head.contains("chunked"), "{head}");
     assert!(inside.starts_with("HTTP/1.1 200 OK\r\n") && inside.ends_with("through"), "{inside}");
 }

@@ -223,12 +223,14 @@ fn an_answer_may_be_nothing_but_trailers() {
             talk.fields(head.id, &[&OK[..], &[("grpc-status", "12")]].concat(), true);
         }
     });
-    let server = start(&peer, "", "");
+    let server = start(&peer, "grpc_pass_header Server;", "");
     let mut client = Talk::client(server.port());
     for id in [1, 3] {
         call(&mut client, id, "/", &[]);
         client.data(id, b"asked", true);
         let answer = head(&mut client, id);
+        assert_eq!(answer.field("content-length"), "0");
+        assert!(answer.field("server").starts_with("weir/"));
         // grpc-go and others take an empty frame behind such a head for a broken call.
         assert_eq!((answer.field("grpc-status"), answer.ended), ("12", true));
     }

@@ -159,7 +159,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let Some(length) = span.length else {
         return fail(r, "no complete length in slice response");
     };
-    let end = (slices.asked + slices.size).min(length);
+    let end = span.start.saturating_add(slices.size).min(length);
     if span.start != slices.asked || span.end != end {
         let (start, asked) = (span.start, slices.asked);
         let text = format!(
@@ -218,6 +218,8 @@ impl BodyFilter for More {
         let Some(slices) = slices else { return Filtered::Now(Ok(input)) };
         Filtered::Later(Box::pin(async move {
             r.send_ahead(input).await?;
+            // What is there goes out, whatever becomes of the next slice.
+            r.flush().await?;
             while let Some(next) = following(&slices) {
                 {
                     let mut slices = slices.borrow_mut();

@@ -57,7 +57,12 @@ pub async fn send_part(r: &mut Request, opened: &Opened, body: Chain) -> Step {
     if let Err(step) = describe(r, opened) {
         return step;
     }
-    r.response.content_length = Some(body.len());
+    let len = body.len();
+    r.response.content_length = Some(len);
+    if r.conf().core.etag {
+        // Of a part, not of the file: parts are answers of their own.
+        r.response.etag = Some(etag(opened.info.modified, len));
+    }
     if let Err(step) = r.send_head() {
         return step;
     }

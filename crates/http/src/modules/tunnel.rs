@@ -121,6 +121,10 @@ impl Protocol for Opaque {
         false
     }
 
+    fn names_itself(&self) -> bool {
+        false
+    }
+
     fn request(&mut self, _: &mut Request) -> Result<Outgoing, u16> {
         Ok(Outgoing::default())
     }

@@ -98,7 +98,9 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
     if is_late(error) {
         let cause = late();
         let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
-        r.log(Level::Error, text);
+        // Two sides that have nothing to say to each other are nobody's fault.
+        let level = if matches!(doing, Doing::Upgraded) { Level::Info } else { Level::Error };
+        r.log(level, text);
         return Fault::Peer(Failure::Timeout);
     }
     if let Some(unbound) = unbound(error) {

@@ -25,6 +25,14 @@ impl Line {
         }
     }
 
+    /// Nothing follows what was received.
+    pub fn is_at_end(&self) -> bool {
+        match self {
+            Line::Own(_) => false,
+            Line::Stream(stream) => stream.is_at_end(),
+        }
+    }
+
     /// Waits until there is something to receive, the end included.
     pub async fn readable(&self) -> io::Result<()> {
         match self {

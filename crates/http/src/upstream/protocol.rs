@@ -147,6 +147,11 @@ pub trait Protocol {
         true
     }
 
+    /// An answer that ends with its head has a length, 0.
+    fn tells_emptiness(&self) -> bool {
+        false
+    }
+
     /// An answer of this status says only that there is none: the client gets this server's own page.
     fn is_missing(&self, _status: u16) -> bool {
         false

@@ -24,7 +24,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut allowed = Vec::new();
     for word in &d.args {
         let method = Method::from_name(&word.bytes.to_ascii_uppercase());
-        if method == Method::Other {
+        if matches!(method, Method::Other | Method::Connect) {
             return Err(d.invalid("method", word));
         }
         allowed.push(method);

@@ -50,6 +50,14 @@ impl Protocol for Call {
         true
     }
 
+    fn names_itself(&self) -> bool {
+        false
+    }
+
+    fn tells_emptiness(&self) -> bool {
+        true
+    }
+
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
         let (mut method, mut path) = (r.method_name().to_vec(), Vec::new());
         within_word(&mut method, 0);

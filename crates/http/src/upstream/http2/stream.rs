@@ -317,6 +317,12 @@ impl Stream {
         self.read_until(is_over).await;
     }
 
+    /// The server has ended the stream, and all of it was received.
+    pub fn is_at_end(&self) -> bool {
+        let state = &self.0;
+        state.ended.get() && state.heads.borrow().is_empty() && state.incoming.borrow().is_empty()
+    }
+
     /// When [`Stream::readable`] fails.
     pub fn set_deadline(&self, at: Option<Instant>) {
         self.0.deadline.set(at);
