@@ -223,6 +223,24 @@ fn a_large_answer_is_put_together_from_slices() {
 }
 
 #[test]
+fn who_asks_for_a_part_of_slices_that_change_on_their_way_gets_all() {
+    let server = serving(
+        "slice 30k; proxy_set_header Range $slice_range; gzip_types *;
+         location /zipped/ { gzip on; proxy_pass http://127.0.0.1:%%PORT%%/; }
+         location /other/ { sub_filter_types *; sub_filter nobody x; proxy_pass http://127.0.0.1:%%PORT%%/; }",
+    );
+    // A range of what is changed cannot be had, so the answer is a whole one, from its beginning.
+    for range in ["0-", "0-9", "35000-", "35000-35009", "102399-"] {
+        let headers = format!("Range: bytes={range}\r\nAccept-Encoding: gzip\r\n");
+        let zipped = ask(&server, "/zipped/page.txt", &headers);
+        assert_eq!((zipped.status, zipped.header("Content-Encoding")), (200, Some("gzip")));
+        assert!(gunzip(&zipped) == page(), "{range}");
+        let other = ask(&server, "/other/page.txt", &headers);
+        assert!(other.status == 200 && other.body() == page(), "{range}");
+    }
+}
+
+#[test]
 fn a_slice_of_another_version_ends_the_answer() {
     let server = serving(
         "location = /mixed {

@@ -58,15 +58,27 @@ pub struct Slices {
     etag: Option<Vec<u8>>,
     /// The slice that is asked for has come.
     active: bool,
+    /// No part is sent but all, whatever the client asks for.
+    whole: bool,
+    /// The first that has come is not where that begins.
+    unwanted: bool,
     /// It is asked for by itself, and becomes no part of an answer.
     alone: bool,
+}
+
+impl Slices {
+    /// Nothing has come, and this is asked for.
+    fn from(asked: u64, size: u64) -> Slices {
+        let (active, whole, unwanted, alone) = (false, false, false, false);
+        Slices { size, asked, next: asked, end: 0, etag: None, active, whole, unwanted, alone }
+    }
 }
 
 /// The slice that a request asks for now, for one that asks for nothing else.
 pub fn alone(r: &Request) -> Option<Rc<RefCell<Slices>>> {
     let slices = r.contexts.slices.as_ref()?.borrow();
     let (size, asked) = (slices.size, slices.asked);
-    let alone = Slices { size, asked, next: asked, end: 0, etag: None, active: false, alone: true };
+    let alone = Slices { alone: true, ..Slices::from(asked, size) };
     Some(Rc::new(RefCell::new(alone)))
 }
 
@@ -77,9 +89,7 @@ fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
         if !r.is_main() || r.response.status != 0 || size == 0 {
             return None;
         }
-        let asked = first_wanted(r) / size * size;
-        let (etag, active, alone) = (None, false, false);
-        let slices = Slices { size, asked, next: asked, end: 0, etag, active, alone };
+        let slices = Slices::from(first_wanted(r) / size * size, size);
         r.contexts.slices = Some(Rc::new(RefCell::new(slices)));
     }
     r.contexts.slices.clone()
@@ -179,7 +189,8 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     response.content_offset = span.start;
     response.headers.remove(b"Content-Range");
     response.headers.remove(b"Accept-Ranges");
-    (response.allow_ranges, response.single_range, response.is_slice) = (true, true, true);
+    (response.allow_ranges, response.single_range) = (true, true);
+    response.is_slice = !slices.whole;
     if r.is_main() {
         r.add_body_filter(Box::new(More));
     }
@@ -196,6 +207,13 @@ pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
             slices.next = start / slices.size * slices.size;
         }
         slices.end = start + r.response.content_length.unwrap_or(0);
+    } else {
+        // Who asked for a part gets all, since it is compressed, or otherwise changed on its way.
+        let mut slices = slices.borrow_mut();
+        slices.whole = true;
+        if std::mem::take(&mut r.response.content_offset) > 0 {
+            (slices.next, slices.unwanted) = (0, true);
+        }
     }
     Ok(())
 }
@@ -214,8 +232,11 @@ impl BodyFilter for More {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
-        let slices = r.contexts.slices.clone().filter(|_| last);
-        let Some(slices) = slices else { return Filtered::Now(Ok(input)) };
+        let Some(slices) = r.contexts.slices.clone() else { return Filtered::Now(Ok(input)) };
+        let input = if slices.borrow().unwanted { Chain::new() } else { input };
+        if !last {
+            return Filtered::Now(Ok(input));
+        }
         Filtered::Later(Box::pin(async move {
             r.send_ahead(input).await?;
             // What is there goes out, whatever becomes of the next slice.
