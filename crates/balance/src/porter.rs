@@ -221,8 +221,6 @@ impl Porter {
     }
 
     fn pass_baton(&self, e: &mut impl Entrance, loops: &LoadTable<'_>, now: Instant) {
-        if let Some(i) = self.seat.pass_baton(now, loops) {
-            e.ring(i);
-        }
+        self.seat.pass_baton(now, loops).for_each(|i| e.ring(i));
     }
 }

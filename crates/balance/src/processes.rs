@@ -97,7 +97,7 @@ impl Case {
                 assert!(woken < PLACES && n < PLACES * 2, "woken again and again");
             }
             if dice.one_in(8) {
-                let _ = seat.pass_baton(self.now(), &table);
+                seat.pass_baton(self.now(), &table).for_each(drop);
             }
         }
         if dice.one_in(2) {

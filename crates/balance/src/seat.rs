@@ -127,9 +127,12 @@ impl Seat {
     }
 
     /// A connection that this loop was told of, or looked for, is there and it cannot take it, or there may be
-    /// another one behind the one that it took: the loop to wake, which looks.
-    #[must_use]
-    pub fn pass_baton(&self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+    /// another one behind the one that it took: the loops to wake, which look.
+    pub fn pass_baton<'a>(
+        &self,
+        now: Instant,
+        loops: &LoadTable<'a>,
+    ) -> impl Iterator<Item = usize> + use<'a> {
         loops.pass_baton(now, self.setup.me..self.setup.me + 1)
     }
 

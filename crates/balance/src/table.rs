@@ -175,18 +175,26 @@ impl<'a> LoadTable<'a> {
     }
 
     /// Those of `from` were told of a connection that they may not take: chooses a loop that looks for it, one that
-    /// sleeps if there is one. It is to be woken, and passes the baton on if it finds one or cannot take it. One that is
-    /// awake looks before it sleeps for long: the kernel would not tell it by itself, since it has told another.
-    pub fn pass_baton(&self, now: Instant, from: std::ops::Range<usize>) -> Option<usize> {
-        let stamp = self.stamp(now);
-        let counts = |i: &usize| self.counts(self.row(*i), stamp);
-        let order = |i: &usize| {
-            let (state, since) = self.row(*i).state_since();
-            (state == State::Awake, state != State::Armed, since, *i)
+    /// sleeps. It is to be woken, and passes the baton on if it finds one or cannot take it. Where nobody sleeps that
+    /// would come, all others look, each before it sleeps, however long that takes: the kernel would not tell them by itself,
+    /// since it has told another, and nobody knows which of them is free first.
+    pub fn pass_baton(
+        &self,
+        now: Instant,
+        from: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = usize> + use<'a> {
+        let (table, stamp) = (*self, self.stamp(now));
+        let comes = |i: &usize| {
+            let row = table.row(*i);
+            row.state() != State::Awake && table.counts(row, stamp)
         };
-        let i = self.takers(from).filter(counts).min_by_key(order)?;
-        self.row(i).give_baton(stamp);
-        Some(i)
+        let order = |i: &usize| {
+            let (state, since) = table.row(*i).state_since();
+            (state != State::Armed, since, *i)
+        };
+        let one = self.takers(from.clone()).filter(comes).min_by_key(order);
+        let all = one.is_none().then(|| self.takers(from)).into_iter().flatten();
+        one.into_iter().chain(all).inspect(move |i| table.row(*i).give_baton(stamp))
     }
 
     /// The same where who is chosen may be stopped as well: all look.
@@ -475,21 +483,27 @@ mod tests {
     }
 
     #[test]
-    fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others_then_to_who_is_awake() {
-        let (words, base) = (words(5), Instant::now());
+    fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others_then_to_all_who_are_awake() {
+        let (words, base) = (words(6), Instant::now());
         let table = LoadTable::over(&words, base);
-        let states = [State::Awake, State::Armed, State::Armed, State::Disarmed, State::Full];
+        let (awake, armed) = (State::Awake, State::Armed);
+        let states = [awake, armed, armed, State::Disarmed, State::Full, awake];
         for (i, state) in states.into_iter().enumerate() {
             table.row(i).set_state(state, 10 - i as u64);
         }
-        assert_eq!(table.pass_baton(base, 0..1), Some(2));
+        let pass = |now, from| table.pass_baton(now, from).collect::<Vec<_>>();
+        assert_eq!(pass(base, 0..1), [2]);
         assert!(table.row(2).stir() && table.row(2).take_baton() && !table.row(2).take_baton());
-        assert_eq!(table.pass_baton(base, 2..3), Some(1));
-        assert_eq!(table.pass_baton(base, 1..3), Some(3));
-        // Nobody sleeps: who is awake looks once it would sleep.
-        assert_eq!(table.pass_baton(base, 1..5), Some(0));
-        assert!(table.row(0).stir() && table.row(0).take_baton());
-        assert_eq!(table.pass_baton(base, 0..4), None, "who is full");
+        assert_eq!(pass(base, 2..3), [1]);
+        assert_eq!(pass(base, 1..3), [3]);
+        // Nobody sleeps: all who are awake look, since nobody knows who is free first, or ever.
+        assert_eq!(pass(base, 1..5), [0, 5]);
+        assert!([0, 5].iter().all(|i| table.row(*i).stir() && table.row(*i).take_baton()));
+        assert_eq!(pass(base + 2 * STUCK, 1..5), [0, 5], "though they work for long");
+        // Who sleeps and does not answer may have been stopped, or be late.
+        assert_eq!(pass(base, 0..1), [2]);
+        assert_eq!(pass(base + 2 * STUCK, 0..1), [1, 2, 3, 5]);
+        assert_eq!(pass(base, 0..6), [], "who is full");
     }
 
     #[test]
