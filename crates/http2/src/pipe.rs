@@ -85,6 +85,13 @@ impl Pipe {
         Ok(moved)
     }
 
+    /// Throws away what waits, since nobody takes it.
+    pub fn drop_output<S: Stream>(&mut self, link: &Link<S>) {
+        self.sending.clear();
+        drop(link.out.take());
+        link.set_backlog(0);
+    }
+
     /// Waits for something to read (true), or to do.
     pub async fn wait<S: Stream>(&self, link: &Link<S>, wire: &Wire) -> io::Result<bool> {
         link.out.wait(self.is_sending(), wire.readable(), wire.writable()).await

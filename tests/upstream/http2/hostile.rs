@@ -1,6 +1,7 @@
 //! Servers that end streams and connections, or do what the protocol forbids.
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::hpack;
 use weir_testkit::free_port;
 
 use super::peer::{Event, Peer};
@@ -68,6 +69,36 @@ fn another_server_is_asked() {
     let server = start(&bad, &group, "");
     for _ in 0..6 {
         assert_eq!(ask(&server, "/").response().body(), "good");
+    }
+}
+
+#[test]
+fn what_a_server_said_before_it_closed_is_read() {
+    const PIECE: usize = 15_000;
+    let peer = Peer::new(|_, talk| {
+        let head = talk.head()?;
+        talk.settings(&[]);
+        // What is left unread makes of the close a reset, and of what weir writes then an error.
+        talk.wait()?;
+        talk.write(|out| {
+            let begin = frame::leave_head(out);
+            hpack::field(b":status", b"200", out);
+            frame::finish_headers(out, begin, head.id, 0, frame::MAX_PAYLOAD);
+            for last in [false, false, true] {
+                let flags = if last { frame::END_STREAM } else { 0 };
+                let data = FrameHead { len: PIECE, kind: Kind::Data, flags, stream: head.id };
+                data.write(out);
+                out.resize(out.len() + PIECE, b'x');
+                FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+                out.extend_from_slice(b"weirweir");
+            }
+            frame::write_goaway(head.id, ErrorCode::NoError, out);
+        });
+        None
+    });
+    let server = start(&peer, "", "");
+    for _ in 0..5 {
+        assert_eq!(ask(&server, "/").response().bytes.len(), 3 * PIECE);
     }
 }
 

@@ -145,6 +145,11 @@ impl Talk {
         })
     }
 
+    /// Waits until something has come, and does not read it.
+    pub fn wait(&mut self) -> Option<()> {
+        self.stream.peek(&mut [0]).ok().filter(|n| *n > 0).map(drop)
+    }
+
     /// The next request.
     pub fn head(&mut self) -> Option<Head> {
         loop {

@@ -25,6 +25,7 @@ pub fn start(link: &Rc<Link>, links: Option<&Rc<Links>>, limits: Limits) {
         limits,
         frames: Frames::new(Reader::new(link.clone()), seen),
         pipe: Pipe::default(),
+        deaf: false,
     };
     link.handle().spawn(task.run());
 }
@@ -35,6 +36,8 @@ struct Task {
     limits: Limits,
     frames: Frames<Reader>,
     pipe: Pipe,
+    /// The server has closed, and takes nothing more; what it said before is still to be read.
+    deaf: bool,
 }
 
 /// How a connection ends.
@@ -86,12 +89,28 @@ impl Task {
         self.link.fail(&why);
     }
 
+    /// Sends what waits.
+    fn flush(&mut self) -> io::Result<()> {
+        let link = &self.link;
+        if !self.deaf {
+            match self.pipe.flush(link, &link.connection.stream) {
+                Err(error) if has_closed(&error) => {
+                    self.deaf = true;
+                    link.leave();
+                }
+                done => return done.map(drop),
+            }
+        }
+        self.pipe.drop_output(link);
+        Ok(())
+    }
+
     /// Understands what was read, sends what waits, and waits for more.
     async fn turn(&mut self) -> Result<(), End> {
+        self.pipe.understand(&mut self.frames)?;
+        self.flush()?;
         let link = &self.link;
         let (handle, wire) = (link.handle(), &link.connection.stream);
-        self.pipe.understand(&mut self.frames)?;
-        self.pipe.flush(link, wire)?;
         if self.frames.is_behind() {
             breathe().await;
             return Ok(());
@@ -120,6 +139,10 @@ impl Task {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn has_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 fn closed() -> Ending {
