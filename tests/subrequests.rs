@@ -366,6 +366,37 @@ fn a_mirror_gets_the_body_unless_it_is_not_to() {
 }
 
 #[test]
+fn a_body_that_was_read_before_goes_out_where_bodies_go_as_they_come() {
+    let conf = "events { }
+        http {
+            access_log off; root %%DIR%%; proxy_request_buffering off; proxy_http_version 1.1;
+            server { listen 127.0.0.1:%%PORT%%; http2 on;
+                location /mirrored { mirror /m; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                location = /m { proxy_pass http://127.0.0.1:%%PORT1%%/copy; }
+                location /multiplexed { mirror /m; proxy_http_version 2; proxy_pass http://127.0.0.1:%%PORT1%%; }
+                location /read { access_by_lua_block { ngx.req.read_body() }
+                                 proxy_pass http://127.0.0.1:%%PORT1%%; }
+                location /second { proxy_request_buffering on; proxy_pass http://127.0.0.1:1;
+                                   error_page 502 = @second; }
+                location @second { proxy_pass http://127.0.0.1:%%PORT1%%; } }
+            log_format l '$request_uri $request_body';
+            server { listen 127.0.0.1:%%PORT1%%; http2 on; access_log %%DIR%%/log l;
+                location / { content_by_lua_block { ngx.req.read_body() ngx.print(ngx.req.get_body_data()) } } }
+        }";
+    let server = Server::start(WEIR, conf);
+    for (header, body) in [
+        ("Content-Length: 4\r\n", "body"),
+        ("Transfer-Encoding: chunked\r\n", "4\r\nbody\r\n0\r\n\r\n"),
+    ] {
+        for path in ["/mirrored", "/multiplexed", "/read", "/second"] {
+            let answer = server.ask(&format!("POST {path}"), header, body);
+            assert_eq!((answer.status, answer.body().as_str()), (200, "body"), "{path} {header}");
+        }
+    }
+    server.wait_file("log", "/copy body\n", 4);
+}
+
+#[test]
 fn a_client_that_leaves_takes_its_subrequests_along() {
     let server = pages(
         r#"location = / { ssi on; return 200 'a<!--#include virtual="/" -->'; }

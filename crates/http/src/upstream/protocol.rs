@@ -123,7 +123,13 @@ pub trait Protocol {
     }
 
     /// The client's body goes out as it comes in, and is not read beforehand.
-    fn streams(&self, _r: &Request) -> bool {
+    fn streams(&self, r: &Request) -> bool {
+        // Somebody may have read it for another purpose: then it goes as one that was read.
+        !r.body.is_whole() && self.may_stream(r)
+    }
+
+    /// The configuration would have it so, and the protocol can.
+    fn may_stream(&self, _r: &Request) -> bool {
         false
     }
 

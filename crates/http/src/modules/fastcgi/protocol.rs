@@ -126,8 +126,8 @@ impl Protocol for FastCgi {
         "fastcgi://"
     }
 
-    fn streams(&self, r: &Request) -> bool {
-        !self.conf.passing.request_buffering && !r.body.is_whole() && self.sends_body()
+    fn may_stream(&self, _: &Request) -> bool {
+        !self.conf.passing.request_buffering && self.sends_body()
     }
 
     fn sends_body(&self) -> bool {

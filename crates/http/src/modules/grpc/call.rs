@@ -42,7 +42,7 @@ impl Protocol for Call {
         if self.scheme == "grpcs://" { secure(r, tls) } else { None }
     }
 
-    fn streams(&self, _: &Request) -> bool {
+    fn may_stream(&self, _: &Request) -> bool {
         self.streams
     }
 

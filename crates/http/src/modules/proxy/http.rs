@@ -73,7 +73,7 @@ impl Protocol for Http {
         if self.scheme == "https://" { secure(r, tls) } else { None }
     }
 
-    fn streams(&self, r: &Request) -> bool {
+    fn may_stream(&self, r: &Request) -> bool {
         let passing = &self.conf.passing;
         !passing.request_buffering
             && !r.body.is_whole()

@@ -55,7 +55,7 @@ impl<D: Dialect> Protocol for Plain<D> {
     }
 
     /// A body whose length is not known must be read, so that it is.
-    fn streams(&self, r: &Request) -> bool {
+    fn may_stream(&self, r: &Request) -> bool {
         !self.passing.request_buffering && self.sends_body() && !r.body.chunked
     }
 
