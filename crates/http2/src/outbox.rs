@@ -11,6 +11,9 @@ use weir_engine::Handle;
 
 /// While more than this waits to be sent, streams wait.
 pub const FULL: usize = 64 * 1024;
+/// And who does not take that many bytes is not read from: bodies alone are never so much, what is said to frames that
+/// come may be.
+const TOO_MUCH: usize = 2 * FULL;
 /// Room for frames at first.
 const ROOM: usize = 4096;
 
@@ -48,7 +51,11 @@ impl Outbox {
 
     /// Bytes that may be written before streams have to wait.
     pub fn room(&self) -> usize {
-        FULL.saturating_sub(self.backlog.get() + self.frames.borrow().len())
+        FULL.saturating_sub(self.waiting())
+    }
+
+    fn waiting(&self) -> usize {
+        self.backlog.get() + self.frames.borrow().len()
     }
 
     /// More is waiting than the socket takes.
@@ -84,8 +91,9 @@ impl Outbox {
         readable: impl Future<Output = io::Result<()>>,
         writable: impl Future<Output = io::Result<()>>,
     ) -> io::Result<bool> {
-        // Who does not read what it is sent is not read from.
-        let may_read = !sending || !self.is_full();
+        // Who does not read what it is sent is not read from, but for the sake of bodies: both ends could wait for each
+        // other so, and for windows that lie unread.
+        let may_read = !sending || self.waiting() < TOO_MUCH;
         let mut readable = pin!(readable);
         let mut writable = pin!(writable);
         poll_fn(|cx| {
@@ -116,5 +124,27 @@ pub fn wait(place: &RefCell<Option<Waker>>, cx: &Context<'_>) {
     let mut place = place.borrow_mut();
     if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         *place = Some(cx.waker().clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[test]
+    fn bodies_that_wait_keep_nobody_from_reading() {
+        let outbox = Outbox::default();
+        let poll = || {
+            let waiting = pin!(outbox.wait(true, ready(Ok(())), pending()));
+            waiting.poll(&mut Context::from_waker(Waker::noop()))
+        };
+        outbox.set_backlog(FULL as u64);
+        assert!(outbox.is_full());
+        assert!(matches!(poll(), Poll::Ready(Ok(true))));
+        // Whoever only asks, and takes no answer, is not heard for ever.
+        outbox.set_backlog(TOO_MUCH as u64);
+        assert!(poll().is_pending());
     }
 }
