@@ -60,20 +60,13 @@ const PID_BITS: u32 = 22;
 
 impl Lock {
     fn new(until: u64) -> Lock {
-        Lock(until << PID_BITS | u64::from(std::process::id()) & ((1 << PID_BITS) - 1))
+        Lock(until << PID_BITS | u64::from(weir_zone::process()) & ((1 << PID_BITS) - 1))
     }
 
     /// It is not over, and its holder lives.
     fn holds(self, now: u64) -> bool {
         let pid = self.0 & ((1 << PID_BITS) - 1);
-        if self.0 >> PID_BITS <= now {
-            return false;
-        }
-        let alive = |pid| match rustix::process::test_kill_process(pid) {
-            Err(error) => error != rustix::io::Errno::SRCH,
-            Ok(()) => true,
-        };
-        rustix::process::Pid::from_raw(pid as i32).is_none_or(alive)
+        self.0 >> PID_BITS > now && weir_zone::runs(pid as u32)
     }
 }
 

@@ -112,6 +112,8 @@ impl Fd {
 
 pub(crate) struct Source {
     pub(crate) fd: Fd,
+    /// A world in the kernel's place knows of it so long.
+    _known: seam::Known,
     pub(crate) token: Token,
     pub(crate) ready: Cell<Ready>,
     pub(crate) parked: Cell<bool>,
@@ -142,6 +144,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(fd: Fd, token: Token, ready: Ready) -> Self {
         Source {
+            _known: seam::opened(fd.as_fd()),
             fd,
             token,
             ready: Cell::new(ready),

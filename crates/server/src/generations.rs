@@ -5,6 +5,7 @@
 //! owner of a zone they are one, and they have one table of descriptors.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
@@ -15,6 +16,7 @@ use weir_zone::Zones;
 use crate::channel::{self, End, Order};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin};
+use crate::listen::Commons;
 use crate::master::{Assignment, registry};
 use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets};
@@ -31,10 +33,16 @@ pub struct Generations {
     /// How often the configuration has been replaced.
     generation: u64,
     workers: Vec<Worker>,
+    /// All were told to finish.
+    ends: bool,
 }
 
 struct Worker {
     generation: u64,
+    index: usize,
+    /// Its cycle's load table.
+    load: Arc<Commons>,
+    tallies: Range<usize>,
     channel: End,
     thread: JoinHandle<i32>,
 }
@@ -53,8 +61,16 @@ impl Generations {
         signals::prepare().ok()?;
         let (registry, workers) = (registry().ok()?, Vec::new());
         let (tallies, generation) = (0, 0);
-        let mut generations =
-            Generations { origin, first, cycle, registry, tallies, generation, workers };
+        let mut generations = Generations {
+            origin,
+            first,
+            cycle,
+            registry,
+            tallies,
+            generation,
+            workers,
+            ends: false,
+        };
         generations.start_workers()?;
         Some(generations)
     }
@@ -86,6 +102,7 @@ impl Generations {
 
     /// Tells all to finish.
     pub fn quit(&mut self) {
+        self.ends = true;
         self.tell(self.generation + 1, Order::Quit);
     }
 
@@ -102,6 +119,47 @@ impl Generations {
         threads.map(|thread| thread.join().unwrap_or(1)).collect()
     }
 
+    /// The worker whose first tally this is has been killed: what it held is free, as the master has it, and another one takes
+    /// its place, if the configuration is still in force. False if none can be started.
+    pub fn bury(&mut self, first: usize) -> bool {
+        let Some(at) = self.workers.iter().position(|worker| worker.tallies.start == first) else {
+            return true;
+        };
+        let worker = self.workers.swap_remove(at);
+        // Its thread never ends.
+        drop(worker.thread);
+        let Some(counters) = self.registry.tally(0) else { return false };
+        worker.tallies.clone().for_each(|own| self.registry.bury(own, &counters));
+        let loops = worker.tallies.len();
+        let of_table = worker.index * loops..(worker.index + 1) * loops;
+        of_table.clone().for_each(|i| worker.load.table().clear(i));
+        worker.load.pass_baton(of_table);
+        if worker.generation < self.generation || self.ends {
+            return true;
+        }
+        let Some(own) = self.read() else { return false };
+        let own = Cycle { load: worker.load, ..own };
+        self.start_worker(worker.index, own).is_some()
+    }
+
+    /// Whether another one would take the place of that worker, and of how many loops.
+    pub fn successor(&self, first: usize) -> Option<usize> {
+        let worker = self.workers.iter().find(|worker| worker.tallies.start == first)?;
+        let lives_on = worker.generation == self.generation && !self.ends;
+        lives_on.then(|| worker.tallies.len())
+    }
+
+    /// The tallies of the worker that has this one.
+    pub fn tallies_with(&self, one: usize) -> Option<Range<usize>> {
+        let worker = self.workers.iter().find(|worker| worker.tallies.contains(&one))?;
+        Some(worker.tallies.clone())
+    }
+
+    /// The first tally of each that lives.
+    pub fn firsts(&self) -> Vec<usize> {
+        self.workers.iter().map(|worker| worker.tallies.start).collect()
+    }
+
     fn start_workers(&mut self) -> Option<()> {
         let first = self.cycle.clone();
         self.start_worker(0, first)?;
@@ -113,6 +171,7 @@ impl Generations {
 
     fn start_worker(&mut self, index: usize, cycle: Cycle) -> Option<()> {
         let (channel, own) = channel::pair().ok()?;
+        let load = Arc::clone(&cycle.load);
         let tallies = self.tallies..self.tallies + cycle.config.threads;
         self.tallies = tallies.end;
         let generation = self.generation;
@@ -121,14 +180,14 @@ impl Generations {
             logs: Arc::clone(&self.origin.logs),
             index,
             generation,
-            tallies: tallies.collect(),
+            tallies: tallies.clone().collect(),
             registry: self.registry,
             channel: Some(own),
             title: Mutex::default(),
         };
         let thread = Builder::new().name("weir: loop 0".to_owned());
         let thread = thread.spawn(move || worker::serve(assignment)).ok()?;
-        self.workers.push(Worker { generation, channel, thread });
+        self.workers.push(Worker { generation, index, load, tallies, channel, thread });
         Some(())
     }
 }

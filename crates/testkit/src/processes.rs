@@ -25,9 +25,9 @@ const STOP: usize = 3_000;
 /// What a room's seam is in its tests.
 pub mod seam {
     use std::cell::{Cell, RefCell};
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
     use super::World;
 
@@ -46,6 +46,32 @@ pub mod seam {
         /// What a process remembers, since its memory is a thread's here: of one zone.
         static ENTERED: Cell<u64> = const { Cell::new(0) };
         pub(super) static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
+        /// This thread is one of a process in somebody else's order of things; 0: it is not.
+        static OWNER: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Process ids from here on are no process's: those of processes that are threads.
+    const FIRST: u64 = 4_100_000;
+    static DEAD: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    static ON_STEP: OnceLock<fn()> = OnceLock::new();
+
+    fn owner_of(number: usize) -> u64 {
+        (FIRST + number as u64) << 32 | 1
+    }
+
+    /// This thread is one of the process of this number, whose steps come by `hook`, if anybody has set one.
+    pub fn live_as(number: usize) {
+        OWNER.set(owner_of(number));
+    }
+
+    /// That process is dead.
+    pub fn dies(number: usize) {
+        DEAD.lock().unwrap_or_else(PoisonError::into_inner).push(owner_of(number) >> 32);
+    }
+
+    /// From now on steps of processes that are threads come by here.
+    pub fn on_step(hook: fn()) {
+        let _ = ON_STEP.set(hook);
     }
 
     /// A process begins, which remembers nothing.
@@ -60,12 +86,16 @@ pub mod seam {
 
     /// A word is about to change: false if whoever wants that is dead.
     pub fn step() -> bool {
+        if let (Some(hook), 1..) = (ON_STEP.get(), OWNER.get()) {
+            hook();
+        }
         me().is_none_or(|me| me.world.step(&me))
     }
 
     /// This process, if it is a model's.
     pub fn this() -> Option<u64> {
-        me().map(|me| me.owner)
+        let owner = Some(OWNER.get()).filter(|owner| *owner != 0);
+        owner.or_else(|| me().map(|me| me.owner))
     }
 
     /// Whether this process has not used this yet, of which each process remembers who last did.
@@ -78,6 +108,10 @@ pub mod seam {
 
     /// Whether a process of the model lives.
     pub fn is_alive(owner: u64) -> Option<bool> {
+        if owner >> 32 >= FIRST {
+            let dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
+            return Some(!dead.contains(&(owner >> 32)));
+        }
         me().map(|me| me.world.lives(owner))
     }
 

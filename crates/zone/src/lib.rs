@@ -16,8 +16,13 @@ mod rows;
 mod seam;
 mod table;
 
+/// Processes that are threads, for tests.
+#[cfg(any(test, feature = "processes"))]
+pub use weir_testkit::processes::seam::{dies, live_as, on_step};
+
 pub use declare::{Declarations, Use, ZoneRef, Zones};
 pub use lock::on_stall;
+pub use owner::{process, runs};
 pub use rows::{Claimed, Row, Rows, capacity};
 pub use table::{Entry, Locked, RecordName};
 

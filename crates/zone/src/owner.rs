@@ -32,6 +32,16 @@ pub fn pid(owner: u64) -> u32 {
     (owner >> 32) as u32
 }
 
+/// The id of this process.
+pub fn process() -> u32 {
+    pid(this())
+}
+
+/// Whether a process of this id runs. In doubt, it does.
+pub fn runs(pid: u32) -> bool {
+    seam::is_alive(u64::from(pid) << 32).unwrap_or_else(|| exists(pid))
+}
+
 /// Whether the process still runs. In doubt, it does.
 pub fn is_alive(owner: u64) -> bool {
     if let Some(lives) = seam::is_alive(owner) {

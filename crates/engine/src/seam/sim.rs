@@ -1,9 +1,11 @@
 //! A world in the kernel's place: see [`World`].
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -112,6 +114,15 @@ fn world() -> Option<&'static dyn World> {
     WORLD.get().map(|world| &**world)
 }
 
+/// Which loop has which socket.
+static SOCKETS: Mutex<BTreeMap<RawFd, usize>> = Mutex::new(BTreeMap::new());
+
+/// The sockets of these loops.
+pub fn sockets_of(loops: &Range<usize>) -> Vec<RawFd> {
+    let sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    sockets.iter().filter(|(_, who)| loops.contains(who)).map(|(fd, _)| *fd).collect()
+}
+
 /// What the engine asks of the world, if there is one.
 pub(crate) mod seam {
     use super::*;
@@ -137,6 +148,8 @@ pub(crate) mod seam {
     pub(crate) fn accepted(from: impl AsFd, socket: impl AsFd) {
         if let Some(world) = world() {
             world.accepted(from.as_fd());
+            // Until it is some loop's, it is this one's.
+            std::mem::forget(opened(socket.as_fd()));
         }
         connected(socket);
     }
@@ -237,6 +250,28 @@ pub(crate) mod seam {
         let lists: Vec<usize> = lists.collect();
         wait(None, || is() || lists.iter().any(|list| world.is_told(*list)));
         lists.iter().for_each(|list| world.leave(*list));
+    }
+
+    /// A socket is in the list of who has which.
+    pub(crate) struct Known(RawFd, usize);
+
+    pub(crate) fn opened(socket: BorrowedFd<'_>) -> Known {
+        let known = Known(socket.as_raw_fd(), me());
+        if world().is_some() {
+            let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+            sockets.insert(known.0, known.1);
+        }
+        known
+    }
+
+    impl Drop for Known {
+        fn drop(&mut self) {
+            let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another loop may have taken it over.
+            if sockets.get(&self.0) == Some(&self.1) {
+                sockets.remove(&self.0);
+            }
+        }
     }
 
     pub(crate) fn holds(what: impl FnOnce() -> (usize, usize)) {

@@ -220,6 +220,10 @@ impl Shared {
         if let Some(tally) = self.assignment.tallies.get(index) {
             weir_engine::born(*tally);
         }
+        #[cfg(feature = "sim")]
+        if let Some(first) = self.assignment.tallies.first() {
+            weir_zone::live_as(*first);
+        }
         if let Some(cpus) = config.affinity.as_ref().and_then(|affinity| affinity.of(place.row))
             && let Err(e) = rustix::thread::sched_setaffinity(None, &cpus)
         {

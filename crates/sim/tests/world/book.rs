@@ -87,11 +87,15 @@ pub struct Book {
     pub now: u64,
     /// When each request began to be sent, or later.
     pub begun: BTreeMap<u64, u64>,
+    /// Requests that change something, and were at a server as a whole.
+    posts: BTreeSet<u64>,
     pub scripts: BTreeMap<u64, Script>,
     /// The first generation of cached objects.
     pub first: u64,
     /// How often a cached object was asked for, and so many more: its generation.
-    pub generations: BTreeMap<u64, u64>,
+    generations: BTreeMap<u64, u64>,
+    /// How often servers were asked for slices.
+    pub slices: u64,
     /// Whose body is followed by what does not belong to it.
     pub spoiled: BTreeSet<u64>,
     /// Whose answer may be what belonged to nobody.
@@ -111,6 +115,23 @@ impl Book {
     /// Whether the answer to a request, or an object in the cache, may be what belonged to nobody.
     fn is_haunted(&self, id: u64, cached: bool) -> bool {
         self.haunted.contains(&id) || cached && !self.haunted.is_empty()
+    }
+
+    /// A request that changes something is at a server as a whole: no other is asked the same.
+    pub fn asked(&mut self, id: u64) {
+        if !self.posts.insert(id) {
+            self.find(format!("request {id} was made twice, and is none that may be"));
+        }
+    }
+
+    /// Which time of a cached object is asked for.
+    pub fn generation(&mut self, name: u64) -> u64 {
+        *self.generations.entry(name).or_insert(self.first)
+    }
+
+    /// It was answered: the next one comes.
+    pub fn next_generation(&mut self, name: u64) {
+        *self.generations.entry(name).or_insert(self.first) += 1;
     }
 
     /// Something is wrong with the answer to a request.

@@ -1,11 +1,14 @@
 //! Clients over HTTP/1: what they ask, and what they hold against the answers.
 
 use std::collections::VecDeque;
+use std::io::Write;
 
+use flate2::write::GzDecoder;
 use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
 use crate::book::{Book, Framing};
+use crate::extras::{SLICED, sliced_len, sliced_name};
 use crate::fate::{FILES, Fate, SCRIPTS, WORKS, file_len};
 use crate::pattern;
 use crate::wire::{Finish, Wire};
@@ -16,6 +19,10 @@ pub enum Kind {
     Proxied,
     Upload(u64),
     Cached(u64),
+    /// Cached in slices.
+    Sliced(u64),
+    /// Kept in a file.
+    Stored,
     /// The same, where only so many are let in.
     Limited,
     /// Answered by a script of this kind.
@@ -32,6 +39,8 @@ pub struct Ask {
     pub kind: Kind,
     pub head_only: bool,
     pub range: Option<(u64, u64)>,
+    /// It may be compressed.
+    pub zipped: bool,
     /// Its failure is no wonder.
     pub excused: bool,
 }
@@ -54,8 +63,23 @@ impl Ask {
             7 | 8 => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ => Kind::Short,
         };
+        let kind = match kind {
+            Kind::Proxied if fate.extras.stored && dice.one_in(3) => Kind::Stored,
+            Kind::Cached(_) if fate.extras.sliced && dice.one_in(2) => {
+                Kind::Sliced(dice.below(SLICED as usize) as u64)
+            }
+            usual => usual,
+        };
         let mut excused = fate.faults.excuse() || kind == Kind::Limited;
-        if matches!(kind, Kind::Proxied | Kind::Limited | Kind::Upload(_) | Kind::Script(_)) {
+        let scripted = match kind {
+            Kind::Proxied | Kind::Stored | Kind::Limited | Kind::Upload(_) | Kind::Script(_) => {
+                true
+            }
+            Kind::File(_) | Kind::Cached(_) | Kind::Sliced(_) | Kind::Short | Kind::Work(_) => {
+                false
+            }
+        };
+        if scripted {
             let mut script = fate.script(dice);
             if let Kind::Script(how) = kind {
                 // A script knows one framing.
@@ -65,7 +89,11 @@ impl Ask {
             excused |= !script.is_sound();
             book.scripts.insert(id, script);
         }
-        excused |= fate.broken_servers && matches!(kind, Kind::Cached(_));
+        excused |= fate.broken_servers && matches!(kind, Kind::Cached(_) | Kind::Sliced(_));
+        // Over HTTP/2 a connection that breaks is that of others, too.
+        excused |= fate.broken_servers
+            && fate.http2_behind
+            && matches!(kind, Kind::Proxied | Kind::Upload(_) | Kind::Script(_));
         let head_only = !matches!(kind, Kind::Upload(_)) && dice.one_in(8);
         let mut range = None;
         if let Kind::File(name) = kind
@@ -75,7 +103,17 @@ impl Ask {
             let from = dice.below(file_len(name) as usize) as u64;
             range = Some((from, (from + dice.below(50_000) as u64).min(file_len(name) - 1)));
         }
-        Ask { id, kind, head_only, range, excused }
+        let len = match kind {
+            Kind::Cached(_) if fate.extras.ranged => fate.longest,
+            Kind::Sliced(name) => sliced_len(name) + 2,
+            _ => 0,
+        };
+        if len > 0 && dice.one_in(2) {
+            let from = dice.below(len as usize) as u64;
+            range = Some((from, from + dice.below(len as usize) as u64));
+        }
+        let zipped = fate.extras.zipped && dice.one_in(2);
+        Ask { id, kind, head_only, range, zipped, excused }
     }
 
     /// How many bytes of bodies it takes at most: there and back.
@@ -83,16 +121,17 @@ impl Ask {
         let script = book.scripts.get(&self.id).map_or(0, |script| script.len);
         match self.kind {
             Kind::File(name) => (0, file_len(name)),
-            Kind::Proxied | Kind::Limited | Kind::Script(_) => (0, script),
+            Kind::Proxied | Kind::Stored | Kind::Limited | Kind::Script(_) => (0, script),
             Kind::Upload(len) => (len, script),
             Kind::Cached(_) => (0, fate.longest),
+            Kind::Sliced(name) => (0, sliced_len(name)),
             Kind::Short | Kind::Work(_) => (0, 0),
         }
     }
 
     /// Something is wrong with its answer.
     pub fn doubt(&self, book: &mut Book, what: String) {
-        book.doubt(self.id, matches!(self.kind, Kind::Cached(_)), what);
+        book.doubt(self.id, matches!(self.kind, Kind::Cached(_) | Kind::Sliced(_)), what);
     }
 
     pub fn path(&self) -> String {
@@ -101,6 +140,8 @@ impl Ask {
             Kind::File(name) => format!("/s/f{name}"),
             Kind::Proxied => format!("/p/{id}"),
             Kind::Limited => format!("/k/{id}"),
+            Kind::Stored => format!("/t/{id}"),
+            Kind::Sliced(name) => format!("/x/{name}"),
             Kind::Upload(_) => format!("/u/{id}"),
             Kind::Cached(name) => format!("/c/{name}"),
             Kind::Script(how) => format!("/l/{how}/{id}"),
@@ -123,6 +164,9 @@ impl Ask {
         if let Some((from, to)) = self.range {
             head.push_str(&format!("Range: bytes={from}-{to}\r\n"));
         }
+        if self.zipped {
+            head.push_str("Accept-Encoding: gzip\r\n");
+        }
         if dice.one_in(4) {
             head.push_str(&format!("X-Long: {}\r\n", "y".repeat(dice.below(3_000))));
         }
@@ -144,8 +188,11 @@ impl Ask {
     /// Whose the answer's body is, from which offset on, and how long; `None` if it is nobody's in particular.
     pub fn owner(&self, answer: &Head<'_>) -> Result<Option<(u64, u64, u64)>, String> {
         let status = answer.status;
+        let of_cache = matches!(self.kind, Kind::Cached(_) | Kind::Sliced(_));
         let wants = if self.range.is_some() { 206 } else { 200 };
-        if status != wants {
+        // What was never there as a whole is not to be had in part.
+        let whole = status == 200 && (of_cache || self.zipped);
+        if status != wants && !whole {
             return match status {
                 416 if self.range.is_some() => Ok(None),
                 _ if self.excused && status >= 400 => Ok(None),
@@ -155,10 +202,11 @@ impl Ask {
         let number = |name| answer.number(name).ok_or_else(|| format!("an answer without {name}"));
         Ok(Some(match self.kind {
             Kind::File(name) => {
-                let (from, to) = self.range.unwrap_or((0, file_len(name).wrapping_sub(1)));
+                let range = self.range.filter(|_| status == 206);
+                let (from, to) = range.unwrap_or((0, file_len(name).wrapping_sub(1)));
                 (pattern::file(name), from, to.wrapping_add(1) - from)
             }
-            Kind::Proxied | Kind::Limited | Kind::Upload(_) | Kind::Script(_) => {
+            Kind::Proxied | Kind::Stored | Kind::Limited | Kind::Upload(_) | Kind::Script(_) => {
                 let whose = number("x-id")?;
                 if whose != self.id {
                     return Err(format!("the answer to {whose}"));
@@ -170,10 +218,34 @@ impl Ask {
                 if whose != name {
                     return Err(format!("object {whose} instead of {name}"));
                 }
-                (pattern::object(name, number("x-gen")?), 0, number("x-len")?)
+                let (owner, len) = (pattern::object(name, number("x-gen")?), number("x-len")?);
+                self.part(answer, owner, len)?
+            }
+            Kind::Sliced(name) => {
+                let (whose, name) = (number("x-name")?, sliced_name(name));
+                if whose != name {
+                    return Err(format!("slices of {whose} instead of {name}"));
+                }
+                let owner = pattern::object(name, number("x-gen")?);
+                self.part(answer, owner, sliced_len(name - sliced_name(0)))?
             }
             Kind::Short | Kind::Work(_) => return Ok(None),
         }))
+    }
+}
+
+impl Ask {
+    /// What an answer has of a body that is so long: all, or what was asked for.
+    fn part(&self, answer: &Head<'_>, owner: u64, len: u64) -> Result<(u64, u64, u64), String> {
+        let (Some((from, to)), 206) = (self.range, answer.status) else {
+            return Ok((owner, 0, len));
+        };
+        let to = to.min(len.saturating_sub(1));
+        let (is, be) = ((answer.field)("content-range"), format!("bytes {from}-{to}/{len}"));
+        match is.as_ref() == Some(&be) {
+            true => Ok((owner, from, to + 1 - from)),
+            false => Err(format!("{is:?} instead of {be}")),
+        }
     }
 }
 
@@ -219,6 +291,9 @@ pub struct Client {
     asked: VecDeque<Ask>,
     pipelines: bool,
     answer: Message,
+    /// Takes it apart where it is compressed; and how long it is otherwise.
+    unzip: Option<GzDecoder<Vec<u8>>>,
+    plain: u64,
     /// It goes away after so many bytes of answers.
     leaves: Option<usize>,
     got: usize,
@@ -253,6 +328,8 @@ impl Client {
             asked: VecDeque::new(),
             pipelines: dice.one_in(3),
             answer: Message::default(),
+            unzip: None,
+            plain: 0,
             leaves: leaves.then(|| dice.below(dice.clone().pick(&[10, 1_000, 300_000]))),
             got: 0,
             leaving: false,
@@ -324,7 +401,7 @@ impl Client {
                 return;
             };
             let had_head = self.answer.has_head();
-            let at = self.answer.seen;
+            let at = self.plain;
             let side = Side::Answer { to_head: ask.head_only };
             let (used, body) = self.answer.feed(bytes, side);
             bytes = &bytes[used..];
@@ -334,8 +411,21 @@ impl Client {
                 return;
             }
             let has_head = self.answer.has_head();
-            if has_head && (!had_head || !body.is_empty()) {
-                self.judge(at, body, book);
+            let plain = match self.unzipped(body) {
+                Some(Ok(plain)) => plain,
+                Some(Err(why)) => {
+                    if let Some(ask) = self.asked.front() {
+                        let (id, path) = (ask.id, ask.path());
+                        ask.doubt(book, format!("request {id} {path}: compressed, {why}"));
+                    }
+                    self.done = true;
+                    return;
+                }
+                None => body.to_vec(),
+            };
+            self.plain += plain.len() as u64;
+            if has_head && (!had_head || !plain.is_empty()) {
+                self.judge(at, &plain, book);
             }
             if self.answer.done {
                 self.answered(dice, book);
@@ -344,6 +434,19 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// What stood in it, if it is compressed.
+    fn unzipped(&mut self, body: &[u8]) -> Option<Result<Vec<u8>, String>> {
+        if self.answer.field("content-encoding") != Some("gzip") || body.is_empty() {
+            return (self.unzip.is_some() && body.is_empty()).then(|| Ok(Vec::new()));
+        }
+        let unzip = self.unzip.get_or_insert_with(|| GzDecoder::new(Vec::new()));
+        let wrote = unzip.write_all(body).and_then(|()| match self.answer.done {
+            true => unzip.try_finish(),
+            false => unzip.flush(),
+        });
+        Some(wrote.map(|()| std::mem::take(unzip.get_mut())).map_err(|e| e.to_string()))
     }
 
     /// Is what came the right answer's?
@@ -358,17 +461,18 @@ impl Client {
             Ok(Some((owner, from, len))) => {
                 book.verified += body.len() as u64;
                 let wrong = pattern::first_wrong(owner, from + at, body);
-                let whole = answer.done && !ask.head_only && answer.seen != len;
+                let whole = answer.done && !ask.head_only && self.plain != len;
                 match wrong {
                     Some(at) => {
                         format!(
-                            "request {} {} got wrong bytes at {at} of {len}",
+                            "request {} {} got wrong bytes at {at} of {len}: {:?}",
                             ask.id,
-                            ask.path()
+                            ask.path(),
+                            answer.lines
                         )
                     }
-                    None if answer.seen > len || whole && !ask.excused => {
-                        let (id, path, seen) = (ask.id, ask.path(), answer.seen);
+                    None if self.plain > len || whole && !ask.excused => {
+                        let (id, path, seen) = (ask.id, ask.path(), self.plain);
                         format!("request {id} {path} got {seen} bytes instead of {len}")
                     }
                     None => return,
@@ -383,6 +487,7 @@ impl Client {
     fn answered(&mut self, dice: &mut Dice, book: &mut Book) {
         self.judge(0, &[], book);
         let answer = std::mem::take(&mut self.answer);
+        (self.unzip, self.plain) = (None, 0);
         // Whose answer's server broke off may lose the connection, though the answer was whole, as that to a HEAD.
         self.tainted |= self.asked.pop_front().is_some_and(|ask| ask.excused);
         match answer.status() {
@@ -416,6 +521,12 @@ impl Client {
             "not answered".to_owned()
         };
         ask.doubt(book, format!("request {} {}: {at} ({how})", ask.id, ask.path()));
+    }
+
+    /// Whoever served it was killed.
+    pub fn is_bereft(&mut self) {
+        self.asked.iter_mut().chain(&mut self.later).for_each(|ask| ask.excused = true);
+        self.tainted = true;
     }
 
     /// It has all its answers, and nobody has closed its connection: it may stay for a while. To be asked once.

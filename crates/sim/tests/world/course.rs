@@ -17,8 +17,10 @@ use weir_testkit::Dice;
 use crate::book::Book;
 use crate::client::{Ask, Client, Kind};
 use crate::crash;
-use crate::fate::{Fate, OF_SCRIPTS, SERVERS};
+use crate::fate::{DOORS, Fate, OF_SCRIPTS};
 use crate::multiplexed::Multiplexed;
+use crate::origin::Origin;
+use crate::peer::Peer;
 use crate::secured::Secrets;
 use crate::server::Served;
 use crate::wire::{Came, Way, Wire};
@@ -43,6 +45,8 @@ pub enum What {
     Send(u64),
     Take(u64),
     Answer(u64),
+    /// To one of the requests of a connection.
+    AnswerOne(u64, u32),
     /// A client that has all its answers leaves.
     Leave(u64),
     /// A loop's process is stopped.
@@ -51,31 +55,10 @@ pub enum What {
     Reload,
     /// Those of older ones are told so.
     Retire,
+    /// A worker is killed, and its master hears of that.
+    Kill,
+    Bury(usize),
     Nothing,
-}
-
-enum Peer {
-    Client(Box<Client>),
-    Multiplexed(Box<Multiplexed>),
-    Server(Box<Served>),
-}
-
-impl Peer {
-    fn wire(&mut self) -> &mut Wire {
-        match self {
-            Peer::Client(client) => &mut client.wire,
-            Peer::Multiplexed(client) => &mut client.wire,
-            Peer::Server(served) => &mut served.wire,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match self {
-            Peer::Client(client) => client.done,
-            Peer::Multiplexed(client) => client.done,
-            Peer::Server(served) => served.done,
-        }
-    }
 }
 
 pub struct Course {
@@ -87,7 +70,7 @@ pub struct Course {
     pub secrets: Secrets,
     queue: Queue<What>,
     numbers: u64,
-    peers: BTreeMap<u64, Peer>,
+    pub peers: BTreeMap<u64, Peer>,
     doors: Vec<OwnedFd>,
     epoll: OwnedFd,
     pub book: Book,
@@ -97,19 +80,16 @@ pub struct Course {
     pub last: bool,
     /// The longest that somebody waited at a held up loop beside a sleeper.
     pub most_beside: u64,
+    /// So many workers were killed.
+    pub killed: usize,
 }
 
 const DOOR: u64 = 1 << 40;
 
-/// So long does nobody wait for a loop that is held up while another one of its process sleeps: the rarest look, two to be
-/// sure that it computes, and those that are taken before.
-const RELIEF: u64 = 15_000_000;
-
 impl Course {
     pub fn new(world: Arc<World>, fate: Fate, home: &Path, generations: Generations) -> Course {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
-        let doors: Vec<OwnedFd> =
-            (0..=OF_SCRIPTS).map(|i| door(&home.join(format!("u{i}")))).collect();
+        let doors: Vec<OwnedFd> = (0..DOORS).map(|i| door(&home.join(format!("u{i}")))).collect();
         for (i, door) in doors.iter().enumerate() {
             let data = EventData::new_u64(DOOR + i as u64);
             epoll::add(&epoll, door, data, EventFlags::IN).expect("a door to watch");
@@ -137,6 +117,7 @@ impl Course {
             asks: 0,
             last: false,
             most_beside: 0,
+            killed: 0,
         }
     }
 
@@ -156,12 +137,13 @@ impl Course {
         self.rest_for(SHORT);
         let before = (self.descriptors(), self.world.held(self.fate.loops));
         // A worker's process takes along what its configuration holds open; here it stays, such as its log's file.
-        let takes_along = !self.fate.reloads.is_empty();
+        let takes_along = !self.fate.reloads.is_empty() || !self.fate.kills.is_empty();
         self.after(0, What::Comes);
         if self.fate.stops {
             self.after(1_000_000, What::Stop);
         }
         self.plan_reload();
+        self.plan_kill();
         while (self.to_come > 0 || self.clients() > 0) && self.world.now() < MOST {
             if self.fate.crash.is_some_and(|at| self.world.now() > BEGINNING + at) {
                 self.fate.crash = None;
@@ -180,7 +162,7 @@ impl Course {
             let what = match peer {
                 Peer::Client(client) => client.waits_for(),
                 Peer::Multiplexed(client) => client.waits_for(),
-                Peer::Server(_) => continue,
+                Peer::Server(_) | Peer::Origin(_) => continue,
             };
             self.book.find(format!("waits for ever for {what}"));
         }
@@ -193,7 +175,7 @@ impl Course {
         self.look_whether_all_is_given_back();
         self.rest_for(QUIET);
         for peer in self.peers.values() {
-            if let Peer::Server(_) = peer {
+            if let Peer::Server(_) | Peer::Origin(_) = peer {
                 self.book.find("a server's connection is still open".to_owned());
             }
         }
@@ -205,7 +187,8 @@ impl Course {
         let more = |((task, socket), (tasks, sockets)): (&(usize, usize), &(usize, usize))| {
             tasks > task || sockets > socket
         };
-        if after.0 != before.0 && !takes_along || before.1.iter().zip(&after.1).any(more) {
+        let changed = self.killed == 0 && before.1.iter().zip(&after.1).any(more);
+        if after.0 != before.0 && !takes_along || changed {
             let what = "descriptors, and tasks and sockets of each loop";
             self.book.find(format!("{before:?} {what} before, {after:?} after"));
         }
@@ -255,21 +238,8 @@ impl Course {
         }
     }
 
-    fn judge_law(&mut self) {
-        let (seen, accepted) = self.world.seen();
-        let Some(law) = self.fate.accepts else { return };
-        self.world.note("waited", seen.beside_sleeper, seen.nobody_armed);
-        if self.fate.cpus >= self.fate.loops {
-            let failing = self.fate.faults.accept > 0;
-            law.judge(seen, self.fate.stops, failing, &mut self.book);
-        }
-        if accepted.iter().sum::<u64>() != self.fate.clients as u64 {
-            self.book.find(format!("{accepted:?} accepts of {} clients", self.fate.clients));
-        }
-    }
-
     fn clients(&self) -> usize {
-        self.peers.values().filter(|peer| !matches!(peer, Peer::Server(_))).count()
+        self.peers.values().filter(|p| !matches!(p, Peer::Server(_) | Peer::Origin(_))).count()
     }
 
     /// One thing happens; false if nothing ever will.
@@ -285,6 +255,7 @@ impl Course {
             any = true;
         }
         if self.world.turn_one() {
+            self.look_for_dead();
             self.look();
             return true;
         }
@@ -315,6 +286,13 @@ impl Course {
                     self.go_on(id);
                 }
             }
+            What::AnswerOne(id, stream) => {
+                if let Some(Peer::Origin(origin)) = self.peers.get_mut(&id) {
+                    self.world.note("answer", id, u64::from(stream));
+                    origin.answer(stream, &self.fate, &mut self.book);
+                    self.go_on(id);
+                }
+            }
             What::Leave(id) => {
                 self.world.note("leaves", id, 0);
                 self.peers.remove(&id);
@@ -331,6 +309,8 @@ impl Course {
             }
             What::Reload => self.reload(),
             What::Retire => self.generations.iter_mut().for_each(Generations::retire),
+            What::Kill => self.kill(),
+            What::Bury(first) => self.bury(first),
             What::Nothing => {}
         }
     }
@@ -440,8 +420,10 @@ impl Course {
         {
             client.asked_at = Some(self.world.now());
         }
-        if let Peer::Server(served) = peer {
-            served.arrived(self.world.now());
+        match peer {
+            Peer::Server(served) => served.arrived(self.world.now()),
+            Peer::Origin(origin) => origin.pump(),
+            _ => {}
         }
         if let Peer::Server(served) = peer
             && served.floods
@@ -458,7 +440,11 @@ impl Course {
     fn take(&mut self, id: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let mut bytes = Vec::new();
+        let deaf = matches!(peer, Peer::Origin(origin) if origin.is_deaf());
         let wire = peer.wire();
+        if deaf {
+            return self.after(STUCK, What::Take(id));
+        }
         wire.taking = false;
         let came = wire.take(&mut self.dice, &mut bytes);
         let n = if let Came::Bytes(n) = came { n as u64 } else { 0 };
@@ -493,32 +479,18 @@ impl Course {
                 }
             }
             (Peer::Server(served), Came::End | Came::Reset) => served.done = true,
+            (Peer::Origin(origin), Came::Bytes(_)) => {
+                origin.hear(&bytes, &self.fate, &mut self.book);
+                for (stream, delay) in std::mem::take(&mut origin.thinks) {
+                    self.after(delay, What::AnswerOne(id, stream));
+                }
+            }
+            (Peer::Origin(origin), Came::End | Came::Reset) => origin.done = true,
             (_, Came::Torn(_)) => {}
         }
         self.judge_limits(id);
         self.will_take(id);
         self.go_on(id);
-    }
-
-    /// Only so many are let in at once, and so many to each server.
-    fn judge_limits(&mut self, id: u64) {
-        let Some(limits) = self.fate.limits else { return };
-        if !matches!(self.peers.get(&id), Some(Peer::Server(served)) if served.is_at_limited()) {
-            return;
-        }
-        let mut counts = [0; SERVERS];
-        for peer in self.peers.values() {
-            if let Peer::Server(served) = peer
-                && served.is_at_limited()
-            {
-                counts[served.door] += 1;
-            }
-        }
-        let all: usize = counts.iter().sum();
-        self.world.note("limited", all as u64, counts[0] as u64);
-        if all > limits.all || counts.iter().any(|count| *count > limits.each) {
-            self.book.find(format!("{counts:?} at once, of {limits:?}"));
-        }
     }
 
     fn will_take(&mut self, id: u64) {
@@ -558,61 +530,27 @@ impl Course {
         any
     }
 
-    /// The server has said something to this client: who had asked before it came has been answered, where there is
-    /// one loop.
-    fn judge_order(&mut self, id: u64) {
-        let Some(Peer::Client(client)) = self.peers.get_mut(&id) else { return };
-        let (came, _) = (client.came, client.asked_at.take());
-        client.beside = 0;
-        if self.fate.loops > 1 || self.fate.accepts.is_none() || self.fate.faults.excuse() {
-            return;
-        }
-        let passed_over = |peer: &Peer| match peer {
-            Peer::Client(other) => other.asked_at.is_some_and(|asked| asked < came),
-            _ => false,
-        };
-        if let Some((other, _)) = self.peers.iter().find(|(_, peer)| passed_over(peer)) {
-            let text =
-                format!("client {id} was served before {other}, which had asked before it came");
-            self.book.find(text);
-        }
-    }
-
-    /// Time passes: who waits for a loop that is held up does not wait for long beside another one that sleeps.
-    fn judge_relief(&mut self, to: u64) {
-        let fate = &self.fate;
-        let calm = fate.cpus >= fate.loops && !fate.stops && !fate.faults.excuse();
-        if fate.accepts.is_none() || !fate.config.relieves || !calm {
-            return;
-        }
-        let time = to.saturating_sub(self.world.now());
-        for (id, peer) in &mut self.peers {
-            if let Peer::Client(client) = peer
-                && let Some(came) = client.waits_at_boundary()
-                && self.world.could_relieve(came)
-            {
-                client.beside += time;
-                self.most_beside = self.most_beside.max(client.beside);
-                if client.beside - time <= RELIEF && client.beside > RELIEF {
-                    let what = "waits for a loop that is held up, and others sleep";
-                    self.book.find(format!("client {id} {what} for {} us", client.beside / 1000));
-                }
-            }
-        }
-    }
-
     fn answer_door(&mut self, door: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
             // Who reads a request for longer than weir waits for an answer is none of its servers.
             let (most, last) = (self.fate.longest + HEADS, self.last);
+            // Many requests share a connection over HTTP/2.
+            let most = if door > OF_SCRIPTS { 10 * most } else { most };
             let way = |d: &mut Dice| if last { Way::quick(d) } else { Way::draw(d, most) };
             let (there, back) = (way(&mut self.dice), way(&mut self.dice));
             let mut wire = Wire::new(fd, there, back);
             if self.fate.tls_behind && door != OF_SCRIPTS {
-                wire.tls = Some(self.secrets.accept(&mut self.dice, door));
+                let multiplexed = door > OF_SCRIPTS;
+                wire.tls = Some(self.secrets.accept(&mut self.dice, door, multiplexed));
             }
-            let id = self.enter(Peer::Server(Box::new(Served::new(wire, door))));
+            let peer = if door > OF_SCRIPTS {
+                let longest = self.fate.longest;
+                Peer::Origin(Box::new(Origin::new(wire, &mut self.dice, longest)))
+            } else {
+                Peer::Server(Box::new(Served::new(wire, door)))
+            };
+            let id = self.enter(peer);
             self.world.note("connects", id, door as u64);
         }
     }

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use weir_testkit::{Dice, number};
 
-use crate::fate::Fate;
+use crate::fate::{DOORS, Fate};
 use crate::world::World;
 
 const HOME: &str = "WEIR_HOME";
@@ -37,7 +37,8 @@ pub fn happens(home: &Path, world: &World, fate: &Fate) {
         lose(&file, &mut dice);
     }
     // Sockets and what is temporary go, as they do where a system starts.
-    for name in ["s", "u0", "u1", "u2", "pid"] {
+    let doors = (0..DOORS).map(|door| format!("u{door}"));
+    for name in ["s".to_owned(), "pid".to_owned()].into_iter().chain(doors) {
         let _ = std::fs::remove_file(home.join(name));
     }
     for door in 1..fate.loops {

@@ -10,6 +10,8 @@ use crate::looping::{Looping, Loops, State};
 #[derive(Default)]
 pub struct Doors {
     list: Vec<Door>,
+    /// Each is for one loop, in their order.
+    one_each: bool,
     /// Connections by the loop that took them.
     pub accepted: Vec<u64>,
 }
@@ -36,9 +38,9 @@ pub struct Seen {
 }
 
 impl Doors {
-    pub fn new(loops: usize) -> Doors {
+    pub fn new(loops: usize, one_each: bool) -> Doors {
         let list = (0..loops).map(|_| Door::default()).collect();
-        Doors { list, accepted: vec![0; loops] }
+        Doors { list, one_each, accepted: vec![0; loops] }
     }
 
     /// More loops have come.
@@ -83,11 +85,9 @@ impl Doors {
 
     /// Time passes.
     pub fn observe(&mut self, now: u64, to: u64, loops: &Loops) {
-        // Of several, each is for one loop.
-        let one_each = self.list.iter().skip(1).any(|door| door.came > 0);
-        let used = if one_each { self.list.len() } else { 1 };
+        let used = if self.one_each { self.list.len() } else { 1 };
         for (row, door) in self.list.iter_mut().enumerate().take(used) {
-            door.observe(now, to, loops, one_each.then_some(row));
+            door.observe(now, to, loops, self.one_each.then_some(row));
         }
     }
 

@@ -5,6 +5,7 @@ use weir_engine::Call;
 use weir_testkit::Dice;
 
 use crate::book::Script;
+use crate::extras::Extras;
 use crate::law::{self, Law};
 
 /// What fails, once in so many times; 0 is never.
@@ -62,9 +63,11 @@ impl Limits {
     }
 }
 
-/// Servers behind the server, and one more for scripts.
+/// Servers behind the server, one more for scripts, and those that speak HTTP/2.
 pub const SERVERS: usize = 2;
 pub const OF_SCRIPTS: usize = SERVERS;
+pub const ORIGINS: usize = 2;
+pub const DOORS: usize = OF_SCRIPTS + 1 + ORIGINS;
 
 /// A configuration.
 #[derive(Clone, Debug)]
@@ -93,6 +96,9 @@ pub struct Fate {
     /// Clients speak TLS; servers do, but to scripts.
     pub tls: bool,
     pub tls_behind: bool,
+    /// Some servers speak HTTP/2.
+    pub http2_behind: bool,
+    pub extras: Extras,
     /// So many requests at once are let in, and so many are passed on to each server, where that is limited.
     pub limits: Option<Limits>,
     /// Servers that break off, and clients that do.
@@ -105,6 +111,8 @@ pub struct Fate {
     /// Bodies are up to so long.
     pub longest: u64,
     pub config: Config,
+    /// Workers are killed, each so long after the one before.
+    pub kills: Vec<u64>,
     /// Other configurations that take its place, each after so long.
     pub reloads: Vec<(u64, Config)>,
 }
@@ -136,7 +144,8 @@ const SCRIPT: &str = r#"
             elseif how == "capture" then
                 local got = ngx.location.capture("/p/" .. id)
                 ngx.status = got.status
-                return answer(got.header["X-Id"], got.header["X-Len"], got.body)
+                local h = got.header
+                return answer(h["X-Id"] or h["x-id"], h["X-Len"] or h["x-len"], got.body)
             end
             local sock = ngx.socket.tcp()
             if not sock:connect("unix:HOME/u2") then return ngx.exit(502) end
@@ -210,14 +219,18 @@ impl Fate {
         let law = law::draw(d);
         let tls = Dice::salted(seed, "tls").one_in(3);
         let tls_behind = Dice::salted(seed, "tls behind").one_in(3);
+        let http2_behind = Dice::salted(seed, "http2 behind").one_in(3);
         let mut of_limits = Dice::salted(seed, "limits");
         let (all, each) = (1 + of_limits.below(6), 1 + of_limits.below(3));
         let limits = of_limits.one_in(2).then_some(Limits { all, each });
-        let same = Same { loops, home, tls, tls_behind, limits };
+        let extras = Extras::draw(seed);
+        let same = Same { loops, home, tls, tls_behind, http2_behind, extras, limits };
         Fate {
             seed,
             tls,
             tls_behind,
+            http2_behind,
+            extras,
             limits,
             loops,
             cpus: d.pick(&[1, 2, loops]),
@@ -231,6 +244,7 @@ impl Fate {
             again: false,
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
             config: config(d, law.policy, &same),
+            kills: kills(seed),
             reloads: reloads(seed, &same),
         }
     }
@@ -245,11 +259,21 @@ impl Fate {
         }
         let loops = 1 + d.below(5);
         let law = law::draw(d);
-        let same = Same { loops, home, tls: false, tls_behind: false, limits: None };
+        let same = Same {
+            loops,
+            home,
+            tls: false,
+            tls_behind: false,
+            http2_behind: false,
+            extras: Extras::default(),
+            limits: None,
+        };
         Fate {
             seed,
             tls: false,
             tls_behind: false,
+            http2_behind: false,
+            extras: Extras::default(),
             limits: None,
             loops,
             cpus: if d.one_in(4) { 1 + d.below(2) } else { loops },
@@ -263,6 +287,7 @@ impl Fate {
             again: false,
             longest: 100,
             config: config(d, law.policy, &same),
+            kills: Vec::new(),
             reloads: Vec::new(),
         }
     }
@@ -281,7 +306,18 @@ struct Same<'a> {
     home: &'a str,
     tls: bool,
     tls_behind: bool,
+    http2_behind: bool,
+    extras: Extras,
     limits: Option<Limits>,
+}
+
+/// When workers are killed.
+fn kills(seed: u64) -> Vec<u64> {
+    let mut d = Dice::salted(seed, "kills");
+    let count = if d.one_in(3) { 1 + d.below(3) } else { 0 };
+    let mut one = || d.pick(&[1_000_000, 100_000_000, 2_000_000_000]);
+    let most: Vec<u64> = (0..count).map(|_| one()).collect();
+    most.into_iter().map(|most| d.below(most as usize) as u64).collect()
 }
 
 /// What takes a configuration's place: it says the same of who is let in, and anything of all else.
@@ -348,6 +384,23 @@ fn behind_lines(d: &mut Dice, home: &str) -> String {
     )
 }
 
+/// A group of servers that speak HTTP/2, and who is asked by `/p/`, `/u/` and `/c/`.
+fn origin_lines(d: &mut Dice, same: &Same<'_>) -> (String, [String; 3]) {
+    let (home, scheme) = (same.home, same.scheme());
+    let usual = format!("proxy_pass {scheme}://u;");
+    if !same.http2_behind {
+        return (String::new(), [usual.clone(), usual.clone(), usual]);
+    }
+    let keepalive =
+        d.pick(&["", "keepalive 1;", "keepalive 8;", "keepalive 8; keepalive_requests 3;"]);
+    let first = OF_SCRIPTS + 1;
+    let server = |i: usize| format!("server unix:{home}/u{i} max_fails=0;");
+    let servers: Vec<String> = (first..first + ORIGINS).map(server).collect();
+    let group = format!("    upstream v {{ {} {keepalive} }}\n", servers.join(" "));
+    let multiplexed = format!("proxy_http_version 2; proxy_pass {scheme}://v;");
+    (group, [(); 3].map(|()| if d.one_in(4) { usual.clone() } else { multiplexed.clone() }))
+}
+
 impl Same<'_> {
     fn scheme(&self) -> &'static str {
         if self.tls_behind { "https" } else { "http" }
@@ -367,7 +420,7 @@ fn text(
     same: &Same<'_>,
     (processes, balances): (usize, bool),
 ) -> String {
-    let (&Same { loops, home, .. }, scheme) = (same, same.scheme());
+    let &Same { loops, home, .. } = same;
     let mut http = String::new();
     let mut say = |line: String| {
         http.push_str("    ");
@@ -434,6 +487,8 @@ fn text(
     };
     let (group, limited) = same.limits.map(|l| limit_lines(l, same, keepalive)).unwrap_or_default();
     let behind = if same.tls_behind { behind_lines(d, home) } else { String::new() };
+    let (origins, [p, u, c]) = origin_lines(d, same);
+    let (more, asked, sent, locations) = same.extras.lines(d, home, same.scheme());
     let many = d.pick(&["", "", "", "multi_accept on; "]);
     let balance = if balances { "" } else { "request_balance off; " };
     format!(
@@ -450,16 +505,16 @@ http {{
     proxy_temp_path {home}/proxy;
     proxy_cache_path {home}/cache keys_zone=c:1m inactive=1m{};
     upstream u {{ server unix:{home}/u0 max_fails=0; server unix:{home}/u1 max_fails=0; {keepalive} }}
-{http}{behind}{group}    server {{
+{http}{more}{behind}{group}{origins}    server {{
 {secured}        http2 on;
         location /s/ {{ }}
-        location /p/ {{ proxy_pass {scheme}://u; }}
-        location /u/ {{ proxy_pass {scheme}://u; client_max_body_size 0; }}
+        location /p/ {{ {asked}{p} }}
+        location /u/ {{ {sent}{u} client_max_body_size 0; }}
         location /c/ {{
             proxy_cache c;
-{cache}            proxy_pass {scheme}://u;
+{cache}            {c}
         }}
-{limited}        location = /r {{ return 200 short; }}
+{locations}{limited}        location = /r {{ return 200 short; }}
         location /l/ {{ content_by_lua_block {{{} }} }}
 {works}        location = /status {{ stub_status; access_log off; }}
     }}

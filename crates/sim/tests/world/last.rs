@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::book::Script;
+use crate::book::{Framing, Script};
 use crate::client::OBJECTS;
 use crate::course::{Course, SHORT};
+use crate::pattern;
 use crate::wire::{Came, Way, Wire};
 
 /// When all is over, an answer comes within this time: before who waits for another one's lock of the cache gives up.
@@ -19,12 +20,14 @@ struct Last {
 impl Course {
     /// Counters are back where they were, and no temporary file is left.
     pub fn look_what_is_left(&mut self) {
-        for name in ["body", "proxy"] {
+        // Who is killed leaves them, and whoever comes next does not know whose they are.
+        for name in ["body", "proxy"].iter().filter(|_| self.killed == 0) {
             let left = files_under(&self.home.join(name));
             if left > 0 {
                 self.book.find(format!("{left} temporary files are left in {name}"));
             }
         }
+        self.look_what_is_stored();
         let mut last = self.begin_at_last("/status", 0);
         let text = self.hear_at_last(&mut last, SHORT);
         let lines: Vec<&str> = text.lines().rev().take(4).collect();
@@ -32,6 +35,30 @@ impl Course {
             && lines.get(3).is_some_and(|l| l.trim() == "Active connections: 1");
         if !alone {
             self.book.find(format!("one client asks who is there: {lines:?}"));
+        }
+    }
+
+    /// What is kept in files is whole.
+    fn look_what_is_stored(&mut self) {
+        if self.fate.again {
+            return;
+        }
+        let files = std::fs::read_dir(self.home.join("store/t")).into_iter().flatten().flatten();
+        for file in files {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let script = name.parse().ok().and_then(|id: u64| self.book.scripts.get(&id));
+            let Some((id, script)) = name.parse().ok().zip(script) else {
+                self.book.find(format!("a file {name} is left of what was to be stored"));
+                continue;
+            };
+            // Who ends by closing has said all, as far as anybody knows.
+            let torn = script.framing == Framing::Close && script.breaks.is_some();
+            let bytes = std::fs::read(file.path()).unwrap_or_default();
+            let whole = bytes.len() as u64 == script.len || torn;
+            if !whole || pattern::first_wrong(id, 0, &bytes).is_some() {
+                let what = format!("{} bytes of {} are stored", bytes.len(), script.len);
+                self.book.doubt(id, false, format!("request {id} /t/{id}: {what}"));
+            }
         }
     }
 
@@ -50,7 +77,8 @@ impl Course {
                 self.book.find(format!("{path} cannot be had in the end: {begin:?}"));
             }
         }
-        let Some(limits) = self.fate.limits else { return };
+        // What a killed worker held of limit_conn nobody gives back, as nobody does in nginx.
+        let Some(limits) = self.fate.limits.filter(|_| self.killed == 0) else { return };
         let ask = |course: &mut Course| {
             course.asks += 1;
             let id = course.asks;

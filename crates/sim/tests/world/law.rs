@@ -78,8 +78,8 @@ const LAWS: &[Law] = &[
     },
     // A loop that is woken by something else has its thread in the list all the same, and one connection may wait for it.
     Law { policy: "blocking", six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None },
-    // The kernel knows no loads, and nobody else comes for what waits in a loop's own queue.
-    Law { policy: "reuseport", six: whatever, wait: None, calm_wait: None, unarmed: None },
+    // The kernel knows no loads: who is stopped has a queue of its own all the same.
+    Law { policy: "reuseport", six: whatever, wait: None, calm_wait: Some(PROMPT), unarmed: None },
     // One thread takes all, and waits a little where nobody is to be had.
     Law { policy: "dispatch", six: whatever, wait: None, calm_wait: Some(6 * MS), unarmed: None },
     // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
@@ -117,10 +117,8 @@ impl Law {
     }
 
     /// What was seen of the listening socket, while there was a processor for everybody.
-    pub fn judge(&self, seen: Seen, stops: bool, failing: bool, book: &mut Book) {
-        // A loop that is told and cannot accept takes the wake-up with it, as one that is stopped: whom it tells instead may
-        // have begun to work meanwhile.
-        let wait = if stops || failing { self.wait } else { self.calm_wait };
+    pub fn judge(&self, seen: Seen, stops: bool, book: &mut Book) {
+        let wait = if stops { self.wait } else { self.calm_wait };
         let unarmed = if stops { None } else { self.unarmed };
         let mut within = |limit: Option<u64>, seen: u64, what: &str| {
             if limit.is_some_and(|limit| seen > limit) {

@@ -23,6 +23,8 @@ pub enum Then {
     Compute(u64),
     /// To go on.
     Run,
+    /// Nothing ever again: its process was killed.
+    Die,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +167,7 @@ impl Loops {
                         Then::Rest(until) => State::Rests { until },
                         Then::Sleep(time) => State::Sleeps { until: until + time },
                         Then::Compute(left) => State::Wants { at: until, left },
-                        Then::Run => State::Wants { at: until, left: 0 },
+                        Then::Run | Then::Die => State::Wants { at: until, left: 0 },
                     };
                     fell_asleep |= matches!(l.state, State::Rests { .. });
                 }

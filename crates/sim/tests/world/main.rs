@@ -17,16 +17,23 @@ mod client;
 mod course;
 mod crash;
 mod door;
+mod extras;
 mod fate;
+mod frames;
+mod judge;
+mod kill;
 mod last;
 mod law;
 mod looping;
 mod many;
 mod multiplexed;
+mod origin;
 mod pattern;
+mod peer;
 mod reload;
 mod secured;
 mod server;
+mod share;
 mod wire;
 mod world;
 
@@ -40,7 +47,8 @@ use weir_testkit::{Dir, number};
 
 use course::Course;
 use fate::{FILES, Fate, file_len};
-use world::{Share, World};
+use share::Share;
+use world::World;
 
 /// When the world begins, since 1970, and when its files were written: dates have their lengths in HTTP/2, and a seed is one
 /// course whenever it is played.
@@ -77,6 +85,7 @@ fn one(seed: u64) -> ExitCode {
         println!("{}{fate:?}", fate.config.text);
     }
     let world = World::new(&fate, before.as_ref().map_or(DATE, |before| before.date), shown);
+    world::on_step(&world);
     weir_engine::sim::install(Box::new(Share(Arc::clone(&world))));
     let args = ["-p", &home.display().to_string(), "-c", &conf.display().to_string()];
     let server = Generations::start(&args.map(Into::into)).expect("a configuration that is right");

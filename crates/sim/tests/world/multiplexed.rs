@@ -8,19 +8,12 @@ use weir_testkit::Dice;
 use crate::book::Book;
 use crate::client::{Ask, Kind};
 use crate::fate::file_len;
+use crate::frames::{
+    self, ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, RESET,
+};
+use crate::frames::{SETTINGS, WINDOW, frame};
 use crate::pattern;
 use crate::wire::{Finish, Wire};
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW: u8 = 8;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const PADDED: u8 = 8;
 
 /// One request of many.
 struct Stream {
@@ -43,13 +36,6 @@ pub struct Multiplexed {
     /// The server takes no more streams.
     last: bool,
     pub done: bool,
-}
-
-fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.extend_from_slice(payload);
 }
 
 impl Multiplexed {
@@ -103,7 +89,7 @@ impl Multiplexed {
                 block.push(value.len() as u8);
                 block.extend_from_slice(value.as_bytes());
             }
-            frame(&mut self.wire.out, HEADERS, 4 | END_STREAM, self.number, &block);
+            frame(&mut self.wire.out, HEADERS, END_HEADERS | END_STREAM, self.number, &block);
             book.begun.insert(ask.id, book.now);
             self.streams.insert(self.number, Stream { ask, seen: 0, begun: false });
             self.number += 2;
@@ -113,15 +99,10 @@ impl Multiplexed {
 
     pub fn hear(&mut self, bytes: &[u8], book: &mut Book) {
         self.buf.extend_from_slice(bytes);
-        while self.buf.len() >= 9 && !self.done {
-            let len = u32::from_be_bytes([0, self.buf[0], self.buf[1], self.buf[2]]) as usize;
-            if self.buf.len() < 9 + len {
-                break;
-            }
-            let rest = self.buf.split_off(9 + len);
-            let whole = std::mem::replace(&mut self.buf, rest);
-            let word = u32::from_be_bytes([whole[5], whole[6], whole[7], whole[8]]);
-            self.take(whole[3], whole[4], word, &whole[9..], book);
+        while !self.done
+            && let Some((head, payload)) = frames::take(&mut self.buf)
+        {
+            self.take(head.kind, head.flags, head.stream, &payload, book);
         }
         self.ask(book);
     }
@@ -209,6 +190,12 @@ impl Multiplexed {
             let text = format!("request {} {} over HTTP/2: {how} after {seen}", ask.id, ask.path());
             ask.doubt(book, text);
         }
+    }
+
+    /// Whoever served it was killed.
+    pub fn is_bereft(&mut self) {
+        self.streams.values_mut().for_each(|stream| stream.ask.excused = true);
+        self.later.iter_mut().for_each(|ask| ask.excused = true);
     }
 
     /// What it waits for.

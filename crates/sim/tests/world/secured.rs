@@ -59,8 +59,11 @@ impl Secrets {
     }
 
     /// A server's end of one.
-    pub fn accept(&self, dice: &mut Dice, server: usize) -> Box<Secured> {
-        let mut config = self.servers[server].clone();
+    pub fn accept(&self, dice: &mut Dice, server: usize, multiplexed: bool) -> Box<Secured> {
+        let mut config = self.servers[server % SERVERS].clone();
+        if multiplexed {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
         config.max_fragment_size = fragments(dice);
         let connection = ServerConnection::new(Arc::new(config)).expect("a connection");
         Secured::new(connection.into())
@@ -104,6 +107,11 @@ impl Secured {
 
     pub fn has_more(&self) -> bool {
         self.at < self.sealed.len() || self.connection.wants_write()
+    }
+
+    /// So much is sealed and has not left.
+    pub fn left(&self) -> usize {
+        self.sealed.len() - self.at
     }
 
     pub fn is_handshaking(&self) -> bool {

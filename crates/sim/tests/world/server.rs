@@ -7,6 +7,7 @@ use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
 use crate::book::{Book, Framing, Script};
+use crate::extras;
 use crate::fate::Fate;
 use crate::pattern;
 use crate::wire::{Finish, Wire};
@@ -35,10 +36,81 @@ enum Haunted {
 }
 
 /// What an answer is about.
-struct About {
-    script: Script,
-    owner: u64,
-    fields: String,
+pub struct About {
+    pub script: Script,
+    pub owner: u64,
+    /// Where in the body it begins.
+    pub from: u64,
+    pub status: u16,
+    pub fields: String,
+}
+
+/// What a server knows of a request.
+pub struct Question<'a> {
+    pub path: &'a str,
+    pub id: u64,
+    /// So much of a body has come.
+    pub got: u64,
+    pub range: Option<&'a str>,
+}
+
+/// What the answer is.
+pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
+    let &Question { path, id, got, range } = question;
+    let (from, status) = (0, 200);
+    if let Some(name) = path.strip_prefix("/x/") {
+        return slice(name.parse().unwrap_or(0), range, fate, book);
+    }
+    if path.starts_with("/a/") {
+        let script = Script::plain(fate.seed.wrapping_add(id) % 7 * 1_000_000);
+        return About { script, owner: id, from, status, fields: String::new() };
+    }
+    if let Some(name) = path.strip_prefix("/c/") {
+        let name: u64 = name.parse().unwrap_or(0);
+        let generation = book.generation(name);
+        let salt = fate.seed ^ name << 32 ^ generation << 8;
+        let script = fate.script(&mut Dice::new(salt));
+        let fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
+        return About { script, owner: pattern::object(name, generation), from, status, fields };
+    }
+    let sane = path.rsplit('/').next().and_then(|n| n.parse().ok()) == Some(id);
+    if !sane {
+        book.find(format!("the path {path} came with the head of {id}"));
+    }
+    let script = book.scripts.get(&id).cloned().unwrap_or_else(|| {
+        book.find(format!("a server was asked for {id}, which nobody wanted"));
+        Script::draw(&mut Dice::new(id), 10, false)
+    });
+    let fields = format!("X-Id: {id}\r\nX-Got: {got}\r\n");
+    About { script, owner: id, from, status, fields }
+}
+
+/// A part of an object that is asked for in parts, which has another body now and then where servers are none to rely on.
+fn slice(name: u64, range: Option<&str>, fate: &Fate, book: &mut Book) -> About {
+    let (len, name) = (extras::sliced_len(name), extras::sliced_name(name));
+    book.slices += 1;
+    if fate.broken_servers && book.slices.is_multiple_of(13) {
+        book.next_generation(name);
+    }
+    let generation = if fate.broken_servers { book.generation(name) } else { 0 };
+    let owner = pattern::object(name, generation);
+    let mut script = Script::plain(book.slices % 5 * 3_000_000);
+    let own = format!("X-Name: {name}\r\nX-Gen: {generation}\r\nETag: \"{generation}\"\r\n");
+    script.len = len;
+    let Some((from, to)) = range.and_then(|range| extras::range(range, len)) else {
+        return About { script, owner, from: 0, status: 200, fields: own };
+    };
+    if from > to || from >= len {
+        script.len = 0;
+        let fields = format!("Content-Range: bytes */{len}\r\n");
+        return About { script, owner, from: 0, status: 416, fields };
+    }
+    script.len = to + 1 - from;
+    if fate.broken_servers && book.slices.is_multiple_of(17) {
+        script.breaks = Some(script.len / 2 + 200);
+    }
+    let fields = format!("{own}Content-Range: bytes {from}-{to}/{len}\r\n");
+    About { script, owner, from, status: 206, fields }
 }
 
 impl Served {
@@ -72,6 +144,12 @@ impl Served {
             }
             if self.asked.done {
                 self.judge_use(id, book);
+                let first = self.asked.lines.first();
+                let beside = matches!(self.asked.path().get(..3), Some("/m/" | "/a/"));
+                let post = first.is_some_and(|l| l.starts_with("POST ")) && !beside;
+                if post && !book.spoiled.contains(&id) {
+                    book.asked(id);
+                }
                 self.thinks = Some(self.about(fate, book).script.delay);
             }
         }
@@ -115,33 +193,16 @@ impl Served {
 
     fn about(&self, fate: &Fate, book: &mut Book) -> About {
         let id = self.asked.number("x-ask").unwrap_or(0);
-        let got = self.asked.seen;
-        if let Some(name) = self.asked.path().strip_prefix("/c/") {
-            let name: u64 = name.parse().unwrap_or(0);
-            let generation = *book.generations.entry(name).or_insert(book.first);
-            let salt = fate.seed ^ name << 32 ^ generation << 8;
-            let script = fate.script(&mut Dice::new(salt));
-            let fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
-            return About { script, owner: pattern::object(name, generation), fields };
-        }
-        let sane = self.asked.path().rsplit('/').next().and_then(|n| n.parse().ok()) == Some(id);
-        if !sane {
-            book.find(format!("the path {} came with the head of {id}", self.asked.path()));
-        }
-        let script = book.scripts.get(&id).cloned().unwrap_or_else(|| {
-            book.find(format!("a server was asked for {id}, which nobody wanted"));
-            Script::draw(&mut Dice::new(id), 10, false)
-        });
-        About { script, owner: id, fields: format!("X-Id: {id}\r\nX-Got: {got}\r\n") }
+        let (got, range) = (self.asked.seen, self.asked.field("range"));
+        about(&Question { path: self.asked.path(), id, got, range }, fate, book)
     }
 
     /// Gives the answer.
     pub fn answer(&mut self, fate: &Fate, book: &mut Book) {
         self.thinks = None;
-        let About { script, owner, fields } = self.about(fate, book);
+        let About { script, owner, from, status, fields } = self.about(fate, book);
         if let Some(name) = self.asked.path().strip_prefix("/c/") {
-            let name = name.parse().unwrap_or(0);
-            *book.generations.entry(name).or_insert(book.first) += 1;
+            book.next_generation(name.parse().unwrap_or(0));
         }
         let to_head = self.asked.lines.first().is_some_and(|line| line.starts_with("HEAD "));
         self.asked = Message::default();
@@ -151,7 +212,9 @@ impl Served {
             out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
         }
         let len = script.len;
-        out.extend_from_slice(format!("HTTP/1.1 200 OK\r\n{fields}X-Len: {len}\r\n").as_bytes());
+        out.extend_from_slice(
+            format!("HTTP/1.1 {status} OK\r\n{fields}X-Len: {len}\r\n").as_bytes(),
+        );
         if !script.keeps {
             out.extend_from_slice(b"Connection: close\r\n");
         }
@@ -174,7 +237,7 @@ impl Served {
                 out.truncate(out.len() - 3);
             }
             Framing::Chunked => chunked(out, owner, len),
-            _ => pattern::fill(out, owner, 0, len),
+            _ => pattern::fill(out, owner, from, len),
         }
         let strange = out.len();
         if script.left && len > 0 && !to_head {

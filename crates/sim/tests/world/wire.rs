@@ -88,6 +88,11 @@ impl Wire {
         Wire { fd, there, back, out, at, tls, strange, strayed, finish, sending, taking, stuck }
     }
 
+    /// So much was said and has not left.
+    pub fn left(&self) -> usize {
+        self.out.len() - self.at + self.tls.as_ref().map_or(0, |tls| tls.left())
+    }
+
     /// Something can be sent now.
     pub fn has_more(&self) -> bool {
         match &self.tls {

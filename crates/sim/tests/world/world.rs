@@ -3,15 +3,12 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketAddrUnix};
-use weir_engine::sim::{self, Job, Rest};
-use weir_engine::{Arm, Call};
+use weir_engine::sim::Job;
 use weir_testkit::Dice;
 
 use crate::door::{Doors, Seen};
@@ -20,51 +17,67 @@ use crate::looping::{Loops, Then};
 
 /// The world's time when it begins.
 pub const BEGINNING: u64 = 1_000_000_000;
-/// So many system calls a task may make in a turn, or a few more; and there are a few tasks without a peer.
-const BUDGET: u64 = 150;
-const FEW: u64 = 4;
-/// For so long a loop takes nothing after an accept failed.
-const SHORTAGE: u64 = 510_000_000;
-/// What a system call takes, in nanoseconds.
-const CALL: u64 = 800;
-
-/// What comes at once of what has no end.
-const FLOOD: &[u8] = &[b'a'; 16_384];
-
 thread_local! {
     /// Which of the threads of loops and of those beside them this one is.
-    static ME: Cell<usize> = const { Cell::new(0) };
+    pub static ME: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What everybody shares.
 pub struct World {
-    core: Mutex<Core>,
+    pub core: Mutex<Core>,
     /// The world's turn, and those of the loops.
-    turn: Condvar,
-    turns: Vec<Condvar>,
-    nanos: AtomicU64,
-    secs: i64,
+    pub turn: Condvar,
+    pub turns: Vec<Condvar>,
+    pub nanos: AtomicU64,
+    pub secs: i64,
 }
 
-struct Core {
-    dice: Dice,
-    faults: Faults,
-    loops: Loops,
-    doors: Doors,
-    running: Option<usize>,
+pub struct Core {
+    pub dice: Dice,
+    pub faults: Faults,
+    pub loops: Loops,
+    pub doors: Doors,
+    pub running: Option<usize>,
     /// What the loop that ran wants next.
-    then: Then,
+    pub then: Then,
     /// The world itself is at work.
-    acting: bool,
-    jobs: BTreeMap<(u64, u64), Job>,
-    numbers: u64,
-    most_calls: u64,
+    pub acting: bool,
+    /// What is to be done, and for which loop.
+    pub jobs: BTreeMap<(u64, u64), (usize, Job)>,
+    pub numbers: u64,
+    pub most_calls: u64,
     /// So many peers are connected: each may be worth a task's budget.
-    peers: u64,
-    trace: Trace,
+    pub peers: u64,
+    pub trace: Trace,
     /// Connections on which more comes whenever the server reads.
-    floods: Vec<OwnedFd>,
-    over: bool,
+    pub floods: Vec<OwnedFd>,
+    pub over: bool,
+    /// Who is to be killed, and after so many steps.
+    pub doom: Option<(Range<usize>, u64)>,
+    /// Nothing of that kind any more.
+    pub calm: bool,
+    /// Who was.
+    pub dead: Option<Range<usize>>,
+}
+
+impl Core {
+    /// The loops of a process that was killed have nothing to do with anything any more.
+    fn bury(&mut self, now: u64) {
+        let Some(rows) = self.dead.clone() else { return };
+        self.trace.add(now, "killed", rows.start as u64, rows.end as u64);
+        for i in 2 * rows.start..2 * rows.end {
+            let l = &mut self.loops.list[i];
+            (l.gone, l.news) = (true, None);
+            self.doors.forget(i);
+        }
+        // What its threads were about to do is not even dropped.
+        let jobs = std::mem::take(&mut self.jobs);
+        let (dead, living): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|(_, (whose, _))| rows.contains(whose));
+        self.jobs.extend(living);
+        dead.into_iter().for_each(|(_, job)| std::mem::forget(job));
+        self.loops.stirred = true;
+    }
 }
 
 /// What happened, in one number: two runs of a seed must agree on it.
@@ -75,7 +88,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    fn add(&mut self, now: u64, what: &str, a: u64, b: u64) {
+    pub fn add(&mut self, now: u64, what: &str, a: u64, b: u64) {
         if self.shown {
             println!("{:>12.6} {what} {a} {b}", now as f64 / 1e9);
         }
@@ -95,7 +108,7 @@ impl World {
             dice: Dice::salted(fate.seed, part),
             faults,
             loops: Loops::new(loops, cpus),
-            doors: Doors::new(loops),
+            doors: Doors::new(loops, fate.config.doors > 1),
             running: None,
             then: Then::Run,
             acting: false,
@@ -106,17 +119,22 @@ impl World {
             trace: Trace { hash: 0, shown },
             floods: Vec::new(),
             over: false,
+            doom: None,
+            calm: false,
+            dead: None,
         };
         Arc::new(World {
             core: Mutex::new(core),
             turn: Condvar::new(),
-            turns: (0..2 * loops * (1 + fate.reloads.len())).map(|_| Condvar::new()).collect(),
+            turns: (0..2 * loops * (1 + fate.reloads.len() + fate.kills.len()))
+                .map(|_| Condvar::new())
+                .collect(),
             nanos: AtomicU64::new(BEGINNING),
             secs,
         })
     }
 
-    fn core(&self) -> MutexGuard<'_, Core> {
+    pub fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,8 +146,37 @@ impl World {
         core
     }
 
+    /// Who is doomed dies here, if it has made its last step.
+    pub fn step(&self, mut core: MutexGuard<'_, Core>, me: usize) {
+        let runs = core.running == Some(me);
+        let Some((rows, left)) =
+            core.doom.as_mut().filter(|(rows, _)| runs && rows.contains(&(me / 2)))
+        else {
+            return;
+        };
+        if *left > 0 {
+            *left -= 1;
+            return;
+        }
+        core.dead = Some(rows.clone());
+        core.doom = None;
+        // Nobody lets it go on.
+        self.give_back(core, me, Then::Die);
+    }
+
+    /// The loops of these rows are killed after so many steps of theirs.
+    pub fn doom(&self, rows: Range<usize>, steps: u64) {
+        let mut core = self.core();
+        core.doom = (!core.calm).then_some((rows, steps));
+    }
+
+    /// Whose process was killed.
+    pub fn take_dead(&self) -> Option<Range<usize>> {
+        self.core().dead.take()
+    }
+
     /// The loop that runs gives the turn back, and waits for its next one.
-    fn give_back<'a>(&'a self, mut core: MutexGuard<'a, Core>, me: usize, then: Then) {
+    pub fn give_back<'a>(&'a self, mut core: MutexGuard<'a, Core>, me: usize, then: Then) {
         core.then = then;
         core.running = None;
         drop(core);
@@ -158,9 +205,9 @@ impl World {
         *acting = false;
     }
 
-    /// Whether all loops have ended but the last ones.
+    /// Whether all loops have ended but so many.
     pub fn are_gone_but(&self, last: usize) -> bool {
-        self.core().loops.list.iter().rev().skip(2 * last).all(|l| l.gone)
+        self.core().loops.rows().filter(|l| !l.gone).count() <= last
     }
 
     /// Something happened outside of the loops: they may have something to do.
@@ -229,6 +276,7 @@ impl World {
         let mut core = self.core();
         core.faults = Faults::default();
         core.floods.clear();
+        (core.doom, core.calm) = (None, true);
     }
 
     /// Lets one loop have a turn, if one has something to do; whether one had.
@@ -254,6 +302,10 @@ impl World {
         core.acting = true;
         // What it did is done now; the others go on from here, as long as there are processors.
         let until = self.nanos.swap(now, Ordering::Relaxed);
+        if let Then::Die = core.then {
+            core.bury(now);
+            return true;
+        }
         let Core { loops, then, trace, most_calls, .. } = &mut *core;
         let l = &mut loops.list[i];
         l.rested = matches!(then, Then::Rest(_));
@@ -291,7 +343,7 @@ impl World {
             core.trace.add(now, "job", number, 0);
             drop(core);
             any = true;
-            if let Some(job) = job {
+            if let Some((_, job)) = job {
                 job();
             }
             self.stir();
@@ -320,7 +372,7 @@ impl World {
     pub fn clean_up(&self) {
         loop {
             let mut core = self.wait_until(|core| core.over || !core.jobs.is_empty());
-            let Some(((at, _), job)) = core.jobs.pop_first() else { return };
+            let Some(((at, _), (_, job))) = core.jobs.pop_first() else { return };
             drop(core);
             self.advance(at);
             job();
@@ -328,216 +380,15 @@ impl World {
     }
 }
 
-/// A share of the world that the engine can have.
-pub struct Share(pub Arc<World>);
-
-impl sim::World for Share {
-    fn nanos(&self) -> u64 {
-        self.0.now()
-    }
-
-    fn secs(&self) -> i64 {
-        self.0.secs
-    }
-
-    fn born(&self, number: usize) {
-        ME.set(2 * number);
-    }
-
-    fn me(&self) -> usize {
-        ME.get() / 2
-    }
-
-    fn is_runnable(&self, number: usize) -> bool {
-        self.0.core().loops.list[2 * number].is_runnable(self.0.now())
-    }
-
-    fn has_used(&self, number: usize) -> u64 {
-        self.0.core().loops.list[2 * number].used(self.0.now())
-    }
-
-    fn after(&self, nanos: u64, job: Job) {
-        let mut core = self.0.core();
-        core.numbers += 1;
-        let number = core.numbers;
-        core.jobs.insert((self.0.now() + nanos, number), job);
-    }
-
-    fn beside(&self) -> usize {
-        let number = ME.get() | 1;
-        self.0.core().loops.list[number].expect();
-        number
-    }
-
-    fn begin_beside(&self, number: usize) {
-        ME.set(number);
-        self.begin();
-    }
-
-    fn call_beside(&self) {
-        let Core { loops, .. } = &mut *self.0.core();
-        loops.list[ME.get() | 1].called = true;
-        loops.stirred = true;
-    }
-
-    fn wait(&self, until: Option<u64>) {
-        self.0.give_back(self.0.core(), ME.get(), Then::Rest(until));
-    }
-
-    fn begin(&self) {
-        let (world, me) = (&self.0, ME.get());
-        let mut core = world.core();
-        core.loops.list[me].began = true;
-        world.turn.notify_one();
-        while core.running != Some(me) {
-            core = world.turns[me].wait(core).unwrap_or_else(PoisonError::into_inner);
+/// A step of memory that processes share, in the one world that there is.
+pub fn on_step(world: &Arc<World>) {
+    static WORLD: OnceLock<Arc<World>> = OnceLock::new();
+    let _ = WORLD.set(Arc::clone(world));
+    weir_zone::on_step(|| {
+        if let Some(world) = WORLD.get() {
+            world.step(world.core(), ME.get());
         }
-    }
-
-    fn rest(&self, Rest { until, looked, news }: Rest<'_>) {
-        let (world, me) = (&self.0, ME.get());
-        let mut core = world.core();
-        let l = &mut core.loops.list[me];
-        if l.news.is_none() {
-            l.news = news.and_then(|fd| fd.try_clone_to_owned().ok());
-        }
-        l.fresh |= !looked;
-        world.give_back(core, me, Then::Rest(until));
-    }
-
-    fn holds(&self, tasks: usize, sockets: usize) {
-        self.0.core().loops.list[ME.get()].holds = (tasks, sockets);
-    }
-
-    fn block(&self, time: Duration, computes: bool) {
-        let (world, me) = (&self.0, ME.get());
-        let nanos = time.as_nanos() as u64;
-        let then = if computes { Then::Compute(nanos) } else { Then::Sleep(nanos) };
-        world.give_back(world.core(), me, then);
-    }
-
-    fn end(&self) {
-        let (world, me) = (&self.0, ME.get());
-        let mut core = world.core();
-        core.loops.list[me].gone = true;
-        core.loops.list[me].news = None;
-        core.doors.forget(me);
-        // Its loop may wait for that.
-        core.loops.list[me & !1].called |= me % 2 == 1;
-        core.running = None;
-        world.turn.notify_one();
-    }
-
-    fn call(&self, call: Call) -> Result<(), Errno> {
-        let me = ME.get();
-        let mut core = self.0.core();
-        let runs = core.running == Some(me);
-        // Before the first turn and after the last one, threads do as they like.
-        if !core.acting && !runs {
-            return Ok(());
-        }
-        // The others are under locks of the file pool or of pools of connections, or may be.
-        let lets_go = matches!(call, Call::Accept | Call::Send | Call::Watch | Call::Connect);
-        if runs && core.faults.others > 0 && lets_go {
-            let Core { dice, faults, .. } = &mut *core;
-            if dice.one_in(faults.others) {
-                self.0.give_back(core, me, Then::Run);
-                core = self.0.core();
-            }
-        }
-        let peers = core.peers;
-        let l = &mut core.loops.list[me];
-        l.calls += 1;
-        if l.calls > BUDGET * (peers + FEW) {
-            let calls = l.calls;
-            println!(
-                "a turn of loop {me} beside {peers} peers made {calls} system calls, the last {call:?}"
-            );
-            std::process::exit(1);
-        }
-        self.0.nanos.fetch_add(CALL, Ordering::Relaxed);
-        let Core { dice, faults, floods, loops, .. } = &mut *core;
-        if call == Call::Recv {
-            let more = |fd: &mut OwnedFd| {
-                let sent = rustix::net::send(fd, FLOOD, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-                matches!(sent, Ok(_) | Err(Errno::AGAIN))
-            };
-            floods.retain_mut(more);
-        }
-        let Some(errno) = faults.of(call, dice) else { return Ok(()) };
-        if matches!(call, Call::Accept | Call::Watch) {
-            let until = self.0.now() + SHORTAGE;
-            match me % 2 {
-                0 => loops.list[me].unable = until,
-                // It has taken the wake-up with it, and others beside their loops hear of nothing.
-                _ => loops.list.iter_mut().for_each(|l| l.unable = until),
-            }
-        }
-        Err(errno)
-    }
-
-    fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize> {
-        let door = door_of(socket)?;
-        self.0.core().doors.add(door, ME.get(), arm == Arm::Exclusive);
-        Some(door)
-    }
-
-    fn leave(&self, door: usize) {
-        self.0.core().doors.remove(door, ME.get());
-    }
-
-    fn is_told(&self, door: usize) -> bool {
-        self.0.core().doors.reports(door, ME.get())
-    }
-
-    fn accepted(&self, socket: BorrowedFd<'_>) {
-        if let Some(door) = door_of(socket) {
-            self.0.core().doors.accept(door, ME.get() / 2);
-        }
-    }
-
-    fn later(&self, job: Job) {
-        let mut core = self.0.core();
-        let ordered = core.acting || core.running == Some(ME.get());
-        let slow = core.faults.slow_disk;
-        let delay = if ordered { 20_000 + core.dice.below(slow as usize + 1) as u64 } else { 0 };
-        core.numbers += 1;
-        let number = core.numbers;
-        core.jobs.insert((self.0.now() + delay, number), job);
-        drop(core);
-        self.0.turn.notify_all();
-    }
-
-    /// The kernel reports in order, and who came first is to be served first.
-    fn below(&self, n: usize) -> usize {
-        let mut core = self.0.core();
-        if core.faults.orderly { n - 1 } else { core.dice.below(n) }
-    }
-
-    fn room(&self) -> usize {
-        let mut core = self.0.core();
-        core.dice.pick(&[1, 5_001, 20_003, 212_992])
-    }
-
-    fn hold_back(&self) -> Option<u64> {
-        let mut core = self.0.core();
-        let Core { dice, faults, .. } = &mut *core;
-        let holds = faults.holds > 0 && dice.one_in(faults.holds);
-        holds.then(|| dice.below(2_000_000) as u64)
-    }
-}
-
-/// Which of the server's listening sockets it is, by its name; an epoll instance stands for the only one.
-fn door_of(socket: BorrowedFd<'_>) -> Option<usize> {
-    let name = match rustix::net::getsockname(socket) {
-        Err(Errno::NOTSOCK) => return Some(0),
-        name => SocketAddrUnix::try_from(name.ok()?).ok()?,
-    };
-    let path = std::str::from_utf8(name.path_bytes()?).ok()?;
-    match path.rsplit_once('/')?.1.split_once('.') {
-        None => Some(0),
-        Some((_, number)) => number.parse().ok(),
-    }
+    });
 }
 
 /// In the order of time.

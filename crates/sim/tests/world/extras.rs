@@ -1,0 +1,110 @@
+//! What a configuration may have beside the usual: it is drawn for a course, and its clients ask for it.
+
+use weir_testkit::Dice;
+
+/// What there is of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras {
+    /// Cached answers are asked for in part.
+    pub ranged: bool,
+    /// `slice`.
+    pub sliced: bool,
+    /// `proxy_store`.
+    pub stored: bool,
+    /// `mirror`.
+    pub mirrored: bool,
+    /// `auth_request`.
+    pub guarded: bool,
+    /// Another one asks for answers that are compressed.
+    pub zipped: bool,
+}
+
+/// Objects that are cached in slices.
+pub const SLICED: u64 = 5;
+
+pub fn sliced_len(name: u64) -> u64 {
+    [1, 10_000, 65_536, 65_537, 300_000][name as usize % 5]
+}
+
+/// As objects of the cache they have names of their own.
+pub fn sliced_name(name: u64) -> u64 {
+    100 + name
+}
+
+impl Extras {
+    pub fn draw(seed: u64) -> Extras {
+        let mut dice = Dice::salted(seed, "extras");
+        let mut some = || dice.one_in(3);
+        Extras {
+            ranged: some(),
+            sliced: some(),
+            stored: some(),
+            mirrored: some(),
+            guarded: some(),
+            zipped: some(),
+        }
+    }
+
+    /// Lines of `http`, of the locations of who is asked and who is sent something, and locations.
+    pub fn lines(self, d: &mut Dice, home: &str, scheme: &str) -> (String, String, String, String) {
+        let (mut http, mut asked, mut sent) = (String::new(), String::new(), String::new());
+        let mut locations = String::new();
+        let mut location = |name: &str, lines: String| {
+            locations.push_str(&format!("        location {name} {{ {lines} }}\n"));
+        };
+        if self.zipped {
+            let length = d.pick(&["0", "20", "5000"]);
+            let buffers = d.pick(&["2 1k", "32 4k", "16 8k"]);
+            http = format!(
+                "    gzip on; gzip_types *; gzip_proxied any; gzip_min_length {length};
+    gzip_buffers {buffers}; gzip_comp_level {};
+",
+                d.pick(&["1", "6"]),
+            );
+        }
+        if self.mirrored {
+            let body = d.pick(&["on", "off"]);
+            asked.push_str("mirror /m; ");
+            if d.one_in(2) {
+                sent.push_str(&format!("mirror /m; mirror_request_body {body}; "));
+            }
+            location(
+                "= /m",
+                format!("internal; client_max_body_size 0; proxy_pass {scheme}://u/m$request_uri;"),
+            );
+        }
+        if self.guarded {
+            sent.push_str("auth_request /a; ");
+            if d.one_in(2) {
+                asked.push_str("auth_request /a; ");
+            }
+            let lines = "internal; client_max_body_size 0; proxy_pass_request_body off; proxy_set_header Connection \"\"; \
+                         proxy_set_header Content-Length \"\"; proxy_pass";
+            location("= /a", format!("{lines} {scheme}://u/a$request_uri;"));
+        }
+        if self.stored {
+            location("/t/", format!("proxy_store {home}/store$uri; proxy_pass {scheme}://u;"));
+        }
+        if self.sliced {
+            let size = d.pick(&["1k", "10k", "64k", "1m"]);
+            let lock = d.pick(&["on", "off"]);
+            location(
+                "/x/",
+                format!(
+                    "slice {size}; proxy_cache c; proxy_cache_key $uri$slice_range; \
+                     proxy_set_header Range $slice_range; proxy_set_header Connection \"\"; \
+                     proxy_cache_valid 200 206 10s; proxy_cache_lock {lock}; \
+                     proxy_pass {scheme}://u;"
+                ),
+            );
+        }
+        (http, asked, sent, locations)
+    }
+}
+
+/// The first and the last byte that a `Range` of the simplest kind asks for, of so many.
+pub fn range(text: &str, len: u64) -> Option<(u64, u64)> {
+    let (from, to) = text.strip_prefix("bytes=")?.split_once('-')?;
+    let (from, to) = (from.parse().ok()?, to.parse().unwrap_or(u64::MAX));
+    Some((from, len.saturating_sub(1).min(to)))
+}

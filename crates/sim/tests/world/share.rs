@@ -1,0 +1,245 @@
+//! The world's face to the engine.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketAddrUnix};
+use weir_engine::sim::{self, Job, Rest};
+use weir_engine::{Arm, Call};
+
+use crate::looping::Then;
+use crate::world::{Core, ME, World};
+
+/// So many system calls a task may make in a turn, or a few more; and there are a few tasks without a peer.
+const BUDGET: u64 = 150;
+const FEW: u64 = 4;
+/// For so long a loop takes nothing after an accept failed.
+const SHORTAGE: u64 = 510_000_000;
+/// What a system call takes, in nanoseconds.
+const CALL: u64 = 800;
+
+/// What comes at once of what has no end.
+const FLOOD: &[u8] = &[b'a'; 16_384];
+
+/// A share of the world that the engine can have.
+pub struct Share(pub Arc<World>);
+
+impl sim::World for Share {
+    fn nanos(&self) -> u64 {
+        self.0.now()
+    }
+
+    fn secs(&self) -> i64 {
+        self.0.secs
+    }
+
+    fn born(&self, number: usize) {
+        ME.set(2 * number);
+    }
+
+    fn me(&self) -> usize {
+        ME.get() / 2
+    }
+
+    fn is_runnable(&self, number: usize) -> bool {
+        self.0.core().loops.list[2 * number].is_runnable(self.0.now())
+    }
+
+    fn has_used(&self, number: usize) -> u64 {
+        self.0.core().loops.list[2 * number].used(self.0.now())
+    }
+
+    fn after(&self, nanos: u64, job: Job) {
+        let mut core = self.0.core();
+        core.numbers += 1;
+        let number = core.numbers;
+        core.jobs.insert((self.0.now() + nanos, number), (ME.get() / 2, job));
+    }
+
+    fn beside(&self) -> usize {
+        let number = ME.get() | 1;
+        self.0.core().loops.list[number].expect();
+        number
+    }
+
+    fn begin_beside(&self, number: usize) {
+        ME.set(number);
+        self.begin();
+    }
+
+    fn call_beside(&self) {
+        let Core { loops, .. } = &mut *self.0.core();
+        loops.list[ME.get() | 1].called = true;
+        loops.stirred = true;
+    }
+
+    fn wait(&self, until: Option<u64>) {
+        self.0.give_back(self.0.core(), ME.get(), Then::Rest(until));
+    }
+
+    fn begin(&self) {
+        let (world, me) = (&self.0, ME.get());
+        let mut core = world.core();
+        core.loops.list[me].began = true;
+        world.turn.notify_one();
+        while core.running != Some(me) {
+            core = world.turns[me].wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn rest(&self, Rest { until, looked, news }: Rest<'_>) {
+        let (world, me) = (&self.0, ME.get());
+        world.step(world.core(), me);
+        let mut core = world.core();
+        let l = &mut core.loops.list[me];
+        if l.news.is_none() {
+            l.news = news.and_then(|fd| fd.try_clone_to_owned().ok());
+        }
+        l.fresh |= !looked;
+        world.give_back(core, me, Then::Rest(until));
+    }
+
+    fn holds(&self, tasks: usize, sockets: usize) {
+        self.0.core().loops.list[ME.get()].holds = (tasks, sockets);
+    }
+
+    fn block(&self, time: Duration, computes: bool) {
+        let (world, me) = (&self.0, ME.get());
+        world.step(world.core(), me);
+        let nanos = time.as_nanos() as u64;
+        let then = if computes { Then::Compute(nanos) } else { Then::Sleep(nanos) };
+        world.give_back(world.core(), me, then);
+    }
+
+    fn end(&self) {
+        let (world, me) = (&self.0, ME.get());
+        let mut core = world.core();
+        core.loops.list[me].gone = true;
+        core.loops.list[me].news = None;
+        core.doors.forget(me);
+        // Its loop may wait for that.
+        core.loops.list[me & !1].called |= me % 2 == 1;
+        core.running = None;
+        world.turn.notify_one();
+    }
+
+    fn call(&self, call: Call) -> Result<(), Errno> {
+        let me = ME.get();
+        let mut core = self.0.core();
+        self.0.step(core, me);
+        core = self.0.core();
+        let runs = core.running == Some(me);
+        // Before the first turn and after the last one, threads do as they like.
+        if !core.acting && !runs {
+            return Ok(());
+        }
+        // The others are under locks of the file pool or of pools of connections, or may be.
+        let lets_go = matches!(call, Call::Accept | Call::Send | Call::Watch | Call::Connect);
+        if runs && core.faults.others > 0 && lets_go {
+            let Core { dice, faults, .. } = &mut *core;
+            if dice.one_in(faults.others) {
+                self.0.give_back(core, me, Then::Run);
+                core = self.0.core();
+            }
+        }
+        let peers = core.peers;
+        let l = &mut core.loops.list[me];
+        l.calls += 1;
+        if l.calls > BUDGET * (peers + FEW) {
+            let calls = l.calls;
+            println!(
+                "a turn of loop {me} beside {peers} peers made {calls} system calls, the last {call:?}"
+            );
+            std::process::exit(1);
+        }
+        self.0.nanos.fetch_add(CALL, Ordering::Relaxed);
+        let Core { dice, faults, floods, loops, trace, .. } = &mut *core;
+        if call == Call::Recv {
+            let more = |fd: &mut OwnedFd| {
+                let sent = rustix::net::send(fd, FLOOD, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                matches!(sent, Ok(_) | Err(Errno::AGAIN))
+            };
+            floods.retain_mut(more);
+        }
+        let Some(errno) = faults.of(call, dice) else { return Ok(()) };
+        if matches!(call, Call::Accept | Call::Watch) {
+            trace.add(self.0.now(), "fails", me as u64, u64::from(call == Call::Watch));
+            let until = self.0.now() + SHORTAGE;
+            match me % 2 {
+                0 => loops.list[me].unable = until,
+                // It has taken the wake-up with it, and others beside their loops hear of nothing.
+                _ => loops.list.iter_mut().for_each(|l| l.unable = until),
+            }
+        }
+        Err(errno)
+    }
+
+    fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize> {
+        let door = door_of(socket)?;
+        self.0.core().doors.add(door, ME.get(), arm == Arm::Exclusive);
+        Some(door)
+    }
+
+    fn leave(&self, door: usize) {
+        self.0.core().doors.remove(door, ME.get());
+    }
+
+    fn is_told(&self, door: usize) -> bool {
+        self.0.core().doors.reports(door, ME.get())
+    }
+
+    fn accepted(&self, socket: BorrowedFd<'_>) {
+        if let Some(door) = door_of(socket) {
+            let now = self.0.now();
+            let mut core = self.0.core();
+            core.trace.add(now, "accepts", door as u64, ME.get() as u64);
+            core.doors.accept(door, ME.get() / 2);
+        }
+    }
+
+    fn later(&self, job: Job) {
+        let mut core = self.0.core();
+        let ordered = core.acting || core.running == Some(ME.get());
+        let slow = core.faults.slow_disk;
+        let delay = if ordered { 20_000 + core.dice.below(slow as usize + 1) as u64 } else { 0 };
+        core.numbers += 1;
+        let number = core.numbers;
+        core.jobs.insert((self.0.now() + delay, number), (ME.get() / 2, job));
+        drop(core);
+        self.0.turn.notify_all();
+    }
+
+    /// The kernel reports in order, and who came first is to be served first.
+    fn below(&self, n: usize) -> usize {
+        let mut core = self.0.core();
+        if core.faults.orderly { n - 1 } else { core.dice.below(n) }
+    }
+
+    fn room(&self) -> usize {
+        let mut core = self.0.core();
+        core.dice.pick(&[1, 5_001, 20_003, 212_992])
+    }
+
+    fn hold_back(&self) -> Option<u64> {
+        let mut core = self.0.core();
+        let Core { dice, faults, .. } = &mut *core;
+        let holds = faults.holds > 0 && dice.one_in(faults.holds);
+        holds.then(|| dice.below(2_000_000) as u64)
+    }
+}
+
+/// Which of the server's listening sockets it is, by its name; an epoll instance stands for the only one.
+fn door_of(socket: BorrowedFd<'_>) -> Option<usize> {
+    let name = match rustix::net::getsockname(socket) {
+        Err(Errno::NOTSOCK) => return Some(0),
+        name => SocketAddrUnix::try_from(name.ok()?).ok()?,
+    };
+    let path = std::str::from_utf8(name.path_bytes()?).ok()?;
+    match path.rsplit_once('/')?.1.split_once('.') {
+        None => Some(0),
+        Some((_, number)) => number.parse().ok(),
+    }
+}
