@@ -546,6 +546,26 @@ fn a_daemon_lives_on_after_its_start() {
 }
 
 #[test]
+fn a_terminal_is_told_what_is_served_in_the_background() {
+    let dir = Dir::new();
+    let prefix = dir.path().to_str().unwrap();
+    let http = format!("http {{ server {{ listen 127.0.0.1:{}; }} }}", free_port());
+    let conf = format!("pid {prefix}/pid; events {{ }} {http}");
+    dir.write("nginx.conf", &conf);
+    let start = "import pty, sys; pty.spawn(sys.argv[1:])";
+    let options = ["-p", prefix, "-c", "nginx.conf", "-e", "error.log"];
+    let mut python = Command::new("python3");
+    let Ok(out) = python.args(["-c", start, WEIR]).args(options).output() else {
+        println!("not run: python3 is missing");
+        return;
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let told = format!("weir serves {prefix}/nginx.conf in the background");
+    assert!(text.contains(&told), "{text}");
+    assert!(run(WEIR, options.iter().chain(&["-s", "stop"])).status.success());
+}
+
+#[test]
 fn a_server_without_master_serves() {
     let mut server = Server::start(WEIR, &format!("master_process off; {TWO_WORKERS}"));
     assert_eq!(server.get("/").body(), server.pid().to_string());

@@ -1,7 +1,7 @@
 //! From the command line to the role that this process plays. nginx: main().
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,7 +136,13 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed>
     // A successor is in the background where its predecessor is.
     if cycle.config.daemon && !inherited {
         match daemon::detach() {
-            Ok(Side::Foreground(code)) => return Ok(code),
+            Ok(Side::Foreground(code)) => {
+                if code == 0 && std::io::stdout().is_terminal() {
+                    let text = in_the_background(&origin.paths.conf_name());
+                    let _ = std::io::stdout().write_all(text.as_bytes());
+                }
+                return Ok(code);
+            }
             Ok(Side::Background(waiting)) => starter = Some(waiting),
             Err(e) => {
                 log!(first, Emerg, None, "cannot go to the background {}", Cause(&e));
@@ -154,6 +160,11 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed>
             starter.release();
         }
     })
+}
+
+/// What to tell who started weir on a terminal, and sees nothing of it otherwise.
+fn in_the_background(conf: &str) -> String {
+    format!("weir serves {conf} in the background; with the same options, -s quit ends it.\n")
 }
 
 /// Is the server, or becomes one of its workers; `started` is called when it stands.
