@@ -67,20 +67,6 @@ impl Request {
         Ok(None)
     }
 
-    /// All of a body whose length is not told has come with the head.
-    pub fn body_has_come(&self) -> bool {
-        let decoder = self.body.decoder.as_ref().filter(|_| self.body.chunked);
-        let Some(mut decoder) = decoder.cloned() else { return false };
-        let mut at = self.body.at;
-        loop {
-            match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
-                Ok(step) if step.done => return true,
-                Ok(step) if step.consumed > 0 => at += step.consumed,
-                _ => return false,
-            }
-        }
-    }
-
     /// Waits until there may be more of the body, or its end.
     pub async fn body_readable(&self) {
         match &self.h2 {

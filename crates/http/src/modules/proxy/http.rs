@@ -76,9 +76,8 @@ impl Protocol for Http {
     fn may_stream(&self, r: &Request) -> bool {
         let passing = &self.conf.passing;
         !passing.request_buffering
-            && !r.body.is_whole()
             && self.sends_body()
-            && (!r.body.chunked || self.conf.version >= Version::Http11 && !r.has_whole_body())
+            && (!r.body.chunked || self.conf.version >= Version::Http11)
     }
 
     fn is_shared(&self) -> bool {
