@@ -39,7 +39,7 @@ fn requests_and_other_paths_are_said() {
          location /other { echo_location /part a; echo between; echo_location /part; }
          location /part { echo \"$uri:$args\"; }
          location /sub { echo_subrequest POST /seen -q 'a=b' -b 'body'; echo_subrequest GET /seen; }
-         location /seen { echo_read_request_body; echo \"$request_method $uri $args $request_body $content_length\"; }
+         location /seen { echo_read_request_body; echo \"$echo_request_method $uri $args $request_body $content_length\"; }
          location /head { echo $echo_client_request_headers; echo $echo_client_request_method $echo_request_uri; }
          location /async { echo_location_async /part b; echo_subrequest_async PUT /seen; }
          location /timer { echo_blocking_sleep 0.02; echo_reset_timer; echo $echo_timer_elapsed; }

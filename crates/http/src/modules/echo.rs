@@ -194,12 +194,13 @@ fn init(setup: &mut crate::config::Setup<'_>) {
         out.extend_from_slice(format!("{}.{:03}", millis / 1000, millis % 1000).as_bytes());
         true
     });
-    for (name, other) in
-        [("echo_request_method", "request_method"), ("echo_request_body", "request_body")]
-    {
-        let other = variables.refer(other.as_bytes());
-        variables.define(name, move |r, out| r.variable(other, out));
-    }
+    let body = variables.refer(b"request_body");
+    variables.define("echo_request_body", move |r, out| r.variable(body, out));
+    // Of a subrequest its own, where $request_method is the client's.
+    variables.define("echo_request_method", |r, out| {
+        out.extend_from_slice(r.method_name());
+        true
+    });
     variables.define("echo_client_request_method", |r, out| {
         let line = r.head().line.of(&r.buf);
         out.extend(line.iter().take_while(|b| **b != b' '));
