@@ -228,7 +228,11 @@ fn of_nodes_cluster_it_finds_who_has_the_connections() {
         format!(
             "const cluster = require('cluster');
              if (cluster.isPrimary) for (let i = 0; i < 3; i++) cluster.fork();
-             else require('http').createServer((q, r) => r.end('' + process.pid)).listen({port}, '127.0.0.1');"
+             else {{
+                 const server = require('http').createServer((q, r) => r.end('' + process.pid));
+                 server.keepAliveTimeout = 0; // Without end: a busy machine looks late.
+                 server.listen({port}, '127.0.0.1');
+             }}"
         ),
     );
     let node = Process::start(Command::new("node").arg(&script));

@@ -59,9 +59,11 @@ pub mod seam {
         (FIRST + number as u64) << 32 | 1
     }
 
-    /// This thread is one of the process of this number, whose steps come by `hook`, if anybody has set one.
+    /// This thread is one of the process of this number, where steps [come by a hook](on_step). Where none do, it is what it is.
     pub fn live_as(number: usize) {
-        OWNER.set(owner_of(number));
+        if ON_STEP.get().is_some() {
+            OWNER.set(owner_of(number));
+        }
     }
 
     /// That process is dead.
@@ -108,11 +110,14 @@ pub mod seam {
 
     /// Whether a process of the model lives.
     pub fn is_alive(owner: u64) -> Option<bool> {
-        if owner >> 32 >= FIRST {
-            let dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
-            return Some(!dead.contains(&(owner >> 32)));
+        if let Some(me) = me() {
+            return Some(me.world.lives(owner));
         }
-        me().map(|me| me.world.lives(owner))
+        if ON_STEP.get().is_none() || owner >> 32 < FIRST {
+            return None;
+        }
+        let dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(!dead.contains(&(owner >> 32)))
     }
 
     /// Others of the model go on; false if there is none.
