@@ -1,5 +1,7 @@
 //! `proxy_store`: answers become files.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
@@ -111,4 +113,26 @@ fn a_block_stores_or_keeps() {
         let text = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(text.contains(said), "{outer} {inner}: {text}");
     }
+}
+
+/// What an answer that breaks off still brought is not for a client that was given up on the way to it.
+#[test]
+fn who_was_given_up_is_sent_no_rest() {
+    let server = Server::start(
+        WEIR,
+        "error_log error.log info; events { }
+         http { server { listen 127.0.0.1:%%PORT%%; send_timeout 100ms; location / {
+             proxy_pass http://127.0.0.1:%%PORT1%%; proxy_store %%DIR%%/kept; } } }",
+    );
+    let listener = TcpListener::bind(("127.0.0.1", server.port_at(1))).unwrap();
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (mut origin, _) = listener.accept().unwrap();
+    origin.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2000000\r\n").unwrap();
+    origin.write_all(&vec![b'a'; 0x200_0000]).unwrap();
+    server.wait_log("client timed out", 1);
+    origin.write_all(b"\r\n8\r\nthe rest\r\nno number\r\n").unwrap();
+    server.wait_log("upstream sent invalid chunked response", 1);
+    let came = client.rest();
+    assert!(!came.contains("the rest"), "{}", &came[came.len() - 40..]);
 }

@@ -90,8 +90,15 @@ async fn last<P: Protocol>(
     step: Option<Step>,
 ) -> Relayed {
     if let Some(broken) = source.broken() {
-        let broke = relay::broke(r, chain, broken).await;
-        return relay::finish(r, source, step.unwrap_or(broke));
+        // To a client that has not had what comes before it, nothing is sent.
+        let step = match step {
+            Some(step) => {
+                relay::complain(r, broken);
+                step
+            }
+            None => relay::broke(r, chain, broken).await,
+        };
+        return relay::finish(r, source, step);
     }
     if let Some(target) = target {
         target.finish(r).await;
