@@ -166,6 +166,23 @@ fn a_hit_is_the_same_wherever_it_comes_from() {
 }
 
 #[test]
+fn a_hit_says_its_length_though_the_server_did_not() {
+    for version in ["1.0", "1.1"] {
+        let cached = format!("proxy_http_version {version}; proxy_force_ranges on;");
+        // What is looked through for commands has no length.
+        let server = start("", &cached, "location / { root %%DIR%%/site; ssi on; ssi_types *; }");
+        server.dir().write("site/a", "0123456789");
+        let first = server.get("/a");
+        assert_eq!((first.header("Content-Length"), first.body().as_str()), (None, "0123456789"));
+        let hit = get_until(&server, "/a", "HIT");
+        assert_eq!((hit.header("Content-Length"), hit.body().as_str()), (Some("10"), "0123456789"));
+        let part = server.ask("GET /a", "Range: bytes=2-4\r\n", "");
+        let length = part.header("Content-Range");
+        assert_eq!((part.status, length, part.body().as_str()), (206, Some("bytes 2-4/10"), "234"));
+    }
+}
+
+#[test]
 fn a_hit_in_memory_needs_no_file() {
     for (memory, status) in [("", "HIT"), ("proxy_cache_memory 0;", "MISS")] {
         let server = start("", memory, "location / { root %%DIR%%/site; }");
