@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use weir_testkit::{Oracle, PATIENCE, Server, certified, examples, listen, s_client};
 
@@ -333,20 +333,44 @@ fn a_balancer_speaks_before_the_handshake() {
 
 #[test]
 fn servers_hear_what_is_known_of_a_clients_tls() {
-    let s = start(
-        "server { listen 127.0.0.1:%%PORT1%% ssl; proxy_protocol v2; proxy_pass 127.0.0.1:%%PORT2%%;
-            ssl_alpn one two; ssl_verify_client optional; ssl_client_certificate root.pem; }
-         server { listen 127.0.0.1:%%PORT2%% proxy_protocol;
-            return '[answer $proxy_protocol_tlv_authority $proxy_protocol_tlv_alpn $proxy_protocol_tlv_ssl_version \
-                $proxy_protocol_tlv_ssl_verify $proxy_protocol_tlv_ssl_cn]'; }",
+    let about = "$proxy_protocol_tlv_ssl_version $proxy_protocol_tlv_ssl_verify $proxy_protocol_tlv_ssl_sig_alg \
+                 $proxy_protocol_tlv_ssl_key_alg";
+    let stream = format!(
+        "proxy_protocol v2;
+         server {{ listen 127.0.0.1:%%PORT1%% ssl; proxy_pass 127.0.0.1:%%PORT2%%; ssl_session_cache shared:s:1m;
+            ssl_alpn one two; ssl_verify_client optional; ssl_client_certificate root.pem; }}
+         server {{ listen 127.0.0.1:%%PORT3%% ssl; proxy_pass 127.0.0.1:%%PORT2%%; ssl_certificate rsa.pem; ssl_certificate_key rsa.key; }}
+         server {{ listen 127.0.0.1:%%PORT2%% proxy_protocol;
+            return '[answer $proxy_protocol_tlv_authority $proxy_protocol_tlv_alpn {about} $proxy_protocol_tlv_ssl_cn]'; }}",
     );
-    let args = ["-tls1_2", "-servername", NAME, "-alpn", "two"];
-    let Some(text) = openssl(&s, 1, &args, "") else { return };
-    assert_eq!(said(&text), format!("{NAME} two TLSv1.2 1 "), "{text}");
-    let shown = ["-tls1_3", "-noservername", "-cert", "client.pem", "-key", "client.key"];
-    let text = openssl(&s, 1, &shown, "").unwrap();
-    let (rest, name) = said(&text).split_once("TLSv1.3 0 ").expect("an accepted certificate");
-    assert!(rest.trim().is_empty() && !name.is_empty(), "{text}");
+    for program in programs() {
+        let dir = certified();
+        let mut make = Command::new("openssl");
+        make.args(
+            "req -x509 -newkey rsa:2048 -nodes -subj /CN=rsa -keyout rsa.key -out rsa.pem"
+                .split(' '),
+        );
+        let made = make.current_dir(dir.path()).stderr(Stdio::null()).status();
+        if !made.is_ok_and(|status| status.success()) {
+            println!("not run: no openssl");
+            return;
+        }
+        let s = Server::start_in(dir, &program, &conf(&stream));
+        let args = ["-tls1_2", "-servername", NAME, "-alpn", "two", "-sess_out", "session"];
+        let Some(text) = openssl(&s, 1, &args, "") else { return };
+        let known = format!("{NAME} two TLSv1.2 1 ecdsa-with-SHA256 EC256 ");
+        assert_eq!(said(&text), known, "{program}: {text}");
+        let again = ["-tls1_2", "-servername", NAME, "-alpn", "two", "-sess_in", "session"];
+        let text = openssl(&s, 1, &again, "").unwrap();
+        assert!(text.contains("Reused, ") && said(&text) == known, "{program}: {text}");
+        let shown = ["-tls1_3", "-noservername", "-cert", "client.pem", "-key", "client.key"];
+        let text = openssl(&s, 1, &shown, "").unwrap();
+        let known = "TLSv1.3 0 ecdsa-with-SHA256 EC256 ";
+        let (rest, name) = said(&text).split_once(known).expect("an accepted certificate");
+        assert!(rest.trim().is_empty() && !name.is_empty(), "{program}: {text}");
+        let text = openssl(&s, 3, &["-noservername"], "").unwrap();
+        assert_eq!(said(&text).trim(), "TLSv1.3 1 RSA-SHA256 RSA2048", "{program}: {text}");
+    }
 }
 
 /// `http` with TLS, as it sees its clients.

@@ -164,6 +164,10 @@ pub mod extras {
     pub const SSL_CN: u8 = 0x22;
     /// The cipher.
     pub const SSL_CIPHER: u8 = 0x23;
+    /// How the server's certificate is signed.
+    pub const SSL_SIGNATURE: u8 = 0x24;
+    /// The kind and size of its key.
+    pub const SSL_KEY: u8 = 0x25;
 }
 
 /// What follows is the header's checksum, counted with zeros in its place: PP2_TYPE_CRC32C, 4 bytes.

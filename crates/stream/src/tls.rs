@@ -282,8 +282,7 @@ pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Option<Se
     None
 }
 
-/// What a balancer's header says of a client's TLS. nginx says of its own certificate, too, how it is signed and its
-/// key's kind.
+/// What a balancer's header says of a client's TLS, and of the certificate that it was shown.
 pub fn told(s: &Session) -> Extras {
     let mut all = Extras::default();
     let Some(client) = s.wire() else { return all };
@@ -304,6 +303,12 @@ pub fn told(s: &Session) -> Extras {
         }
         if let Some(cipher) = connection.cipher() {
             values.add(extras::SSL_CIPHER, cipher.as_bytes());
+        }
+        if let Some(own) = connection.own_certificate() {
+            values.add(extras::SSL_SIGNATURE, own.signature().as_bytes());
+            if let Some(key) = own.key() {
+                values.add(extras::SSL_KEY, key.as_bytes());
+            }
         }
         let shown = certificate.is_some();
         let verdict = if shown { fault.map_or(0, |fault| fault.code) } else { 1 };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::notes::{self, Notes};
+use crate::x509::Kind;
 
 /// One end of a TLS connection.
 pub struct Connection {
@@ -331,6 +332,11 @@ impl Connection {
     /// `$ssl_client_sigalg`, unless a session was resumed.
     pub fn peer_signature_scheme(&self) -> Option<String> {
         self.notes.theirs.map(|theirs| crate::schemes::scheme(u16::from(theirs)))
+    }
+
+    /// Of what kind the certificate is that goes with this end of a connection, if it is a server's.
+    pub fn own_certificate(&self) -> Option<Kind> {
+        self.notes.certificate
     }
 
     /// The peer's chain, its own certificate first.

@@ -7,6 +7,7 @@ use aws_lc_rs::digest;
 use rustls::SignatureScheme;
 
 use crate::session::first_32;
+use crate::x509::Kind;
 
 /// What was noted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,11 +19,13 @@ pub struct Notes {
     pub ours: Option<SignatureScheme>,
     /// How the peer has signed.
     pub theirs: Option<SignatureScheme>,
+    /// Which certificate of ours was chosen.
+    pub certificate: Option<Kind>,
 }
 
 thread_local! {
     static NOTES: Cell<Notes> = const {
-        Cell::new(Notes { session: None, ours: None, theirs: None })
+        Cell::new(Notes { session: None, ours: None, theirs: None, certificate: None })
     };
 }
 
@@ -50,6 +53,11 @@ pub fn theirs(scheme: SignatureScheme) {
     change(|notes| notes.theirs = Some(scheme));
 }
 
+/// The certificate that is shown, or was when the session began.
+pub fn certificate(kind: Option<Kind>) {
+    change(|notes| notes.certificate = kind);
+}
+
 /// All notes since the last time.
 pub fn take() -> Notes {
     NOTES.take()
@@ -61,5 +69,6 @@ impl Notes {
         self.session = self.session.or(later.session);
         self.ours = self.ours.or(later.ours);
         self.theirs = self.theirs.or(later.theirs);
+        self.certificate = self.certificate.or(later.certificate);
     }
 }

@@ -17,7 +17,7 @@ use crate::notes;
 use crate::pem;
 use crate::session::{CacheView, SessionCache, TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
-use crate::x509::Certificate;
+use crate::x509::{Certificate, Kind};
 
 /// What stands in the PEM text of a key that has a password.
 const SEALED: &[u8] = b"ENCRYPTED";
@@ -28,6 +28,7 @@ pub struct Identity {
     key: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
     sealed: bool,
+    described: Option<Kind>,
 }
 
 /// An OCSP response that is sent along with a certificate, and comes anew while the certificate is served.
@@ -90,7 +91,10 @@ impl Identity {
                 return Err(wrong("key values mismatch".to_owned()));
             }
         }
-        Ok(Identity { key: Arc::new(CertifiedKey::new(chain, key)), staple: None, sealed })
+        let described = chain.first().and_then(|leaf| Certificate::parse(leaf));
+        let described = described.map(|leaf| Kind::of(&leaf));
+        let key = Arc::new(CertifiedKey::new(chain, key));
+        Ok(Identity { key, staple: None, sealed, described })
     }
 
     /// Adds an OCSP response, to be stapled.
@@ -316,7 +320,9 @@ impl ResolvesServerCert for Resolver {
                 several.iter().find(|identity| identity.suits(std::slice::from_ref(scheme)))
             }),
         };
-        let certified = best.or(self.0.first()).map(Identity::certified)?;
+        let identity = best.or(self.0.first())?;
+        notes::certificate(identity.described);
+        let certified = identity.certified();
         if let Some(signer) = certified.key.choose_scheme(hello.signature_schemes()) {
             notes::ours(signer.scheme());
         }

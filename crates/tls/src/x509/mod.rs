@@ -7,6 +7,7 @@ pub mod cert;
 pub mod crl;
 pub mod der;
 pub mod host;
+pub mod kind;
 pub mod name;
 pub mod ocsp;
 pub mod signature;
@@ -14,4 +15,5 @@ pub mod verify;
 
 pub use cert::Certificate;
 pub use crl::RevocationList;
+pub use kind::Kind;
 pub use verify::{Fault, Purpose, Trust};

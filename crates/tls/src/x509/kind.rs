@@ -1,0 +1,91 @@
+//! Of what kind a certificate is: how it is signed, and its key; in OpenSSL's words.
+
+use super::cert::{Certificate, PublicKey};
+use super::der::{self, Reader};
+
+/// What is told of a certificate without showing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// How it is signed: a place in the list of names.
+    signed: Option<u8>,
+    /// Its key, if that is of a kind that has a size.
+    key: Option<(Key, u16)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Rsa,
+    Ec,
+}
+
+/// Ways to sign: the identifier's bytes, and its short name.
+const SIGNATURES: &[(&[u8], &str)] = &[
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], "RSA-SHA1"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10], "RSASSA-PSS"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11], "RSA-SHA256"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12], "RSA-SHA384"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13], "RSA-SHA512"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 14], "RSA-SHA224"),
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1], "ecdsa-with-SHA1"),
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 1], "ecdsa-with-SHA224"),
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2], "ecdsa-with-SHA256"),
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3], "ecdsa-with-SHA384"),
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4], "ecdsa-with-SHA512"),
+    (&[0x2b, 0x65, 0x70], "ED25519"),
+    (&[0x2b, 0x65, 0x71], "ED448"),
+];
+
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
+const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+/// Curves, and the bits of their keys.
+const CURVES: &[(&[u8], u16)] = &[
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7], 256),
+    (&[0x2b, 0x81, 0x04, 0, 34], 384),
+    (&[0x2b, 0x81, 0x04, 0, 35], 521),
+];
+
+impl Kind {
+    /// Of this certificate.
+    pub fn of(certificate: &Certificate<'_>) -> Kind {
+        let signed = Reader::new(certificate.algorithm).expect(der::OID).and_then(|oid| {
+            let at = SIGNATURES.iter().position(|(known, _)| *known == oid.body)?;
+            u8::try_from(at).ok()
+        });
+        Kind { signed, key: sized(&certificate.key) }
+    }
+
+    /// How it is signed.
+    pub fn signature(self) -> &'static str {
+        let known = self.signed.and_then(|at| SIGNATURES.get(usize::from(at)));
+        known.map_or("UNDEF", |(_, name)| name)
+    }
+
+    /// Its key's kind and size, such as `RSA2048`; nothing of keys that are all of one size.
+    pub fn key(self) -> Option<String> {
+        let (kind, bits) = self.key?;
+        let name = match kind {
+            Key::Rsa => "RSA",
+            Key::Ec => "EC",
+        };
+        Some(format!("{name}{bits}"))
+    }
+}
+
+fn sized(key: &PublicKey<'_>) -> Option<(Key, u16)> {
+    let mut parts = Reader::new(key.algorithm);
+    let kind = parts.expect(der::OID)?.body;
+    if kind == EC {
+        let curve = parts.expect(der::OID)?.body;
+        let (_, bits) = CURVES.iter().find(|(known, _)| *known == curve)?;
+        return Some((Key::Ec, *bits));
+    }
+    if kind != RSA && kind != RSA_PSS {
+        return None;
+    }
+    let modulus = Reader::new(key.key).expect(der::SEQUENCE)?.inner().expect(der::INTEGER)?.body;
+    let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
+    let (first, rest) = modulus.get(zeros..)?.split_first()?;
+    let bits = rest.len() * 8 + (8 - first.leading_zeros() as usize);
+    Some((Key::Rsa, u16::try_from(bits).ok()?))
+}
