@@ -169,6 +169,17 @@ fn paths_do_not_climb() {
 }
 
 #[test]
+fn a_path_of_a_variable_that_says_nothing_is_none() {
+    assert_eq!(page(r#"<!--#include virtual="$arg_x$arg_y" -->"#), FAILED);
+    // What is written so is the page's directory, which is not shown.
+    assert!(page(r#"<!--#include virtual="" -->"#).contains("403 Forbidden"));
+    assert_eq!(
+        page(r#"<!--#set var="x" value="b" --><!--#include virtual="${x}$arg_y" -->"#),
+        "[]"
+    );
+}
+
+#[test]
 fn a_failed_include_shows_its_page() {
     assert!(page(r#"a<!--#include virtual="/missing" -->b"#).starts_with("a<html>"));
 }

@@ -8,7 +8,8 @@ use crate::request::Request;
 use weir_values::Subject;
 
 /// Fills in variables, and takes backslashes away where they hide a quote, a `$` or a backslash.
-/// With `below_page`, a value that does not begin with a slash is put behind the page's directory.
+/// With `below_page`, a value that does not begin with a slash is put behind the page's directory, but for nothing that
+/// variables came to.
 pub fn evaluate(r: &mut Request, text: &[u8], below_page: bool) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -22,7 +23,8 @@ pub fn evaluate(r: &mut Request, text: &[u8], below_page: bool) -> Result<Vec<u8
             _ => plain(rest, &mut out),
         };
     }
-    if below_page && out.first() != Some(&b'/') {
+    let is_said = !out.is_empty() || !text.contains(&b'$');
+    if below_page && is_said && out.first() != Some(&b'/') {
         let end = memchr::memrchr(b'/', &r.path).map_or(0, |at| at + 1);
         out.splice(..0, r.path[..end].iter().copied());
     }
