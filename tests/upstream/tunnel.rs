@@ -60,6 +60,18 @@ fn only_connect_and_only_where_it_is_allowed() {
 }
 
 #[test]
+fn who_asked_for_a_tunnel_asks_for_nothing_else() {
+    // What follows may be meant for the tunnel's other end, whatever stands in the answer.
+    let server = start(
+        "error_page 403 =200 /page; location /page { return 200 page; }
+         location / { deny all; tunnel_pass; }",
+    );
+    let mut client = connect(&server, "a:1");
+    assert_eq!(client.response().header("Connection"), Some("close"));
+    assert!(client.send("GET /page HTTP/1.1\r\nHost: a\r\n\r\n").try_response().is_err());
+}
+
+#[test]
 fn who_asks_for_a_tunnel_says_who_it_is_to_a_proxy() {
     let server = start(
         "location / { tunnel_pass known; auth_basic inside; auth_basic_user_file users;

@@ -154,7 +154,7 @@ impl Request {
 
     /// Decides how the body's end is told: by length, in chunks, or by closing.
     fn frame(&mut self) {
-        if self.event_loop.retiring() || self.method == Method::Connect {
+        if self.event_loop.retiring() {
             self.keepalive = false;
         }
         let response = &mut self.response;

@@ -88,7 +88,6 @@ fn handler(r: &mut Request) -> Later<'_> {
         if r.method != Method::Connect {
             return Step::Status(405);
         }
-        r.keepalive = false;
         let conf = &*r.conf().tunnel;
         let Some(pass) = conf.pass.get() else { return Step::Next };
         let target = match pass.target(r, By::Client) {

@@ -1,7 +1,7 @@
 //! What a head means, once it is read: server, path, framing of the body, keep-alive.
 
 use weir_log::Level;
-use weir_proto::http1::{BodyDecoder, Connection, HeaderId, Version};
+use weir_proto::http1::{BodyDecoder, Connection, HeaderId, Method, Version};
 
 use crate::request::Request;
 
@@ -50,6 +50,8 @@ pub fn accept(r: &mut Request) {
         .header(HeaderId::Expect)
         .is_some_and(|h| h.value.of(&r.buf).eq_ignore_ascii_case(b"100-continue"));
     r.keepalive = match head.connection {
+        // What follows may be meant for a tunnel's other end.
+        _ if r.method == Method::Connect => false,
         Connection::Close => false,
         Connection::KeepAlive => true,
         Connection::Unspecified => head.version >= Version::Http11,
