@@ -100,6 +100,34 @@ fn an_answer_is_kept_and_survives_a_reload() {
     assert!(ask_until(|| server.get("/a.txt").body() == "second"));
 }
 
+/// The server behind hears no condition and no range where its answer may be kept: they are answered here, though this one
+/// is not.
+#[test]
+fn conditions_and_parts_of_what_might_be_kept_are_answered_here() {
+    let ask = |cached: &str, origin: &str, header: &str| {
+        let origin = format!("location / {{ root %%DIR%%/site; {origin} }}");
+        let server = start("", cached, &origin);
+        server.dir().write("site/a.txt", "0123456789");
+        let tag = server.get("/a.txt").header("ETag").expect("a tag").to_string();
+        let header = header.replace("TAG", &tag);
+        let mut client = server.connect();
+        let r = client.ask("GET /a.txt", &format!("{header}\r\n"), "");
+        // And the connection goes on.
+        assert_eq!(client.get("/a.txt").status, 200);
+        (r.status, r.body())
+    };
+    for cached in ["proxy_no_cache 1;", "proxy_buffering off;"] {
+        assert_eq!(ask(cached, "", "If-None-Match: TAG"), (304, String::new()), "{cached}");
+        assert_eq!(ask(cached, "", "If-Match: \"other\"").0, 412, "{cached}");
+        assert_eq!(ask(cached, "", "Range: bytes=2-4"), (206, "234".to_string()), "{cached}");
+        let whole = (200, "0123456789".to_string());
+        let never = "add_header Set-Cookie a=b;";
+        for header in ["If-None-Match: TAG", "If-Match: \"other\"", "Range: bytes=2-4"] {
+            assert_eq!(ask(cached, never, header), whole, "{cached} {header}");
+        }
+    }
+}
+
 #[test]
 fn a_damaged_file_is_never_served() {
     // Another worker might store the answer, too, and so mend what is damaged here.

@@ -384,22 +384,31 @@ pub fn intercepted(r: &mut Request, mut state: State, passing: &Passing, status:
     state.give_up();
 }
 
-/// The head of an answer has come: if it is to be kept, the fill that it goes into.
+/// The head of an answer has come: what it says. Where it must not be kept, nobody takes it for one that may be.
+pub fn judged(r: &Request, state: &mut State, passing: &Passing) -> judge::Verdict {
+    let verdict = judge::judge(r, passing);
+    if !verdict.cacheable {
+        state.give_up();
+    }
+    verdict
+}
+
+/// If an answer is to be kept, the fill that it goes into.
 pub fn keep(
     r: &mut Request,
     state: &mut State,
+    verdict: judge::Verdict,
     passing: &Passing,
     answer: &Answer,
     buffering: bool,
 ) -> Option<Arc<Fill>> {
     let caching = &*passing.caching;
-    let verdict = judge::judge(r, passing);
     // What has no head says nothing of itself, not even whether it is whole.
     let refused = !state.shown.cacheable.get() || !buffering || answer.end == 0;
     let refused = refused || answer.status == 101 || Template::any_is_true(&caching.no_cache, r);
     let now = r.event_loop.handle.wall().secs;
     let times = verdict.times(caching, answer.status, now);
-    let kept = times.filter(|_| !refused && verdict.cacheable);
+    let kept = times.filter(|_| !refused);
     let kept = kept.map(|times| prepare(r, passing, state, verdict, times, answer));
     if kept.is_none() {
         state.give_up();

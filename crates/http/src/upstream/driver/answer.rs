@@ -61,8 +61,12 @@ impl Run {
         }
         let buffering = wishes.buffering.unwrap_or(passing.buffering);
         let place = self.place.as_deref_mut();
-        let fill = place.and_then(|place| cache::keep(r, place, passing, &answer, buffering));
+        let judged = place.map(|place| (cache::judged(r, place, passing), place));
+        // Whether conditions and parts are this server's affair depends on what may be kept, not on whether it is.
         seen::fill(r, passing, protocol, &answer);
+        let fill = judged.and_then(|(verdict, place)| {
+            cache::keep(r, place, verdict, passing, &answer, buffering)
+        });
         if is_tunnel(r, &answer, protocol) {
             return Box::pin(self.tunnel(r, talk, &answer)).await;
         }
