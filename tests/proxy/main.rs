@@ -419,6 +419,20 @@ fn a_status_line_without_words_is_passed_on_as_it_is() {
 }
 
 #[test]
+fn codings_in_several_lines_are_all_named() {
+    let port = upstream(|talk| {
+        talk.head();
+        let codings = "Content-Encoding:\r\nContent-Encoding: br\r\nContent-Encoding: gzip\r\n";
+        talk.say(format!("HTTP/1.1 200 OK\r\n{codings}Content-Length: 2\r\n\r\nxx"));
+    });
+    let location = format!("location / {{ gunzip on; proxy_pass http://127.0.0.1:{port}; }}");
+    let r = start("", &location).get("/");
+    let codings = r.headers.iter().filter(|(name, _)| name == "Content-Encoding");
+    let codings: Vec<&str> = codings.map(|(_, value)| value.as_str()).collect();
+    assert_eq!((codings, r.body().as_str()), (vec!["br, gzip"], "xx"));
+}
+
+#[test]
 fn who_sends_the_client_nowhere_is_told_of() {
     let port = upstream(|talk| {
         let head = talk.head();

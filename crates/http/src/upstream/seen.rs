@@ -195,7 +195,11 @@ fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Li
         HeaderId::Date => r.response.date = Some(value.to_vec()),
         HeaderId::Server => r.response.server = Some(value.to_vec()),
         HeaderId::ETag => r.response.etag = Some(value.to_vec()),
-        HeaderId::ContentEncoding => r.response.content_encoding = Some(value.to_vec()),
+        // Several lines are one list.
+        HeaderId::ContentEncoding => match &mut r.response.content_encoding {
+            Some(list) if !list.is_empty() => list.extend_from_slice(&[b", ", value].concat()),
+            coding => *coding = Some(value.to_vec()),
+        },
         HeaderId::LastModified => last_modified(r, line),
         HeaderId::AcceptRanges if passing.force_ranges => {}
         HeaderId::AcceptRanges if r.contexts.upstream.cached => r.response.allow_ranges = true,
