@@ -103,3 +103,15 @@ fn a_service_has_the_servers_that_its_records_name() {
     moved.store(true, Ordering::SeqCst);
     assert!(weir_testkit::ask_until(|| origin() == "b"), "{}", server.log());
 }
+
+#[test]
+fn a_url_of_nothing_but_its_scheme_has_none() {
+    let server = Server::start(
+        WEIR,
+        "events { } http {
+             server { listen 127.0.0.1:%%PORT%%; location / { proxy_pass http$arg_s://$arg_h; } } }",
+    );
+    assert_eq!((server.get("/").status, server.get("/?s=s").status), (500, 500));
+    server.wait_log("invalid URL prefix in \"http://\"", 1);
+    server.wait_log("invalid URL prefix in \"https://\"", 1);
+}

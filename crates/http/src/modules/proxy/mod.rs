@@ -96,7 +96,8 @@ pub fn handler(r: &mut Request) -> Later<'_> {
 /// A URL that is known only now.
 fn compute(r: &mut Request, url: &Template) -> Result<(Target, Cow<'static, Vars>), Step> {
     let text = url.eval(r).into_owned();
-    let Some((scheme, port)) = pass::scheme(&text) else {
+    let named = pass::scheme(&text).filter(|(scheme, _)| text.len() > scheme.len());
+    let Some((scheme, port)) = named else {
         let text = String::from_utf8_lossy(&text);
         r.log(Level::Error, format_args!("invalid URL prefix in \"{text}\""));
         return Err(Step::Status(500));
