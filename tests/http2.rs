@@ -18,6 +18,8 @@ mod h2spec;
 mod hostile;
 #[path = "http2/many.rs"]
 mod many;
+#[path = "http2/pieces.rs"]
+mod pieces;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -491,147 +493,6 @@ fn the_example_of_the_page_works() {
 }
 
 #[test]
-fn what_is_no_version_of_http_gets_no_answer() {
-    let server = start("return 200;");
-    for (line, answered) in [("NO SUCH THING", false), ("NO SUCH HTTP/1.1", true)] {
-        let mut client = Client::bare(&server);
-        client.stream.write_all(format!("{line}\r\n\r\n").as_bytes()).unwrap();
-        let mut answer = String::new();
-        client.stream.read_to_string(&mut answer).unwrap();
-        assert_eq!(answer.starts_with("HTTP/1.1 400 "), answered, "{answer:?}");
-    }
-}
-
-/// A greeting that breaks off is no request of HTTP/1.
-#[test]
-fn half_a_greeting_gets_no_answer() {
-    let server = start("return 200;");
-    for half in [3, 14, 16, 18, 22] {
-        let mut client = Client::bare(&server);
-        client.stream.write_all(&frame::PREFACE[..half]).unwrap();
-        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        client.stream.read_to_string(&mut answer).unwrap();
-        assert_eq!(answer, "", "{half}");
-    }
-    server.wait_log("client prematurely closed connection", 5);
-}
-
-#[test]
-fn a_frame_may_be_as_large_as_a_field() {
-    let server = start("large_client_header_buffers 2 64k; return 200 $http_long;");
-    let mut client = Client::connect(&server);
-    let long = "l".repeat(40_000);
-    let mut out = Vec::new();
-    let id = client.request("GET", "/", &[("long", &long)], true, &mut out);
-    // The same block in one frame.
-    let mut block = Vec::new();
-    let mut rest = &out[..];
-    while let Some(head) = FrameHead::read(rest) {
-        block.extend_from_slice(&rest[frame::HEAD..frame::HEAD + head.len]);
-        rest = &rest[frame::HEAD + head.len..];
-    }
-    client.write(|out| {
-        let flags = frame::END_HEADERS | frame::END_STREAM;
-        FrameHead { len: block.len(), kind: Kind::Headers, flags, stream: id }.write(out);
-        out.extend_from_slice(&block);
-    });
-    assert_eq!(client.answer(id).text(), long);
-    assert!(client.settings.contains(&Setting::MaxFrameSize(1 << 20)));
-}
-
-#[test]
-fn a_frame_of_a_body_is_taken_as_it_comes() {
-    let behind = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = start(&format!(
-        "http2_body_preread_size 1m; client_max_body_size 0; proxy_request_buffering off;
-         proxy_http_version 1.1; location / {{ proxy_pass http://{}; }}",
-        behind.local_addr().unwrap()
-    ));
-    let mut client = hostile::greeted(&server);
-    let body: Vec<u8> = (0..500_000u32).flat_map(|n| n.to_be_bytes()).take(500_000).collect();
-    let long = body.len().to_string();
-    let id = client.ask("POST", "/", &[("content-length", &long)], false);
-    let (first, rest) = body.split_at(100_000);
-    client.write(|out| {
-        let flags = frame::END_STREAM | frame::PADDED;
-        FrameHead { len: body.len() + 256, kind: Kind::Data, flags, stream: id }.write(out);
-        out.push(255);
-        out.extend_from_slice(first);
-    });
-    let (mut at_server, _) = behind.accept().unwrap();
-    at_server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut said = Vec::new();
-    let mut read_to = |said: &mut Vec<u8>, len: usize| loop {
-        let head = said.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4);
-        if head.is_some_and(|head| said.len() >= head + len) {
-            return said[head.unwrap()..].to_vec();
-        }
-        let mut piece = [0; 65536];
-        let n = at_server.read(&mut piece).unwrap();
-        assert!(n > 0, "closed after {} bytes", said.len());
-        said.extend_from_slice(&piece[..n]);
-    };
-    // So much of the frame has gone on before the rest of it is there.
-    read_to(&mut said, first.len());
-    client.write(|out| {
-        out.extend_from_slice(rest);
-        out.extend_from_slice(&[0; 255]);
-        // What follows the padding is a frame again.
-        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
-        out.extend_from_slice(b"followed");
-    });
-    assert!(read_to(&mut said, body.len()) == body);
-    at_server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
-    let mut followed = false;
-    while !client.ended.get(&id).is_some_and(|answer| answer.ended) || !followed {
-        match client.event() {
-            Event::Pong(said) => followed = said == b"followed",
-            event => assert_ne!(event, Event::Closed),
-        }
-    }
-    assert_eq!(client.answer(id).text(), "done");
-}
-
-#[test]
-fn a_stream_may_end_within_a_frame_of_its_body() {
-    let server = start("http2_body_preread_size 1m; location / { return 200; }");
-    let mut client = hostile::greeted(&server);
-    let id = client.ask("POST", "/", &[("content-length", "300000")], false);
-    client.write(|out| {
-        FrameHead { len: 60_000, kind: Kind::Data, flags: 0, stream: id }.write(out);
-        out.extend_from_slice(&[b'b'; 1000]);
-    });
-    assert_eq!(client.answer(id).status(), "200");
-    while client.ended.get(&id).and_then(|answer| answer.reset).is_none() {
-        assert_ne!(client.event(), Event::Closed);
-    }
-    // The rest is passed over, and counts for the length that was announced.
-    client.write(|out| out.extend_from_slice(&[b'b'; 59_000]));
-    let next = client.get("/");
-    assert_eq!(client.answer(next).status(), "200");
-    client.data(id, &[b'b'; 10_000], false);
-    client.data(id, &[b'b'; 230_001], true);
-    let wrong = ErrorCode::Protocol as u32;
-    while client.ended[&id].reset != Some(wrong) {
-        assert_ne!(client.event(), Event::Closed);
-    }
-}
-
-#[test]
-fn a_head_without_hope_is_refused_before_it_is_whole() {
-    let server = start("return 200;");
-    let mut client = Client::connect(&server);
-    client.write(|out| {
-        let flags = frame::END_HEADERS | frame::END_STREAM;
-        FrameHead { len: 100, kind: Kind::Headers, flags, stream: 1 }.write(out);
-        // An index that takes more bytes than any number needs.
-        out.extend_from_slice(b"\x82\xff\xff\xff\xff");
-    });
-    assert_eq!(client.goaway(), ErrorCode::Compression as u32);
-}
-
-#[test]
 fn who_is_not_kept_gets_one_answer() {
     let server = start("keepalive_timeout 0; return 200 once;");
     let mut client = hostile::greeted(&server);
@@ -641,51 +502,4 @@ fn who_is_not_kept_gets_one_answer() {
     client.closed();
     let server = start("keepalive_timeout 0; client_header_timeout 1s; return 200;");
     hostile::greeted(&server).closed();
-}
-
-#[test]
-fn a_head_that_comes_too_late_ends_its_stream_alone() {
-    let server = start("client_header_timeout 1s; return 200 once;");
-    let mut client = hostile::greeted(&server);
-    let mut bytes = Vec::new();
-    let late = client.request("GET", "/", &[], true, &mut bytes);
-    let (first, rest) = bytes.split_at(12);
-    client.write(|out| out.extend_from_slice(first));
-    assert_eq!(client.answer(late).reset, Some(ErrorCode::Protocol as u32));
-    client.write(|out| out.extend_from_slice(rest));
-    let id = client.get("/");
-    assert_eq!(client.answer(id).text(), "once");
-}
-
-#[test]
-fn the_last_request_of_a_connection_may_come_in_pieces() {
-    let server = start("keepalive_timeout 0; return 200 last;");
-    let mut client = hostile::greeted(&server);
-    let mut bytes = Vec::new();
-    let last = client.request("GET", "/", &[], true, &mut bytes);
-    bytes[4] = frame::END_STREAM;
-    client.write(|out| out.extend_from_slice(&bytes));
-    assert_eq!(client.goaway(), ErrorCode::NoError as u32);
-    let rest =
-        FrameHead { len: 0, kind: Kind::Continuation, flags: frame::END_HEADERS, stream: last };
-    client.write(|out| rest.write(out));
-    assert_eq!(client.answer(last).text(), "last");
-}
-
-#[test]
-fn a_head_that_does_not_come_at_all_ends_the_connection() {
-    let server = start("client_header_timeout 1s; keepalive_timeout 1s; return 200 once;");
-    // In the middle of a frame, and between two.
-    for (len, flags) in
-        [(12, frame::END_STREAM | frame::END_HEADERS), (usize::MAX, frame::END_STREAM)]
-    {
-        let mut client = hostile::greeted(&server);
-        let mut bytes = Vec::new();
-        let late = client.request("GET", "/", &[], true, &mut bytes);
-        bytes[4] = flags;
-        bytes.truncate(len);
-        client.write(|out| out.extend_from_slice(&bytes));
-        assert_eq!(client.answer(late).reset, Some(ErrorCode::Protocol as u32));
-        assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
-    }
 }
