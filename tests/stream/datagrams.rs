@@ -269,6 +269,55 @@ fn a_session_stays_with_its_loop() {
     assert!(!refused.status.success() && said.contains("bind() to 127.0.0.1:"), "{said}");
 }
 
+/// What comes at once is received at once, and answered so: to each its own, in its order, and counted.
+#[test]
+fn many_datagrams_at_once_go_each_to_its_own() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let to = server.local_addr().unwrap();
+    let s = stream(&format!(
+        "server {{ listen 127.0.0.1:%%PORT1%% udp; listen 127.0.0.1:%%PORT2%% udp;
+             proxy_pass {to}; proxy_timeout 3s; }}"
+    ));
+    let clients: Vec<UdpSocket> = (0..40).map(|i| client(s.port_at(1 + i % 2))).collect();
+    let worker = s.workers()[0];
+    // While it stands still, all that is sent to it waits.
+    let standing = |act: &dyn Fn()| {
+        s.signal_worker(worker, Signal::STOP);
+        act();
+        s.signal_worker(worker, Signal::CONT);
+    };
+    let text = |i: usize, k: usize| format!("{i:02}-{k}").repeat(1 + i % 3);
+    let send = |k| {
+        for (i, client) in clients.iter().enumerate() {
+            client.send(text(i, k).as_bytes()).unwrap();
+        }
+    };
+    for ks in [0..1, 1..4] {
+        standing(&|| ks.clone().for_each(&send));
+        let mut heard = Vec::new();
+        for _ in 0..clients.len() * ks.len() {
+            let mut buf = [0; 64];
+            let (n, from) = server.recv_from(&mut buf).unwrap();
+            heard.push((buf[..n].to_vec(), from));
+        }
+        standing(&|| {
+            for (bytes, from) in &heard {
+                server.send_to(bytes, from).unwrap();
+            }
+        });
+        for k in ks {
+            for (i, client) in clients.iter().enumerate() {
+                assert_eq!(self::heard(client), text(i, k));
+            }
+        }
+    }
+    for (n, times) in [(16, 14), (32, 13), (48, 13)] {
+        let bytes = format!("bytes from/to client:{n}/{n}, bytes from/to upstream:{n}/{n}");
+        s.wait_log(&format!("udp timed out, packets from/to client:4/4, {bytes}"), times);
+    }
+}
+
 /// A loop has as many sessions as half of its connections, whoever sends. The oldest makes room, unless its client has
 /// come back after an answer.
 #[test]
