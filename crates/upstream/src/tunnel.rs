@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Either, Handle, either};
+use weir_engine::{Chain, Either, Handle, Segment, either};
 use weir_tls::Wire;
 
 use crate::Rate;
@@ -262,7 +262,7 @@ impl Way<'_> {
                 None => piece,
                 Some(rate) => permitted(handle, rate, read.get()).await.min(ways.piece),
             };
-            self.wait_no_longer_than(ways.timeout, handle);
+            self.wait_no_longer_than(ways.timeout);
             self.waits.set(true);
             let readable = from.readable().await;
             self.waits.set(false);
@@ -285,7 +285,13 @@ impl Way<'_> {
             }
             read.add(n as u64);
             active.set(handle.now());
-            let at_once = self.give(handle, buf, ways, sent).await.map_err(sending)?;
+            let at_once = match self.give_at_once(handle, buf, sent).map_err(sending)? {
+                None => true,
+                // It is rare, and no part of every tunnel.
+                Some(left) => {
+                    Box::pin(self.give(handle, left, ways, sent)).await.map_err(sending)?
+                }
+            };
             piece = match at_once {
                 true if n >= piece => (piece * 2).min(ways.most),
                 true => piece,
@@ -298,11 +304,30 @@ impl Way<'_> {
         }
     }
 
+    /// Sends what there is room for, where that needs no more than a call: what is left.
+    fn give_at_once(
+        &self,
+        handle: &Handle,
+        buf: Vec<u8>,
+        sent: &Bytes,
+    ) -> io::Result<Option<Segment>> {
+        let start = match self.to {
+            Wire::Plain(stream) => stream.try_send_bytes(&buf)?,
+            Wire::Tls(_) => 0,
+        };
+        sent.add(start as u64);
+        if start < buf.len() {
+            return Ok(Some(Segment::Buf { buf, start }));
+        }
+        handle.give_buf(buf);
+        Ok(None)
+    }
+
     /// Sends all; whether there was room for it at once.
     async fn give(
         &self,
         handle: &Handle,
-        bytes: Vec<u8>,
+        bytes: Segment,
         ways: Ways,
         sent: &Bytes,
     ) -> io::Result<bool> {
@@ -322,7 +347,7 @@ impl Way<'_> {
         while !chain.is_empty() {
             let some = match self.patience {
                 None => {
-                    self.wait_no_longer_than(ways.timeout, handle);
+                    self.wait_no_longer_than(ways.timeout);
                     self.to.send_some(&mut chain).await
                 }
                 Some(patience) => self.send_some(handle, &mut chain, patience).await,
@@ -335,10 +360,9 @@ impl Way<'_> {
     }
 
     /// Something has just passed, or may: from now on both ends have so much time.
-    fn wait_no_longer_than(&self, timeout: Duration, handle: &Handle) {
-        let end = Some(handle.now() + timeout);
-        self.from.set_deadline(end);
-        self.to.set_deadline(end);
+    fn wait_no_longer_than(&self, timeout: Duration) {
+        self.from.set_timeout(Some(timeout));
+        self.to.set_timeout(Some(timeout));
     }
 
     /// Sends some, unless nothing passes either way for too long.

@@ -57,6 +57,12 @@ impl Stream {
         Send { some: true, ..self.send(chain) }
     }
 
+    /// As [`Stream::try_send`], of bytes that are at hand: how many were sent.
+    #[inline]
+    pub fn try_send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send_bytes(bytes)
+    }
+
     /// Sends what can be sent without waiting and drops it from `chain`: the number of bytes, or
     /// `None` if there was no room for any. It stops when the task has done enough for this turn, though not before it has
     /// tried once, so that a last word gets out; and before a file that is not in memory, which
@@ -172,6 +178,28 @@ impl Send<'_> {
 }
 
 impl Registered {
+    /// With one call; 0 if there is no room.
+    fn send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.source.is(Ready::WRITABLE) || bytes.is_empty() {
+            return Ok(0);
+        }
+        let sent = self.send_pieces(&[IoSlice::new(bytes)], SendFlags::empty())?;
+        if sent.is_none() {
+            self.is_full()?;
+        }
+        self.note_full(sent, bytes.len());
+        Ok(sent.unwrap_or(0))
+    }
+
+    /// The kernel has no room. Nobody would be told of it if the backend has refused the socket: see `try_recv`.
+    fn is_full(&self) -> io::Result<()> {
+        if self.source.is(Ready::ERR) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        self.exhausted(Ready::WRITE);
+        Ok(())
+    }
+
     /// One system call's worth; `None` if there is no room. From a file, at most `from_file`.
     fn send_once(&self, chain: &mut Chain, from_file: u64) -> io::Result<Option<u64>> {
         // Of a connection that broke it is the call that tells: who waited for room was told that it is there.
@@ -186,11 +214,7 @@ impl Registered {
             Some(_) => self.send_memory(chain)?,
         };
         let Some(n) = sent else {
-            if self.source.is(Ready::ERR) {
-                // Nobody would be told of room: see `try_recv`.
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            self.exhausted(Ready::WRITE);
+            self.is_full()?;
             return Ok(None);
         };
         chain.consume(n, |buf| self.h.give_buf(buf));
