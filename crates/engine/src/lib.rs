@@ -12,6 +12,7 @@
 
 mod backend;
 pub mod beside;
+mod boxed;
 mod budget;
 mod buffers;
 mod chain;
@@ -44,6 +45,7 @@ mod waiter;
 mod tests;
 
 pub use backend::BackendKind;
+pub use boxed::Boxed;
 pub use budget::{Breathe, breathe, is_spent, spend, unbounded, yield_now};
 pub use chain::{Chain, Segment};
 pub use clock::Wall;

@@ -1,9 +1,7 @@
 //! Carries a request through the phases of `modules/mod.rs`, through internal redirects and error pages.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use bytes::Bytes;
+use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::answer::output::SENDING;
@@ -45,7 +43,7 @@ pub enum From {
 }
 
 /// A handler's answer that may take time.
-pub type Later<'a> = Pin<Box<dyn Future<Output = Step> + 'a>>;
+pub type Later<'a> = Boxed<'a, Step>;
 
 /// The answer of a handler that only sometimes takes time.
 pub enum Answer<'a> {

@@ -5,13 +5,11 @@
 //! body of their own request; those behind it see the whole answer, subrequests' bodies and all.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::ops::Range;
-use std::pin::Pin;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Segment, breathe, spend};
+use weir_engine::{Boxed, Chain, Segment, breathe, spend};
 use weir_proto::{Renew, as_new};
 
 use crate::answer::output::SENDING;
@@ -33,7 +31,7 @@ pub enum Filtered<'a> {
     /// At once.
     Now(io::Result<Chain>),
     /// After waiting: for a subrequest, a pool.
-    Later(Pin<Box<dyn Future<Output = io::Result<Chain>> + 'a>>),
+    Later(Boxed<'a, io::Result<Chain>>),
 }
 
 /// What follows a piece of a body.

@@ -3,7 +3,7 @@
 use std::io;
 
 use weir_conf::{Directive as Line, Error};
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, setting};
@@ -85,7 +85,7 @@ impl BodyFilter for Addition {
         if !last || self.conf.after.is_empty() {
             return Filtered::Now(Ok(input));
         }
-        Filtered::Later(Box::pin(async {
+        Filtered::Later(Boxed::new(move || async {
             r.send_ahead(input).await?;
             add(r, &self.conf.after)?;
             Ok(Chain::new())

@@ -1,6 +1,7 @@
 //! Access by the answer to a subrequest. nginx: ngx_http_auth_request_module.
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::scope::{Directive, Scope, Set};
@@ -66,7 +67,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 
 /// Access phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    Answer::Later(Box::pin(ask(r)))
+    Answer::Later(Boxed::new(move || ask(r)))
 }
 
 async fn ask(r: &mut Request) -> Step {

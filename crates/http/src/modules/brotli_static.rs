@@ -2,6 +2,7 @@
 //! ngx_brotli.
 
 use weir_conf::Directive as Line;
+use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::scope::{Directive, setting};
@@ -40,5 +41,5 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     let taken = brotli_filter::allowed(r);
-    Answer::Later(Box::pin(precompressed::send(r, mode, taken, b".br", b"br")))
+    Answer::Later(Boxed::new(move || precompressed::send(r, mode, taken, b".br", b"br")))
 }

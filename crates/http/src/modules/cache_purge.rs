@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, Word};
+use weir_engine::Boxed;
 use weir_proto::http1::Method;
 use weir_values::Template;
 
@@ -59,7 +60,7 @@ pub fn set(
 }
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head | Method::Delete)
             && r.method_name() != b"PURGE"
         {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 use weir_proto::http1::Method;
 use weir_values::{Subject, Template};
 
@@ -292,7 +292,7 @@ impl Text {
 }
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         let acts = &r.conf().echo.acts;
         let mut said = Said { pending: Vec::new() };
         let end = match perform(r, acts, &mut said).await {

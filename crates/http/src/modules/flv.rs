@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, values};
-use weir_engine::{Chain, Segment};
+use weir_engine::{Boxed, Chain, Segment};
 use weir_proto::uri;
 
 use crate::config::scope::{Directive, Scope, Set};
@@ -32,7 +32,7 @@ const HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 
 /// The location's handler.
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(send(r))
+    Boxed::new(move || send(r))
 }
 
 async fn send(r: &mut Request) -> Step {

@@ -4,7 +4,7 @@ use std::io;
 
 use flate2::{Decompress, FlushDecompress, Status};
 use weir_conf::Directive as Line;
-use weir_engine::{Chain, operation};
+use weir_engine::{Boxed, Chain, operation};
 use weir_log::Level;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
@@ -86,7 +86,7 @@ impl BodyFilter for Gunzip {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
-        Filtered::Later(Box::pin(self.run(r, input, last)))
+        Filtered::Later(Boxed::new(move || self.run(r, input, last)))
     }
 }
 

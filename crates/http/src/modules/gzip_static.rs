@@ -1,6 +1,7 @@
 //! Files that stand compressed beside the plain ones, as `.gz`. nginx: ngx_http_gzip_static_module.
 
 use weir_conf::Directive as Line;
+use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::scope::{Directive, setting};
@@ -39,5 +40,5 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     let taken = gzip_filter::allowed(r);
-    Answer::Later(Box::pin(precompressed::send(r, mode, taken, b".gz", b"gzip")))
+    Answer::Later(Boxed::new(move || precompressed::send(r, mode, taken, b".gz", b"gzip")))
 }

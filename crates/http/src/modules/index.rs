@@ -1,6 +1,7 @@
 //! The file that stands for a directory. nginx: ngx_http_index_module.
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 
@@ -59,7 +60,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if !r.path.ends_with(b"/") || !method {
         return Answer::Now(Step::Next);
     }
-    Answer::Later(Box::pin(search(r)))
+    Answer::Later(Boxed::new(move || search(r)))
 }
 
 async fn search(r: &mut Request) -> Step {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::memcached::{self, LineError};
@@ -112,7 +113,7 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 pub const MODULE: Module = Module { name: "http_memcached", directives: &DIRECTIVES, init: |_| {} };
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
         }

@@ -1,6 +1,7 @@
 //! Copies of requests, whose answers nobody sees. nginx: ngx_http_mirror_module.
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::{LocationConf, Module, Settings};
@@ -70,7 +71,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     if conf.body && !r.body.is_whole() {
-        return Answer::Later(Box::pin(with_body(r)));
+        return Answer::Later(Boxed::new(move || with_body(r)));
     }
     Answer::Now(start(r))
 }

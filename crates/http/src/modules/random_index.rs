@@ -1,6 +1,7 @@
 //! Any file of a directory stands for the directory. nginx: ngx_http_random_index_module.
 
 use weir_conf::Directive as Line;
+use weir_engine::Boxed;
 use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, setting};
@@ -39,7 +40,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if !method || !r.path.ends_with(b"/") {
         return Answer::Now(Step::Next);
     }
-    Answer::Later(Box::pin(choose(r)))
+    Answer::Later(Boxed::new(move || choose(r)))
 }
 
 async fn choose(r: &mut Request) -> Step {

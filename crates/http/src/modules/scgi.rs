@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::Error;
+use weir_engine::Boxed;
 use weir_proto::scgi::{netstring, pair};
 
 use crate::config::scope::{Directive, Scope};
@@ -76,7 +77,7 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 pub const MODULE: Module = Module { name: "http_scgi", directives: &DIRECTIVES, init: |_| {} };
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         let conf = &*r.conf().scgi;
         let Some(to) = conf.pass.get() else { return Step::Next };
         let target = match to.target(r, By::Configuration) {

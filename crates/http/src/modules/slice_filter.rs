@@ -6,7 +6,7 @@ use std::io;
 use std::rc::Rc;
 
 use weir_conf::Directive as Line;
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 use weir_log::Level;
 use weir_proto::http1::HeaderId;
 
@@ -237,7 +237,7 @@ impl BodyFilter for More {
         if !last {
             return Filtered::Now(Ok(input));
         }
-        Filtered::Later(Box::pin(async move {
+        Filtered::Later(Boxed::new(move || async move {
             r.send_ahead(input).await?;
             // What is there goes out, whatever becomes of the next slice.
             r.flush().await?;

@@ -1,6 +1,6 @@
 //! Answers with files. nginx: ngx_http_static_module.
 
-use weir_engine::{Chain, FileKind};
+use weir_engine::{Boxed, Chain, FileKind};
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::Escape;
@@ -31,7 +31,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
             Err(step) => step,
         });
     }
-    Answer::Later(Box::pin(open_and_send(r, path)))
+    Answer::Later(Boxed::new(move || open_and_send(r, path)))
 }
 
 /// Opens the file that the path stands for, for a handler that sends a part of it to GET and HEAD; the file's

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Scope, Set};
@@ -84,7 +85,7 @@ fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// Opens a tunnel.
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         if r.method != Method::Connect {
             return Step::Status(405);
         }

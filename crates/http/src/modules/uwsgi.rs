@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::uwsgi::{self, pair};
 use weir_values::Template;
@@ -146,7 +147,7 @@ fn to(s: &mut Scope<'_, '_>, d: &Line) -> Result<To, Error> {
 }
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         let conf = &*r.conf().uwsgi;
         let found = match conf.pass.get() {
             None => return Step::Next,

@@ -2,6 +2,7 @@
 //! zstd-nginx-module.
 
 use weir_conf::Directive as Line;
+use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::scope::{Directive, setting};
@@ -40,5 +41,5 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     let taken = zstd_filter::allowed(r);
-    Answer::Later(Box::pin(precompressed::send(r, mode, taken, b".zst", b"zstd")))
+    Answer::Later(Boxed::new(move || precompressed::send(r, mode, taken, b".zst", b"zstd")))
 }

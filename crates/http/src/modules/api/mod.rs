@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use weir_conf::{Error, Spot};
+use weir_engine::Boxed;
 use weir_proto::http1::{HeaderId, Method};
 use weir_values::Address;
 
@@ -152,7 +153,7 @@ impl Refused {
 }
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         r.response.headers.add(b"Cache-Control", b"no-store");
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
         let (status, value) = match answer(r).await {

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
@@ -80,7 +81,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Status(403));
     }
     let path = conf.directory.join(OsStr::from_bytes(&name));
-    Answer::Later(Box::pin(judge(r, realm, user, password, path)))
+    Answer::Later(Boxed::new(move || judge(r, realm, user, password, path)))
 }
 
 /// What a look into the user file came to.

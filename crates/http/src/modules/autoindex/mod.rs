@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri;
@@ -90,7 +91,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if !method || !r.path.ends_with(b"/") {
         return Answer::Now(Step::Next);
     }
-    Answer::Later(Box::pin(list(r)))
+    Answer::Later(Boxed::new(move || list(r)))
 }
 
 async fn list(r: &mut Request) -> Step {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error, values};
+use weir_engine::Boxed;
 
 use crate::config::scope::Scope;
 use crate::files;
@@ -65,7 +66,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// The handler of the precontent phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     match &r.conf().core.try_files {
-        Some(wanted) => Answer::Later(Box::pin(search(r, wanted))),
+        Some(wanted) => Answer::Later(Boxed::new(move || search(r, wanted))),
         None => Answer::Now(Step::Next),
     }
 }

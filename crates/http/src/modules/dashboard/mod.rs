@@ -10,7 +10,7 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use weir_conf::Error;
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 use weir_metrics::Page as Figures;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
@@ -60,7 +60,7 @@ fn set_dashboard(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), 
 
 /// The page to who asks for a page, events or a single answer to who accepts no other.
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
         }

@@ -4,6 +4,7 @@
 //! with its answer.
 
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{self, Escape};
@@ -84,10 +85,10 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     Answer::Later(match r.method {
-        Method::Put => Box::pin(put(r)),
-        Method::Delete => Box::pin(delete(r)),
-        Method::Mkcol => Box::pin(make_collection(r)),
-        _ => Box::pin(copy::handler(r)),
+        Method::Put => Boxed::new(|| put(r)),
+        Method::Delete => Boxed::new(|| delete(r)),
+        Method::Mkcol => Boxed::new(|| make_collection(r)),
+        _ => Boxed::new(|| copy::handler(r)),
     })
 }
 

@@ -1,6 +1,7 @@
 //! LOCK and UNLOCK, and what changes files where somebody has a lock.
 
 use bytes::Bytes;
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{Escape, escape, escape_html};
@@ -18,7 +19,7 @@ use crate::request::Request;
 pub fn check(r: &mut Request) -> Answer<'_> {
     use Method::*;
     match r.method {
-        Put | Delete | Mkcol | Copy | Move => Answer::Later(Box::pin(async {
+        Put | Delete | Mkcol | Copy | Move => Answer::Later(Boxed::new(|| async {
             match bound(r).await {
                 Ok(true) => Step::Status(423),
                 Ok(false) => Step::Next,

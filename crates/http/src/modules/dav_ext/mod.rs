@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, values};
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::date::imf_fixdate;
 use weir_proto::http1::Method;
@@ -147,9 +148,9 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     }
     match r.method {
         Method::Options => Answer::Now(options(r)),
-        Method::Lock => Answer::Later(Box::pin(lock::lock(r))),
+        Method::Lock => Answer::Later(Boxed::new(move || lock::lock(r))),
         Method::Unlock => Answer::Now(lock::unlock(r)),
-        _ => Answer::Later(Box::pin(find(r))),
+        _ => Answer::Later(Boxed::new(move || find(r))),
     }
 }
 

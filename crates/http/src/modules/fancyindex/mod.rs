@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
+use weir_engine::Boxed;
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 use weir_values::Regex;
@@ -228,7 +229,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if !method || !r.path.ends_with(b"/") {
         return Answer::Now(Step::Next);
     }
-    Answer::Later(Box::pin(list(r)))
+    Answer::Later(Boxed::new(move || list(r)))
 }
 
 async fn list(r: &mut Request) -> Step {

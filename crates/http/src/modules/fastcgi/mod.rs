@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::Error;
+use weir_engine::Boxed;
 
 use crate::config::scope::Scope;
 use crate::modules::{Module, Named, Settings};
@@ -62,7 +63,7 @@ pub const MODULE: Module =
     Module { name: "http_fastcgi", directives: &directives::DIRECTIVES, init: split::define };
 
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         let conf = &*r.conf().fastcgi;
         let Some(to) = conf.pass.get() else { return Step::Next };
         let target = match to.target(r, By::Configuration) {

@@ -12,6 +12,7 @@ use crate::request::Request;
 use crate::upstream::driver::Target;
 use crate::upstream::http::{To, Vars};
 use crate::upstream::pass::{self, By};
+use weir_engine::Boxed;
 use weir_values::Template;
 
 mod call;
@@ -41,7 +42,7 @@ const TRAILERS: &[u8] = b"trailers";
 
 /// The content handler of a location with `grpc_pass`.
 pub fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         let conf = &*r.conf().grpc;
         let found = match conf.pass.get() {
             None => return Step::Next,

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, Word};
+use weir_engine::Boxed;
 use weir_log::{Cause, Level};
 use weir_proto::Renew;
 use weir_values::Template;
@@ -164,7 +165,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 
 /// Precontent phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    Answer::Later(Box::pin(answer(r)))
+    Answer::Later(Boxed::new(move || answer(r)))
 }
 
 async fn answer(r: &mut Request) -> Step {

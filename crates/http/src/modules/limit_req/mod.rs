@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error, values};
-use weir_engine::{Either, either};
+use weir_engine::{Boxed, Either, either};
 use weir_log::Level;
 use weir_zone::Entry;
 
@@ -189,7 +189,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     r.contexts.limit_req = Some(Status::Delayed);
-    Answer::Later(Box::pin(wait(r, Duration::from_millis(delay))))
+    Answer::Later(Boxed::new(move || wait(r, Duration::from_millis(delay))))
 }
 
 fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step {

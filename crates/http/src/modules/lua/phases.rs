@@ -1,6 +1,7 @@
 //! The phases in which a script may answer: rewrite, access, content.
 
 use mlua::MultiValue;
+use weir_engine::Boxed;
 use weir_log::Level;
 
 use super::answer;
@@ -15,7 +16,7 @@ use crate::request::Request;
 pub fn rewrite(r: &mut Request) -> Answer<'_> {
     match &r.conf().lua.rewrite {
         // A server's script runs when a location was found, as inherited by it.
-        Some(script) if !r.path_changed => Answer::Later(Box::pin(in_rewrite(r, script))),
+        Some(script) if !r.path_changed => Answer::Later(Boxed::new(move || in_rewrite(r, script))),
         _ => Answer::Now(Step::Next),
     }
 }
@@ -23,14 +24,14 @@ pub fn rewrite(r: &mut Request) -> Answer<'_> {
 /// `access_by_lua`
 pub fn access(r: &mut Request) -> Answer<'_> {
     match &r.conf().lua.access {
-        Some(script) => Answer::Later(Box::pin(in_access(r, script))),
+        Some(script) => Answer::Later(Boxed::new(move || in_access(r, script))),
         None => Answer::Now(Step::Next),
     }
 }
 
 /// `content_by_lua`
 pub fn content(r: &mut Request) -> Later<'_> {
-    Box::pin(in_content(r))
+    Boxed::new(move || in_content(r))
 }
 
 async fn in_rewrite(r: &mut Request, script: &Script) -> Step {

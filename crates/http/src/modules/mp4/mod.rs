@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
-use weir_engine::{Chain, Segment};
+use weir_engine::{Boxed, Chain, Segment};
 use weir_log::{Cause, Level};
 use weir_proto::mp4::Wanted;
 use weir_proto::uri;
@@ -66,7 +66,7 @@ pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, in
 
 /// The location's handler.
 fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(send(r))
+    Boxed::new(move || send(r))
 }
 
 async fn send(r: &mut Request) -> Step {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::Setup;
@@ -73,7 +74,7 @@ pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
 /// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
 /// need stands in boxes of its own, here and in the driver.
 pub fn handler(r: &mut Request) -> Later<'_> {
-    Box::pin(async move {
+    Boxed::new(move || async move {
         let conf = &*r.conf().proxy;
         let Some(pass) = &conf.pass else { return Step::Next };
         let found = match &pass.to {

@@ -7,6 +7,7 @@ use crate::config::scope::{Directive, Set, setting};
 use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use weir_engine::Boxed;
 
 mod code;
 mod compile;
@@ -118,7 +119,7 @@ pub fn location(r: &mut Request) -> Answer<'_> {
 fn start(r: &mut Request) -> Answer<'_> {
     let conf = &*r.conf().rewrite;
     if conf.tests_files || r.site.asks_realpath {
-        Answer::Later(Box::pin(run::with_files(r, conf)))
+        Answer::Later(Boxed::new(move || run::with_files(r, conf)))
     } else {
         Answer::Now(run::at_once(r, conf))
     }

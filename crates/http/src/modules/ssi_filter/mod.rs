@@ -2,7 +2,7 @@
 //!
 //! `parser` finds the commands, `commands` performs them, `text` fills in variables, `strftime` writes dates.
 
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, setting};
@@ -187,7 +187,7 @@ impl BodyFilter for Ssi {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
-        Filtered::Later(Box::pin(async move {
+        Filtered::Later(Boxed::new(move || async move {
             let mut out = Chain::new();
             while let Some(segment) = input.pop() {
                 self.page.read(r, into_bytes(segment), &mut out).await?;
