@@ -4,6 +4,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::pairs::{Pairs, Value};
+
 const BEGIN_REQUEST: u8 = 1;
 const END_REQUEST: u8 = 3;
 const PARAMS: u8 = 4;
@@ -34,17 +36,37 @@ pub fn begin(keep: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
 }
 
-/// A name and its value, as they stand in the records of parameters.
-pub fn pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.reserve(8 + name.len() + value.len());
-    for length in [name.len(), value.len()] {
-        match u8::try_from(length) {
-            Ok(short @ 0..=127) => out.push(short),
-            _ => out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
+/// Names and values, as they stand in the records of parameters.
+#[derive(Debug)]
+pub enum Params {}
+
+impl Pairs for Params {
+    fn name(name: &[u8], out: &mut Vec<u8>) -> Value {
+        match u8::try_from(name.len()) {
+            Ok(short @ ..=SHORT) => out.push(short),
+            _ => out.extend_from_slice(&long(name.len())),
+        }
+        let length = out.len();
+        out.push(0);
+        out.extend_from_slice(name);
+        Value { length, start: out.len() }
+    }
+
+    fn end(value: Value, out: &mut Vec<u8>) {
+        let length = out.len().saturating_sub(value.start);
+        match (u8::try_from(length), out.get_mut(value.length)) {
+            (Ok(short @ ..=SHORT), Some(place)) => *place = short,
+            _ => drop(out.splice(value.length..=value.length, long(length))),
         }
     }
-    out.extend_from_slice(name);
-    out.extend_from_slice(value);
+}
+
+/// The longest name or value whose length is a byte.
+const SHORT: u8 = 127;
+
+/// How a longer one says it.
+fn long(length: usize) -> [u8; 4] {
+    (length as u32 | 1 << 31).to_be_bytes()
 }
 
 /// Makes the parameters that stand from `start` on a record whose head has its room before them, and ends their
@@ -274,8 +296,8 @@ mod tests {
         assert_eq!(out, [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
         out.clear();
         out.resize(HEAD, 0);
-        pair(b"A", b"bc", &mut out);
-        pair(b"D", &[b'x'; 128], &mut out);
+        Params::pair(b"A", b"bc", &mut out);
+        Params::pair(b"D", &[b'x'; 128], &mut out);
         assert_eq!(&out[HEAD..HEAD + 11], [1, 2, b'A', b'b', b'c', 1, 0x80, 0, 0, 128, b'D']);
         assert_eq!(end_params(HEAD, &mut out), Ok(()));
         assert_eq!(&out[..HEAD], [1, 4, 0, 1, 0, 139, 5, 0]);
@@ -286,7 +308,7 @@ mod tests {
     #[test]
     fn parameters_of_more_than_a_record_are_refused() {
         let mut out = vec![0; HEAD];
-        pair(b"A", &[0; LONGEST], &mut out);
+        Params::pair(b"A", &[0; LONGEST], &mut out);
         assert_eq!(end_params(HEAD, &mut out), Err(1 + 4 + 1 + LONGEST));
     }
 

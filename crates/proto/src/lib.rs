@@ -17,6 +17,7 @@ mod kept;
 pub mod memcached;
 pub mod mp4;
 pub mod otlp;
+pub mod pairs;
 pub mod proxy_protocol;
 pub mod range;
 pub mod scgi;

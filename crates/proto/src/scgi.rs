@@ -1,9 +1,25 @@
 //! Requests of SCGI: pairs that end with zeroes, in a netstring. nginx: ngx_http_scgi_module.c.
 
-/// A name and its value; a zero in them would begin another one, and is left out.
-pub fn pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    for text in [name, value] {
-        out.extend(text.iter().filter(|byte| **byte != 0));
+use crate::pairs::{Pairs, Value};
+
+/// Names and values; a zero in them would begin another one, and is left out.
+#[derive(Debug)]
+pub enum Headers {}
+
+impl Pairs for Headers {
+    fn name(name: &[u8], out: &mut Vec<u8>) -> Value {
+        let start = out.len();
+        out.extend_from_slice(name);
+        Self::end(Value { length: start, start }, out);
+        Value { length: out.len(), start: out.len() }
+    }
+
+    fn end(value: Value, out: &mut Vec<u8>) {
+        if out.get(value.start..).is_some_and(|text| memchr::memchr(0, text).is_some()) {
+            let mut text = out.split_off(value.start);
+            text.retain(|byte| *byte != 0);
+            out.append(&mut text);
+        }
         out.push(0);
     }
 }
@@ -27,10 +43,10 @@ mod tests {
     #[test]
     fn a_request_is_as_the_specification_says() {
         let mut pairs = Vec::new();
-        pair(b"CONTENT_LENGTH", b"27", &mut pairs);
-        pair(b"SCGI", b"1", &mut pairs);
-        pair(b"REQUEST_METHOD", b"POST", &mut pairs);
-        pair(b"REQUEST_URI", b"/deepthought", &mut pairs);
+        Headers::pair(b"CONTENT_LENGTH", b"27", &mut pairs);
+        Headers::pair(b"SCGI", b"1", &mut pairs);
+        Headers::pair(b"REQUEST_METHOD", b"POST", &mut pairs);
+        Headers::pair(b"REQUEST_URI", b"/deepthought", &mut pairs);
         let expected = b"70:CONTENT_LENGTH\x0027\0SCGI\x001\0REQUEST_METHOD\0POST\0REQUEST_URI\0/deepthought\0,";
         assert_eq!(netstring(&pairs), expected);
     }
@@ -46,7 +62,7 @@ mod tests {
         ) {
             let mut pairs = Vec::new();
             for (name, value) in &list {
-                pair(name, value, &mut pairs);
+                Headers::pair(name, value, &mut pairs);
             }
             let zeroes = pairs.iter().filter(|b| **b == 0).count();
             prop_assert_eq!(zeroes, 2 * list.len());

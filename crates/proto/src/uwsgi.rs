@@ -1,15 +1,30 @@
 //! Requests of the uwsgi protocol, which answers have no framing in. nginx: ngx_http_uwsgi_module.c.
 
+use crate::pairs::{Pairs, Value};
+
 /// Bytes of a packet's head.
 pub const HEAD: usize = 4;
 /// The most that a packet holds.
 pub const LONGEST: usize = 65535;
 
-/// A name and its value. Lengths beyond 16 bits make a packet that [`end`] refuses.
-pub fn pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    for text in [name, value] {
-        out.extend_from_slice(&(text.len() as u16).to_le_bytes());
-        out.extend_from_slice(text);
+/// Names and values. Lengths beyond 16 bits make a packet that [`end`] refuses.
+#[derive(Debug)]
+pub enum Vars {}
+
+impl Pairs for Vars {
+    fn name(name: &[u8], out: &mut Vec<u8>) -> Value {
+        out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        out.extend_from_slice(name);
+        let length = out.len();
+        out.extend_from_slice(&[0, 0]);
+        Value { length, start: out.len() }
+    }
+
+    fn end(value: Value, out: &mut Vec<u8>) {
+        let length = out.len().saturating_sub(value.start) as u16;
+        if let Some(place) = out.get_mut(value.length..value.start) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
     }
 }
 
@@ -30,10 +45,10 @@ mod tests {
 
     use super::*;
 
-    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+    type List = Vec<(Vec<u8>, Vec<u8>)>;
 
     /// Takes a packet apart, as a server does.
-    fn read(packet: &[u8]) -> (u8, u8, Pairs) {
+    fn read(packet: &[u8]) -> (u8, u8, List) {
         let length = usize::from(u16::from_le_bytes([packet[1], packet[2]]));
         assert_eq!(packet.len(), HEAD + length);
         let (mut rest, mut pairs) = (&packet[HEAD..], Vec::new());
@@ -61,7 +76,7 @@ mod tests {
         ) {
             let mut out = vec![0; HEAD];
             for (name, value) in &pairs {
-                pair(name, value, &mut out);
+                Vars::pair(name, value, &mut out);
             }
             prop_assert_eq!(end(modifiers.0, modifiers.1, &mut out), Ok(()));
             prop_assert_eq!(read(&out), (modifiers.0, modifiers.1, pairs));
@@ -71,7 +86,7 @@ mod tests {
     #[test]
     fn more_than_a_packet_holds_is_refused() {
         let mut out = vec![0; HEAD];
-        pair(b"A", &[0; LONGEST], &mut out);
+        Vars::pair(b"A", &[0; LONGEST], &mut out);
         assert_eq!(end(0, 0, &mut out), Err(2 + 1 + 2 + LONGEST));
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weir_conf::Error;
 use weir_engine::Boxed;
-use weir_proto::scgi::{netstring, pair};
+use weir_proto::pairs::Pairs as _;
+use weir_proto::scgi::{Headers, netstring};
 
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{table, together, without};
@@ -42,7 +43,8 @@ impl Settings for Conf {
             let named = Named { module: NAME, run: Handler::Later(handler) };
             Scope::change(&mut s.location.core).handler.get_or_insert(named);
         }
-        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params, cgi::HIDDEN_AND_STATUS)
+        let (passing, params) = (&mut conf.passing, &mut conf.params);
+        cgi::finish::<Headers>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
     }
 }
 
@@ -99,9 +101,9 @@ impl Dialect for Scgi {
     fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
         let mut pairs = Vec::with_capacity(ROOM);
         let length = if self.0.passing.pass_request_body { r.body.length } else { None };
-        pair(b"CONTENT_LENGTH", length.unwrap_or(0).to_string().as_bytes(), &mut pairs);
+        Headers::pair(b"CONTENT_LENGTH", length.unwrap_or(0).to_string().as_bytes(), &mut pairs);
         let headers = self.0.passing.pass_request_headers;
-        self.0.params.write(r, headers, |name, value| pair(name, value, &mut pairs));
+        self.0.params.write::<Headers>(r, headers, &mut pairs);
         Ok(netstring(&pairs))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 use weir_log::Level;
-use weir_proto::uwsgi::{self, pair};
+use weir_proto::uwsgi;
 use weir_values::Template;
 
 use crate::config::scope::{Directive, Scope};
@@ -71,7 +71,8 @@ impl Settings for Conf {
             let named = Named { module: NAME, run: Handler::Later(handler) };
             Scope::change(&mut s.location.core).handler.get_or_insert(named);
         }
-        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params, cgi::HIDDEN)?;
+        let (passing, params) = (&mut conf.passing, &mut conf.params);
+        cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
         let secure = |to: &To| !matches!(to, To::Known(_, PLAIN, _));
         if conf.pass.get().is_some_and(secure) {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;
@@ -196,7 +197,7 @@ impl Dialect for Uwsgi {
         let mut out = Vec::with_capacity(ROOM);
         out.resize(uwsgi::HEAD, 0);
         let headers = self.conf.passing.pass_request_headers;
-        self.conf.params.write(r, headers, |name, value| pair(name, value, &mut out));
+        self.conf.params.write::<uwsgi::Vars>(r, headers, &mut out);
         out.extend_from_slice(&self.conf.string);
         uwsgi::end(self.conf.modifier1, self.conf.modifier2, &mut out).map_err(|length| {
             r.log(Level::Alert, format_args!("uwsgi request is too big: {length}"));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_conf::Error;
 use weir_engine::Boxed;
+use weir_proto::fastcgi;
 
 use crate::config::scope::Scope;
 use crate::modules::{Module, Named, Settings};
@@ -52,7 +53,8 @@ impl Settings for Conf {
             let named = Named { module: NAME, run: Handler::Later(handler) };
             Scope::change(&mut s.location.core).handler.get_or_insert(named);
         }
-        cgi::finish(s.setup, NAME, &mut conf.passing, &mut conf.params, cgi::HIDDEN_AND_STATUS)
+        let (passing, params) = (&mut conf.passing, &mut conf.params);
+        cgi::finish::<fastcgi::Params>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
     }
 }
 

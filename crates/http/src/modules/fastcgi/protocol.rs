@@ -144,7 +144,7 @@ impl Protocol for FastCgi {
         out.resize(out.len() + HEAD, 0);
         let start = out.len();
         let headers = self.conf.passing.pass_request_headers;
-        self.conf.params.write(r, headers, |name, value| fastcgi::pair(name, value, &mut out));
+        self.conf.params.write::<fastcgi::Params>(r, headers, &mut out);
         fastcgi::end_params(start, &mut out).map_err(|length| {
             let text = format_args!("fastcgi request record is too big: {length}");
             r.log(Level::Alert, text);

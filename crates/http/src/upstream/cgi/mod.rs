@@ -15,6 +15,7 @@ pub use plain::{Dialect, Plain};
 use std::sync::Arc;
 
 use weir_conf::Error;
+use weir_proto::pairs::Pairs;
 
 use super::passing::Passing;
 use crate::config::Setup;
@@ -38,8 +39,8 @@ pub const HIDDEN_AND_STATUS: &[&str] = &[
     "X-Accel-Charset",
 ];
 
-/// All simple directives of a block were read.
-pub fn finish(
+/// All simple directives of a block were read; `P` is how parameters will be written.
+pub fn finish<P: Pairs>(
     setup: &mut Setup<'_>,
     prefix: &str,
     passing: &mut Passing,
@@ -50,7 +51,7 @@ pub fn finish(
     if passing.temp_path.directory.as_os_str().is_empty() {
         passing.temp_path = TempPath::default_in(setup, &format!("{prefix}_temp"));
     }
-    params.finish(&mut setup.variables, passing.caching.is_on())?;
+    params.finish::<P>(&mut setup.variables, passing.caching.is_on())?;
     if passing.caching.is_on() {
         if passing.caching.key.is_none() {
             let text = format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\"");

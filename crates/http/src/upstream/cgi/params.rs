@@ -7,6 +7,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use weir_conf::{Directive, Error};
 use weir_proto::http1::{Header, HeaderId};
+use weir_proto::pairs::Pairs;
 
 use crate::config::scope::Scope;
 use crate::request::Request;
@@ -34,14 +35,23 @@ pub struct Param {
 /// What the lines amount to.
 #[derive(Debug, Clone, Default)]
 struct Compiled {
-    lines: Vec<Param>,
+    pieces: Vec<Piece>,
     /// Headers of the client that are not passed, by their names in CGI without `HTTP_`.
     dropped: FxHashSet<Vec<u8>>,
 }
 
+/// A part of what is written.
+#[derive(Debug, Clone)]
+enum Piece {
+    /// The same for every request, as the protocol writes it.
+    Fixed(Vec<u8>),
+    /// With variables in it.
+    Computed(Param),
+}
+
 const PREFIX: &[u8] = b"HTTP_";
-/// Most values fit.
-const VALUE: usize = 256;
+/// Most names of headers fit.
+const NAME: usize = 64;
 
 /// The host that was asked for, whatever the client wrote.
 const HOST: (&str, &str) = ("HTTP_HOST", "$host$is_request_port$request_port");
@@ -67,38 +77,46 @@ impl Param {
         let name = Bytes::copy_from_slice(&name.bytes);
         Ok(vec![Param { name, value, if_not_empty: !more.is_empty() }])
     }
+
+    fn write<P: Pairs>(&self, r: &mut Request, out: &mut Vec<u8>) {
+        let before = out.len();
+        let value = P::name(&self.name, out);
+        self.value.eval_into(r, out);
+        if self.if_not_empty && out.len() == value.start {
+            out.truncate(before);
+        } else {
+            P::end(value, out);
+        }
+    }
 }
 
 impl Params {
-    /// All lines of a block were read.
-    pub fn finish(&mut self, variables: &mut Variables, caches: bool) -> Result<(), Error> {
-        self.plain = Arc::new(Compiled::new(variables, &self.lines, &[HOST])?);
+    /// All lines of a block were read; `P` is how they will be written.
+    pub fn finish<P: Pairs>(
+        &mut self,
+        variables: &mut Variables,
+        caches: bool,
+    ) -> Result<(), Error> {
+        self.plain = Arc::new(Compiled::new::<P>(variables, &self.lines, &[HOST])?);
         if caches {
             let implied: Vec<_> = [HOST].into_iter().chain(KEPT).collect();
-            self.cached = Arc::new(Compiled::new(variables, &self.lines, &implied)?);
+            self.cached = Arc::new(Compiled::new::<P>(variables, &self.lines, &implied)?);
         }
         Ok(())
     }
 
-    /// Calls `write` with the names and values of a request.
-    pub fn write(&self, r: &mut Request, headers: bool, mut write: impl FnMut(&[u8], &[u8])) {
+    /// Appends the names and values of a request, in the way that they were finished for.
+    pub fn write<P: Pairs>(&self, r: &mut Request, headers: bool, out: &mut Vec<u8>) {
         let compiled = if r.is_cacheable() { &self.cached } else { &self.plain };
-        let (mut name, mut value) = (Vec::new(), Vec::with_capacity(VALUE));
-        for line in &compiled.lines {
-            if let Some(value) = line.value.constant() {
-                if !(line.if_not_empty && value.is_empty()) {
-                    write(&line.name, value);
-                }
-                continue;
-            }
-            value.clear();
-            line.value.eval_into(r, &mut value);
-            if !(line.if_not_empty && value.is_empty()) {
-                write(&line.name, &value);
+        for piece in &compiled.pieces {
+            match piece {
+                Piece::Fixed(bytes) => out.extend_from_slice(bytes),
+                Piece::Computed(param) => param.write::<P>(r, out),
             }
         }
         let all = if headers { r.head().headers.as_slice() } else { &[] };
         let places = places(all, &r.buf);
+        let mut name = Vec::with_capacity(NAME);
         for (header, place) in all.iter().zip(&places) {
             name.clear();
             name.extend_from_slice(PREFIX);
@@ -106,20 +124,16 @@ impl Params {
             if !place.first || compiled.dropped.contains(&name[PREFIX.len()..]) {
                 continue;
             }
-            if place.next.is_none() {
-                write(&name, header.value.of(&r.buf));
-                continue;
-            }
-            value.clear();
-            value.extend_from_slice(header.value.of(&r.buf));
+            let value = P::name(&name, out);
+            out.extend_from_slice(header.value.of(&r.buf));
             let separator: &[u8] = if header.id == HeaderId::Cookie { b"; " } else { b", " };
             let mut next = place.next;
             while let Some(at) = next {
-                value.extend_from_slice(separator);
-                value.extend_from_slice(all[at].value.of(&r.buf));
+                out.extend_from_slice(separator);
+                out.extend_from_slice(all[at].value.of(&r.buf));
                 next = places[at].next;
             }
-            write(&name, &value);
+            P::end(value, out);
         }
     }
 }
@@ -164,7 +178,7 @@ fn by_name(a: &Header, b: &Header, buf: &[u8]) -> Ordering {
 }
 
 impl Compiled {
-    fn new(
+    fn new<P: Pairs>(
         variables: &mut Variables,
         own: &[Param],
         implied: &[(&'static str, &'static str)],
@@ -186,7 +200,23 @@ impl Compiled {
             // A header with an empty value is one that is left out.
             line.value.constant() != Some(b"")
         });
-        Ok(Compiled { lines, dropped })
+        let mut pieces = Vec::new();
+        for line in lines {
+            let Some(value) = line.value.constant() else {
+                pieces.push(Piece::Computed(line));
+                continue;
+            };
+            if line.if_not_empty && value.is_empty() {
+                continue;
+            }
+            if !matches!(pieces.last(), Some(Piece::Fixed(_))) {
+                pieces.push(Piece::Fixed(Vec::new()));
+            }
+            if let Some(Piece::Fixed(bytes)) = pieces.last_mut() {
+                P::pair(&line.name, value, bytes);
+            }
+        }
+        Ok(Compiled { pieces, dropped })
     }
 }
 
