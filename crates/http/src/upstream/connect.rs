@@ -42,7 +42,7 @@ pub async fn connect(
     secure: Option<&Secure>,
     tag: Tag,
     shared: bool,
-) -> Result<Connection, Fault> {
+) -> Result<Box<Connection>, Fault> {
     let now = r.event_loop.handle.now();
     let handle = r.event_loop.handle.clone();
     // If a tunnel comes of it, another loop may go on with that.
@@ -64,7 +64,7 @@ pub async fn connect(
                 None => None,
             };
             let (stream, peer) = (Wire::join(stream, secured), peer.clone());
-            Ok(Connection { stream, peer, tag, requests: 1, started: now })
+            Ok(Box::new(Connection { stream, peer, tag, requests: 1, started: now }))
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::request::Request;
 
 /// A request whose body is not complete, and whose answer has begun.
 pub struct Exchange {
-    body: Rest,
+    body: Box<Rest>,
     to: Sender,
     /// A piece of the answer.
     sending: Option<Sending>,
@@ -30,7 +30,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// Sends the rest of a body beside the answer.
-    pub fn new(body: Rest, to: Sender) -> Exchange {
+    pub fn new(body: Box<Rest>, to: Sender) -> Exchange {
         Exchange { body, to, sending: None, over: false }
     }
 

@@ -11,7 +11,7 @@ use crate::answer::headers::Headers;
 /// What a request has of a connection.
 pub enum Line {
     /// All of it, until the answer is complete.
-    Own(Connection),
+    Own(Box<Connection>),
     /// A stream, beside those of others.
     Stream(Stream),
 }
@@ -79,7 +79,7 @@ impl Line {
     }
 
     /// The connection, if it is the request's own.
-    pub fn into_own(self) -> Option<Connection> {
+    pub fn into_own(self) -> Option<Box<Connection>> {
         match self {
             Line::Own(connection) => Some(connection),
             Line::Stream(_) => None,

@@ -22,7 +22,7 @@ pub struct Relayed {
     /// How the request ends.
     pub step: Step,
     /// The connection, if it is good for another request.
-    pub connection: Option<Connection>,
+    pub connection: Option<Box<Connection>>,
 }
 
 /// Sends the head, which is filled in, and the body behind it. `begun` is what came with the head; `rest`, of the
@@ -33,8 +33,8 @@ pub async fn relay<P: Protocol>(
     buffering: bool,
     line: Line,
     protocol: &mut P,
-    begun: &[u8],
-    rest: Option<Rest>,
+    begun: Vec<u8>,
+    rest: Option<Box<Rest>>,
 ) -> Relayed {
     let mut exchange = rest.and_then(|rest| Some(Exchange::new(rest, line.sender()?)));
     let rate = match (&passing.limit_rate, buffering) {

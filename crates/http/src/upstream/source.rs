@@ -135,7 +135,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     /// The connection, if all of the body came and nothing else, and so another answer can follow on it.
-    pub fn into_reusable(self) -> Option<Connection> {
+    pub fn into_reusable(self) -> Option<Box<Connection>> {
         let whole = self.done && self.broken.is_none() && self.extra.is_none();
         let whole = whole && !self.protocol.reader().ends_with_connection();
         self.line.into_own().filter(|_| whole)
@@ -153,15 +153,14 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     /// Takes bytes that were received with the head.
-    pub fn begin(&mut self, bytes: &[u8]) {
-        self.begun = bytes.len() as u64;
-        if bytes.is_empty() {
+    pub fn begin(&mut self, mut bytes: Vec<u8>) {
+        let received = bytes.len();
+        self.begun = received as u64;
+        if received == 0 {
             // Where records end a body, its end may have come without a byte of it.
-            return self.unwrap(&mut Vec::new());
+            return self.unwrap(&mut bytes);
         }
-        let mut buf = self.handle.take_buf(bytes.len());
-        buf.extend_from_slice(bytes);
-        self.take_in(buf, bytes.len());
+        self.take_in(bytes, received);
     }
 
     /// What the server has said for the log.

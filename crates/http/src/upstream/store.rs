@@ -53,7 +53,7 @@ pub async fn relay<P: Protocol>(
     store: &'static Store,
     line: Line,
     protocol: &mut P,
-    begun: &[u8],
+    begun: Vec<u8>,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate: None };

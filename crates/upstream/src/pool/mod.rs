@@ -60,7 +60,7 @@ pub struct Tag {
     pub from: Option<SocketAddr>,
 }
 
-/// A connection to a peer.
+/// A connection to a peer. It goes from hand to hand, so it is passed on in a box.
 pub struct Connection {
     /// The socket.
     pub stream: Wire,
@@ -82,7 +82,7 @@ impl Drop for Connection {
 
 struct Idle {
     id: u64,
-    connection: Connection,
+    connection: Box<Connection>,
     until: Instant,
     /// It stands in the loop's part of the shared pool, too.
     offered: bool,
@@ -108,7 +108,7 @@ impl Pool {
     }
 
     /// Takes the newest connection to a peer that still seems good: an own one, or another loop's.
-    pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
+    pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let own = self.take_own(peer, tag);
         if own.is_none() && self.shared.is_shared() {
             return self.take_others(handle, peer, tag);
@@ -116,7 +116,7 @@ impl Pool {
         own
     }
 
-    fn take_own(&self, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
+    fn take_own(&self, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         let fits = |i: &Idle| i.connection.tag == tag && same(&i.connection.peer, peer);
         while let Some(at) = idle.iter().rposition(fits) {
@@ -143,7 +143,7 @@ impl Pool {
     }
 
     #[allow(clippy::disallowed_methods, reason = "one byte, and only a look at it")]
-    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Connection> {
+    fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let fits = |offer: &Offer| offer.tag == tag && offer.peer.endpoint == peer.endpoint;
         loop {
             let offer = self.shared.take(&self.part, fits)?;
@@ -157,7 +157,8 @@ impl Pool {
             };
             let Offer { fd, secured, peer, requests, started, .. } = offer;
             let stream = Wire::join(handle.stream_shared(fd).ok()?, secured);
-            let connection = Connection { stream, peer, tag, requests: requests + 1, started };
+            let requests = requests + 1;
+            let connection = Box::new(Connection { stream, peer, tag, requests, started });
             // Tickets are no answer.
             if silent || connection.stream.is_silent() {
                 return Some(connection);
@@ -166,7 +167,7 @@ impl Pool {
     }
 
     /// Keeps a connection for later, if the limits allow it and nothing came on it unasked.
-    pub fn give(self: &Rc<Self>, handle: &Handle, connection: Connection, limits: &Limits) {
+    pub fn give(self: &Rc<Self>, handle: &Handle, connection: Box<Connection>, limits: &Limits) {
         let now = handle.now();
         let age = now.saturating_duration_since(connection.started);
         if limits.idle == 0 || connection.requests >= limits.requests || age >= limits.time {
@@ -201,7 +202,7 @@ impl Pool {
     fn offer(&self, id: u64, connection: &Connection) -> bool {
         let Some(fd) = connection.stream.socket().shared() else { return false };
         let Some(secured) = connection.stream.lend() else { return false };
-        let Connection { tag, requests, started, .. } = *connection;
+        let &Connection { tag, requests, started, .. } = connection;
         let peer = connection.peer.clone();
         self.part.offer(Offer { id, fd, secured, tag, peer, requests, started });
         true

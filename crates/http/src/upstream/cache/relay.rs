@@ -30,7 +30,7 @@ pub async fn relay<P: Protocol>(
     passing: &'static Passing,
     line: Line,
     protocol: &mut P,
-    begun: &[u8],
+    begun: Vec<u8>,
     fill: &Arc<Fill>,
 ) -> Relayed {
     let rate = passing.limit_rate.as_ref();

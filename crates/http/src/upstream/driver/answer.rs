@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_cache::{End, Fill};
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::balance::Measure;
 use weir_upstream::tunnel::{self, Passed, Ways};
@@ -163,7 +163,12 @@ impl Run {
         let (passing, store) = (self.passing, self.store(r, answer));
         // The head stays: variables of the answer's own head may ask for it.
         let head = &mut r.contexts.upstream.head;
-        let begun = head.split_off(answer.end.min(head.len()));
+        let mut begun = Vec::new();
+        if let Some(body) = head.get(answer.end..).filter(|body| !body.is_empty()) {
+            begun = r.event_loop.handle.take_buf(body.len());
+            begun.extend_from_slice(body);
+            head.truncate(answer.end);
+        }
         let framing = protocol.reader().framing_behind(answer.end) as u64;
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.length = framing;
@@ -172,12 +177,10 @@ impl Run {
         let complete = rest.is_none();
         let relayed = match (self.place.as_deref().zip(fill), store) {
             (Some((place, fill)), _) => {
-                Box::pin(cache::relay(r, place, passing, line, protocol, &begun, &fill)).await
+                Boxed::new(|| cache::relay(r, place, passing, line, protocol, begun, &fill)).await
             }
-            (None, Some(to)) => {
-                Box::pin(store::relay(r, passing, to, line, protocol, &begun)).await
-            }
-            (None, None) => relay::relay(r, passing, buffering, line, protocol, &begun, rest).await,
+            (None, Some(to)) => Box::pin(store::relay(r, passing, to, line, protocol, begun)).await,
+            (None, None) => relay::relay(r, passing, buffering, line, protocol, begun, rest).await,
         };
         if let Some(connection) = relayed.connection
             && answer.keepalive

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_engine::Chain;
+use weir_engine::{Boxed, Chain};
 use weir_upstream::{Peer, Picked, Tag};
 
 use super::{EXCUSES, Run, Talk};
@@ -47,7 +47,7 @@ impl Run {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
             attempt.status = answer.status;
         }
-        Ok((Talk { line, rest }, answer))
+        Ok((Talk { line, rest: rest.map(Box::new) }, answer))
     }
 
     async fn open<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<Line, Fault> {
@@ -84,14 +84,10 @@ impl Run {
             self.asked.iter().for_each(|asked| asked.over(true));
             return Ok(Line::Own(connection));
         }
-        let connected = Box::pin(connect::connect(
-            r,
-            self.passing,
-            &peer,
-            self.secure.as_ref(),
-            tag,
-            self.pool.is_some(),
-        ));
+        let connected = Boxed::new(|| {
+            let (secure, shared) = (self.secure.as_ref(), self.pool.is_some());
+            connect::connect(r, self.passing, &peer, secure, tag, shared)
+        });
         let connection = connected.await?;
         self.asked.iter().for_each(|asked| asked.over(false));
         Ok(Line::Own(connection))

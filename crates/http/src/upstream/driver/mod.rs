@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent, Times};
@@ -50,7 +51,7 @@ pub async fn serve<P: Protocol>(
     let update = context.update.take();
     let mut place = None;
     if passing.caching.is_on() {
-        match Box::pin(cache::look(r, passing, protocol, update)).await {
+        match Boxed::new(|| cache::look(r, passing, protocol, update)).await {
             cache::Looked::Done(step) => return step,
             cache::Looked::Ask(state) => place = state,
         }
@@ -107,7 +108,7 @@ pub async fn serve<P: Protocol>(
 struct Talk {
     line: Line,
     /// What did not go out of the request.
-    rest: Option<Rest>,
+    rest: Option<Box<Rest>>,
 }
 
 /// What binds a request to a server.

@@ -24,7 +24,7 @@ const ROOM: Room = Room { head: HEAD, body: BODY as u32 };
 /// A connection that is good for the next check.
 pub enum Kept {
     /// HTTP/1 is spoken on it.
-    Http1(Connection),
+    Http1(Box<Connection>),
     /// HTTP/2.
     Http2(Leaving),
 }
@@ -112,7 +112,8 @@ async fn probe(
 async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, Failed> {
     let stream = connect(handle, check, peer).await?;
     let (peer, started) = (peer.clone(), handle.now());
-    let connection = Connection { stream, peer, tag: Tag::default(), requests: 1, started };
+    let tag = Tag::default();
+    let connection = Box::new(Connection { stream, peer, tag, requests: 1, started });
     if !check.http2 {
         return Ok(Kept::Http1(connection));
     }

@@ -22,7 +22,7 @@ const LAST: u32 = frame::MAX_WINDOW - 2;
 /// A connection, as its streams see it.
 pub struct Link {
     /// The socket, whom it leads to, and how it is secured.
-    pub connection: Connection,
+    pub connection: Box<Connection>,
     /// What both ends have of it.
     shared: weir_http2::Link<State>,
     /// A stream's window in the own settings.
@@ -50,7 +50,7 @@ impl Deref for Link {
 impl Link {
     /// A connection on which nothing was said yet. `opening` hears when the server has greeted; `window` is what most of
     /// its streams will have room for.
-    pub fn new(connection: Connection, opening: Option<Opening>, window: u32) -> Rc<Link> {
+    pub fn new(connection: Box<Connection>, opening: Option<Opening>, window: u32) -> Rc<Link> {
         let (now, handle) = (connection.started, connection.stream.socket().handle().clone());
         let link = Link {
             connection,

@@ -20,7 +20,7 @@ use crate::upstream::passing::Passing;
 use crate::upstream::tls::Secure;
 
 /// Speaks HTTP/2 on a connection that nobody shares.
-pub fn start(connection: Connection, limits: Limits, window: u32) -> Rc<Link> {
+pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Link> {
     let link = Link::new(connection, None, window);
     task::start(&link, None, limits);
     link
