@@ -509,7 +509,7 @@ fn the_pid_file_moves_with_a_reload() {
     let conf = |name: &str| {
         format!(
             "daemon off; pid {0}/{name}; error_log {0}/error.log info; events {{ }}
-             http {{ server {{ listen 127.0.0.1:{port}; return 200 x; }} }}",
+             http {{ access_log off; server {{ listen 127.0.0.1:{port}; return 200 x; }} }}",
             dir.path().display(),
         )
     };
