@@ -304,6 +304,7 @@ fn what_is_wrong_is_said() {
         ("server { return x; }", "no \"listen\" is defined for server"),
         ("server { listen 127.0.0.1; return x; }", "no port in \"127.0.0.1\""),
         ("server { listen 127.0.0.1:1; proxy_pass x.invalid; }", "no port in upstream"),
+        ("server { listen 127.0.0.1:1; proxy_pass [::1]; }", "no port in upstream \"[::1]\""),
         ("upstream u { server 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
         (
             "server { listen 1 udp ssl; return x; }",

@@ -115,3 +115,25 @@ fn a_url_of_nothing_but_its_scheme_has_none() {
     server.wait_log("invalid URL prefix in \"http://\"", 1);
     server.wait_log("invalid URL prefix in \"https://\"", 1);
 }
+
+/// Port 0 would be asked for ever, in vain.
+#[test]
+fn an_address_without_a_port_is_refused_where_no_port_is_usual() {
+    let s = start("", "upstream u { server 127.0.0.1:1; }");
+    let tested = |line: &str| {
+        let conf = format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {line} }} }}");
+        let path = s.configure(&conf);
+        let tested = s.command(&["-t", "-c", path.to_str().unwrap()]);
+        (tested.status.success(), String::from_utf8_lossy(&tested.stderr).into_owned())
+    };
+    for pass in ["fastcgi_pass", "scgi_pass", "uwsgi_pass", "grpc_pass"] {
+        for address in ["127.0.0.1", "[::1]", "localhost"] {
+            let (good, said) = tested(&format!("location / {{ {pass} {address}; }}"));
+            let told = said.contains(&format!("no port in upstream \"{address}\""));
+            assert!(!good && told, "{pass} {address}: {said}");
+        }
+        let (good, said) = tested(&format!("location / {{ {pass} unix:/x; }}"));
+        assert!(good, "{pass}: {said}");
+    }
+    assert!(tested("location / { proxy_pass http://127.0.0.1; }").0);
+}

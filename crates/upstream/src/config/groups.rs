@@ -10,7 +10,7 @@ use weir_zone::{Declarations, Use, ZoneRef};
 
 use super::dynamic::{self, Dynamic, Named};
 use super::recall::Recall;
-use super::url::Url;
+use super::url::{Host, Url};
 use weir_resolver::Conf as Resolver;
 use weir_values::Template;
 
@@ -259,7 +259,8 @@ impl<T> Draft<T> {
         if let Some(block) = self.block {
             return block.finish(around, zones, self.at, self.host);
         }
-        if self.port.is_none() && self.default_port == 0 && self.url.address.is_none() {
+        let local = matches!(self.url.address, Some(Host::Unix(_)));
+        if self.port.is_none() && self.default_port == 0 && !local {
             return Err(self.at.error(format!("no port in upstream \"{name}\"")));
         }
         let port = self.port.unwrap_or(self.default_port);
