@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_engine::{Chain, OpenFile, Segment};
+use weir_engine::{Chain, Handle, OpenFile, Segment};
 use weir_proto::http1::{Method, Version};
 use weir_proto::{Renew, as_new};
 
@@ -20,6 +20,9 @@ pub use weir_values::builtin::write_number;
 
 /// Memory bodies up to this size travel in one buffer with the head: one send, no list of pieces.
 const INLINE: usize = 8 * 1024;
+
+/// The framing of a chunk and of the last one has room in it.
+const FRAME: u64 = 32;
 
 /// Room for a head; with a body behind it, half of this is enough for most.
 const HEAD: usize = 1024;
@@ -238,12 +241,11 @@ impl Request {
             return output.chain.append(&mut chain);
         }
         let chunked = self.response.chunked;
+        output.make_room(len + FRAME, &self.event_loop.handle);
         if chunked && len > 0 {
-            let mut head = Vec::with_capacity(12);
-            weir_proto::http1::chunk_head(len, &mut head);
-            output.put_memory(&head);
+            output.put_chunk_head(len);
         }
-        output.put(chain);
+        output.put(chain, &self.event_loop.handle);
         if chunked {
             if len > 0 {
                 output.put_memory(b"\r\n");
@@ -366,7 +368,21 @@ impl Output {
         std::mem::take(&mut self.head)
     }
 
-    fn put(&mut self, mut chain: Chain) {
+    /// Room for so much more behind the head, out of the loop's buffers: what grows by itself is allocated anew for each
+    /// answer.
+    fn make_room(&mut self, more: u64, handle: &Handle) {
+        let needed = self.head.len() as u64 + more;
+        if self.chain.is_empty()
+            && needed > self.head.capacity() as u64
+            && needed <= INLINE as u64 + FRAME
+        {
+            let mut larger = handle.take_buf(needed as usize);
+            larger.extend_from_slice(&self.head);
+            handle.give_buf(std::mem::replace(&mut self.head, larger));
+        }
+    }
+
+    fn put(&mut self, mut chain: Chain, handle: &Handle) {
         if self.chain.is_empty()
             && self.head.len() as u64 + chain.len() <= INLINE as u64
             && chain.segments().all(|s| s.memory().is_some())
@@ -374,9 +390,18 @@ impl Output {
             for memory in chain.segments().filter_map(Segment::memory) {
                 self.head.extend_from_slice(memory);
             }
-            return;
+            return chain.consume(chain.len(), |buf| handle.give_buf(buf));
         }
         self.chain.append(&mut chain);
+    }
+
+    fn put_chunk_head(&mut self, len: u64) {
+        if self.chain.is_empty() {
+            return weir_proto::http1::chunk_head(len, &mut self.head);
+        }
+        let mut head = Vec::with_capacity(FRAME as usize);
+        weir_proto::http1::chunk_head(len, &mut head);
+        self.chain.push(Segment::Bytes(head.into()));
     }
 
     fn put_memory(&mut self, bytes: &[u8]) {

@@ -181,6 +181,7 @@ impl Request {
         self.server = self.site.default_server(&self.conn);
         self.location = self.site.location(self.server.location);
         self.started = self.event_loop.handle.now();
+        let attempts = self.contexts.upstream.spare(&self.event_loop.handle);
         let Request {
             conn: _,
             event_loop: _,
@@ -227,6 +228,7 @@ impl Request {
         (*path_changed, *path_below_alias) = (false, false);
         *path_changes_left = PATH_CHANGES;
         *contexts = Contexts::default();
+        contexts.upstream.attempts = attempts;
         *body = Body::default();
         (*error_status, *error_page, *keepalive) = (0, false, false);
         (*request_length, *pipelined) = (0, !buf.is_empty());

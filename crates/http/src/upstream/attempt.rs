@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use weir_engine::Handle;
+use weir_proto::Renew as _;
 use weir_proto::http1::Header;
 use weir_upstream::{Group, Peer};
 
@@ -105,6 +107,16 @@ pub struct Current {
 }
 
 impl Context {
+    /// Takes out what memory serves the connection's next request: its attempts' room, empty. Its head's goes to the loop.
+    pub fn spare(&mut self, handle: &Handle) -> Vec<Attempt> {
+        let head = std::mem::take(&mut self.head);
+        if head.capacity() > 0 {
+            handle.give_buf(head);
+        }
+        self.attempts.renew();
+        std::mem::take(&mut self.attempts)
+    }
+
     /// The attempt under way.
     pub fn attempt(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
