@@ -78,11 +78,6 @@ impl Handle {
         self.0.tasks.spawn_behind(f);
     }
 
-    /// Whether another task is to run in this turn.
-    pub fn others_run(&self) -> bool {
-        self.0.tasks.runnable()
-    }
-
     /// Tasks that have started and not ended.
     pub fn tasks(&self) -> usize {
         self.0.tasks.live()

@@ -59,7 +59,7 @@ pub use heavy::Heavy;
 pub use lap::Timekeeper;
 pub use operation::{block, coarse_nanos, longest_operation, operation};
 pub use ops::connect::{ConnectOptions, Unbound};
-pub use ops::datagram::{Answering, Batch, Datagram, MANY, Outgoing, Received};
+pub use ops::datagram::{Answering, Datagram, Received};
 pub use ops::join::Lent;
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;

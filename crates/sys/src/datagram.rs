@@ -30,7 +30,7 @@ union Control {
 fn message(
     name: *mut libc::sockaddr_storage,
     name_len: usize,
-    parts: *mut libc::iovec,
+    parts: &mut libc::iovec,
     control: *mut Control,
     control_len: usize,
 ) -> libc::msghdr {
@@ -84,85 +84,13 @@ pub fn receive(socket: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<Received
     let len = usize::try_from(r).map_err(|_| io::Error::last_os_error())?.min(room.len());
     // SAFETY: the kernel has written so many bytes to the spare capacity.
     unsafe { buf.set_len(buf.len() + len) };
-    // SAFETY: the name is the place above, which was zeroed, and the kernel has written to it.
-    let from = unsafe { sender(&message) };
-    Ok(Received { len, from, to: destination(&message) })
-}
-
-/// So many datagrams at once, at most.
-pub const MANY: usize = 16;
-/// One's room: no datagram is longer. A little more, or all of them would begin in the same lines of a processor's cache.
-const LONGEST: usize = 65_536 + 192;
-
-/// Room for datagrams that are received together; what is never written to costs no memory.
-pub struct Batch {
-    bytes: Box<[u8]>,
-    names: [libc::sockaddr_storage; MANY],
-    controls: [Control; MANY],
-}
-
-impl Default for Batch {
-    fn default() -> Batch {
-        Batch {
-            bytes: vec![0; MANY * LONGEST].into(),
-            // SAFETY: addresses are plain old data, of which all zeros is a value.
-            names: unsafe { std::mem::zeroed() },
-            controls: [const { Control { _room: [0; 64] } }; MANY],
-        }
-    }
-}
-
-/// Receives what is there, at most [`MANY`]: how many they were. If there were fewer, nothing more is there.
-pub fn receive_many(
-    socket: BorrowedFd<'_>,
-    batch: &mut Batch,
-    mut each: impl FnMut(Received, &[u8]),
-) -> io::Result<usize> {
-    let name_len = size_of::<libc::sockaddr_storage>();
-    let room = batch.bytes.as_mut_ptr();
-    let mut parts: [libc::iovec; MANY] = std::array::from_fn(|i| libc::iovec {
-        iov_base: room.wrapping_add(i * LONGEST).cast(),
-        iov_len: LONGEST,
-    });
-    let (names, controls) = (batch.names.as_mut_ptr(), batch.controls.as_mut_ptr());
-    let parts = parts.as_mut_ptr();
-    let mut messages: [libc::mmsghdr; MANY] = std::array::from_fn(|i| {
-        let control = controls.wrapping_add(i);
-        let (name, part) = (names.wrapping_add(i), parts.wrapping_add(i));
-        let msg_hdr = message(name, name_len, part, control, size_of::<Control>());
-        libc::mmsghdr { msg_hdr, msg_len: 0 }
-    });
-    let fd = socket.as_raw_fd();
-    let (most, flags) = (MANY as libc::c_uint, libc::MSG_DONTWAIT);
-    // SAFETY: each message names three writable places of its own with their sizes, all of which live until it returns.
-    let r = unsafe {
-        libc::recvmmsg(fd, messages.as_mut_ptr(), most, flags as _, std::ptr::null_mut())
-    };
-    let count = usize::try_from(r).map_err(|_| io::Error::last_os_error())?.min(MANY);
-    for (i, libc::mmsghdr { msg_hdr, msg_len }) in messages.iter().take(count).enumerate() {
-        let len = (*msg_len as usize).min(LONGEST);
-        // SAFETY: the name is one of the batch's, which were zeroed, and the kernel has written to it.
-        let from = unsafe { sender(msg_hdr) };
-        let to = destination(msg_hdr);
-        // SAFETY: the place is one of the batch's, of at least that length, which were zeroed; nobody writes to it.
-        let bytes = unsafe { std::slice::from_raw_parts(room.wrapping_add(i * LONGEST), len) };
-        each(Received { len, from, to }, bytes);
-    }
-    Ok(count)
-}
-
-/// Who sent a message that was received.
-///
-/// # Safety
-///
-/// `msg_name` is a place as long and as aligned as any address, was initialized, and nothing but the kernel has written
-/// to it since.
-unsafe fn sender(message: &libc::msghdr) -> Option<SocketAddrAny> {
     let told = message.msg_namelen as usize;
-    let is = size_of::<libc::sa_family_t>() + 1..=size_of::<libc::sockaddr_storage>();
-    // SAFETY: the caller's promise; the kernel has written an address of that length.
-    is.contains(&told)
-        .then(|| unsafe { SocketAddrAny::read(message.msg_name.cast(), message.msg_namelen) })
+    let from = (told > size_of::<libc::sa_family_t>() && told <= name_len).then(|| {
+        // SAFETY: the kernel has written an address of that length to a place that is as long and as aligned as any
+        // address, and was zeroed.
+        unsafe { SocketAddrAny::read(name.as_ptr().cast(), message.msg_namelen) }
+    });
+    Ok(Received { len, from, to: destination(&message) })
 }
 
 /// What a received message's control part says.
@@ -194,66 +122,16 @@ fn destination(message: &libc::msghdr) -> Option<IpAddr> {
     None
 }
 
-/// A datagram to be sent, from an address of this host, or from the one that the kernel chooses.
-#[derive(Debug, Clone, Copy)]
-pub struct Outgoing<'a> {
-    /// What.
-    pub bytes: &'a [u8],
-    /// To whom.
-    pub to: &'a SocketAddrAny,
-    /// From where.
-    pub from: Option<IpAddr>,
-}
-
-/// Sends one datagram.
-pub fn send(socket: BorrowedFd<'_>, one: Outgoing<'_>) -> io::Result<usize> {
-    let mut control = NO_CONTROL;
-    let mut parts = NO_BYTES;
-    // SAFETY: both places are here.
-    let message = unsafe { fill(&one, &mut parts, &mut control) };
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the message names an address, bytes and a control part with their sizes; the kernel only reads them,
-    // during the call.
-    let r = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
-    usize::try_from(r).map_err(|_| io::Error::last_os_error())
-}
-
-/// Sends datagrams in their order, at most [`MANY`], as far as they can be sent: how many they were. An error is the
-/// first one's.
-pub fn send_many(socket: BorrowedFd<'_>, all: &[Outgoing<'_>]) -> io::Result<usize> {
-    let (mut controls, mut parts) = ([NO_CONTROL; MANY], [NO_BYTES; MANY]);
-    let (at_controls, at_parts) = (controls.as_mut_ptr(), parts.as_mut_ptr());
-    let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MANY];
-    let places = messages.iter_mut().zip(all).enumerate();
-    let mut count = 0;
-    for (i, (message, one)) in places {
-        // SAFETY: there are as many places as messages, and each has its own.
-        let msg_hdr = unsafe { fill(one, at_parts.add(i), at_controls.add(i)) };
-        message.write(libc::mmsghdr { msg_hdr, msg_len: 0 });
-        count += 1;
-    }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: so many messages were written, and each names an address, bytes and a control part with their sizes; of
-    // those the kernel only reads, during the call.
-    let r = unsafe {
-        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr().cast(), count, flags as _)
-    };
-    usize::try_from(r).map_err(|_| io::Error::last_os_error())
-}
-
-const NO_CONTROL: Control = Control { _room: [0; 64] };
-const NO_BYTES: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-
-/// A message to be sent; both places are its alone, and the control part is zeroed.
-///
-/// # Safety
-///
-/// The places can be written to.
-unsafe fn fill(
-    Outgoing { bytes, to, from }: &Outgoing<'_>,
-    parts: *mut libc::iovec,
-    control: *mut Control,
-) -> libc::msghdr {
+/// Sends one datagram from an address of this host, or from the one that the kernel chooses.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    to: &SocketAddrAny,
+    from: Option<IpAddr>,
+) -> io::Result<usize> {
+    let mut control = MaybeUninit::<Control>::zeroed();
+    let mut parts =
+        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let name = to.as_ptr().cast_mut().cast();
     let space = from.map_or(0, |from| match from {
         // SAFETY: arithmetic on a size.
@@ -261,11 +139,9 @@ unsafe fn fill(
         // SAFETY: arithmetic on a size.
         IpAddr::V6(_) => unsafe { libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32) },
     });
-    let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: the place is the message's alone.
-    unsafe { parts.write(part) };
-    let message = message(name, to.addr_len() as usize, parts, control, space as usize);
-    match *from {
+    let name_len = to.addr_len() as usize;
+    let message = message(name, name_len, &mut parts, control.as_mut_ptr(), space as usize);
+    match from {
         None => {}
         Some(IpAddr::V4(from)) => {
             let address = libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
@@ -284,7 +160,11 @@ unsafe fn fill(
             unsafe { put(&message, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info) };
         }
     }
-    message
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the message names an address, bytes and a control part with their sizes; the kernel only reads them,
+    // during the call.
+    let r = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
+    usize::try_from(r).map_err(|_| io::Error::last_os_error())
 }
 
 /// Writes the only control message of a message.
@@ -328,32 +208,10 @@ mod tests {
         assert_eq!(got.to, Some(client.local_addr().unwrap().ip()));
         let from = got.from.unwrap();
         // The client is connected to the address that it asked: an answer from another is not for it.
+        send(server.as_fd(), b"answered", &from, got.to).unwrap();
         let mut answer = [0; 64];
-        let answered = Outgoing { bytes: b"answered", to: &from, from: got.to };
-        send(server.as_fd(), answered).unwrap();
         let n = client.recv(&mut answer).unwrap();
         assert_eq!(&answer[..n], b"answered");
-        // Many at once are the same, as far as there is room for them.
-        let texts: Vec<Vec<u8>> = (0..MANY + 3).map(|i| vec![b'a' + i as u8; i]).collect();
-        let of = |bytes| Outgoing { bytes, to: &from, from: got.to };
-        let all: Vec<_> = texts.iter().map(|text| of(&text[..])).collect();
-        assert_eq!(send_many(server.as_fd(), &all).unwrap(), MANY);
-        for text in &texts[..MANY] {
-            let n = client.recv(&mut answer).unwrap();
-            assert_eq!(&answer[..n], &text[..]);
-            client.send(text).unwrap();
-        }
-        client.send(b"last").unwrap();
-        let (mut batch, mut came) = (Batch::default(), Vec::new());
-        let each = |received: Received, bytes: &[u8]| {
-            assert_eq!((received.len, received.to), (bytes.len(), got.to));
-            assert!(received.from.as_ref() == Some(&from));
-            came.push(bytes.to_vec());
-        };
-        assert_eq!(receive_many(server.as_fd(), &mut batch, each).unwrap(), MANY);
-        assert_eq!(came, texts[..MANY]);
-        let last = |_, bytes: &[u8]| assert_eq!(bytes, b"last");
-        assert_eq!(receive_many(server.as_fd(), &mut batch, last).unwrap(), 1);
         let none = receive(server.as_fd(), &mut buf).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
     }

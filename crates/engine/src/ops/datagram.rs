@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketType};
-pub use weir_sys::datagram::{Batch, MANY, Outgoing, Received};
+pub use weir_sys::datagram::Received;
 
 use crate::budget;
 use crate::ops::{connect, must_yield};
@@ -63,7 +63,7 @@ impl Answering {
         from: Option<IpAddr>,
     ) -> io::Result<bool> {
         seam::at(Call::Send)?;
-        match weir_sys::datagram::send(self.0.as_fd(), Outgoing { bytes, to, from }) {
+        match weir_sys::datagram::send(self.0.as_fd(), bytes, to, from) {
             Ok(n) => {
                 budget::spend_call(n);
                 Ok(true)
@@ -71,30 +71,6 @@ impl Answering {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(e) => Err(e),
         }
-    }
-
-    /// Sends datagrams in their order, with a call for up to [`MANY`] of them; `sent` hears which were sent. What there is
-    /// no room for, or no way, is left out.
-    pub fn try_send_many(&self, mut all: &[Outgoing<'_>], mut sent: impl FnMut(usize)) {
-        let mut at = 0;
-        while !all.is_empty() {
-            let call = || weir_sys::datagram::send_many(self.0.as_fd(), all);
-            let count = seam::at(Call::Send).map_err(io::Error::from).and_then(|()| call());
-            let (gone, count) = (count.is_ok(), count.unwrap_or(0).max(1).min(all.len()));
-            let (these, rest) = all.split_at(count);
-            for one in these.iter().filter(|_| gone) {
-                budget::spend_call(one.bytes.len());
-                sent(at);
-                at += 1;
-            }
-            at += if gone { 0 } else { count };
-            all = rest;
-        }
-    }
-
-    /// Whether both send from the same socket.
-    pub fn is(&self, other: &Answering) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -125,31 +101,7 @@ impl Datagram {
         }
     }
 
-    /// Receives what is there, at most [`MANY`]: whether there may be more. Who then waits is told.
-    pub fn try_recv_many(
-        &self,
-        batch: &mut Batch,
-        mut each: impl FnMut(Received, &[u8]),
-    ) -> io::Result<bool> {
-        if !self.0.source.is(Ready::READABLE) {
-            return Ok(false);
-        }
-        seam::at(Call::Recv)?;
-        let each = |received: Received, bytes: &[u8]| {
-            budget::spend_call(bytes.len());
-            each(received, bytes);
-        };
-        match weir_sys::datagram::receive_many(self.0.source.fd.as_fd(), batch, each) {
-            Ok(MANY) => Ok(true),
-            Ok(_) => {
-                self.0.exhausted(Ready::READABLE);
-                Ok(false)
-            }
-            Err(e) => Ok(self.nothing::<()>(e)?.is_some()),
-        }
-    }
-
-    /// As [`Datagram::try_recv_from`], of a socket that is connected: the datagram's length.
+    /// The same of a socket that is connected: the datagram's length.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         if !self.0.source.is(Ready::READABLE) {
             return Ok(None);

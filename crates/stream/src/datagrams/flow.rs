@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use weir_engine::{Answering, Datagram, Handle, Outgoing, SocketAddrAny};
+use weir_engine::{Answering, Datagram, Handle, SocketAddrAny};
 use weir_upstream::Rate;
 use weir_upstream::tunnel::Passed;
 use weir_values::Address;
@@ -158,22 +158,6 @@ impl Flow {
     /// Whether its first datagram is its last.
     pub fn is_full(&self) -> bool {
         Expected::of(&self.server.conf.proxy).is_full(self.requests.get())
-    }
-
-    /// Whether its client can be answered.
-    pub fn has_client(&self) -> bool {
-        self.ends.peer.is_some()
-    }
-
-    /// An answer to its client, if that has a name.
-    pub fn outgoing<'a>(&'a self, bytes: &'a [u8]) -> Option<Outgoing<'a>> {
-        let Ends { peer, asked, .. } = &self.ends;
-        peer.as_ref().map(|to| Outgoing { bytes, to, from: *asked })
-    }
-
-    /// From where it is answered.
-    pub fn socket(&self) -> &Answering {
-        &self.ends.socket
     }
 
     /// Another datagram from the client. As many as `proxy_buffer_size` has room for wait until there is a server.

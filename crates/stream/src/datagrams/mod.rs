@@ -13,15 +13,12 @@
 //! Before a reload the loops stop receiving at once: what comes waits for the new ones, in the same sockets. Sessions
 //! that have begun are answered until they end, with the old configuration.
 
-mod answers;
 mod flow;
 mod pass;
 mod table;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::hash::{Hash, Hasher};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -29,12 +26,11 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use weir_engine::{Answering, Batch, Datagram, Received};
+use weir_engine::{Answering, Datagram, Received};
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_values::Address;
 
-use self::answers::Answers;
 use self::flow::{Delivered, Ends};
 pub use self::flow::{Flow, Over};
 pub use self::pass::converse;
@@ -52,46 +48,19 @@ const GRACE: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who a session is with: which socket, which of its addresses, which client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     listen: usize,
     asked: Option<IpAddr>,
     peer: Address,
 }
 
-/// In few words, since each is a step of the hash: a client's datagrams differ from another's in its address.
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match &self.peer {
-            Address::Inet(SocketAddr::V4(peer)) => {
-                let address = u64::from(u32::from_be_bytes(peer.ip().octets()));
-                state.write_u64(address << 16 | u64::from(peer.port()));
-            }
-            Address::Inet(SocketAddr::V6(peer)) => {
-                state.write_u128(u128::from_be_bytes(peer.ip().octets()));
-                state.write_u16(peer.port());
-            }
-            other => other.hash(state),
-        }
-        match self.asked {
-            None => {}
-            Some(IpAddr::V4(asked)) => state.write_u32(asked.to_bits()),
-            Some(IpAddr::V6(asked)) => state.write_u128(asked.to_bits()),
-        }
-        state.write_usize(self.listen);
-    }
-}
-
 /// What a loop knows of its sessions.
 pub struct Sessions {
     table: RefCell<Table<Key, Rc<Flow>>>,
     doors: RefCell<Vec<Rc<Door>>>,
-    /// Where a datagram is received.
+    /// Where datagrams are received, one after the other.
     scratch: RefCell<Vec<u8>>,
-    /// Where many are; none before many have come.
-    batch: RefCell<Option<Box<Batch>>>,
-    /// What is sent to clients at once.
-    answers: RefCell<Answers>,
     said_full: Cell<Option<Instant>>,
 }
 
@@ -133,8 +102,6 @@ impl Default for Sessions {
             table: RefCell::new(Table::new(1)),
             doors: RefCell::default(),
             scratch: RefCell::default(),
-            batch: RefCell::default(),
-            answers: RefCell::default(),
             said_full: Cell::new(None),
         }
     }
@@ -202,29 +169,9 @@ async fn receive(event_loop: Rc<LoopState>, door: Rc<Door>) {
 }
 
 impl LoopState {
-    /// Receives until nothing is there, or the task has done enough for this turn. Of many datagrams the first comes alone,
-    /// and the others together.
+    /// Receives until nothing is there, or the task has done enough for this turn.
     fn take_some(self: &Rc<Self>, door: &Door, socket: &Datagram) {
-        while !weir_engine::is_spent()
-            && self.take_one(door, socket)
-            && self.take_many(door, socket)
-        {}
-    }
-
-    /// Receives as many as there are, within bounds; false if there are no more.
-    fn take_many(self: &Rc<Self>, door: &Door, socket: &Datagram) -> bool {
-        let mut batch = self.datagrams.batch.borrow_mut();
-        let batch = batch.get_or_insert_default();
-        let each = |received, bytes: &[u8]| self.came(door, received, bytes);
-        socket.try_recv_many(batch, each).unwrap_or_else(|e| {
-            self.complain_of(&e);
-            true
-        })
-    }
-
-    fn complain_of(&self, error: &io::Error) {
-        let text = format_args!("recvmsg() failed {}", Cause(error));
-        self.site.main_log.write(Level::Alert, None, text);
+        while !weir_engine::is_spent() && self.take_one(door, socket) {}
     }
 
     /// Receives what is there, as far as that has an end.
@@ -245,7 +192,10 @@ impl LoopState {
         match socket.try_recv_from(&mut scratch) {
             Ok(Some(received)) => self.came(door, received, &scratch),
             Ok(None) => return false,
-            Err(e) => self.complain_of(&e),
+            Err(e) => {
+                let text = format_args!("recvmsg() failed {}", Cause(&e));
+                self.site.main_log.write(Level::Alert, None, text);
+            }
         }
         true
     }
@@ -303,8 +253,7 @@ impl LoopState {
         }
         self.metrics.add(Metric::Handled, 1);
         let place = Place { event_loop: self.clone(), flow };
-        let first = bytes.to_vec();
-        self.handle.spawn(serve::datagrams(place, first, peer));
+        self.handle.spawn(serve::datagrams(place, bytes.to_vec(), peer));
     }
 
     fn say_full(&self, evicted: bool) {

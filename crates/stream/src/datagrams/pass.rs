@@ -11,8 +11,8 @@ use weir_upstream::balance::Measure;
 use weir_upstream::{Rate, fault};
 use weir_values::Subject;
 
-use super::Place;
 use super::flow::{Expected, Flow, Over};
+use super::{LONGEST, Place};
 use crate::config::Proxy;
 use crate::proxy::{Held, Passed, connected, head, note_end, rate};
 use crate::serve::{BAD_GATEWAY, OK};
@@ -45,8 +45,6 @@ pub async fn converse(
         }
         Err(error) => broken(s, &error),
     };
-    // What it has sent is about to be told.
-    s.event_loop.send_answers();
     note_end(s);
     passed
 }
@@ -58,7 +56,7 @@ async fn exchange(
     place: &Place,
     server: &Rc<Datagram>,
 ) -> Passed {
-    let (handle, flow) = (s.event_loop.handle.clone(), &place.flow);
+    let (handle, flow) = (s.event_loop.handle.clone(), &*place.flow);
     let (up, down) = (rate(s, &proxy.upload_rate), rate(s, &proxy.download_rate));
     flow.connect(&handle, server.clone(), up);
     let (expected, down) = (Expected::of(proxy), Rate::new(down, handle.now()));
@@ -85,7 +83,7 @@ async fn exchange(
                 None => failed |= hear(s, held, flow, server, expected),
                 Some(down) => {
                     let before = flow.passed.down.get();
-                    failed |= hear_one(s, held, flow, server, expected).unwrap_or_default();
+                    failed |= hear_one(s, held, flow, server).unwrap_or_default();
                     pause(s, flow, down, before).await;
                 }
             },
@@ -109,15 +107,9 @@ async fn wait(flow: &Flow, server: &Datagram) -> Event {
 }
 
 /// Passes on what the server has sent; true if that says that nobody is there.
-fn hear(
-    s: &Session,
-    held: &Held<'_>,
-    flow: &Rc<Flow>,
-    server: &Datagram,
-    expected: Expected,
-) -> bool {
+fn hear(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram, expected: Expected) -> bool {
     let mut failed = false;
-    while let Some(refused) = hear_one(s, held, flow, server, expected) {
+    while let Some(refused) = hear_one(s, held, flow, server) {
         failed |= refused;
         if expected.is_done(flow.requests.get(), flow.answers.get()) || weir_engine::is_spent() {
             break;
@@ -127,23 +119,20 @@ fn hear(
 }
 
 /// The same for one datagram, if there is one.
-fn hear_one(
-    s: &Session,
-    held: &Held<'_>,
-    flow: &Rc<Flow>,
-    server: &Datagram,
-    expected: Expected,
-) -> Option<bool> {
+fn hear_one(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram) -> Option<bool> {
     let now = s.event_loop.handle.now();
-    let received = s.event_loop.datagrams.answers.borrow_mut().receive(server);
-    match received {
+    let mut scratch = s.event_loop.datagrams.scratch.borrow_mut();
+    scratch.clear();
+    scratch.reserve(LONGEST);
+    match server.try_recv(&mut scratch) {
         Ok(None) => None,
         Ok(Some(n)) => {
             if flow.heard(n as u64, now) {
                 held.reached(Measure::First, now);
             }
-            let is_last = expected.is_done(flow.requests.get(), flow.answers.get());
-            s.event_loop.answer(flow, is_last);
+            if flow.answer(&scratch) {
+                flow.passed.down_sent.add(n as u64);
+            }
             Some(false)
         }
         // nginx counts it as an answer: nothing better is to come.
