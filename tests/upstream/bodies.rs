@@ -10,7 +10,7 @@ use weir_testkit::{Dir, PATIENCE, Server};
 use super::WEIR;
 
 /// A body longer than the kernel's buffers of a connection.
-const LONG: usize = 12 << 20;
+pub const LONG: usize = 12 << 20;
 
 /// A directory with a certificate for anybody.
 pub fn certified() -> Dir {

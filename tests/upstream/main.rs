@@ -3,6 +3,7 @@
 mod bodies;
 mod connections;
 mod docs;
+mod early;
 mod failures;
 mod grpc;
 mod health;

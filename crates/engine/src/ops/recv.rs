@@ -39,6 +39,13 @@ impl Stream {
 }
 
 impl Stream {
+    /// Bytes lie there to be received: the end is none, nor is a connection that broke. Costs a system call.
+    pub fn holds_bytes(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = rustix::net::recv(&self.0.source.fd, &mut [0u8; 1][..], flags);
+        peeked.is_ok_and(|(_, there)| there > 0)
+    }
+
     /// As [`Stream::readable`], for who does something else as long as nothing has come: what was reported may have been
     /// received already, so the socket is looked at.
     pub async fn arrived(&self) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Opens a connection to a server.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -64,7 +65,14 @@ pub async fn connect(
                 None => None,
             };
             let (stream, peer) = (Wire::join(stream, secured), peer.clone());
-            Ok(Box::new(Connection { stream, peer, tag, requests: 1, started: now }))
+            Ok(Box::new(Connection {
+                stream,
+                peer,
+                tag,
+                requests: 1,
+                started: now,
+                is_broken: Cell::new(false),
+            }))
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Instant;
 
+use rustix::io::Errno;
 use weir_upstream::Connection;
 
 use super::http2::{Sender, Stream};
@@ -45,7 +46,10 @@ impl Line {
     #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         match self {
-            Line::Own(connection) => connection.stream.try_recv(buf),
+            Line::Own(connection) => match connection.stream.try_recv(buf) {
+                Ok(Some(0)) if connection.is_broken.get() => Err(Errno::CONNRESET.into()),
+                received => received,
+            },
             Line::Stream(stream) => stream.try_recv(buf),
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::pin;
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use weir_engine::{Chain, Either, either};
 use weir_log::{Cause, Level};
 use weir_upstream::Connection;
@@ -68,6 +69,9 @@ async fn push(
     let stream = &connection.stream;
     loop {
         if let Err(error) = stream.try_send(chain) {
+            if has_answered(connection, &error) {
+                return Ok(false);
+            }
             let call = if chain.segments().nth(1).is_some() { "writev()" } else { "send()" };
             return Err(fault::operation(r, call, &error, Doing::Sending));
         }
@@ -81,6 +85,9 @@ async fn push(
         stream.set_deadline(None);
         match waited {
             Waited::Gone => return Err(CLIENT_GONE),
+            Waited::For(Either::Left(Err(error))) if has_answered(connection, &error) => {
+                return Ok(false);
+            }
             Waited::For(Either::Left(Err(error)) | Either::Right(Err(error))) => {
                 return Err(fault::operation(r, "send()", &error, Doing::Sending));
             }
@@ -88,6 +95,20 @@ async fn push(
             Waited::For(Either::Right(Ok(()))) => return Ok(false),
         }
     }
+}
+
+/// Whether a server that takes no more has answered before. A connection that it closed and then reset fails with EPIPE, and
+/// what came ends where the server ended it. One that was reset before it was closed fails with ECONNRESET, once:
+/// then only an answer that says itself where it ends is whole.
+fn has_answered(connection: &Connection, error: &io::Error) -> bool {
+    let reset = match Errno::from_io_error(error) {
+        Some(Errno::PIPE) => false,
+        Some(Errno::CONNRESET) => true,
+        _ => return false,
+    };
+    let answered = connection.stream.has_unread() || connection.stream.socket().holds_bytes();
+    connection.is_broken.set(answered && reset);
+    answered
 }
 
 /// What the server has not got of a client's body.

@@ -72,6 +72,8 @@ pub struct Connection {
     pub requests: u64,
     /// When it was opened.
     pub started: Instant,
+    /// Sending failed, and has taken the socket's error: what is received ends as if the peer had ended it.
+    pub is_broken: Cell<bool>,
 }
 
 impl Drop for Connection {
@@ -158,7 +160,14 @@ impl Pool {
             let Offer { fd, secured, peer, requests, started, .. } = offer;
             let stream = Wire::join(handle.stream_shared(fd).ok()?, secured);
             let requests = requests + 1;
-            let connection = Box::new(Connection { stream, peer, tag, requests, started });
+            let connection = Box::new(Connection {
+                stream,
+                peer,
+                tag,
+                requests,
+                started,
+                is_broken: Cell::new(false),
+            });
             // Tickets are no answer.
             if silent || connection.stream.is_silent() {
                 return Some(connection);

@@ -1,5 +1,6 @@
 //! One check of one server.
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,7 +114,14 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
     let stream = connect(handle, check, peer).await?;
     let (peer, started) = (peer.clone(), handle.now());
     let tag = Tag::default();
-    let connection = Box::new(Connection { stream, peer, tag, requests: 1, started });
+    let connection = Box::new(Connection {
+        stream,
+        peer,
+        tag,
+        requests: 1,
+        started,
+        is_broken: Cell::new(false),
+    });
     if !check.http2 {
         return Ok(Kept::Http1(connection));
     }
