@@ -324,3 +324,16 @@ fn what_one_client_left_unread_is_not_read_of_the_next() {
         assert_eq!(server.get("/mine").body(), "/mine");
     }
 }
+
+#[test]
+fn what_is_refused_of_head_has_no_page() {
+    let server = server();
+    let long = "x".repeat(2000);
+    for (target, expected) in [("/a%00b", "400"), ("/a b", "400"), (&long, "414"), ("/..", "400")] {
+        let request = format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = raw(server.port(), &request);
+        assert_eq!(status(&answer), expected, "{answer}");
+        assert!(answer.contains("Content-Length: 1"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+    }
+}

@@ -165,6 +165,8 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
         _ => reading(r),
     };
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
+    // HEAD has no page for an answer, whatever is wrong with its target.
+    r.method = r.parser.head().method;
     if error.line_parsed() {
         meaning::take_line(r);
     } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
