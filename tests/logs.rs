@@ -1,7 +1,7 @@
 //! Access logs: no line is lost or torn, whatever happens to the server.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -337,4 +337,38 @@ fn messages_that_repeat_are_bounded_and_counted() {
     assert!((50..3000).contains(&rest), "{rest}");
     let written = || s.log().lines().filter(|line| line.contains("/missing/")).count();
     assert!(until(s.dir().path(), || written() == rest), "{} of {rest}", written());
+}
+
+#[test]
+fn of_a_head_that_is_refused_the_lines_that_came_whole_are_counted() {
+    let conf = "events { } http {
+         log_format counted '$status $request_length $uri'; large_client_header_buffers 2 512;
+         server {
+             listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/a.log counted;
+             location / { return 200 ok; }
+         } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    let long = "x".repeat(2000);
+    let line = "\r\nGET / HTTP/1.1\r\nA: b\r\n";
+    let mut lines = 0;
+    for (request, logged) in [
+        // The request line has 16 bytes, the header line 6.
+        (format!("{line}\r\n"), "400 24 /"),
+        (format!("{line}B: {long}\r\n\r\n"), "400 22 /"),
+        (format!("{line}B\0: c\r\n\r\n"), "400 22 /"),
+        (format!("{line}Host: c\r\nHost: d\r\n\r\n"), "400 40 /"),
+        (format!("{line}B: c"), "400 22 /"),
+        ("GET /a%00b HTTP/1.1\r\nA: b\r\n\r\n".to_owned(), "400 21 "),
+        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "405 29 /"),
+        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), "400 0 "),
+        (format!("GET /{long} HTTP/1.1\r\n\r\n"), "414 0 -"),
+    ] {
+        let mut client = TcpStream::connect(("127.0.0.1", s.port())).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        // Nothing more comes.
+        client.shutdown(Shutdown::Write).unwrap();
+        lines += 1;
+        let log = wait_lines(&s, "a.log", lines);
+        assert_eq!(log.lines().last(), Some(logged), "{request:?}");
+    }
 }

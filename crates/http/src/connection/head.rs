@@ -90,6 +90,10 @@ pub async fn read(r: &mut Request) -> Head {
 
 /// Nothing more comes, and what came is no whole head.
 fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
+    r.request_length = r.parser.lines_len() as u64;
+    if r.parser.line_parsed() {
+        meaning::take_line(r);
+    }
     match error.kind() {
         io::ErrorKind::TimedOut => {
             r.log(Level::Info, format_args!("{TIMED_OUT} while {}", reading(r)));
@@ -165,6 +169,7 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
         _ => reading(r),
     };
     r.log(Level::Info, format_args!("{} while {doing}", error.reason(&r.buf)));
+    r.request_length = r.parser.lines_len() as u64;
     // HEAD has no page for an answer, whatever is wrong with its target.
     r.method = r.parser.head().method;
     if error.line_parsed() {

@@ -120,6 +120,16 @@ impl RequestParser {
         self.stage != Stage::Line
     }
 
+    /// The length of the lines that came whole and could be read, that which was refused for what it says included.
+    pub fn lines_len(&self) -> usize {
+        let end = match self.stage {
+            Stage::Line => self.head.line_end as usize,
+            Stage::Fields => self.fields.line_start().unwrap_or(self.fields.pos()),
+            Stage::Done => self.head.end as usize,
+        };
+        end.saturating_sub(self.head.line.start as usize)
+    }
+
     /// Whether all bytes so far were blank lines. They may be thrown away, with [`Renew::renew`],
     /// and should be: nginx takes any number of them.
     pub fn blank(&self) -> bool {
