@@ -93,6 +93,9 @@ fn a_connection_is_kept_and_lies_are_told() {
     }
     assert_eq!(server.get("/trailer").body(), "yes");
     server.wait_log("memcached sent invalid trailer", 1);
+    let log = server.log();
+    let told = log.lines().find(|line| line.contains("invalid trailer"));
+    assert!(told.is_some_and(|line| line.contains("[error]")), "{log}");
 }
 
 /// A server that has every key: it says who it is.

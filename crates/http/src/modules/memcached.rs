@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By, Pass, Slot};
 use crate::upstream::passing::passing_directives;
-use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Reader, Taken};
+use crate::upstream::{Answer, Extra, Found, Outgoing, Passing, Protocol, Reader, Taken};
 use weir_values::Template;
 
 /// Settings of a location.
@@ -245,7 +245,8 @@ impl Reader for Memcached {
         buf.truncate(value);
         if more {
             // The value is whole all the same.
-            return Ok(Taken { done: true, extra: Some("memcached sent invalid trailer") });
+            let extra = Extra { text: "memcached sent invalid trailer", level: Level::Error };
+            return Ok(Taken { done: true, extra: Some(extra) });
         }
         Ok(Taken { done: self.rest.is_over(), extra: None })
     }

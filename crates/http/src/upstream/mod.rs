@@ -38,7 +38,7 @@ pub use attempt::{Attempt, Context};
 pub use health::{Match, start as start_checks};
 pub use passing::Passing;
 pub use pools::Pools;
-pub use protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
+pub use protocol::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken};
 pub use weir_upstream::config::GroupId;
 
 /// Addresses of servers as configurations write them.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use weir_engine::Chain;
+use weir_log::Level;
 use weir_proto::Span;
 use weir_proto::http1::Header;
 
@@ -56,13 +57,30 @@ pub struct Taken {
     /// The body is complete.
     pub done: bool,
     /// More came than belongs to the answer: the connection is of no more use.
-    pub extra: Option<&'static str>,
+    pub extra: Option<Extra>,
+}
+
+/// What came behind the end of a body: how the log is told, and how loud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extra {
+    /// The words.
+    pub text: &'static str,
+    /// The level.
+    pub level: Level,
+}
+
+impl Extra {
+    /// What nginx warns of.
+    pub const fn warned(text: &'static str) -> Extra {
+        Extra { text, level: Level::Warn }
+    }
 }
 
 /// Log lines that protocols share.
 pub const LARGER: &str = "upstream sent response body larger than indicated content length";
 /// See [`LARGER`].
-pub const TOO_MUCH: &str = "upstream sent more data than specified in \"Content-Length\" header";
+pub const TOO_MUCH: Extra =
+    Extra::warned("upstream sent more data than specified in \"Content-Length\" header");
 
 /// How the answers of a server are understood, one after another.
 pub trait Reader {

@@ -11,7 +11,7 @@ use super::exchange::Exchange;
 use super::fault::{self, Doing};
 use super::line::Line;
 use super::passing::Passing;
-use super::protocol::Protocol;
+use super::protocol::{Extra, Protocol};
 use super::source::{Ahead, Broken, Source};
 use super::upload::Rest;
 use crate::phases::Step;
@@ -199,8 +199,8 @@ pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Ste
             attempt.length = source.length;
         }
     }
-    if let Some(text) = source.extra() {
-        r.log(Level::Warn, format_args!("{text} while reading upstream"));
+    if let Some(Extra { text, level }) = source.extra() {
+        r.log(level, format_args!("{text} while reading upstream"));
     }
     Relayed { step, connection: source.into_reusable() }
 }

@@ -16,7 +16,7 @@ use weir_upstream::Connection;
 
 use super::line::Line;
 use super::passing::Passing;
-use super::protocol::{Protocol, Reader as _};
+use super::protocol::{Extra, Protocol, Reader as _};
 use crate::answer::headers::Headers;
 use crate::body::FRAMING;
 use crate::files::temp_file::Keep;
@@ -71,7 +71,7 @@ pub struct Source<'p, P> {
     /// It ended too early. Nobody may take this away: what comes yet on such a connection is not another answer.
     broken: Option<Broken>,
     /// What came behind its end.
-    extra: Option<&'static str>,
+    extra: Option<Extra>,
     /// Bytes received.
     pub received: u64,
     /// Bytes of the body.
@@ -130,7 +130,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     /// What came behind its end.
-    pub fn extra(&self) -> Option<&'static str> {
+    pub fn extra(&self) -> Option<Extra> {
         self.extra
     }
 

@@ -10,7 +10,7 @@ use super::Conf;
 use crate::body::Body;
 use crate::request::Request;
 use crate::upstream::cgi::{Announced, ScriptHead};
-use crate::upstream::{Answer, Found, Outgoing, Protocol, Reader, Taken};
+use crate::upstream::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken};
 
 /// A request on its way to a FastCGI server.
 pub struct FastCgi {
@@ -293,7 +293,7 @@ impl Reader for FastCgi {
             return Err("upstream prematurely closed FastCGI request".to_owned());
         }
         // Who closes when the output ends makes the server's last words an error.
-        let extra = self.more.then_some("upstream sent data after the end of its FastCGI request");
+        let extra = self.more.then_some(AFTER_END);
         Ok(Taken { done: self.ended, extra })
     }
 
@@ -312,6 +312,7 @@ fn push_padding(length: usize, out: &mut Chain) {
     out.push(Bytes::from_static(ZEROES.get(..length).unwrap_or_default()));
 }
 
+const AFTER_END: Extra = Extra::warned("upstream sent data after the end of its FastCGI request");
 const OUT_CLOSED: &str = "upstream prematurely closed FastCGI stdout";
 /// Most requests fit.
 const ROOM: usize = 2048;

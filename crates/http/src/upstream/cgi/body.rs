@@ -4,7 +4,7 @@ use weir_proto::http1::Method;
 
 use crate::request::Request;
 use crate::upstream::passing::Passing;
-use crate::upstream::protocol::{Answer, TOO_MUCH};
+use crate::upstream::protocol::{Answer, Extra, TOO_MUCH};
 
 /// What was announced of a body and has not come.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Announced {
     }
 
     /// Takes what came. What is too much is cut off: the text says so.
-    pub fn take(&mut self, buf: &mut Vec<u8>) -> Option<&'static str> {
+    pub fn take(&mut self, buf: &mut Vec<u8>) -> Option<Extra> {
         self.came |= !buf.is_empty();
         let rest = self.rest.as_mut()?;
         let wanted = usize::try_from(*rest).unwrap_or(usize::MAX);

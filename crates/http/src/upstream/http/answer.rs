@@ -7,7 +7,7 @@ use weir_proto::http1::{
 use crate::answer::headers::Headers;
 use crate::request::Request;
 use crate::upstream::framing::Framing;
-use crate::upstream::protocol::{LARGER, TOO_MUCH};
+use crate::upstream::protocol::{Extra, LARGER, TOO_MUCH};
 use crate::upstream::{Answer, Found, Reader, Taken};
 
 /// Reads one answer after another.
@@ -158,7 +158,7 @@ fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, St
     Ok(Taken::default())
 }
 
-const AFTER_CHUNKS: &str = "upstream sent data after final chunk";
+const AFTER_CHUNKS: Extra = Extra::warned("upstream sent data after final chunk");
 
 /// What a body that cannot be read is called in logs.
 pub fn reason(error: BodyError) -> String {
