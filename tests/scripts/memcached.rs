@@ -98,6 +98,21 @@ fn a_connection_is_kept_and_lies_are_told() {
     assert!(told.is_some_and(|line| line.contains("[error]")), "{log}");
 }
 
+#[test]
+fn who_asks_whether_to_go_on_is_told_before_the_value_is_asked_for() {
+    let server = start(
+        &format!("upstream m {{ server 127.0.0.1:{}; }}", named("m")),
+        "set $memcached_key $uri; location / { memcached_pass m; }
+         location /unset { set $memcached_key ''; memcached_pass m; }",
+    );
+    for (path, status) in [("/a", 200), ("/unset", 500)] {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n"));
+        assert_eq!(client.response().status, 100, "{path}");
+        assert_eq!(client.response().status, status, "{path}");
+    }
+}
+
 /// A server that has every key: it says who it is.
 fn named(name: &'static str) -> u16 {
     listen(move |stream| {

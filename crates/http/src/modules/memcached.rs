@@ -120,6 +120,7 @@ fn handler(r: &mut Request) -> Later<'_> {
         if let Err(status) = r.discard_received() {
             return Step::Status(status);
         }
+        r.send_continue().await;
         let conf = &*r.conf().memcached;
         let Some(to) = conf.pass.get() else { return Step::Next };
         r.set_content_type();
