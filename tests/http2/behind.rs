@@ -33,9 +33,11 @@ fn an_answer_that_breaks_off_is_not_complete() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfour");
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfour");
+        }
     });
     let server = start(&format!(
         "access_log %%DIR%%/done done; location / {{ proxy_pass http://127.0.0.1:{port}; }} }}
@@ -44,8 +46,11 @@ fn an_answer_that_breaks_off_is_not_complete() {
     let mut client = Client::connect(&server);
     let id = client.get("/");
     assert!(client.answer(id).reset.is_some());
-    server.wait_file("done", "\n", 1);
-    assert_eq!(server.dir().read("done"), "[]\n");
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response().is_err());
+    server.wait_file("done", "\n", 2);
+    assert_eq!(server.dir().read("done"), "[]\n[]\n");
 }
 
 #[test]
