@@ -638,3 +638,24 @@ fn names_are_resolved_while_requests_are_served() {
     assert_eq!(server.get("/?h=other.test").status, 502);
     server.wait_log("other.test could not be resolved (3: Host not found)", 1);
 }
+
+#[test]
+fn a_line_without_a_value_is_passed_on_as_one() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nServer:\r\nDate:\r\nContent-Length: 0\r\n\r\n");
+    });
+    let pass = format!("proxy_pass http://127.0.0.1:{port};");
+    let server = start(
+        "",
+        &format!(
+            "location / {{ {pass} }}
+             location /passed {{ {pass} proxy_pass_header Server; proxy_pass_header Date; }}"
+        ),
+    );
+    let answer = server.get("/passed");
+    assert_eq!((answer.header("Server"), answer.header("Date")), (Some(""), Some("")));
+    let answer = server.get("/");
+    assert!(answer.header("Server").is_some_and(|name| name.starts_with("weir")));
+    assert!(answer.header("Date").is_some_and(|date| !date.is_empty()));
+}

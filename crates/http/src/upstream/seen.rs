@@ -192,8 +192,17 @@ fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Li
         | HeaderId::TransferEncoding
         | HeaderId::ContentLength => {}
         HeaderId::ContentType => r.response.say_type(value),
-        HeaderId::Date => r.response.date = Some(value.to_vec()),
-        HeaderId::Server => r.response.server = Some(value.to_vec()),
+        HeaderId::Date | HeaderId::Server => {
+            let own = match line.id {
+                HeaderId::Date => &mut r.response.date,
+                _ => &mut r.response.server,
+            };
+            *own = Some(value.to_vec());
+            if value.is_empty() {
+                // There that would mean that there is no line.
+                r.response.headers.add(line.name, value);
+            }
+        }
         HeaderId::ETag => r.response.etag = Some(value.to_vec()),
         // Several lines are one list.
         HeaderId::ContentEncoding => match &mut r.response.content_encoding {
