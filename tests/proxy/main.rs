@@ -659,3 +659,29 @@ fn a_line_without_a_value_is_passed_on_as_one() {
     assert!(answer.header("Server").is_some_and(|name| name.starts_with("weir")));
     assert!(answer.header("Date").is_some_and(|date| !date.is_empty()));
 }
+
+#[test]
+fn no_content_keeps_the_length_that_the_server_said() {
+    let port = upstream(|talk| {
+        let length = if talk.head().contains("/said") { "Content-Length: 0\r\n" } else { "" };
+        talk.say(format!("HTTP/1.1 204 No\r\nCache-Control: max-age=60\r\n{length}\r\n"));
+    });
+    let server = start(
+        "proxy_cache_path %%DIR%%/cache keys_zone=c:1m;",
+        &format!(
+            "location / {{ proxy_pass http://127.0.0.1:{port}; }}
+             location /kept/ {{ proxy_cache c; proxy_pass http://127.0.0.1:{port}; }}
+             location /own {{ return 204; }}"
+        ),
+    );
+    for (path, length) in [("/said", Some("0")), ("/", None), ("/own", None)] {
+        let answer = server.get(path);
+        assert_eq!((answer.status, answer.header("Content-Length")), (204, length), "{path}");
+    }
+    for (path, length) in [("/kept/said", Some("0")), ("/kept/not", None)] {
+        for _ in 0..2 {
+            let answer = server.get(path);
+            assert_eq!((answer.status, answer.header("Content-Length")), (204, length), "{path}");
+        }
+    }
+}

@@ -166,9 +166,10 @@ impl Request {
             response.header_only = true;
         }
         if response.status == 204 {
-            (response.content_length, response.last_modified) = (None, None);
-            // nginx leaves a type that a server has sent with words for the status, but over HTTP/2.
+            response.last_modified = None;
+            // nginx leaves what a server has sent with words for the status, but over HTTP/2.
             if response.status_line.is_none() || self.h2.is_some() {
+                response.content_length = None;
                 response.content_type.clear();
             }
         }
