@@ -52,6 +52,29 @@ fn the_longest_prefix_unless_a_pattern_matches() {
 }
 
 #[test]
+fn a_modifier_may_be_glued_to_its_name() {
+    let server = serve(
+        "location ^~/i/ { alias %%DIR%%/html/sub/; }
+         location =/one { alias %%DIR%%/html/sub/file; }
+         location ^~/p/ { proxy_pass http://127.0.0.1:%%PORT%%/told/; }
+         location /told/ { return 200 $uri; }
+         location ^~/n { location =/n/a { return 200 na; } location ^~/n/b { return 200 nb; } }
+         location ~*\\.X$ { return 200 x; }",
+    );
+    for (path, body) in [
+        ("/i/file", "file"),
+        ("/one", "file"),
+        ("/p/q", "/told/q"),
+        ("/n/a", "na"),
+        ("/n/bc", "nb"),
+        ("/z.x", "x"),
+    ] {
+        assert_eq!(told(&server, path), (200, body.to_owned()), "{path}");
+    }
+    assert_eq!(told(&server, "/n.x").0, 404);
+}
+
+#[test]
 fn locations_inside_locations() {
     let server = serve(
         "location /a/ {

@@ -44,10 +44,11 @@ fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
 
 /// `location [modifier] name { }`
 pub fn location(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    let (kind, key, word) = selector(s, d)?;
-    check_nesting(s, d, &kind, word)?;
-    let id = open(s, d, Place::new(&word.bytes, kind))?;
-    let duplicate = d.error_at(word, format!("duplicate location \"{}\"", word.lossy()));
+    let (kind, key, word, name) = selector(s, d)?;
+    let shown = String::from_utf8_lossy(name);
+    check_nesting(s, d, &kind, (word, name))?;
+    let id = open(s, d, Place::new(name, kind))?;
+    let duplicate = d.error_at(word, format!("duplicate location \"{shown}\""));
     s.place.inner.push((id, key, duplicate));
     Ok(())
 }
@@ -83,38 +84,47 @@ pub fn open_reserved(
     Ok(())
 }
 
-/// The modifier may stand apart from the name or be glued to it.
-fn selector<'d>(s: &mut Scope<'_, '_>, d: &'d Directive) -> Result<(Kind, Key, &'d Word), Error> {
-    let regex = |s: &mut Scope<'_, '_>, word: &'d Word, pattern: &[u8], caseless| {
-        let regex = s.setup.regex(d, word, pattern, caseless)?;
-        Ok((Kind::Regex(regex), Key::Regex, word))
-    };
-    if let [modifier, name] = d.args.as_slice() {
-        return match modifier.bytes.as_slice() {
-            b"=" => Ok((Kind::Exact, Key::Exact(name.bytes.clone()), name)),
-            b"^~" => Ok((Kind::Prefix { noregex: true }, Key::Prefix(name.bytes.clone()), name)),
-            b"~" => regex(s, name, &name.bytes, false),
-            b"~*" => regex(s, name, &name.bytes, true),
-            _ => Err(d.invalid("location modifier", modifier)),
-        };
-    }
-    let Some(word) = d.args.first() else {
-        return Err(d.error("invalid number of arguments in \"location\" directive"));
-    };
-    match word.bytes.as_slice() {
-        [b'=', rest @ ..] => Ok((Kind::Exact, Key::Exact(rest.to_vec()), word)),
-        [b'^', b'~', rest @ ..] => {
-            Ok((Kind::Prefix { noregex: true }, Key::Prefix(rest.to_vec()), word))
+/// Which paths are meant, and the name without its modifier, which may stand apart or be glued to it.
+fn selector<'d>(
+    s: &mut Scope<'_, '_>,
+    d: &'d Directive,
+) -> Result<(Kind, Key, &'d Word, &'d [u8]), Error> {
+    let (modifier, name, word) = match d.args.as_slice() {
+        [modifier, word] => (modifier.bytes.as_slice(), word.bytes.as_slice(), word),
+        [word, ..] => {
+            let (modifier, name) = glued(&word.bytes);
+            (modifier, name, word)
         }
-        [b'~', b'*', rest @ ..] => regex(s, word, rest, true),
-        [b'~', rest @ ..] => regex(s, word, rest, false),
-        [b'@', ..] => Ok((Kind::Named, Key::Named(word.bytes.clone()), word)),
-        name => Ok((Kind::Prefix { noregex: false }, Key::Prefix(name.to_vec()), word)),
-    }
+        [] => return Err(d.error("invalid number of arguments in \"location\" directive")),
+    };
+    let (kind, key) = match modifier {
+        b"=" => (Kind::Exact, Key::Exact(name.to_vec())),
+        b"^~" => (Kind::Prefix { noregex: true }, Key::Prefix(name.to_vec())),
+        b"~" => (Kind::Regex(s.setup.regex(d, word, name, false)?), Key::Regex),
+        b"~*" => (Kind::Regex(s.setup.regex(d, word, name, true)?), Key::Regex),
+        b"" if d.args.len() == 1 && name.starts_with(b"@") => {
+            (Kind::Named, Key::Named(name.to_vec()))
+        }
+        b"" if d.args.len() == 1 => (Kind::Prefix { noregex: false }, Key::Prefix(name.to_vec())),
+        _ => return Err(d.invalid("location modifier", d.args.first().unwrap_or(word))),
+    };
+    Ok((kind, key, word, name))
 }
 
-fn check_nesting(s: &Scope<'_, '_>, d: &Directive, kind: &Kind, word: &Word) -> Result<(), Error> {
-    let (inner, outer) = (word.lossy(), String::from_utf8_lossy(&s.place.name));
+/// The modifier that a word begins with, and the rest of it.
+fn glued(word: &[u8]) -> (&[u8], &[u8]) {
+    let modifiers: [&[u8]; 4] = [b"=", b"^~", b"~*", b"~"];
+    let begins = modifiers.into_iter().find(|modifier| word.starts_with(modifier));
+    word.split_at(begins.map_or(0, <[u8]>::len))
+}
+
+fn check_nesting(
+    s: &Scope<'_, '_>,
+    d: &Directive,
+    kind: &Kind,
+    (word, name): (&Word, &[u8]),
+) -> Result<(), Error> {
+    let (inner, outer) = (String::from_utf8_lossy(name), String::from_utf8_lossy(&s.place.name));
     match (&s.place.kind, kind) {
         (Kind::Server, _) => Ok(()),
         (Kind::Exact, _) => Err(d.error_at(
@@ -128,8 +138,8 @@ fn check_nesting(s: &Scope<'_, '_>, d: &Directive, kind: &Kind, word: &Word) -> 
         (_, Kind::Named) => Err(
             d.error_at(word, format!("named location \"{inner}\" can be on the server level only"))
         ),
-        (Kind::Prefix { .. }, Kind::Prefix { .. } | Kind::Exact)
-            if !word.bytes.starts_with(&s.place.name) =>
+        (Kind::Prefix { .. } | Kind::Regex(_), Kind::Prefix { .. } | Kind::Exact)
+            if !name.starts_with(&s.place.name) =>
         {
             Err(d.error_at(word, format!("location \"{inner}\" is outside location \"{outer}\"")))
         }
