@@ -4,7 +4,7 @@
 //! (core/ngx_proxy_protocol.c), but that a header may arrive in pieces.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Version 1 is one line, no longer than this.
 const LINE: usize = 107;
@@ -73,7 +73,8 @@ impl fmt::Display for HeaderError {
 }
 
 /// Appends a header that says who speaks to whom, by a connection or in datagrams; where that is not known, that
-/// nobody is named. Version 1 has no word for datagrams.
+/// nobody is named. Version 1 has no word for datagrams, and names the client's family; in version 2 both addresses
+/// are of one family, so one of IPv4 beside one of IPv6 is written as one of IPv6.
 pub fn write(
     version: u8,
     ends: Option<(SocketAddr, SocketAddr)>,
@@ -93,27 +94,29 @@ pub fn write(
         return out.extend_from_slice(line.as_bytes());
     }
     let mut addresses = Vec::new();
-    let family = match ends {
-        Some((SocketAddr::V4(from), SocketAddr::V4(to))) => {
-            addresses.extend_from_slice(&from.ip().octets());
-            addresses.extend_from_slice(&to.ip().octets());
-            0x11 + u8::from(datagrams)
+    let [command, family] = match ends {
+        // LOCAL: the connection is this server's own affair.
+        None => [0x20, 0],
+        Some((from, to)) => {
+            let family = match (mapped(from.ip()), mapped(to.ip())) {
+                (IpAddr::V4(from), IpAddr::V4(to)) => {
+                    addresses.extend_from_slice(&[from.octets(), to.octets()].concat());
+                    0x11
+                }
+                _ => {
+                    addresses.extend_from_slice(&[wide(from.ip()), wide(to.ip())].concat());
+                    0x21
+                }
+            };
+            addresses.extend_from_slice(&from.port().to_be_bytes());
+            addresses.extend_from_slice(&to.port().to_be_bytes());
+            [0x21, family + u8::from(datagrams)]
         }
-        Some((SocketAddr::V6(from), SocketAddr::V6(to))) => {
-            addresses.extend_from_slice(&from.ip().octets());
-            addresses.extend_from_slice(&to.ip().octets());
-            0x21 + u8::from(datagrams)
-        }
-        _ => 0,
     };
-    if let (Some((from, to)), true) = (ends, family != 0) {
-        addresses.extend_from_slice(&from.port().to_be_bytes());
-        addresses.extend_from_slice(&to.port().to_be_bytes());
-    }
     addresses.extend_from_slice(&extras.0);
     let start = out.len();
     out.extend_from_slice(SIGNATURE);
-    out.extend_from_slice(&[0x21, family]);
+    out.extend_from_slice(&[command, family]);
     out.extend_from_slice(&((addresses.len() + SUM.len() + 4) as u16).to_be_bytes());
     out.extend_from_slice(&addresses);
     out.extend_from_slice(&SUM);
@@ -122,6 +125,22 @@ pub fn write(
     let at = out.len() - 4;
     out.truncate(at);
     out.extend_from_slice(&sum.to_be_bytes());
+}
+
+/// The address of IPv4 that one of IPv6 stands for, if it does.
+fn mapped(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// As an address of IPv6.
+fn wide(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V6(v6) => v6.octets(),
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+    }
 }
 
 /// What is said beside addresses, in headers of version 2.

@@ -145,3 +145,27 @@ fn headers_of_version_2_have_a_checksum() {
     let Ok(Progress::Done { header, len }) = parse(head) else { panic!("{head:?}") };
     assert_eq!((header.map(|h| h.source_port), len), (Some(1), head.len()));
 }
+
+#[test]
+fn two_families_are_told_of_in_one() {
+    let v4 = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
+    let v6 = "[2001:db8::1]:11".parse().unwrap();
+    let written = |version, ends| {
+        let mut out = Vec::new();
+        write(version, ends, false, &Extras::default(), &mut out);
+        out
+    };
+    assert_eq!(written(1, Some((v6, v4))), b"PROXY TCP6 2001:db8::1 127.0.0.1 11 80\r\n");
+    assert_eq!(written(1, Some((v4, v6))), b"PROXY TCP4 127.0.0.1 2001:db8::1 80 11\r\n");
+    let addresses = |ends| {
+        let (header, _) = done(&written(2, Some(ends)));
+        let header = header.unwrap();
+        [header.source, header.destination].map(|text| String::from_utf8(text).unwrap())
+    };
+    assert_eq!(addresses((v6, v4)), ["2001:db8::1", "::ffff:127.0.0.1"]);
+    assert_eq!(addresses((v4, v6)), ["::ffff:127.0.0.1", "2001:db8::1"]);
+    let other = "[::ffff:10.0.0.1]:5".parse().unwrap();
+    assert_eq!(addresses((other, v4)), ["10.0.0.1", "127.0.0.1"]);
+    // Nobody is named: command LOCAL.
+    assert_eq!(written(2, None)[12..16], [0x20, 0, 0, 7]);
+}
