@@ -101,7 +101,10 @@ fn a_line_for_http_3_is_warned_of_and_its_server_answers_over_tcp() {
             "listen 8443 quic;",
             "\"quic\" parameter of \"listen\" is known but not built into weir yet",
         ),
-        ("listen 8443 quic ssl;", "\"ssl\" parameter is incompatible with \"quic\""),
+        (
+            "listen 8443 quic ssl;",
+            "\"listen\" directive \"ssl\" parameter is incompatible with \"quic\"",
+        ),
     ] {
         let out = weir(&dir, &format!("events {{ }} http {{ server {{ {line} }} }}"), &["-t"]);
         let text = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -117,11 +117,20 @@ fn a_server_that_is_not_there_is_passed_over() {
     let s = stream(&format!(
         "upstream u {{ server 127.0.0.1:{nobody}; server 127.0.0.1:{to} backup; }}
          server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass u; }}
-         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{nobody}; }}"
+         server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{nobody}; }}
+         server {{ listen 127.0.0.1:%%PORT3%%; proxy_pass unix:%%DIR%%/none; }}
+         upstream down {{ server 127.0.0.1:{to} down; }}
+         log_format l '$upstream_addr $upstream_session_time.'; access_log %%DIR%%/seen l;
+         server {{ listen 127.0.0.1:%%PORT4%%; proxy_pass down; }}"
     ));
     echoed(&mut connect(s.port_at(1)), b"hello");
     assert_eq!(heard(s.port_at(2), b""), b"");
     s.wait_log("while connecting to upstream, client: 127.0.0.1, server: 127.0.0.1:", 2);
+    assert_eq!(heard(s.port_at(3), b""), b"");
+    s.wait_log("[crit]", 1);
+    s.wait_log("none failed (2: No such file or directory) while connecting to upstream", 1);
+    assert_eq!(heard(s.port_at(4), b""), b"");
+    s.wait_file("seen", "down 0.000.\n", 1);
 }
 
 #[test]
@@ -133,12 +142,18 @@ fn texts_rules_and_variables() {
          server { listen 127.0.0.1:%%PORT1%%; set $x \"$near-$part\"; return \"$x $remote_addr\\n\"; }
          server { listen 127.0.0.1:%%PORT2%%; deny 127.0.0.1; return no; }
          server { listen 127.0.0.1:%%PORT3%%; allow 127.0.0.0/8; deny all; return yes; }
-         server { listen 127.0.0.1:%%PORT4%%; pass 127.0.0.1:%%PORT%%; }",
+         server { listen 127.0.0.1:%%PORT4%%; pass 127.0.0.1:%%PORT%%; }
+         server { listen 127.0.0.1:%%PORT5%%; proxy_pass 127.0.0.1:1; return last; }
+         server { listen 127.0.0.1:%%PORT6%%; pass 127.0.0.1:1; }",
     );
     assert_eq!(heard(s.port_at(1), b""), b"near-all 127.0.0.1\n");
     assert_eq!(heard(s.port_at(2), b""), b"");
     s.wait_log("access forbidden by rule while initializing session, client: 127.0.0.1", 1);
     assert_eq!(heard(s.port_at(3), b""), b"yes");
+    // What is said last counts.
+    assert_eq!(heard(s.port_at(5), b""), b"last");
+    assert_eq!(heard(s.port_at(6), b""), b"");
+    s.wait_log("port not found for \"127.0.0.1:1\" while passing connection to port, client", 1);
     let answer = heard(s.port_at(4), b"GET / HTTP/1.0\r\n\r\n");
     assert!(answer.ends_with(b"\r\n\r\nhttp"), "{}", String::from_utf8_lossy(&answer));
 }
@@ -160,6 +175,9 @@ fn a_balancer_in_front_is_believed_and_servers_are_told() {
          server {{ listen 127.0.0.1:%%PORT2%% proxy_protocol;
              return '$remote_addr:$remote_port $realip_remote_addr $proxy_protocol_server_port'; }}"
     ));
+    let other = heard(s.port_at(1), b"PROXY TCP6 2001:db8::1 2001:db8::2 5 80\r\n");
+    let expected = format!("PROXY TCP6 2001:db8::1 127.0.0.1 5 {}\r\n", s.port_at(1));
+    assert_eq!(String::from_utf8(other).unwrap(), expected);
     let head = b"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n";
     let told = String::from_utf8(heard(s.port_at(1), head)).unwrap();
     assert!(told.starts_with("PROXY "), "{told}");
@@ -308,10 +326,14 @@ fn what_is_wrong_is_said() {
         ("upstream u { server 127.0.0.1; }", "no port in upstream \"127.0.0.1\""),
         (
             "server { listen 1 udp ssl; return x; }",
-            "\"ssl\" parameter is incompatible with \"udp\"",
+            "\"listen\" directive \"ssl\" parameter is incompatible with \"udp\"",
         ),
         ("server { listen 1; return $nothing; }", "unknown \"nothing\" variable"),
-        ("server { listen 1; proxy_pass a:1; return x; }", "directive is duplicate"),
+        ("server { listen 1; proxy_pass a:1; proxy_pass b:1; }", "directive is duplicate"),
+        ("server { listen 1; return x; return y; }", "\"return\" directive is duplicate"),
+        ("server { listen 1; pass [::1]:1; pass [::1]:2; }", "\"pass\" directive is duplicate"),
+        ("geo $x { proxy 10.0.0.0/8; }", "invalid network \"proxy\""),
+        ("geo $x { proxy_recursive; }", "invalid number of the geo parameters"),
     ] {
         let conf = format!("events {{ }} stream {{ {lines} }}");
         let path = s.configure(&conf);
@@ -349,8 +371,11 @@ fn the_example_of_the_page_works() {
 fn a_name_chooses_among_the_servers_of_an_address() {
     let s = stream(
         "server { listen 127.0.0.1:%%PORT1%%; ssl_preread on; return first; }
-         server { listen 127.0.0.1:%%PORT1%%; server_name *.b.example; return second; }",
+         server { listen 127.0.0.1:%%PORT1%%; server_name *.b.example; return second; }
+         server { listen 127.0.0.1:%%PORT1%%; server_name $hostname; return own; }",
     );
+    let own = rustix::system::uname().nodename().to_bytes().to_vec();
+    assert_eq!(heard(s.port_at(1), &hello(&own)), b"own");
     assert_eq!(heard(s.port_at(1), &hello(b"x.b.example")), b"second");
     assert_eq!(heard(s.port_at(1), &hello(b"a.example")), b"first");
     assert_eq!(heard(s.port_at(1), b"no TLS at all"), b"first");

@@ -402,12 +402,21 @@ pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             if pattern.is_empty() {
                 return Err(d.error_at(word, "empty regex in server name \"~\""));
             }
-            let regex = s.setup.reading().regex(d, word, pattern, true)?;
+            let caseless = pattern.iter().any(u8::is_ascii_uppercase);
+            let regex = s.setup.reading().regex(d, word, pattern, caseless)?;
             s.names.push(ServerName::Regex(regex));
             continue;
         }
+        if word.bytes.contains(&b'/') {
+            let text = format!("server name \"{}\" has suspicious symbols", word.lossy());
+            s.setup.warnings.push(d.warning(text).mark(word.pos));
+        }
+        let name = match word.bytes.eq_ignore_ascii_case(b"$hostname") {
+            true => weir_values::builtin::hostname(),
+            false => word.bytes.clone(),
+        };
         let invalid = || d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()));
-        s.names.extend(ServerName::parse(&word.bytes).ok_or_else(invalid)?);
+        s.names.extend(ServerName::parse(&name).ok_or_else(invalid)?);
     }
     Ok(())
 }
@@ -425,7 +434,7 @@ pub fn listener(text: &[u8]) -> Result<Address, &'static str> {
 
 /// `pass ADDRESS`
 pub fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    only_content(s, d)?;
+    s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let to = s.setup.reading().template(d, word)?;
     s.conf.content = match to.constant() {
@@ -440,12 +449,4 @@ pub fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         },
     };
     Ok(())
-}
-
-/// Where a handler was named a second time.
-pub fn only_content(s: &Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    match s.conf.content {
-        Content::None => Ok(()),
-        _ => Err(d.problem("is duplicate")),
-    }
 }

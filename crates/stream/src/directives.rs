@@ -9,7 +9,7 @@ use weir_upstream::config::{Bind, Url};
 use weir_values::status::StatusZone;
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
-use crate::config::{self, Content, Scope, only_content};
+use crate::config::{self, Content, Scope};
 use crate::health;
 use crate::tls;
 
@@ -136,7 +136,7 @@ static TABLE: &[Directive] = &[
         map::read(&mut s.setup.reading(), d)
     }),
     line("geo", "A variable whose value a table gives for an address.", |s, d| {
-        geo::read(&mut s.setup.reading(), d)
+        geo::read(&mut s.setup.reading(), d, false)
     }),
     line("split_clients", "A variable whose value depends on the hash of another.", |s, d| {
         split_clients::read(&mut s.setup.reading(), d)
@@ -213,7 +213,7 @@ static TABLE: &[Directive] = &[
         "Looks into a client's first TLS message without taking part: `$ssl_preread_server_name` and kin."
     ),
     line("return", "A text is sent, and the session ends.", |s, d| {
-        only_content(s, d)?;
+        s.once(d)?;
         let Some(word) = d.arg(0) else { return Ok(()) };
         s.conf.content = Content::Return(s.setup.reading().template(d, word)?);
         Ok(())
@@ -368,7 +368,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// `proxy_pass ADDRESS`
 fn proxy_pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    only_content(s, d)?;
+    s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let value = s.setup.reading().template(d, word)?;
     s.conf.content = match value.constant() {

@@ -2,6 +2,7 @@
 
 use weir_log::Level;
 use weir_proto::client_hello::{Progress, parse};
+use weir_upstream::fault;
 use weir_values::regex::GaveUp;
 use weir_values::{Subject, doing};
 
@@ -39,7 +40,10 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
             Ok(0) => return Err(OK),
             Ok(_) => s.unread.extend_from_slice(&more),
             Err(error) => {
-                complain(s, &error, "prereading client data");
+                // Of one who says nothing nginx says nothing.
+                if !fault::is_late(&error) {
+                    complain(s, &error, "prereading client data");
+                }
                 return Err(OK);
             }
         }

@@ -110,6 +110,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
         let Some(picked) = group.pick(&mut choice, now) else {
             begin(s, group.name.as_str(), now);
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
+            end(s);
             return BAD_GATEWAY;
         };
         let peer = picked.peer.clone();
@@ -328,7 +329,8 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
     }
     let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
     let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
-    s.log(Level::Error, format_args!("connect(){to} failed {} {doing}", Cause(error)));
+    let level = if fault::is_usual(error) { Level::Error } else { Level::Crit };
+    s.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
     Reached::Nobody
 }
 
@@ -471,9 +473,7 @@ pub fn rate(s: &mut Session, rate: &Template) -> u64 {
 /// Tells the server who connects.
 fn introduce(s: &Session, version: u8, out: &mut Vec<u8>) {
     let ends = match (s.peer(), s.local()) {
-        (Address::Inet(from), Address::Inet(to)) if from.is_ipv4() == to.is_ipv4() => {
-            Some((*from, *to))
-        }
+        (Address::Inet(from), Address::Inet(to)) => Some((*from, *to)),
         _ => None,
     };
     let datagrams = s.wire().is_none();

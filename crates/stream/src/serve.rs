@@ -38,6 +38,9 @@ pub const UNAVAILABLE: u16 = 503;
 /// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
 const MOST_HANDED: u32 = 10;
 
+/// What `pass` does, for the log.
+const PASSING: &str = "passing connection to port";
+
 /// Serves a connection from its first byte to its log line.
 pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
     let presence = Presence::begin(&event_loop);
@@ -188,7 +191,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
     let conf = s.conf();
     doing::note("the preaccess phase", "", s.server);
     real(s);
-    s.begins = true;
+    s.doing = "initializing session";
     for (variable, value) in &conf.sets {
         let value = value.eval(s).into_owned();
         s.store_variable(*variable, value);
@@ -207,7 +210,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
         s.log(Level::Error, format_args!("access forbidden by rule"));
         return Err(FORBIDDEN);
     }
-    s.begins = false;
+    s.doing = "";
     if ssl {
         // What few sessions go through, and none rests in, is no part of every session's task.
         Box::pin(tls::accept(s)).await?;
@@ -226,6 +229,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
         }
         Content::Pass(to) => hand(s, to),
         Content::PassTo(to) => {
+            s.doing = PASSING;
             let text = to.eval(s).into_owned();
             let to = config::listener(&text).map_err(|why| {
                 let text = String::from_utf8_lossy(&text);
@@ -256,6 +260,7 @@ fn real(s: &mut Session) {
 
 /// `return`
 async fn answer(s: &mut Session, text: &Template) -> u16 {
+    s.doing = "returning text";
     let text = text.eval(s).into_owned();
     let length = text.len() as u64;
     let sent = match s.client.clone() {
@@ -291,6 +296,7 @@ fn linger(client: &Wire) {
 
 /// `pass`: the connection is another listener's from now on, and that one logs what becomes of it.
 fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
+    s.doing = PASSING;
     if s.wire().is_none() {
         s.log(Level::Error, format_args!("datagrams cannot be passed on to another listener"));
         return Err(INTERNAL);

@@ -1,7 +1,7 @@
 //! One session, and how it answers what variables ask.
 
 use std::cell::OnceCell;
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Write};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ pub struct Session {
     pub held: Held,
     /// What counts it for status pages.
     pub counting: Option<Counting>,
-    /// Who may come in is being asked.
-    pub begins: bool,
+    /// What is being done with it, for the log; nothing where a message says so itself.
+    pub doing: &'static str,
     /// It is to lead to a server.
     pub leads: bool,
     /// How it ended.
@@ -139,7 +139,7 @@ impl Session {
             shown: None,
             held: Held::default(),
             counting: server.conf.status_zone.as_ref().map(StatusZone::begin),
-            begins: false,
+            doing: "",
             leads: false,
             status: 0,
             received: 0,
@@ -210,7 +210,6 @@ impl Session {
     }
 
     fn describe(&self, line: &mut String) {
-        use std::fmt::Write;
         let local = &self.event_loop.site.listens()[self.listen].address;
         let _ = write!(line, ", {}client: {}, server: {local}", self.kind(), self.peer().host());
         if let Some(attempt) = self.attempts.last() {
@@ -260,8 +259,8 @@ impl Subject for Session {
         let log = &self.conf().error_log;
         if log.enabled(level) {
             let mut line = text.to_string();
-            if self.begins {
-                line.push_str(" while initializing session");
+            if !self.doing.is_empty() {
+                let _ = write!(line, " while {}", self.doing);
             }
             self.describe(&mut line);
             log.write(level, Some(self.number), format_args!("{line}"));

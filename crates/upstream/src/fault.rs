@@ -26,6 +26,22 @@ pub fn unbound(error: &io::Error) -> Option<&Unbound> {
     error.get_ref()?.downcast_ref()
 }
 
+/// The kernel says that nobody answers, and no more. EAGAIN is a Unix socket's whose queue is full.
+pub fn is_usual(error: &io::Error) -> bool {
+    let usual = [
+        Errno::CONNRESET,
+        Errno::NOTCONN,
+        Errno::TIMEDOUT,
+        Errno::CONNREFUSED,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::AGAIN,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| usual.contains(&errno))
+}
+
 /// A deadline of weir's own passed, not one of the kernel's.
 pub fn is_late(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
@@ -50,6 +66,7 @@ mod tests {
     fn what_is_lacking_here_is_ours() {
         assert!(is_ours(&Errno::MFILE.into()) && is_ours(&Errno::NOSPC.into()));
         assert!(!is_ours(&Errno::CONNREFUSED.into()));
+        assert!(is_usual(&Errno::CONNREFUSED.into()) && !is_usual(&Errno::NOENT.into()));
         assert!(!is_ours(&io::ErrorKind::TimedOut.into()));
     }
 }

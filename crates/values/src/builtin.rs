@@ -46,11 +46,16 @@ pub fn define<S: Subject>(variables: &mut Variables<S>) {
     for (name, read) in table::<S>() {
         variables.define(name, read);
     }
-    let host = rustix::system::uname().nodename().to_bytes().to_ascii_lowercase();
+    let host = hostname();
     variables.define("hostname", move |_, out| {
         out.extend_from_slice(&host);
         true
     });
+}
+
+/// The machine's name in lower case.
+pub fn hostname() -> Vec<u8> {
+    rustix::system::uname().nodename().to_bytes().to_ascii_lowercase()
 }
 
 fn number(out: &mut Vec<u8>, n: u64) -> bool {

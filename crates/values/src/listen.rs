@@ -268,7 +268,8 @@ fn keepalive(value: &str) -> Option<Keepalive> {
 fn apart(d: &Directive, said: &[(bool, &str)], other: &str) -> Result<(), Error> {
     match said.iter().find(|(said, _)| *said) {
         Some((_, name)) => {
-            Err(d.error(format!("\"{name}\" parameter is incompatible with \"{other}\"")))
+            let text = format!("\"{name}\" parameter is incompatible with \"{other}\"");
+            Err(d.problem(&text))
         }
         None => Ok(()),
     }

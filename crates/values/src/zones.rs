@@ -39,13 +39,13 @@ impl Keyed {
         let (Some((name, size)), Some(key)) = (named, d.arg(0)) else {
             return Err(d.error(format!("\"{directive}\" must have \"zone\" parameter")));
         };
-        if let Ok(known) = zones.find(&name, tag) {
-            let bound = &known.purpose().key;
+        let bound = zones.find(&name, tag).ok().map(|known| known.purpose().key.clone());
+        let purpose = Use { tag, values, key: key.lossy().into_owned() };
+        let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
+        if let Some(bound) = bound {
             let text = format!("{directive} \"{name}\" is already bound to key \"{bound}\"");
             return Err(d.error(text));
         }
-        let purpose = Use { tag, values, key: key.lossy().into_owned() };
-        let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
         let key = Template::new(s.variables, &key.bytes).map_err(|text| d.error_at(key, text))?;
         Ok(Keyed { zone, key })
     }

@@ -167,7 +167,7 @@ impl<'a> Setup<'a> {
 
     /// The machine's name in lower case: `$hostname`.
     pub fn hostname(&self) -> String {
-        rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase()
+        String::from_utf8_lossy(&weir_values::builtin::hostname()).into_owned()
     }
 
     /// Another `open_file_cache`: its number among all of the site.

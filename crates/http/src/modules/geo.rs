@@ -12,7 +12,7 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "geo",
     help: "A variable whose value a table gives for an address.",
-    set: Set::Simple(|s, d| weir_values::geo::read(&mut s.setup.reading(), d)),
+    set: Set::Simple(|s, d| weir_values::geo::read(&mut s.setup.reading(), d, true)),
 }];
 
 /// The module.

@@ -18,10 +18,6 @@ use super::passing::Passing;
 use super::tls::{self, Secure};
 use crate::request::Request;
 
-/// The kernel's codes that say that nobody answers, and no more: ECONNRESET, ENOTCONN, ETIMEDOUT, ECONNREFUSED,
-/// ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH, and EAGAIN of a Unix socket whose queue is full.
-const USUAL: [i32; 9] = [104, 107, 110, 111, 100, 101, 112, 113, 11];
-
 /// What a connection must be to serve this request. With `local` it is one that the same place opened.
 pub fn tag(
     r: &mut Request,
@@ -91,12 +87,12 @@ fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> Connect
 
 fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Fault {
     let blame = fault::blame(error);
-    let Some(code) = error.raw_os_error().filter(|_| matches!(blame, Fault::Peer(_))) else {
+    if error.raw_os_error().is_none() || !matches!(blame, Fault::Peer(_)) {
         return fault::operation(r, "connect()", error, Doing::Connecting);
-    };
+    }
     // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
     let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
-    let level = if USUAL.contains(&code) { Level::Error } else { Level::Crit };
+    let level = if weir_upstream::fault::is_usual(error) { Level::Error } else { Level::Crit };
     let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
     let doing = Doing::Connecting.text();
     r.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));

@@ -63,8 +63,8 @@ impl Geo {
     }
 }
 
-/// `geo [$address] $variable { ... }`
-pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
+/// `geo [$address] $variable { ... }`, where clients may stand behind `proxies` that name them.
+pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line, proxies: bool) -> Result<(), Error> {
     let (source, variable) = match d.args.as_slice() {
         [variable] => (None, variable),
         [source, variable] => (Some(source), variable),
@@ -81,9 +81,9 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
     for line in d.block() {
         match (line.name.bytes.as_slice(), line.args.as_slice()) {
             (b"ranges", []) => geo.use_ranges(line)?,
-            (b"proxy_recursive", []) => geo.recursive = true,
+            (b"proxy_recursive", []) if proxies => geo.recursive = true,
             (b"volatile", []) => volatile = true,
-            (b"proxy", [net]) => {
+            (b"proxy", [net]) if proxies => {
                 let cidr = network(s.warnings, line, net)?;
                 geo.proxies.push(cidr);
             }

@@ -372,6 +372,10 @@ mod tests {
             "limit_req_zone \"one\" is already bound to key \"$uri\""
         );
         assert_eq!(
+            in_http(&format!("{one} limit_req_zone $args zone=one:128k rate=1r/s;")),
+            "the size 131072 of shared memory zone \"one\" conflicts with already declared size 65536"
+        );
+        assert_eq!(
             in_http("limit_conn_zone $uri zone=one:64k; limit_req zone=one;"),
             "the shared memory zone \"one\" is already declared for a different use"
         );
