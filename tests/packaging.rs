@@ -261,6 +261,26 @@ fn the_unit_is_one_that_systemd_understands() {
     assert!(said.status.success() && !text.contains("weir.service"), "{text}");
 }
 
+/// What the shipped build is made for goes through with this build, too: every answer as it should be, nothing logged, and an end.
+#[test]
+fn a_build_does_the_work_that_it_is_trained_with() {
+    if let Some(missing) = ["python3", "openssl"]
+        .iter()
+        .find(|p| !run("sh", ["-c", &format!("command -v {p}")]).status.success())
+    {
+        println!("not run: {missing} is not installed");
+        return;
+    }
+    let work = root().join("packaging/training/run").display().to_string();
+    let done = run("python3", [&work, WEIR, "--requests", "64"]);
+    let text = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && text.is_empty(), "{text}");
+    assert!(
+        String::from_utf8_lossy(&done.stdout).contains("/fastcgi-kept/"),
+        "the work is not all there"
+    );
+}
+
 #[test]
 fn the_chart_renders() {
     let chart = root().join("packaging/helm/weir").display().to_string();
