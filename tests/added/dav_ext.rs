@@ -68,6 +68,8 @@ fn what_cannot_be_told_is_refused() {
         ("/list/", "2", "", 400),
         ("/list/", "0", "no XML", 400),
         ("/list/", "0", "<a>", 400),
+        ("/list/", "0", "<propfind xmlns='DAV:'><prop><a:b xmlns:a=''/></prop></propfind>", 400),
+        ("/list/", "0", "<propfind xmlns='DAV:'><prop><b xmlns=''/></prop></propfind>", 207),
         ("/none", "0", "", 404),
     ] {
         assert_eq!(find(&s, path, depth, body).status, status, "{path} {depth} {body}");

@@ -8,7 +8,7 @@ use weir_proto::uri::{Escape, escape, escape_html};
 
 use super::condition::{self, List, State};
 use super::locks::{Lock, Locks, Table, key};
-use super::{MOST, body, file_of};
+use super::{body, document, file_of};
 use crate::files;
 use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::static_;
@@ -195,9 +195,7 @@ fn add(r: &Request, locks: &Locks, held: &Held, deep: bool, there: bool) -> Resu
 
 /// Whether a lock is wanted that others may have, too; `None` for what is no XML.
 fn is_shared(body: &[u8]) -> Option<bool> {
-    let options = roxmltree::ParsingOptions { nodes_limit: MOST, ..Default::default() };
-    let document =
-        roxmltree::Document::parse_with_options(std::str::from_utf8(body).ok()?, options).ok()?;
+    let document = document(body)?;
     let mut scopes = document.descendants().filter(|n| n.has_tag_name(("DAV:", "lockscope")));
     Some(scopes.any(|scope| scope.children().any(|n| n.has_tag_name(("DAV:", "shared")))))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use roxmltree::{Document, Node, ParsingOptions};
 use weir_conf::{Directive as Line, Error, values};
 use weir_engine::Boxed;
 use weir_log::Level;
@@ -198,9 +199,7 @@ impl Asked {
         if body.is_empty() {
             return Some(Asked::All);
         }
-        let options = roxmltree::ParsingOptions { nodes_limit: MOST, ..Default::default() };
-        let text = std::str::from_utf8(body).ok()?;
-        let document = roxmltree::Document::parse_with_options(text, options).ok()?;
+        let document = document(body)?;
         let root = document.root_element();
         let named = |name: &str| root.children().find(|node| node.has_tag_name(("DAV:", name)));
         if !root.has_tag_name(("DAV:", "propfind")) || named("allprop").is_some() {
@@ -213,6 +212,17 @@ impl Asked {
         let of = |name: &&str| prop.children().any(|node| node.has_tag_name(("DAV:", *name)));
         Some(Asked::Some(NAMES.into_iter().filter(of).collect()))
     }
+}
+
+/// A request's body; `None` for what is no XML. A prefix that is given an empty name is not: "Namespaces in XML 1.0",
+/// section 2.2, which the parser lets pass.
+fn document(body: &[u8]) -> Option<Document<'_>> {
+    let options = ParsingOptions { nodes_limit: MOST, ..Default::default() };
+    let document = Document::parse_with_options(std::str::from_utf8(body).ok()?, options).ok()?;
+    let nameless = |node: Node<'_, '_>| {
+        node.namespaces().any(|named| named.name().is_some() && named.uri().is_empty())
+    };
+    (!document.descendants().any(nameless)).then_some(document)
 }
 
 /// The body of a request that asks something.
