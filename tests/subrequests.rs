@@ -446,3 +446,24 @@ fn after_an_answer_the_request_goes_on_inside() {
     assert_eq!(client.get("/x").body(), "done /done");
     server.wait_log("rewritten data: \"/seen\"", 2);
 }
+
+#[test]
+fn the_log_says_what_was_done_with_a_page_that_is_wrong() {
+    let server = pages(
+        r#"ssi on; ssi_types *;
+           location /said { return 200 '<!--# said -->'; }
+           location /passed { proxy_pass http://127.0.0.1:%%PORT%%/plain; }
+           location /plain { ssi off; return 200 '<!--# passed -->'; }
+           location /filed { root %%DIR%%; }"#,
+    );
+    server.dir().write("filed", "<!--# filed -->");
+    for (path, doing) in [
+        ("/said", ", client: "),
+        ("/passed", " while sending to client, client: "),
+        ("/filed", " while sending response to client, client: "),
+    ] {
+        assert_eq!(server.get(path).body(), FAILED, "{path}");
+        let line = format!("invalid SSI command: \"{}\"{doing}", &path[1..]);
+        server.wait_log(&line, 1);
+    }
+}

@@ -198,7 +198,7 @@ pub struct Contexts {
     /// The slices that the answer is put together from.
     pub slices: Option<std::rc::Rc<std::cell::RefCell<slice_filter::Slices>>>,
     /// `timefmt` of the page.
-    pub ssi_filter: Option<ssi_filter::TimeFormat>,
+    pub ssi_filter: ssi_filter::Context,
     /// What `limit_req` came to.
     pub limit_req: Option<limit_req::Status>,
     /// What `limit_conn` came to, and the places that the request takes.

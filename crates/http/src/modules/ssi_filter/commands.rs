@@ -9,7 +9,7 @@ use weir_log::Level;
 use weir_proto::uri::{self, Escape};
 
 use super::parser::{Command, Event, Parser};
-use super::{Block, Conf, TimeFormat, text};
+use super::{Block, Conf, complain, text};
 use crate::request::Request;
 use crate::subrequest::{Family, Stub};
 
@@ -136,7 +136,7 @@ impl Page {
                     Ok(())
                 }
                 Event::Complaint(text) => {
-                    r.log(Level::Error, format_args!("{text}"));
+                    complain(r, Level::Error, format_args!("{text}"));
                     Ok(())
                 }
                 Event::Broken => Err(Fault::Command),
@@ -180,7 +180,7 @@ impl Page {
             if !self.output {
                 return Ok(());
             }
-            r.log(Level::Error, format_args!("invalid SSI command: \"{name}\""));
+            complain(r, Level::Error, format_args!("invalid SSI command: \"{name}\""));
             return Err(Fault::Command);
         };
         if !self.output && known.name != "endblock" {
@@ -197,7 +197,7 @@ impl Page {
         if let Some(after) = known.after
             && (self.part == Part::Outside || self.part > after)
         {
-            r.log(Level::Error, format_args!("invalid context of SSI command: \"{name}\""));
+            complain(r, Level::Error, format_args!("invalid context of SSI command: \"{name}\""));
             return Err(Fault::Command);
         }
         check_params(r, known, command)?;
@@ -237,7 +237,7 @@ impl Page {
 
     fn branch(&mut self, r: &mut Request, first: bool, expression: &[u8]) -> Result<(), Fault> {
         if first && self.part != Part::Outside {
-            r.log(Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
+            complain(r, Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
             return Err(Fault::Command);
         }
         if self.taken {
@@ -252,7 +252,7 @@ impl Page {
 
     fn config(&mut self, r: &mut Request, params: &Params<'_>) {
         if let Some(format) = params.get("timefmt") {
-            r.contexts.ssi_filter = Some(TimeFormat(format.to_vec()));
+            r.contexts.ssi_filter.time_format = Some(format.to_vec());
         }
         if let Some(message) = params.get("errmsg") {
             self.error_message = Bytes::copy_from_slice(message);
@@ -275,7 +275,7 @@ impl Page {
             Some(other) => {
                 let other = String::from_utf8_lossy(other);
                 let text = format_args!("unknown encoding \"{other}\" in the \"echo\" command");
-                r.log(Level::Error, text);
+                complain(r, Level::Error, text);
             }
         }
         let mut encoded = Vec::new();
@@ -297,7 +297,7 @@ impl Page {
         let target = text::evaluate(r, include.target, true)?;
         let Ok(uri) = uri::is_unsafe(&target) else {
             let target = String::from_utf8_lossy(&target);
-            r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
+            complain(r, Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
             return Err(Fault::Command);
         };
         let args = uri.args.unwrap_or_default();
@@ -330,7 +330,7 @@ impl Page {
         let Some(block) = shared.blocks.iter().find(|block| block.name == name) else {
             let name = String::from_utf8_lossy(name);
             let text = format_args!("\"stub\"=\"{name}\" for \"include\" not found");
-            r.log(Level::Error, text);
+            complain(r, Level::Error, text);
             return Err(Fault::Command);
         };
         Ok(Stub { body: block.body.clone(), content_type: r.response.content_type.clone() })
@@ -348,7 +348,7 @@ struct Include<'c> {
 impl<'c> Include<'c> {
     fn read(r: &Request, params: &Params<'c>) -> Result<Include<'c>, Fault> {
         let fail = |text: String| {
-            r.log(Level::Error, format_args!("{text}"));
+            complain(r, Level::Error, format_args!("{text}"));
             Err(Fault::Command)
         };
         let lossy = String::from_utf8_lossy;
@@ -392,7 +392,7 @@ impl<'c> Include<'c> {
 fn check_params(r: &Request, known: &Known, command: &Command) -> Result<(), Fault> {
     let name = known.name;
     let fail = |text: String| {
-        r.log(Level::Error, format_args!("{text}"));
+        complain(r, Level::Error, format_args!("{text}"));
         Err(Fault::Command)
     };
     if command.params.len() > PARAMS {

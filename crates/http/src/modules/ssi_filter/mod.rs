@@ -2,7 +2,10 @@
 //!
 //! `parser` finds the commands, `commands` performs them, `text` fills in variables, `strftime` writes dates.
 
+use std::fmt;
+
 use weir_engine::{Boxed, Chain};
+use weir_log::Level;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, setting};
@@ -109,12 +112,23 @@ fn zone(unix: i64) -> String {
     weir_sys::localtime::zone(unix)
 }
 
-/// `timefmt` as the page set it.
-pub struct TimeFormat(pub Vec<u8>);
+/// What is known of a page.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// `timefmt` as it set it.
+    time_format: Option<Vec<u8>>,
+    /// What the log says is being done with it.
+    doing: &'static str,
+}
+
+/// Tells the log what is wrong in a page.
+fn complain(r: &Request, level: Level, text: fmt::Arguments<'_>) {
+    r.log(level, format_args!("{text}{}", r.contexts.ssi_filter.doing));
+}
 
 fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
     let usual = b"%A, %d-%b-%Y %H:%M:%S %Z".as_slice();
-    let format = r.contexts.ssi_filter.as_ref().map_or(usual, |format| &format.0);
+    let format = r.contexts.ssi_filter.time_format.as_deref().unwrap_or(usual);
     out.extend_from_slice(&strftime(format, moment));
     true
 }
@@ -161,6 +175,12 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = &r.conf().ssi_filter;
+    r.contexts.ssi_filter.doing = match (&r.contexts.upstream.current, r.response.allow_ranges) {
+        // Of files parts can be had.
+        (_, true) => " while sending response to client",
+        (Some(_), false) => " while sending to client",
+        (None, false) => "",
+    };
     if r.response.content_length == Some(0) || !conf.types.matches(&r.response.content_type) {
         return Ok(());
     }

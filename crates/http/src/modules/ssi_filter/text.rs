@@ -3,6 +3,7 @@
 use weir_log::Level;
 
 use super::commands::Fault;
+use super::complain;
 use crate::regex;
 use crate::request::Request;
 use weir_values::Subject;
@@ -67,7 +68,8 @@ fn variable_name<'a>(
             Some(rest) => rest,
             None => {
                 let name = String::from_utf8_lossy(name);
-                r.log(
+                complain(
+                    r,
                     Level::Error,
                     format_args!("the closing bracket in \"{name}\" variable is missing"),
                 );
@@ -83,7 +85,7 @@ fn variable_name<'a>(
 
 fn invalid_name(r: &Request, text: &[u8]) -> Fault {
     let text = String::from_utf8_lossy(text);
-    r.log(Level::Error, format_args!("invalid variable name in \"{text}\""));
+    complain(r, Level::Error, format_args!("invalid variable name in \"{text}\""));
     Fault::Command
 }
 
@@ -132,20 +134,21 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 
 fn invalid(r: &Request, expression: &[u8]) -> Fault {
     let expression = String::from_utf8_lossy(expression);
-    r.log(Level::Error, format_args!("invalid expression in \"{expression}\""));
+    complain(r, Level::Error, format_args!("invalid expression in \"{expression}\""));
     Fault::Command
 }
 
 /// Matches, and keeps groups: numbered ones until the next match, named ones as variables.
 fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fault> {
     let (regex, text) = regex::compile(pattern, false).map_err(|message| {
-        r.log(Level::Error, format_args!("{message}"));
+        complain(r, Level::Error, format_args!("{message}"));
         Fault::Command
     })?;
     let mut spans = regex.capture_locations();
     let found = regex.captures_read(&mut spans, &subject).map_err(|error| {
         let subject = String::from_utf8_lossy(&subject);
-        r.log(
+        complain(
+            r,
             Level::Alert,
             format_args!(
                 "pcre2_match() failed: {} on \"{subject}\" using \"{text}\"",
