@@ -685,3 +685,21 @@ fn no_content_keeps_the_length_that_the_server_said() {
         }
     }
 }
+
+#[test]
+fn behind_a_redirect_the_log_still_says_who_was_asked() {
+    let port = upstream(|talk| {
+        talk.head();
+        talk.say("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /none\r\nContent-Length: 0\r\n\r\n");
+    });
+    let server = start(
+        "",
+        &format!("location /inside {{ proxy_pass http://127.0.0.1:{port}; }} location / {{ }}"),
+    );
+    assert_eq!(server.get("/inside").status, 404);
+    let asked = format!("\"GET /inside HTTP/1.1\", upstream: \"http://127.0.0.1:{port}/inside\"");
+    server.wait_log("none\" failed (2: ", 1);
+    let log = server.log();
+    let missing = log.lines().find(|line| line.contains("none\" failed (2: ")).expect(&log);
+    assert!(missing.contains(&asked), "{log}");
+}

@@ -48,6 +48,7 @@ pub async fn serve<P: Protocol>(
 ) -> Step {
     let context = &mut r.contexts.upstream;
     (context.cached, context.ask_with_get, context.cache) = (false, false, None);
+    context.current = None;
     let update = context.update.take();
     let mut place = None;
     if passing.caching.is_on() {
@@ -79,10 +80,10 @@ pub async fn serve<P: Protocol>(
         Err(step) => return step,
     };
     run.place = place;
-    let step = loop {
+    loop {
         let fault = match run.attempt(r, protocol).await {
             Ok((talk, answer)) => match run.judge(r, &answer) {
-                None => break run.answer(r, protocol, talk, answer).await,
+                None => return run.answer(r, protocol, talk, answer).await,
                 Some(fault) => {
                     run.leave(r, talk, &answer, protocol);
                     fault
@@ -94,14 +95,10 @@ pub async fn serve<P: Protocol>(
         if let Some(step) = run.settle(r, fault) {
             run.bind(r);
             let place = run.place.take();
-            break Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
+            return Box::pin(cache::instead(r, place, passing, protocol, failure, step)).await;
         }
         protocol.reader().restart();
-    };
-    if !r.response.sent {
-        r.contexts.upstream.current = None;
     }
-    step
 }
 
 /// A connection to a server that was sent the request.
