@@ -169,7 +169,10 @@ fn what_is_inherited_stands_for_what_it_was_said_of() {
             location ~ ^/a/name { return 200 $request_filename; }
             if ($arg_if) { add_header Inner if; }
         }
-        location ~ ^/group/(.*)$ { alias W3/$1; location /group/file { add_header Inner file; } }",
+        location ~ ^/group/(.*)$ {
+            alias W3/$1;
+            location ~ ^/group/(file.*)$ { add_header Inner file; }
+        }",
     );
     for (path, body, inner) in [
         ("/a/file.txt", "inside", Some("txt")),
