@@ -86,6 +86,21 @@ fn conditions_ask_about_files() {
 }
 
 #[test]
+fn some_variables_of_modules_may_be_set() {
+    let s = server(
+        "set $proxy_port 5;
+         location /passed { set $proxy_host 127.0.0.1:%%PORT%%; proxy_pass http://$proxy_host/told; }
+         location /told { return 200 told; }
+         location /set { set $ssl_protocol p; set $msie m; set $invalid_referer i;
+             return 200 \"$ssl_protocol $msie $invalid_referer $proxy_port\"; }
+         location /unset { return 200 \"$ssl_protocol $msie $proxy_port\"; }",
+    );
+    assert_eq!(s.get("/passed").body(), "told");
+    assert_eq!(s.get("/set").body(), "p m i 5");
+    assert_eq!(s.get("/unset").body(), "  5");
+}
+
+#[test]
 fn a_variable_that_no_set_has_reached_is_empty_and_told() {
     let s = server(
         "location /set { set $x 1; } location / { return 200 \"[$x]\"; }

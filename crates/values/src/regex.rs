@@ -106,6 +106,9 @@ impl Regex {
         let mut named = Vec::new();
         for (group, name) in pcre.capture_names().iter().enumerate() {
             if let Some(name) = name {
+                if variables.is_fixed(name.as_bytes()) {
+                    return Err(format!("the duplicate \"{name}\" variable"));
+                }
                 named.push((group, variables.stored(name.as_bytes())));
             }
         }

@@ -109,21 +109,21 @@ const DIRECTIVES: &[Directive] = &[
 pub const MODULE: Module = Module { name: "http_browser", directives: DIRECTIVES, init };
 
 fn init(setup: &mut Setup<'_>) {
-    setup.variables.define("modern_browser", |r, out| {
+    setup.variables.define_changeable("modern_browser", false, |r, out| {
         let conf = &r.conf().browser;
         if conf.is_modern(agent(r)) {
             out.extend_from_slice(&conf.modern_value);
         }
         true
     });
-    setup.variables.define("ancient_browser", |r, out| {
+    setup.variables.define_changeable("ancient_browser", false, |r, out| {
         let conf = &r.conf().browser;
         if !conf.is_modern(agent(r)) {
             out.extend_from_slice(&conf.ancient_value);
         }
         true
     });
-    setup.variables.define("msie", |r, out| {
+    setup.variables.define_changeable("msie", false, |r, out| {
         if agent(r).is_some_and(is_msie) {
             out.push(b'1');
         }

@@ -83,7 +83,7 @@ const DIRECTIVES: &[Directive] = &[
 pub const MODULE: Module = Module { name: "http_referer", directives: DIRECTIVES, init };
 
 fn init(setup: &mut Setup<'_>) {
-    setup.variables.define("invalid_referer", |r, out| {
+    setup.variables.define_changeable("invalid_referer", false, |r, out| {
         let conf = &r.conf().referer;
         if !conf.allows(r) {
             out.push(b'1');

@@ -23,14 +23,14 @@ pub trait TlsSubject: Subject {
 /// Defines those that requests and sessions have.
 pub fn define<S: TlsSubject>(variables: &mut Variables<S>) {
     for (name, read) in Table::<S>::ROWS {
-        variables.define(name, *read);
+        variables.define_changeable(name, false, *read);
     }
 }
 
 /// Defines the others, of requests.
 pub fn define_more<S: TlsSubject>(variables: &mut Variables<S>) {
     for (name, read) in Table::<S>::OF_REQUESTS {
-        variables.define(name, *read);
+        variables.define_changeable(name, false, *read);
     }
 }
 

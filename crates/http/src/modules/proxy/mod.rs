@@ -33,8 +33,8 @@ pub const MODULE: Module =
 
 fn define(setup: &mut Setup<'_>) {
     let variables = &mut setup.variables;
-    variables.define("proxy_host", |r, out| of_vars(r, out, |v| &v.host));
-    variables.define("proxy_port", |r, out| of_vars(r, out, |v| &v.port));
+    variables.define_changeable("proxy_host", false, |r, out| of_vars(r, out, |v| &v.host));
+    variables.define_changeable("proxy_port", false, |r, out| of_vars(r, out, |v| &v.port));
     variables.define("proxy_add_x_forwarded_for", |r, out| {
         let name = b"x-forwarded-for".as_slice();
         let given = r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);

@@ -27,6 +27,8 @@ fn complaints_are_those_of_nginx() {
         ("set x 1;", "invalid variable name \"x\""),
         ("set $ 1;", "invalid variable name \"$\""),
         ("set $uri 1;", "the duplicate \"uri\" variable"),
+        ("if ($args ~ (?<uri>.)) { }", "the duplicate \"uri\" variable"),
+        ("if ($args ~ (?<ssl_cipher>.)) { set $proxy_host 1; }", ""),
         ("if $a { }", "invalid condition \"$a\""),
         ("if ($arg_a { }", "invalid condition \"$arg_a\""),
         ("if (a = b) { }", "invalid condition \"a\""),
