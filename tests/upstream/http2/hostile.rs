@@ -137,6 +137,49 @@ fn an_answer_that_breaks_off_is_no_answer() {
     assert_eq!(server.workers().len(), 1);
 }
 
+/// What is wrong behind a head is no reason to lose what came before it, nor to ask another server.
+#[test]
+fn what_came_before_an_answer_broke_off_is_passed_on() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        let head = talk.head()?;
+        let path = head.field(":path").to_owned();
+        talk.at_once(|talk| {
+            talk.fields(head.id, &[(":status", "103"), ("link", "early")], false);
+            if path == "/hints" {
+                return talk.data(head.id, b"no head", true);
+            }
+            talk.fields(head.id, &[(":status", "200")], false);
+            talk.data(head.id, b"begun", false);
+            match path.as_str() {
+                "/reset" => talk.reset(head.id, ErrorCode::Cancel),
+                "/goaway" => talk.goaway(0, ErrorCode::NoError),
+                "/trailers" => talk.fields(head.id, &[(":status", "200")], true),
+                "/stream" => talk.data(head.id + 2, b"nobody's", true),
+                _ => {}
+            }
+        });
+        None
+    });
+    for inside in ["", "grpc_pass u;"] {
+        let server = start(&peer, "keepalive 0;", &format!("early_hints 1; {inside}"));
+        for path in ["/close", "/reset", "/goaway", "/trailers", "/stream"] {
+            let asked = peer.opened();
+            let broken = ask(&server, path).rest();
+            assert!(broken.starts_with("HTTP/1.1 103 Early Hints\r\nlink: early"), "{broken}");
+            let (_, answer) = broken.split_once("\r\n\r\n").unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {broken}");
+            assert!(answer.ends_with("\r\n\r\n5\r\nbegun\r\n"), "{path}: {broken}");
+            assert_eq!(peer.opened(), asked + 1, "{path}");
+        }
+        let broken = ask(&server, "/hints").rest();
+        assert!(
+            broken.starts_with("HTTP/1.1 103 ") && broken.contains("HTTP/1.1 502 "),
+            "{broken}"
+        );
+    }
+}
+
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     FrameHead { len: payload.len(), kind, flags, stream }.write(&mut out);

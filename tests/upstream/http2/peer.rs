@@ -59,6 +59,8 @@ impl Peer {
 pub struct Talk {
     stream: TcpStream,
     decoder: Decoder,
+    /// What is written together.
+    held: Option<Vec<u8>>,
 }
 
 /// A request's head.
@@ -93,14 +95,14 @@ impl Talk {
         let mut preface = [0; 24];
         stream.read_exact(&mut preface).ok()?;
         assert_eq!(&preface, frame::PREFACE);
-        Some(Talk { stream, decoder: Decoder::default() })
+        Some(Talk { stream, decoder: Decoder::default(), held: None })
     }
 
     /// The other end: a client.
     pub fn client(port: u16) -> Talk {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut talk = Talk { stream, decoder: Decoder::default() };
+        let mut talk = Talk { stream, decoder: Decoder::default(), held: None };
         talk.write(|out| {
             out.extend_from_slice(frame::PREFACE);
             frame::write_settings(&[], out);
@@ -109,9 +111,20 @@ impl Talk {
     }
 
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(held) = &mut self.held {
+            return write(held);
+        }
         let mut out = Vec::new();
         write(&mut out);
         let _ = self.stream.write_all(&out);
+    }
+
+    /// Writes what `say` says at once, so that it is read at once.
+    pub fn at_once(&mut self, say: impl FnOnce(&mut Talk)) {
+        self.held = Some(Vec::new());
+        say(self);
+        let held = self.held.take().unwrap_or_default();
+        self.write(|out| *out = held);
     }
 
     pub fn settings(&mut self, settings: &[Setting]) {

@@ -26,11 +26,11 @@ impl Line {
         }
     }
 
-    /// Nothing follows what was received.
-    pub fn is_at_end(&self) -> bool {
+    /// It is known that nothing follows the head of the answer.
+    pub fn is_bare(&self) -> bool {
         match self {
             Line::Own(_) => false,
-            Line::Stream(stream) => stream.is_at_end(),
+            Line::Stream(stream) => stream.is_bare(),
         }
     }
 

@@ -65,6 +65,8 @@ pub struct State {
     heads: RefCell<VecDeque<Vec<u8>>>,
     /// The answer's own head has come.
     has_head: Cell<bool>,
+    /// The answer's own head was the end, too.
+    is_bare: Cell<bool>,
     /// What nobody has read of the body.
     incoming: RefCell<Vec<u8>>,
     trailers: RefCell<Headers>,
@@ -94,6 +96,7 @@ impl State {
             owed: Cell::new(0),
             heads: RefCell::default(),
             has_head: Cell::new(false),
+            is_bare: Cell::new(false),
             incoming: RefCell::default(),
             trailers: RefCell::default(),
             ended: Cell::new(false),
@@ -148,6 +151,7 @@ impl State {
             Err(why) => return self.fail(why),
             Ok(Message::Head { text, interim, .. }) => {
                 self.has_head.set(!interim);
+                self.is_bare.set(last);
                 let mut heads = self.heads.borrow_mut();
                 let waiting: usize = heads.iter().map(Vec::len).sum();
                 if waiting > self.room.head {
@@ -317,10 +321,9 @@ impl Stream {
         self.read_until(is_over).await;
     }
 
-    /// The server has ended the stream, and all of it was received.
-    pub fn is_at_end(&self) -> bool {
-        let state = &self.0;
-        state.ended.get() && state.heads.borrow().is_empty() && state.incoming.borrow().is_empty()
+    /// The answer is a head: neither data nor trailers follow it.
+    pub fn is_bare(&self) -> bool {
+        self.0.is_bare.get()
     }
 
     /// When [`Stream::readable`] fails.
@@ -352,11 +355,9 @@ impl Stream {
     }
 
     /// Receives what is there and fits into the room of `buf`: a whole head, or a piece of the body. 0 is the end.
+    /// What came before a stream broke is received before its error.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let state = &self.0;
-        if let Some(ending) = &*state.ending.borrow() {
-            return Err(ending.error());
-        }
         if let Some(head) = state.heads.borrow_mut().pop_front() {
             buf.extend_from_slice(&head);
             return Ok(Some(head.len()));
@@ -364,7 +365,10 @@ impl Stream {
         let mut incoming = state.incoming.borrow_mut();
         let n = incoming.len().min(buf.capacity() - buf.len());
         if incoming.is_empty() {
-            return Ok(state.ended.get().then_some(0));
+            return match &*state.ending.borrow() {
+                Some(ending) => Err(ending.error()),
+                None => Ok(state.ended.get().then_some(0)),
+            };
         }
         if buf.is_empty() && n == incoming.len() {
             std::mem::swap(buf, &mut incoming);
