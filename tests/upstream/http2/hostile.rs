@@ -207,7 +207,7 @@ fn what_the_protocol_forbids_ends_the_attempt() {
         (frame(Headers, WHOLE, 1, b"\x88\x00\x01a\x02\r\n"), "invalid header: \"a: \\x0D\\x0A\""),
         (frame(Headers, WHOLE, 1, b"\x88\x00\x00\x00"), "zero http2 header name length"),
         (frame(Headers, WHOLE, 1, b"\x88\x00\x05a"), "truncated http2 header"),
-        (frame(Headers, WHOLE | 8, 1, b"\x09\x88"), "too long padding: 9 in frame 2"),
+        (frame(Headers, WHOLE | 8, 1, b"\x09\x88"), "too long padding: 9 in frame 1"),
         (frame(Continuation, WHOLE, 1, b"\x88"), "unexpected http2 frame: 9"),
         ([frame(Headers, 0, 1, b"\x88"), frame(Ping, 0, 0, &[0; 8])].concat(), "frame: 6"),
         (frame(PushPromise, WHOLE, 1, b"\0\0\0\x02\x82"), "unexpected push promise frame"),

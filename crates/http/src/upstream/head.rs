@@ -63,7 +63,11 @@ pub async fn read<R: Reader>(
                     if interim <= limit {
                         super::seen::hints(r, passing, &headers, buf).await?;
                     } else {
-                        r.log(Level::Info, format_args!("upstream sent too big early hints"));
+                        let doing = Doing::ReadingHead.text();
+                        r.log(
+                            Level::Info,
+                            format_args!("upstream sent too big early hints {doing}"),
+                        );
                     }
                     spend((buf.len() / MOVED) as u32);
                     buf.drain(..end.min(buf.len()));

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
@@ -72,9 +73,11 @@ pub async fn serve<P: Protocol>(
         Err(status) => return Step::Status(status),
     };
     let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
+    let shared = protocol.is_shared();
+    // As in nginx, a stream's request is told by its connection.
+    let uri = if shared { Bytes::new() } else { uri };
     r.contexts.upstream.current = Some(Current { scheme, uri });
     let secure = protocol.secure(r);
-    let shared = protocol.is_shared();
     let mut run = match Run::new(r, passing, target, outgoing, secure, streams, shared) {
         Ok(run) => run,
         Err(step) => return step,

@@ -218,7 +218,9 @@ fn told(head: FrameHead, wrong: Wrong) -> Broken {
             (ErrorCode::FrameSize, text)
         }
         Wrong::Padding(padding) => {
-            let text = format!("http2 frame with too long padding: {padding} in frame {len}");
+            // What is behind the byte that says how much it is.
+            let rest = len.saturating_sub(1);
+            let text = format!("http2 frame with too long padding: {padding} in frame {rest}");
             (ErrorCode::Protocol, text)
         }
         Wrong::Stream => {
