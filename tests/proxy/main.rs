@@ -10,6 +10,7 @@ use std::thread;
 
 use weir_testkit::{Dir, Server, free_port};
 
+mod behind;
 mod talk;
 
 use talk::{echo, name_server, upstream};

@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use weir_engine::Chain;
 use weir_log::{Cause, Level};
+use weir_proto::http1::HeaderId;
 use weir_upstream::Connection;
 
 use super::client::{Waited, wait};
@@ -14,6 +15,7 @@ use super::passing::Passing;
 use super::protocol::{Extra, Protocol};
 use super::source::{Ahead, Broken, Source};
 use super::upload::Rest;
+use crate::answer::headers::Headers;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -109,10 +111,9 @@ async fn turn<P: Protocol>(
         if let Some(broken) = source.broken() {
             return Some(broke(r, chain, broken).await);
         }
-        source.trailers(&mut r.contexts.upstream.trailers);
-        if passing.pass_trailers {
-            r.response.trailers = r.contexts.upstream.trailers.clone();
-        }
+        let mut came = Headers::default();
+        source.trailers(&mut came);
+        trailers(r, passing, came);
         return Some(match r.send_body(chain, true).await {
             Ok(()) => Step::Sent,
             Err(_) => Step::Abort,
@@ -129,6 +130,18 @@ async fn turn<P: Protocol>(
         }
     };
     sent.err().map(|_| Step::Abort)
+}
+
+/// Trailers that came behind a body: variables know them, and the client has those that are not hidden.
+pub fn trailers(r: &mut Request, passing: &Passing, came: Headers) {
+    if passing.pass_trailers {
+        for (name, value) in came.iter() {
+            if !passing.hidden.contains(HeaderId::from_name(name), name) {
+                r.response.trailers.add(name, value);
+            }
+        }
+    }
+    r.contexts.upstream.trailers = came;
 }
 
 /// Tells the log what the server has said for it and, once, that a file holds what the client does not take fast enough.

@@ -14,6 +14,7 @@ use super::protocol::Protocol;
 use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
 use crate::answer::filters::into_bytes;
+use crate::answer::headers::Headers;
 use crate::config::scope::Scope;
 use crate::files;
 use crate::files::temp_file::{Keep, TempFile};
@@ -68,7 +69,7 @@ pub async fn relay<P: Protocol>(
             chain = target.write(r, chain).await;
         }
         if source.done {
-            break last(r, source, target, chain, step).await;
+            break last(r, passing, source, target, chain, step).await;
         }
         if step.is_none() && !chain.is_empty() {
             let sent = source.ahead_of(pin!(r.send_body(chain, false))).await;
@@ -84,6 +85,7 @@ pub async fn relay<P: Protocol>(
 /// The body is over: its file is put in its place, then the client gets the rest.
 async fn last<P: Protocol>(
     r: &mut Request,
+    passing: &Passing,
     mut source: Source<'_, P>,
     target: Option<Target>,
     chain: Chain,
@@ -103,7 +105,9 @@ async fn last<P: Protocol>(
     if let Some(target) = target {
         target.finish(r).await;
     }
-    source.trailers(&mut r.contexts.upstream.trailers);
+    let mut came = Headers::default();
+    source.trailers(&mut came);
+    relay::trailers(r, passing, came);
     let step = match step {
         Some(step) => step,
         None => match r.send_body(chain, true).await {

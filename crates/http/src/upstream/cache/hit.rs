@@ -96,7 +96,7 @@ pub async fn send<P: Protocol>(
         return Ok(step);
     }
     let segment = match kept.part {
-        Part::Coming(reader, _) => return Ok(read_on(r, reader).await),
+        Part::Coming(reader, _) => return Ok(read_on(r, reader, |_| {}).await),
         Part::Memory(bytes) => Segment::Bytes(bytes),
         Part::File(file, offset, len) => Segment::File { file, offset, len },
     };
@@ -167,8 +167,8 @@ fn understand<P: Protocol>(
     }
 }
 
-/// Sends a body as it comes in.
-pub async fn read_on(r: &mut Request, mut reader: Reader) -> Step {
+/// Sends a body as it comes in; `end` has its say before the last piece goes.
+pub async fn read_on(r: &mut Request, mut reader: Reader, end: impl Fn(&mut Request)) -> Step {
     loop {
         let mut chain = Chain::new();
         match reader.next().await {
@@ -181,6 +181,9 @@ pub async fn read_on(r: &mut Request, mut reader: Reader) -> Step {
             }
         }
         let last = reader.is_done();
+        if last {
+            end(r);
+        }
         if r.send_body(chain, last).await.is_err() {
             return Step::Abort;
         }

@@ -1,5 +1,6 @@
 //! Passes a body to the client while it is stored.
 
+use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,12 +12,13 @@ use weir_proto::http1::Method;
 use super::State;
 use super::hit::read_on;
 use crate::answer::filters::into_bytes;
+use crate::answer::headers::Headers;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::Protocol;
-use crate::upstream::relay::{Relayed, finish};
+use crate::upstream::relay::{self, Relayed, finish};
 use crate::upstream::source::{Ahead, Broken, Source};
 
 /// Bytes of a body that stay in memory while it comes in.
@@ -41,21 +43,27 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let reader = fill.reader();
     let unfinished = Unfinished(fill);
+    // They are not kept: who finds the answer in the cache has none.
+    let trailers = Cell::default();
     let filling = async {
-        fill_from(&mut source, fill).await;
+        fill_from(&mut source, fill, &trailers).await;
         if fill.is_whole() {
             // Another one may have been quicker, but this is the newest.
             place.came(fill);
         }
     };
-    let step = both(pin!(filling), pin!(send(r, reader))).await;
+    let step = both(
+        pin!(filling),
+        pin!(send(r, reader, |r| relay::trailers(r, passing, trailers.take()))),
+    )
+    .await;
     drop(unfinished);
     // Who was asked with HEAD may send nothing: that is not kept, and nobody's fault.
     let bare = r.method == Method::Head && source.length == 0;
     if let Some(broken) = source.broken()
         && !(bare && matches!(broken, Broken::Closed))
     {
-        crate::upstream::relay::complain(r, broken);
+        relay::complain(r, broken);
     }
     finish(r, source, step)
 }
@@ -69,7 +77,11 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-async fn send(r: &mut Request, reader: Option<weir_cache::Reader>) -> Step {
+async fn send(
+    r: &mut Request,
+    reader: Option<weir_cache::Reader>,
+    end: impl Fn(&mut Request),
+) -> Step {
     if let Err(step) = r.send_head() {
         return step;
     }
@@ -79,13 +91,13 @@ async fn send(r: &mut Request, reader: Option<weir_cache::Reader>) -> Step {
         return sent.map_or(Step::Abort, |()| Step::Sent);
     }
     match reader {
-        Some(reader) => read_on(r, reader).await,
+        Some(reader) => read_on(r, reader, end).await,
         None => Step::Abort,
     }
 }
 
 /// Moves the body from the server into the fill.
-async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) {
+async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailers: &Cell<Headers>) {
     loop {
         source.read_now();
         let mut chain = source.take();
@@ -94,6 +106,9 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill) {
         }
         if source.done {
             let whole = source.broken().is_none();
+            let mut came = Headers::default();
+            source.trailers(&mut came);
+            trailers.set(came);
             return fill.finish(if whole { End::Whole } else { End::Broken });
         }
         if !fill.room().await {
