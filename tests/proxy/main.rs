@@ -534,7 +534,7 @@ fn an_upgraded_connection_is_a_tunnel() {
         }
     });
     let server = start(
-        "",
+        "log_format t '$status $request_completion $upstream_bytes_sent'; access_log logs/t t;",
         &format!(
             "location / {{ proxy_pass http://127.0.0.1:{port};
                  proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
@@ -558,6 +558,9 @@ fn an_upgraded_connection_is_a_tunnel() {
     client.shutdown(Shutdown::Write).unwrap();
     line.clear();
     assert_eq!(reader.read_line(&mut line).unwrap(), 0);
+    let asked = format!("GET / HTTP/1.1\r\nUpgrade: echo\r\nHost: 127.0.0.1:{port}\r\n");
+    let sent = asked.len() + "Connection: upgrade\r\n\r\nfirst\nsecond\n".len();
+    server.wait_file("logs/t", &format!("101 OK {sent}\n"), 1);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! An answer's way from a server to the client.
 
+use std::io;
 use std::sync::Arc;
 
 use weir_cache::{End, Fill};
@@ -220,7 +221,9 @@ impl Run {
         let early = r.contexts.upstream.head.get(answer.end..).unwrap_or_default().to_vec();
         let early_len = early.len() as u64;
         down.push(early);
-        up.push(r.take_unread());
+        let unread = r.take_unread();
+        let unread_len = unread.len() as u64;
+        up.push(unread);
         let _ = client.stream.socket().nodelay(true);
         let _ = server.socket().nodelay(true);
         let begun = async {
@@ -235,6 +238,9 @@ impl Run {
             let (wire, guest) = (&client.stream, Guest::arrive);
             let ended = tunnel::run_movable(&handle, wire, server, ways, &passed, guest).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
+            // Who is silent for too long has said all.
+            let is_silence = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+            r.output.complete = !matches!(&ended, Some(Err(b)) if !is_silence(&b.error));
             if let Some(Err(broke)) = ended {
                 operation(r, "recv()", &broke.error, Doing::Upgraded);
             }
@@ -242,7 +248,7 @@ impl Run {
             if let Some(attempt) = r.contexts.upstream.attempt() {
                 attempt.received += down;
                 attempt.length = down;
-                attempt.sent += up;
+                attempt.sent += unread_len + up;
             }
         }
         r.output.sent += early_len;
