@@ -313,6 +313,26 @@ fn clients_that_take_too_long_are_left() {
 }
 
 #[test]
+fn a_request_that_was_begun_is_counted() {
+    let conf = "events { } http {
+        log_format l '$status $connection_requests.'; access_log %%DIR%%/seen l;
+        server { listen 127.0.0.1:%%PORT%%; location / { stub_status; } }
+    }";
+    let server = Server::start(WEIR, conf);
+    let begun = |bytes: &str| {
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        std::io::Write::write_all(&mut client, bytes.as_bytes()).unwrap();
+    };
+    begun("GET / HT");
+    server.wait_file("seen", "400 1.", 1);
+    begun("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n");
+    server.wait_file("seen", "400 2.", 1);
+    let page = server.get("/").body();
+    let counts = page.lines().nth(2).unwrap().split_whitespace().last();
+    assert_eq!(counts, Some("4"), "{page}");
+}
+
+#[test]
 fn what_one_client_left_unread_is_not_read_of_the_next() {
     let server = server();
     for _ in 0..20 {

@@ -384,6 +384,9 @@ async fn request(r: &mut Request) -> After {
         Head::Over(0) => return After::Close,
         Head::Http2 => return After::Http2,
         Head::Over(status) => {
+            // It had begun to ask.
+            metrics.add(Metric::Requests, 1);
+            r.conn.requests.set(r.conn.requests.get() + 1);
             r.response.status = status;
             drop(Begun(r));
             event_loop.logs.written(&event_loop.handle).await;
