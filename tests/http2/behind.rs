@@ -108,6 +108,7 @@ fn hints_and_variables_of_an_upstream_come_along() {
         "location / {
              early_hints 1;
              add_header X-Cookie $upstream_cookie_a;
+             add_header X-Status $upstream_status;
              proxy_pass http://127.0.0.1:%%PORT1%%;
          }",
     );
@@ -118,7 +119,8 @@ fn hints_and_variables_of_an_upstream_come_along() {
         let _ = stream.read(&mut request).unwrap();
         stream
             .write_all(
-                b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n\
+                b"HTTP/1.1 100 Continue\r\n\r\n\
+                  HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n\
                   HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok",
             )
             .unwrap();
@@ -131,6 +133,8 @@ fn hints_and_variables_of_an_upstream_come_along() {
     assert_eq!(answer.heads[0], [(":status".to_owned(), "103".to_owned()), link]);
     let cookie = ("x-cookie".to_owned(), "b".to_owned());
     assert!(answer.heads[1].contains(&cookie), "{:?}", answer.heads[1]);
+    let status = ("x-status".to_owned(), "200".to_owned());
+    assert!(answer.heads[1].contains(&status), "{:?}", answer.heads[1]);
     assert_eq!(answer.text(), "ok");
 }
 
