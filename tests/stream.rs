@@ -112,6 +112,25 @@ fn bytes_pass_both_ways_and_the_log_counts_them() {
 }
 
 #[test]
+fn who_sees_the_end_finds_the_session_in_the_log() {
+    let to = listen(|mut socket| socket.write_all(b"x").unwrap());
+    let s = stream(&format!(
+        "log_format l $status; access_log %%DIR%%/seen l;
+         server {{ listen 127.0.0.1:%%PORT1%%; return x; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; deny all; return x; }}
+         server {{ listen 127.0.0.1:%%PORT3%%; proxy_pass 127.0.0.1:{to}; }}"
+    ));
+    let mut expected = String::new();
+    for _ in 0..20 {
+        for (port, status) in [(1, "200\n"), (2, "403\n"), (3, "200\n")] {
+            heard(s.port_at(port), b"");
+            expected.push_str(status);
+            assert_eq!(std::fs::read_to_string(s.dir().file("seen")).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_is_passed_over() {
     let (to, nobody) = (echo(), weir_testkit::free_port());
     let s = stream(&format!(

@@ -226,6 +226,7 @@ fn a_server_that_is_not_there_is_left_alone_for_a_while() {
         "recv() failed (111: Connection refused) while proxying and reading from upstream",
         1,
     );
+    s.wait_log("upstream server temporarily disabled while proxying connection, udp client", 1);
     s.wait_file("a.log", &format!("{} 200", s.port_at(1)), 1);
     assert_eq!(asked(&asker, "heard"), "heard");
     client(s.port_at(2)).send(b"?").unwrap();

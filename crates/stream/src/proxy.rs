@@ -180,8 +180,11 @@ impl Held<'_> {
             asked.ended(attempt, matches!(how, Ended::Failed));
         }
         if self.group.ended(&picked, how, s.event_loop.handle.now()) {
-            let text = "upstream server temporarily disabled while connecting to upstream";
-            s.log(Level::Warn, format_args!("{text}"));
+            // A server that was reached and is disabled all the same is one of datagrams that did not answer.
+            let reached = s.attempts.last().is_some_and(|attempt| attempt.connect.is_some());
+            let doing = if reached { "proxying connection" } else { "connecting to upstream" };
+            let text = "upstream server temporarily disabled";
+            s.log(Level::Warn, format_args!("{text} while {doing}"));
         }
     }
 }

@@ -76,11 +76,12 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
         && let Some(status) = balancer(s).await
     {
         s.status = status;
-        return;
+        return begun.log().end().await;
     }
     s.status = match phases(s, &presence, protocols.ssl).await {
         Ok(status) | Err(status) => status,
     };
+    begun.log().end().await;
 }
 
 /// Serves a session of datagrams, of which this was the first.
@@ -101,7 +102,33 @@ pub async fn datagrams(place: Place, first: Vec<u8>, peer: Address) {
 /// A session that has begun. Its end is the log phase, whatever ends it.
 struct Begun(Session);
 
+/// What is left to do when a session is in the log. It is small: no session's task grows by it.
+struct Ending {
+    event_loop: Rc<LoopState>,
+    client: Option<Rc<Wire>>,
+    answered: bool,
+}
+
+impl Ending {
+    /// Who sees the connection end finds the session in the log.
+    async fn end(self) {
+        let Some(client) = self.client else { return };
+        self.event_loop.logs.written(&self.event_loop.handle).await;
+        client.close_notify();
+        if self.answered {
+            linger(&client);
+        }
+    }
+}
+
 impl Begun {
+    /// The log phase.
+    fn log(mut self) -> Ending {
+        let s = &mut self.0;
+        s.ending = true;
+        Ending { event_loop: s.event_loop.clone(), client: s.wire(), answered: s.answered }
+    }
+
     fn new(s: Session) -> Begun {
         if s.conf().error_log.enabled(Level::Info) {
             let (kind, peer) = (s.kind(), &s.connected);
@@ -134,7 +161,10 @@ impl Drop for Begun {
             let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
             Some(weir_values::log::Named { path, root: None, cache, line: line.to_vec() })
         });
-        if let Some(client) = s.wire() {
+        // One that ends in order says so once it is in the log.
+        if !s.ending
+            && let Some(client) = s.wire()
+        {
             client.close_notify();
         }
     }
@@ -268,11 +298,8 @@ async fn answer(s: &mut Session, text: &Template) -> u16 {
         Client::Connected(client) => {
             let mut chain = Chain::new();
             chain.push(text);
-            let sent = client.send(&mut chain).await.is_ok();
-            if sent {
-                linger(&client);
-            }
-            sent
+            s.answered = client.send(&mut chain).await.is_ok();
+            s.answered
         }
         Client::Gone => return INTERNAL,
     };

@@ -92,6 +92,10 @@ pub struct Session {
     pub doing: &'static str,
     /// It is to lead to a server.
     pub leads: bool,
+    /// The client has been sent a text, and may not have read it when the connection ends.
+    pub answered: bool,
+    /// It has come to its end in order.
+    pub ending: bool,
     /// How it ended.
     pub status: u16,
     /// Bytes from the client that were read before it was passed on.
@@ -141,6 +145,8 @@ impl Session {
             counting: server.conf.status_zone.as_ref().map(StatusZone::begin),
             doing: "",
             leads: false,
+            answered: false,
+            ending: false,
             status: 0,
             received: 0,
             sent: 0,
