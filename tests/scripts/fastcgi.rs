@@ -284,6 +284,36 @@ fn a_server_that_lies_costs_one_request() {
 }
 
 #[test]
+fn a_server_that_is_to_keep_its_connection_says_that_the_request_is_over() {
+    let port = listen(|mut stream| {
+        if request(&mut stream).is_some() {
+            let head = b"Cache-Control: max-age=60\r\n\r\nall of it";
+            say(&mut stream, &[record(STDOUT, head, 0), record(STDOUT, b"", 0)].concat());
+        }
+    });
+    let server = start(
+        "fastcgi_cache_path c keys_zone=c:1m; fastcgi_cache_key $uri;",
+        &format!(
+            "location / {{ fastcgi_pass 127.0.0.1:{port}; }}
+             location /kept {{ fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}
+             location /cached {{ fastcgi_cache c; fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}
+             location /passed {{ fastcgi_buffering off; fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}"
+        ),
+    );
+    const CUT: &str = "upstream prematurely closed connection while reading upstream";
+    for path in ["/", "/passed"] {
+        assert_eq!(server.get(path).body(), "all of it", "{path}");
+    }
+    assert_eq!(server.logged(CUT), 0);
+    for (times, path) in (1..).zip(["/kept", "/cached", "/cached"]) {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert!(client.try_response().is_err(), "{path}: a whole answer");
+        server.wait_log(CUT, times);
+    }
+}
+
+#[test]
 fn more_than_was_announced_is_left_out() {
     let port = server(|_| answer("Content-Length: 3\r\n\r\nand more"));
     let server = start("", &format!("location / {{ fastcgi_pass 127.0.0.1:{port}; }}"));

@@ -298,7 +298,9 @@ impl Reader for FastCgi {
     }
 
     fn ends_with_connection(&self) -> bool {
-        let ends = self.out_ended || !self.conf.keep_conn;
+        // Who was asked to keep the connection says that the request is over. It is waited for where the answer is
+        // gathered.
+        let ends = !self.conf.keep_conn || self.out_ended && !self.conf.passing.buffering;
         ends && !self.ended && self.records.is_between() && !self.announced.is_due()
     }
 }
