@@ -416,7 +416,7 @@ pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             false => word.bytes.clone(),
         };
         let invalid = || d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()));
-        s.names.extend(ServerName::parse(&name).ok_or_else(invalid)?);
+        s.names.push(ServerName::parse(&name).ok_or_else(invalid)?);
     }
     Ok(())
 }

@@ -103,24 +103,20 @@ fn entry<S: Subject>(
         return Ok(());
     }
     let key = key.strip_prefix(b"\\").unwrap_or(key);
-    let names = names(map, key).ok_or_else(|| {
+    let name = name(map, key).ok_or_else(|| {
         let key = String::from_utf8_lossy(key);
         line.error_at(&line.name, format!("invalid hostname or wildcard \"{key}\""))
     })?;
-    // The last one takes the value itself.
-    for (name, value) in names.iter().zip(std::iter::repeat_n(value, names.len())) {
-        if !map.names.add(name, value) {
-            let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(key));
-            return Err(line.error_at(&line.name, text));
-        }
+    if !map.names.add(&name, value) {
+        let text = format!("conflicting parameter \"{}\"", String::from_utf8_lossy(key));
+        return Err(line.error_at(&line.name, text));
     }
     Ok(())
 }
 
-fn names(map: &Map, key: &[u8]) -> Option<Vec<ServerName>> {
+fn name(map: &Map, key: &[u8]) -> Option<ServerName> {
     if !map.hostnames {
-        return Some(vec![ServerName::Exact(key.to_ascii_lowercase())]);
+        return Some(ServerName::Exact(key.to_ascii_lowercase()));
     }
-    let names = ServerName::parse(key)?;
-    (!names.iter().any(|name| matches!(name, ServerName::Bad(_)))).then_some(names)
+    ServerName::parse(key).filter(|name| !matches!(name, ServerName::Bad(_)))
 }

@@ -16,8 +16,10 @@ pub struct ServerId(pub u32);
 pub enum ServerName {
     /// `example.org`, and `""` for requests without a host.
     Exact(Vec<u8>),
-    /// `*.example.org` (without the star and dot); `.example.org` gives this and the exact name.
+    /// `*.example.org` (without the star and dot).
     Head(Vec<u8>),
+    /// `.example.org` (without the dot): the exact name and all below it, or neither where one of them is taken.
+    Both(Vec<u8>),
     /// `www.*` (without dot and star).
     Tail(Vec<u8>),
     /// `~^www\d+`
@@ -28,7 +30,7 @@ pub enum ServerName {
 
 impl ServerName {
     /// Reads a name as written; lower-cased, as hosts are compared without case. `None`: no name at all.
-    pub fn parse(text: &[u8]) -> Option<Vec<ServerName>> {
+    pub fn parse(text: &[u8]) -> Option<ServerName> {
         match text {
             [b'*', rest @ ..] if rest.len() < 2 || rest.first() != Some(&b'.') => return None,
             [b'.'] => return None,
@@ -38,20 +40,20 @@ impl ServerName {
         let stars = memchr::memchr_iter(b'*', &name).count();
         let dots = name.windows(2).any(|pair| pair == b"..");
         if stars > 1 || dots || name.contains(&0) {
-            return Some(vec![ServerName::Bad(name)]);
+            return Some(ServerName::Bad(name));
         }
         if let Some(rest) = name.strip_prefix(b"*.") {
-            return Some(vec![ServerName::Head(rest.to_vec())]);
+            return Some(ServerName::Head(rest.to_vec()));
         }
         if let Some(rest) = name.strip_prefix(b".") {
-            return Some(vec![ServerName::Exact(rest.to_vec()), ServerName::Head(rest.to_vec())]);
+            return Some(ServerName::Both(rest.to_vec()));
         }
         if let Some(rest) = name.strip_suffix(b".*")
             && !rest.is_empty()
         {
-            return Some(vec![ServerName::Tail(rest.to_vec())]);
+            return Some(ServerName::Tail(rest.to_vec()));
         }
-        Some(vec![if stars == 0 { ServerName::Exact(name) } else { ServerName::Bad(name) }])
+        Some(if stars == 0 { ServerName::Exact(name) } else { ServerName::Bad(name) })
     }
 }
 
@@ -69,13 +71,21 @@ impl<T> Default for Names<T> {
     }
 }
 
-impl<T> Names<T> {
+impl<T: Clone> Names<T> {
     /// Adds a name. False if it is there already. Names that are patterns are not kept here.
     pub fn add(&mut self, name: &ServerName, value: T) -> bool {
         let (map, key) = match name {
             ServerName::Exact(key) => (&mut self.exact, key),
             ServerName::Head(key) => (&mut self.heads, key),
             ServerName::Tail(key) => (&mut self.tails, key),
+            ServerName::Both(key) => {
+                let taken = |map: &HashMap<_, _>| map.contains_key(key.as_slice());
+                if taken(&self.exact) || taken(&self.heads) {
+                    return false;
+                }
+                self.exact.insert(key.as_slice().into(), value.clone());
+                (&mut self.heads, key)
+            }
             ServerName::Regex(_) | ServerName::Bad(_) => return true,
         };
         match map.entry(key.as_slice().into()) {
@@ -174,6 +184,7 @@ impl ServerName {
         match self {
             ServerName::Exact(name) | ServerName::Bad(name) => name.clone(),
             ServerName::Head(rest) => [b"*.", rest.as_slice()].concat(),
+            ServerName::Both(rest) => [b".", rest.as_slice()].concat(),
             ServerName::Tail(rest) => [rest.as_slice(), b".*"].concat(),
             ServerName::Regex(regex) => format!("~{}", regex.text()).into_bytes(),
         }
@@ -188,9 +199,8 @@ mod tests {
     fn hosts(names: &[&str]) -> Hosts {
         let mut hosts = Hosts::new(ServerId(0));
         for (i, name) in names.iter().enumerate() {
-            for name in ServerName::parse(name.as_bytes()).unwrap() {
-                hosts.add(&name, ServerId(i as u32 + 1));
-            }
+            let name = ServerName::parse(name.as_bytes()).unwrap();
+            hosts.add(&name, ServerId(i as u32 + 1));
         }
         hosts
     }
@@ -221,13 +231,23 @@ mod tests {
     }
 
     #[test]
+    fn a_leading_dot_beside_half_of_what_it_stands_for_is_nothing() {
+        let below = hosts(&["*.example.org", ".example.org"]);
+        assert_eq!(find(&below, "example.org"), 0);
+        assert_eq!(find(&below, "a.example.org"), 1);
+        let exact = hosts(&["example.org", ".example.org"]);
+        assert_eq!(find(&exact, "example.org"), 1);
+        assert_eq!(find(&exact, "a.example.org"), 0);
+    }
+
+    #[test]
     fn bad_names_are_told_apart_from_none() {
         for text in ["*", "*.", "*a", "."] {
             assert!(ServerName::parse(text.as_bytes()).is_none(), "{text}");
         }
         for text in ["a.*.b", "a*", "*.a.*", "a..b"] {
-            let names = ServerName::parse(text.as_bytes()).unwrap();
-            assert!(matches!(names.as_slice(), [ServerName::Bad(_)]), "{text}");
+            let name = ServerName::parse(text.as_bytes()).unwrap();
+            assert!(matches!(name, ServerName::Bad(_)), "{text}");
         }
     }
 
@@ -246,6 +266,21 @@ mod tests {
     /// The same rule, written down as slowly as it is said.
     fn naive(names: &[String], host: &str) -> u32 {
         let server = |i: usize| i as u32 + 1;
+        // A name with a leading dot, one of whose halves somebody before it has, is none.
+        let halves = |n: &str| match n.strip_prefix('.') {
+            Some(rest) => vec![rest.to_owned(), format!("*{n}")],
+            None => vec![n.to_owned()],
+        };
+        let mut taken = Vec::new();
+        let names = names.iter().map(|name| {
+            let halves = halves(name);
+            if halves.iter().any(|half| taken.contains(half)) {
+                return "-".to_owned();
+            }
+            taken.extend(halves);
+            name.clone()
+        });
+        let names: Vec<String> = names.collect();
         let exact = |n: &String| n == host || n.strip_prefix('.') == Some(host);
         if let Some(i) = names.iter().position(exact) {
             return server(i);

@@ -175,12 +175,13 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             text => {
                 let slash = memchr::memchr(b'/', text).unwrap_or(text.len());
                 let (host, path) = text.split_at(slash);
-                let names = ServerName::parse(host)
-                    .filter(|names| !names.iter().any(|n| matches!(n, ServerName::Bad(_))))
+                let name = ServerName::parse(host)
+                    .filter(|name| !matches!(name, ServerName::Bad(_)))
                     .ok_or_else(|| fault("invalid hostname or wildcard"))?;
-                table.hosts.extend(names.into_iter().map(|name| (name, path.to_vec())));
+                table.hosts.push((name, path.to_vec()));
                 if table.arrange().is_some() {
-                    return Err(fault("conflicting parameter"));
+                    let host = String::from_utf8_lossy(host);
+                    return Err(d.error_at(word, format!("conflicting parameter \"{host}\"")));
                 }
             }
         }
@@ -224,6 +225,7 @@ mod tests {
                  directive without any valid referer",
             ),
             ("valid_referers a.b a.b;", "conflicting parameter \"a.b\""),
+            ("valid_referers a.b/x a.b/y;", "conflicting parameter \"a.b\""),
         ] {
             assert_eq!(complaint(text), expected, "{text}");
         }

@@ -90,10 +90,10 @@ pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             let text = format!("server name \"{}\" has suspicious symbols", word.lossy());
             s.setup.warnings.push(d.warning(text).mark(word.pos));
         }
-        let names = ServerName::parse(&name).ok_or_else(|| {
+        let name = ServerName::parse(&name).ok_or_else(|| {
             d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()))
         })?;
-        s.server.names.extend(names);
+        s.server.names.push(name);
     }
     Ok(())
 }
