@@ -31,6 +31,27 @@ fn return_answers_redirects_and_refuses() {
 }
 
 #[test]
+fn return_answers_with_any_status() {
+    let s = server(
+        "location = /0 { return 0; } location = /7 { return 7 \"$status\"; } location = /199 { return 199 x; }
+         location = /205 { return 205 x; } location = /425 { return 425; } location = /426 { return 426 x; }",
+    );
+    let head = |path: &str, body: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let answer = s.connect().send(request).rest();
+        assert!(answer.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{answer}");
+        answer.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(head("/0", ""), "HTTP/1.1 000 ");
+    assert_eq!(head("/7", "007"), "HTTP/1.1 007 ");
+    assert_eq!(head("/199", "x"), "HTTP/1.1 199 ");
+    assert_eq!(head("/205", "x"), "HTTP/1.1 205 ");
+    assert_eq!(head("/425", ""), "HTTP/1.1 425 ");
+    assert_eq!(head("/426", "x"), "HTTP/1.1 426 ");
+}
+
+#[test]
 fn a_path_is_rewritten_until_it_stays() {
     let s = server(
         "rewrite ^/old/(.*)$ /new/$1?from=$1;

@@ -200,6 +200,9 @@ impl Request {
 }
 
 fn write_status(status: u16, out: &mut Vec<u8>) {
+    if status < 100 {
+        out.extend_from_slice(if status < 10 { b"00" } else { b"0" });
+    }
     write_number(u64::from(status), out);
     out.push(b' ');
     out.extend_from_slice(reason(status).as_bytes());

@@ -161,7 +161,7 @@ impl Request {
             self.keepalive = false;
         }
         let response = &mut self.response;
-        let bodiless = matches!(response.status, 204 | 304) || response.status < 200;
+        let bodiless = matches!(response.status, 204 | 304);
         if bodiless || self.method == Method::Head {
             response.header_only = true;
         }
@@ -178,7 +178,8 @@ impl Request {
         }
         let unknown = response.content_length.is_none() || response.expects_trailers;
         // Nothing but a tunnel follows; frames of HTTP/2 tell themselves where a body ends.
-        let framed = self.h2.is_some() || self.method == Method::Connect && response.status < 300;
+        let last_status = if self.method == Method::Connect { 299 } else { 199 };
+        let framed = self.h2.is_some() || response.status <= last_status;
         if unknown && !framed && !bodiless && self.method != Method::Head {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {
                 response.content_length = None;
