@@ -149,6 +149,24 @@ fn a_client_is_known_again_by_its_cookie() {
 }
 
 #[test]
+fn flags_of_that_cookie_add_up_line_by_line() {
+    let s = server(
+        "",
+        "userid on; userid_flags samesite=lax; userid_flags off; userid_flags HttpOnly;
+         location / { return 200; } location /own { userid_flags secure; return 200; }
+         location /none { userid_flags off; return 200; }",
+    );
+    let flags = |path: &str| {
+        let answer = s.get(path);
+        let cookie = answer.header("set-cookie").unwrap();
+        cookie.split_once(';').map_or("", |(_, flags)| flags).to_owned()
+    };
+    assert_eq!(flags("/"), " path=/; httponly; samesite=lax");
+    assert_eq!(flags("/own"), " path=/; secure");
+    assert_eq!(flags("/none"), " path=/");
+}
+
+#[test]
 fn headers_that_come_twice_are_one_list() {
     let all =
         "$content_type|$http_user_agent|$http_cookie|$http_x_forwarded_for|$http_accept|$http_x";

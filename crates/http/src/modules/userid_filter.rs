@@ -354,10 +354,13 @@ fn flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         ("samesite=lax", "; samesite=lax"),
         ("samesite=none", "; samesite=none"),
     ];
-    s.once(d)?;
+    let first = s.first(d);
+    let flags = &mut Scope::change(&mut s.location.userid_filter).flags;
+    // What several lines of a block say adds up, in whatever order; "off" alone is none of them.
+    let before = if first { Vec::new() } else { std::mem::take(flags) };
     let said = |name: &str| d.args.iter().any(|w| w.bytes.eq_ignore_ascii_case(name.as_bytes()));
-    let list = FLAGS.iter().filter(|(name, _)| said(name)).map(|(_, text)| *text);
-    Scope::change(&mut s.location.userid_filter).flags = list.collect();
+    let all = FLAGS.iter().filter(|(name, text)| said(name) || before.contains(text));
+    *flags = all.map(|(_, text)| *text).collect();
     Ok(())
 }
 

@@ -9,10 +9,7 @@ use crate::variables::VariableId;
 /// Reads what stands between `if` and its block.
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Test, Error> {
     let words = unwrap(d)?;
-    let Some(first) = words.first() else {
-        let word = d.arg(0).unwrap_or(&d.name);
-        return Err(invalid(d, word));
-    };
+    let Some(first) = words.first() else { return Err(invalid(d, &d.name)) };
     match (first.bytes.as_slice(), words.as_slice()) {
         ([b'$', _, ..], [variable]) => Ok(Test::True(refer(s, variable))),
         ([b'$', _, ..], [variable, operator, operand]) => {
@@ -28,20 +25,19 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Test, Error> {
 fn unwrap(d: &Directive) -> Result<Vec<Word>, Error> {
     let mut words = d.args.clone();
     let first = words.first_mut().ok_or_else(|| invalid(d, &d.name))?;
-    if first.bytes.first() != Some(&b'(') {
-        return Err(invalid(d, &first.clone()));
+    match first.bytes.as_slice() {
+        [b'('] if d.args.len() > 1 => drop(words.remove(0)),
+        [b'(', _, ..] => drop(first.bytes.remove(0)),
+        _ => return Err(invalid(d, &first.clone())),
     }
-    first.bytes.remove(0);
+    let alone = words.len() == 1;
     let last = words.last_mut().ok_or_else(|| invalid(d, &d.name))?;
-    if last.bytes.last() != Some(&b')') {
-        return Err(invalid(d, &last.clone()));
-    }
-    last.bytes.pop();
-    if words.first().is_some_and(|w| w.bytes.is_empty()) {
-        words.remove(0);
-    }
-    if words.last().is_some_and(|w| w.bytes.is_empty()) {
-        words.pop();
+    match last.bytes.as_slice() {
+        // Nothing is between the brackets: this one is the word that is no condition.
+        [b')'] if alone => {}
+        [b')'] => drop(words.pop()),
+        [.., b')'] => drop(last.bytes.pop()),
+        _ => return Err(invalid(d, &last.clone())),
     }
     Ok(words)
 }
