@@ -298,6 +298,25 @@ fn a_client_that_asks_is_told_to_send() {
 }
 
 #[test]
+fn a_client_that_asks_is_told_before_somebody_is_asked_or_looked_for() {
+    let conf = "events { } http { access_log off; server { listen 127.0.0.1:%%PORT%%; root %%DIR%%;
+        location /flv { flv; } location /mp4 { mp4; } location /none { }
+        location /now { proxy_pass http://127.0.0.1:1; proxy_request_buffering off; } } }";
+    let server = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    let statuses = |method: &str, path: &str| {
+        let head = "Host: a\r\nExpect: 100-continue\r\nConnection: close\r\n";
+        let said = server.connect().send(format!("{method} {path} HTTP/1.1\r\n{head}\r\n")).rest();
+        let lines = said.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 "));
+        lines.map(|line| line[..3].to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(statuses("GET", "/flv"), "100 404");
+    assert_eq!(statuses("GET", "/mp4"), "100 404");
+    assert_eq!(statuses("POST", "/mp4"), "405");
+    assert_eq!(statuses("GET", "/now"), "100 502");
+    assert_eq!(statuses("GET", "/none"), "404");
+}
+
+#[test]
 fn clients_that_take_too_long_are_left() {
     let server = server();
     let mut client = Client::connect(server.port_at(2));

@@ -43,6 +43,8 @@ pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
     if r.path.ends_with(b"/") {
         return Err(Step::Next);
     }
+    // Whatever comes of the file, even a page of an error.
+    r.invite();
     let mut path = Vec::new();
     r.conf().core.map_path_into(r, &mut path).map_err(Step::Status)?;
     match files::open(r, &path).await {

@@ -346,6 +346,7 @@ fn key(r: &mut Request, key: &Key) -> Vec<u8> {
 /// Reads the client's body before anybody is asked. The error is the request's end.
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
     if protocol.streams(r) && !(r.body.chunked && r.has_whole_body()) {
+        r.send_continue().await;
         return Ok(());
     }
     r.read_body().await.map_err(Step::Status)
