@@ -395,6 +395,18 @@ fn large_answers_are_stored_while_they_are_sent() {
 }
 
 #[test]
+fn a_key_that_the_buffer_for_heads_would_not_hold_is_none() {
+    let conf = "proxy_cache_key $uri; proxy_buffer_size 1k;";
+    let server = start("", conf, "location / { return 200; }");
+    let get = |length: usize| server.get(&format!("/{}", "k".repeat(length - 1)));
+    assert_eq!(get(425).header("X-Cache"), Some("MISS"));
+    assert_eq!(server.logged("is not enough for cache key"), 0);
+    assert_eq!((get(426).status, get(426).header("X-Cache")), (200, None));
+    let text = "proxy_buffer_size 1024 is not enough for cache key, it should be increased to at least 2048";
+    server.wait_log(text, 2);
+}
+
+#[test]
 fn answers_are_purged_by_key_and_by_prefix() {
     let server = start(
         "",

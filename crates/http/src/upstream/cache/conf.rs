@@ -54,6 +54,8 @@ pub struct Caching {
     pub background_update: bool,
     /// `..._cache_memory`
     pub memory: u64,
+    /// What the names of these directives begin with.
+    pub prefix: &'static str,
 }
 
 /// Memory for what is asked for often, where the configuration does not say.
@@ -94,6 +96,7 @@ impl Default for Caching {
             convert_head: true,
             background_update: false,
             memory: MEMORY,
+            prefix: "",
         }
     }
 }
@@ -111,7 +114,8 @@ impl Caching {
     }
 
     /// All simple directives of a block were read: caches are known by now.
-    pub fn finish(&mut self, caches: &[Arc<Cache>], prefix: &str) -> Result<(), Error> {
+    pub fn finish(&mut self, caches: &[Arc<Cache>], prefix: &'static str) -> Result<(), Error> {
+        self.prefix = prefix;
         self.zone.look_up(caches, prefix)
     }
 }

@@ -227,7 +227,7 @@ pub async fn look<P: Protocol>(
     }
     let begun = match update {
         Some(update) => Ok(Some(*update)),
-        None => begin(r, caching, protocol),
+        None => begin(r, passing, protocol),
     };
     let mut state = match begun {
         Ok(Some(state)) => state,
@@ -271,14 +271,18 @@ pub async fn look<P: Protocol>(
 /// Finds the answer's place. `None` where this request has nothing to do with the cache.
 fn begin<P: Protocol>(
     r: &mut Request,
-    caching: &'static Caching,
+    passing: &'static Passing,
     protocol: &mut P,
 ) -> Result<Option<State>, Step> {
+    let caching = &*passing.caching;
     if !caching.methods.contains(&r.method) {
         return Ok(None);
     }
     let Some(cache) = caching.zone.cache(r)? else { return Ok(None) };
     let text = key_text(r, caching, protocol);
+    if !fits(r, passing, &text) {
+        return Ok(None);
+    }
     cache.memory.provide(caching.memory);
     let bypass = Template::any_is_true(&caching.bypass, r);
     let counted = r.event_loop.counts.cache(r.site, &cache).map(|cell| (cell, cache.clone()));
@@ -294,6 +298,23 @@ fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Ve
     }
     text
 }
+
+/// Whether the buffer for heads would hold the key and what nginx puts beside it: who says less does not cache.
+fn fits(r: &Request, passing: &Passing, key: &[u8]) -> bool {
+    let (prefix, size) = (passing.caching.prefix, passing.buffer_size);
+    let needed = (BESIDE_KEY + key.len()) as u64;
+    if needed > size {
+        let least = needed.next_multiple_of(1024);
+        let text = format_args!(
+            "{prefix}_buffer_size {size} is not enough for cache key, it should be increased to at least {least}"
+        );
+        r.log(Level::Error, text);
+    }
+    needed <= size
+}
+
+/// What nginx's files begin with, its words around the key, and the least that it leaves for a head.
+const BESIDE_KEY: usize = 336 + 7 + 256;
 
 /// `..._cache_max_range_offset`: the client would wait too long for the part that it wants.
 fn beyond_offset(r: &Request, caching: &Caching) -> bool {

@@ -42,7 +42,7 @@ pub const HIDDEN_AND_STATUS: &[&str] = &[
 /// All simple directives of a block were read; `P` is how parameters will be written.
 pub fn finish<P: Pairs>(
     setup: &mut Setup<'_>,
-    prefix: &str,
+    prefix: &'static str,
     passing: &mut Passing,
     params: &mut Params,
     hidden: &[&str],
