@@ -203,8 +203,19 @@ fn an_authority_decides_who_may() {
     assert_eq!(get_with(&server, "X-Code: 401").status, 401);
     assert_eq!(get_with(&server, "X-Code: 403").status, 403);
     assert_eq!(get_with(&server, "X-Code: 302").status, 500);
-    server.wait_log("auth request unexpected status: 302", 1);
+    server.wait_log("auth request unexpected status: 302, client: ", 1);
     assert_ne!(get_with(&server, "X-Code: 0").status, 401);
+}
+
+#[test]
+fn an_authority_behind_this_server_is_told_in_the_log() {
+    let server = pages(
+        "location / { auth_request /auth; }
+         location = /auth { proxy_pass http://127.0.0.1:%%PORT%%/says; }
+         location = /says { return 404; }",
+    );
+    assert_eq!(server.get("/").status, 500);
+    server.wait_log("auth request unexpected status: 404 while sending to client, client: ", 1);
 }
 
 #[test]

@@ -484,5 +484,24 @@ fn servers_are_shown_certificates_that_the_request_names() {
         assert_eq!(server.get(&format!("/?a={name}")).body(), subject);
     }
     assert_eq!(server.get("/?a=nobody").status, 500);
-    server.wait_log("/nobody.pem\": BIO_new_file() failed", 1);
+    let text =
+        "/nobody.pem\": BIO_new_file() failed (2: No such file or directory) while connecting to";
+    server.wait_log(text, 1);
+}
+
+#[test]
+fn a_server_that_resets_the_handshake_has_closed_the_connection() {
+    // What is left unread when a socket is closed makes the system reset the connection.
+    let resets = weir_testkit::listen(|mut socket| {
+        let _ = socket.read(&mut [0]);
+    });
+    let server = Server::with_locations(
+        Dir::new(),
+        WEIR,
+        "",
+        &format!("location / {{ proxy_pass https://127.0.0.1:{resets}; }}"),
+    );
+    assert_eq!(server.get("/").status, 502);
+    let text = "peer closed connection in SSL handshake (104: Connection reset by peer) while SSL handshaking";
+    server.wait_log(text, 1);
 }

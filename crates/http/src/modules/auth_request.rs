@@ -88,7 +88,10 @@ async fn ask(r: &mut Request) -> Step {
             Step::Status(401)
         }
         status => {
-            r.log(Level::Error, format_args!("auth request unexpected status: {status}"));
+            // nginx's words go on with what was done last.
+            let asked = !answer.contexts.upstream.attempts.is_empty();
+            let doing = if asked { " while sending to client" } else { "" };
+            r.log(Level::Error, format_args!("auth request unexpected status: {status}{doing}"));
             Step::Status(500)
         }
     }

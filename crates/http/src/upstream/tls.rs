@@ -3,13 +3,13 @@
 use std::pin::pin;
 
 use weir_engine::Stream;
-use weir_log::Level;
+use weir_log::{Cause, Level};
 pub use weir_ssl::client::{Secure, Settings};
 use weir_tls::{HandshakeError, Secured};
 use weir_upstream::Failure;
 
 use super::client::{Waited, wait};
-use super::fault::{CLIENT_GONE, Doing, Fault, operation};
+use super::fault::{CLIENT_GONE, Doing, Fault, blame, operation};
 use super::passing::Passing;
 use crate::request::Request;
 
@@ -49,7 +49,7 @@ pub async fn handshake(
 ) -> Result<Secured, Fault> {
     let client = secure.client(&r.event_loop.handle, &r.event_loop.upstream_certificates).await;
     let client = client.map_err(|text| {
-        r.log(Level::Error, format_args!("{text} {}", Doing::Securing.text()));
+        r.log(Level::Error, format_args!("{text} {}", Doing::Connecting.text()));
         Fault::Us(500)
     })?;
     stream.set_deadline(Some(r.event_loop.handle.now() + passing.connect_timeout));
@@ -68,7 +68,11 @@ fn failed(r: &Request, error: &HandshakeError) -> Fault {
         HandshakeError::TimedOut => {
             operation(r, "SSL_do_handshake()", &std::io::ErrorKind::TimedOut.into(), doing)
         }
-        HandshakeError::Io(error) => operation(r, "SSL_do_handshake()", error, doing),
+        HandshakeError::Io(error) => {
+            let text = HandshakeError::Closed;
+            r.log(Level::Error, format_args!("{text} {} {}", Cause(error), doing.text()));
+            blame(error)
+        }
         error => {
             r.log(Level::Error, format_args!("{error} {}", doing.text()));
             Fault::Peer(Failure::Error)
