@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::hpack;
 use weir_testkit::PATIENCE;
 
 use super::{Client, Event, hostile, start};
@@ -146,6 +147,28 @@ fn a_head_without_hope_is_refused_before_it_is_whole() {
         out.extend_from_slice(b"\x82\xff\xff\xff\xff");
     });
     assert_eq!(client.goaway(), ErrorCode::Compression as u32);
+}
+
+#[test]
+fn trailers_end_a_body_unless_they_have_what_is_of_a_head() {
+    let server = start(
+        "location / { proxy_pass http://127.0.0.1:%%PORT%%/taken; } location = /taken { return 200 taken; }",
+    );
+    let mut client = Client::connect(&server);
+    for (name, reset) in [("x-sum", None), (":path", Some(ErrorCode::Protocol as u32))] {
+        let id = client.ask("POST", "/", &[], false);
+        client.data(id, b"body", false);
+        let mut block = Vec::new();
+        hpack::field(name.as_bytes(), b"/other", &mut block);
+        client.write(|out| {
+            let (len, flags) = (block.len(), frame::END_HEADERS | frame::END_STREAM);
+            FrameHead { len, kind: Kind::Headers, flags, stream: id }.write(out);
+            out.extend_from_slice(&block);
+        });
+        let answer = client.answer(id);
+        assert_eq!(answer.reset, reset, "{name}");
+        assert!(reset.is_some() || answer.text() == "taken", "{name}");
+    }
 }
 
 #[test]

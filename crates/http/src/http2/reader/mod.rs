@@ -379,9 +379,13 @@ impl Reader {
         let (parser, buf) = scratch.head();
         let mut draft = Draft { limits, parser, buf };
         let request = matches!(kind, BlockKind::Request);
+        // What only a head may have (RFC 9113, 8.1).
+        let mut pseudo = false;
         let decoded = decoder.decode(bytes, sizes, |name, value| {
             if request {
                 self.composer.field(name, value, &mut draft);
+            } else {
+                pseudo |= name.starts_with(b":");
             }
         });
         if let Err(error) = decoded {
@@ -390,8 +394,13 @@ impl Reader {
         }
         if !request {
             link.event_loop.give_scratch(scratch);
-            if let (BlockKind::Trailers, Some(stream)) = (kind, link.stream(id)) {
-                stream.take(b"", 0, true);
+            match (kind, link.stream(id)) {
+                (BlockKind::Trailers, Some(stream)) if pseudo => {
+                    self.log(format_args!("client sent pseudo-header fields behind a body"));
+                    stream.reset(ErrorCode::Protocol);
+                }
+                (BlockKind::Trailers, Some(stream)) => stream.take(b"", 0, true),
+                _ => {}
             }
             return Ok(());
         }
