@@ -22,7 +22,7 @@ const TABLE: &[(&str, Read)] = &[
     }),
     ("protocol", |s, out| text(out, if s.wire().is_some() { b"TCP" } else { b"UDP" })),
     ("server_name", |s, out| {
-        let name = s.server.names.first().map(|name| name.text());
+        let name = s.server.names.first().map(|name| name.of_server());
         text(out, &name.unwrap_or_default())
     }),
     ("realip_remote_addr", |s, out| {

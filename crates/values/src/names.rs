@@ -179,6 +179,14 @@ impl Hosts {
 }
 
 impl ServerName {
+    /// `$server_name`, if it is a server's first: as written, but for a leading dot.
+    pub fn of_server(&self) -> Vec<u8> {
+        match self {
+            ServerName::Both(name) => name.clone(),
+            name => name.text(),
+        }
+    }
+
     /// As written, for messages.
     pub fn text(&self) -> Vec<u8> {
         match self {
@@ -238,6 +246,15 @@ mod tests {
         let exact = hosts(&["example.org", ".example.org"]);
         assert_eq!(find(&exact, "example.org"), 1);
         assert_eq!(find(&exact, "a.example.org"), 0);
+    }
+
+    #[test]
+    fn a_server_is_called_as_is_written_but_for_a_leading_dot() {
+        for (text, name) in
+            [(".a.org", "a.org"), ("*.a.org", "*.a.org"), ("a.*", "a.*"), ("A.org", "a.org")]
+        {
+            assert_eq!(ServerName::parse(text.as_bytes()).unwrap().of_server(), name.as_bytes());
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn an_answer_that_breaks_off_is_no_answer() {
     assert_eq!(server.workers().len(), 1);
 }
 
-/// What is wrong behind a head is no reason to lose what came before it, nor to ask another server.
+/// What is wrong behind a head is no reason to ask another server, nor, where the connection just ends, to lose what came before.
 #[test]
 fn what_came_before_an_answer_broke_off_is_passed_on() {
     let peer = Peer::new(|_, talk| {
@@ -168,8 +168,16 @@ fn what_came_before_an_answer_broke_off_is_passed_on() {
             let broken = ask(&server, path).rest();
             assert!(broken.starts_with("HTTP/1.1 103 Early Hints\r\nlink: early"), "{broken}");
             let (_, answer) = broken.split_once("\r\n\r\n").unwrap();
-            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {broken}");
-            assert!(answer.ends_with("\r\n\r\n5\r\nbegun\r\n"), "{path}: {broken}");
+            let begun = answer.ends_with("\r\n\r\n5\r\nbegun\r\n");
+            assert_eq!(
+                (begun, answer.contains("begun")),
+                (path == "/close", path == "/close"),
+                "{path}: {broken}"
+            );
+            assert!(
+                answer.is_empty() || answer.starts_with("HTTP/1.1 200 OK\r\n"),
+                "{path}: {broken}"
+            );
             assert_eq!(peer.opened(), asked + 1, "{path}");
         }
         let broken = ask(&server, "/hints").rest();

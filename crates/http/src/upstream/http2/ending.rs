@@ -24,6 +24,11 @@ impl Ending {
         Ending::Said(text.into(), Failure::InvalidHeader)
     }
 
+    /// The connection came to its end, and nothing was wrong before.
+    pub fn is_of_connection(&self) -> bool {
+        !matches!(self, Ending::Said(_, Failure::InvalidHeader | Failure::Refused))
+    }
+
     /// As who reads from a socket gets it.
     pub fn error(&self) -> io::Error {
         match self {

@@ -117,6 +117,10 @@ impl State {
         if self.ended.get() && !matches!(why, Ending::Said(_, Failure::InvalidHeader)) {
             return;
         }
+        if self.ended.get() {
+            // What was complete is called off by who sent it: as far as nobody has it, there was no answer.
+            self.heads.borrow_mut().clear();
+        }
         self.ending.borrow_mut().get_or_insert(why);
         wake(&self.reader);
         self.way.wake();
@@ -355,7 +359,8 @@ impl Stream {
     }
 
     /// Receives what is there and fits into the room of `buf`: a whole head, or a piece of the body. 0 is the end.
-    /// What came before a stream broke is received before its error.
+    /// What came before a stream broke is received before its error, but for the body of an answer that the server called off or
+    /// spoiled: with its end on a connection of HTTP/1.0, a client would take it for whole.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let state = &self.0;
         if let Some(head) = state.heads.borrow_mut().pop_front() {
@@ -364,11 +369,13 @@ impl Stream {
         }
         let mut incoming = state.incoming.borrow_mut();
         let n = incoming.len().min(buf.capacity() - buf.len());
+        if let Some(ending) = &*state.ending.borrow()
+            && (incoming.is_empty() || !ending.is_of_connection())
+        {
+            return Err(ending.error());
+        }
         if incoming.is_empty() {
-            return match &*state.ending.borrow() {
-                Some(ending) => Err(ending.error()),
-                None => Ok(state.ended.get().then_some(0)),
-            };
+            return Ok(state.ended.get().then_some(0));
         }
         if buf.is_empty() && n == incoming.len() {
             std::mem::swap(buf, &mut incoming);
