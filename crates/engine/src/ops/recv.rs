@@ -41,9 +41,7 @@ impl Stream {
 impl Stream {
     /// Bytes lie there to be received: the end is none, nor is a connection that broke. Costs a system call.
     pub fn holds_bytes(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = rustix::net::recv(&self.0.source.fd, &mut [0u8; 1][..], flags);
-        peeked.is_ok_and(|(_, there)| there > 0)
+        self.0.source.peek().is_ok_and(|there| there > 0)
     }
 
     /// As [`Stream::readable`], for who does something else as long as nothing has come: what was reported may have been
@@ -59,9 +57,14 @@ impl Stream {
 }
 
 impl Source {
-    fn is_empty(&self) -> bool {
+    /// Looks at the next byte and leaves it there: 1, or 0 at the end.
+    fn peek(&self) -> Result<usize, Errno> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        rustix::net::recv(&self.fd, &mut [0u8; 1][..], flags) == Err(Errno::AGAIN)
+        rustix::net::recv(&self.fd, &mut [0u8; 1][..], flags).map(|(_, there)| there)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.peek() == Err(Errno::AGAIN)
     }
 
     /// Whether what was reported of it some time ago is nothing to read any more.
