@@ -27,12 +27,16 @@ pub(crate) struct Clock {
     now: Cell<Instant>,
     nanos: Cell<u64>,
     tick: Cell<u64>,
-    wall: Cell<Wall>,
-    /// When it was read, by [`nanos`].
+    /// The time of day as it was read last, in nanoseconds since 1970.
+    wall: Cell<u64>,
+    /// When that was, by [`nanos`].
     wall_at: Cell<u64>,
-    /// In nanoseconds.
+    /// In nanoseconds; 0 if none is set.
     resolution: u64,
 }
+
+/// After so many nanoseconds the time of day is read anew; until then the other clock tells how far it has come.
+const WALL_HOLDS: u64 = 10_000_000;
 
 impl Clock {
     pub(crate) fn new(resolution: Option<Duration>) -> Self {
@@ -49,16 +53,16 @@ impl Clock {
         }
     }
 
-    /// Reads the time; the time of day only when `timer_resolution` allows.
+    /// Reads the time; the time of day only now and then.
     pub(crate) fn refresh(&self) {
         let nanos = nanos();
-        let since = nanos.saturating_sub(self.epoch_nanos);
         self.nanos.set(nanos);
-        let now = self.epoch + Duration::from_nanos(since);
+        let now = self.instant(nanos);
         self.now.set(now);
         TURN.set(Some(now));
-        self.tick.set(since / 1_000_000);
-        if nanos.saturating_sub(self.wall_at.get()) >= self.resolution {
+        self.tick.set(nanos.saturating_sub(self.epoch_nanos) / 1_000_000);
+        let holds = if self.resolution == 0 { WALL_HOLDS } else { self.resolution };
+        if nanos.saturating_sub(self.wall_at.get()) >= holds {
             self.wall_at.set(nanos);
             self.wall.set(read_wall());
         }
@@ -77,8 +81,7 @@ impl Clock {
 
     /// The turn's time, or the kernel's coarse clock's where the turn has gone on for so long that it is later.
     pub(crate) fn moment(&self) -> Instant {
-        let since = crate::coarse_nanos().saturating_sub(self.epoch_nanos);
-        self.now().max(self.epoch + Duration::from_nanos(since))
+        self.now().max(self.instant(crate::coarse_nanos()))
     }
 
     /// Milliseconds since the loop was made, rounded down.
@@ -87,8 +90,14 @@ impl Clock {
         self.tick.get()
     }
 
+    /// The turn's time of day, or with `timer_resolution` that of the last reading.
     pub(crate) fn wall(&self) -> Wall {
-        self.wall.get()
+        let since = match self.resolution {
+            0 => self.nanos.get().saturating_sub(self.wall_at.get()),
+            _ => 0,
+        };
+        let millis = (self.wall.get() + since) / 1_000_000;
+        Wall { secs: (millis / 1000) as i64, msec: (millis % 1000) as u16 }
     }
 
     /// The first tick at which `at` has passed.
@@ -104,15 +113,15 @@ impl Clock {
         self.tick.get().saturating_add(ceil_millis(after)).saturating_add(1)
     }
 
-    /// How long to sleep so that `tick` has come. The clock is read anew when it matters: the
-    /// turn's own time would make a timer late by as much as the turn took.
-    pub(crate) fn until(&self, tick: u64) -> Duration {
-        let at = self.epoch.checked_add(Duration::from_millis(tick));
-        let left = at.map_or(Duration::MAX, |at| at.saturating_duration_since(self.now.get()));
-        if left > Duration::from_secs(1) {
-            return left;
-        }
-        at.map_or(left, |at| at.saturating_duration_since(read()))
+    /// How long to sleep from `now`, by [`nanos`], until `tick` has come.
+    pub(crate) fn until(&self, tick: u64, now: u64) -> Duration {
+        let at = tick.saturating_mul(1_000_000).saturating_add(self.epoch_nanos);
+        Duration::from_nanos(at.saturating_sub(now))
+    }
+
+    /// A time by [`nanos`] that is not before the loop was made.
+    pub(crate) fn instant(&self, nanos: u64) -> Instant {
+        self.epoch + Duration::from_nanos(nanos.saturating_sub(self.epoch_nanos))
     }
 }
 
@@ -152,13 +161,13 @@ fn ceil_millis(d: Duration) -> u64 {
     d.as_secs().saturating_mul(1000).saturating_add(u64::from(d.subsec_nanos().div_ceil(1_000_000)))
 }
 
-fn read_wall() -> Wall {
+/// In nanoseconds since 1970; earlier times are not told apart.
+fn read_wall() -> u64 {
     if let Some(nanos) = seam::simulated_nanos() {
-        let (secs, msec) = (nanos / 1_000_000_000, nanos / 1_000_000 % 1000);
-        return Wall { secs: seam::simulated_secs() + secs as i64, msec: msec as u16 };
+        return seam::simulated_secs() as u64 * 1_000_000_000 + nanos;
     }
     let t = clock_gettime(ClockId::Realtime);
-    Wall { secs: t.tv_sec, msec: (t.tv_nsec / 1_000_000) as u16 }
+    if t.tv_sec < 0 { 0 } else { in_nanos(t) }
 }
 
 #[cfg(test)]
@@ -181,6 +190,22 @@ mod tests {
         clock.refresh();
         assert!(clock.now() >= before);
         assert!(clock.wall().secs > 1_500_000_000);
+    }
+
+    #[test]
+    fn the_time_of_day_goes_on_between_its_readings() {
+        let (clock, began) = (Clock::new(None), nanos());
+        let millis = |wall: Wall| wall.secs as u64 * 1000 + u64::from(wall.msec);
+        let mut seen = 0;
+        // Over two readings, and what is between.
+        while nanos() - began < 3 * WALL_HOLDS {
+            let before = read_wall() / 1_000_000;
+            clock.refresh();
+            let (now, after) = (millis(clock.wall()), read_wall() / 1_000_000);
+            assert!(before <= now + 1 && now <= after + 1, "{before} {now} {after}");
+            assert!(seen <= now + 1, "{seen} {now}");
+            seen = now;
+        }
     }
 
     #[test]

@@ -32,6 +32,11 @@ impl Handle {
         self.0.clock.moment()
     }
 
+    /// When the last handler ended, which is later than [`Handle::now`]: for who asks between handlers.
+    pub fn lately(&self) -> Instant {
+        self.0.clock.instant(self.0.laps.latest())
+    }
+
     /// The time at this moment, which is later than [`Handle::now`]; for the few who cannot do with that.
     pub fn this_moment(&self) -> Instant {
         crate::clock::read()

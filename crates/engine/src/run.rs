@@ -131,9 +131,9 @@ impl Loop {
     fn wait(&mut self, allowed: Option<Duration>, driver: &mut dyn Driver) -> io::Result<()> {
         let inner = Rc::clone(&self.handle.0);
         self.events.clear();
-        let timeout = sleep_time(&inner, allowed);
+        let now = inner.laps.latest();
+        let timeout = sleep_time(&inner, allowed, now);
         if let Some(seat) = &inner.team {
-            let now = clock::nanos();
             inner.backend.borrow_mut().limit(seat.turned(self.handled, now));
             let looks = timeout != Some(Duration::ZERO) && seat.somebody_is_late(now);
             if looks && driver.has_room() && self.relieve(&inner, seat, now)? {
@@ -290,14 +290,14 @@ fn last_of_all(h: &Handle, woke: Instant) {
     }
 }
 
-/// How long the wait may last.
-fn sleep_time(inner: &Inner, allowed: Option<Duration>) -> Option<Duration> {
+/// How long the wait may last. `now` is later than the turn's time, which would make a timer late by as much as the turn took.
+fn sleep_time(inner: &Inner, allowed: Option<Duration>, now: u64) -> Option<Duration> {
     let work =
         inner.tasks.runnable() || !inner.resumable.borrow().is_empty() || !inner.heavy.is_empty();
     if work || inner.stopping.get() {
         return Some(Duration::ZERO);
     }
-    let timer = inner.wheel.borrow().next().map(|tick| inner.clock.until(tick));
+    let timer = inner.wheel.borrow().next().map(|tick| inner.clock.until(tick, now));
     match (timer, allowed) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -74,7 +74,7 @@ impl Entrance for Gate {
     }
 
     fn this_moment(&self) -> Instant {
-        self.h().this_moment()
+        self.h().lately()
     }
 
     fn load(&self) -> Load {
