@@ -1,13 +1,16 @@
 //! Bodies of requests on their way to servers.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, channel};
 
+use weir_proto::http2::frame;
 use weir_testkit::{Dir, PATIENCE, Server};
 
-use super::WEIR;
+use super::origin::forgetful;
+use super::{WEIR, start};
 
 /// A body longer than the kernel's buffers of a connection.
 pub const LONG: usize = 12 << 20;
@@ -123,4 +126,50 @@ fn of_what_passes_by_one_range_is_made_at_a_time() {
     assert_eq!(ask("/kept", ""), 200);
     let kept = || ask("/kept", "Range: bytes=0-0,2-3\r\n") == 206;
     assert!(weir_testkit::ask_until(kept), "all of it is at hand");
+}
+
+/// What came of the body with the head, or that there is none, is known when the server is asked again.
+#[test]
+fn what_has_come_as_a_whole_is_sent_again_though_bodies_are_not_buffered() {
+    let (port, opened) = forgetful();
+    let group = format!("upstream u {{ server 127.0.0.1:{port}; keepalive 1; }}");
+    let server = start("", &format!("proxy_request_buffering off; http2 on; {group}"));
+    let over_http1 = |method: &str, headers: &str, body: &str| {
+        server.connect().ask(&format!("{method} /"), headers, body).status == 200
+    };
+    assert!(over_http1("GET", "", ""));
+    let attempts: [&dyn Fn() -> bool; 4] = [
+        &|| over_http1("GET", "", ""),
+        &|| over_http1("PUT", "Content-Length: 4\r\n", "body"),
+        &|| over_http1("PUT", "Transfer-Encoding: chunked\r\n", "4\r\nbody\r\n0\r\n\r\n"),
+        &|| put_over_http2(&server, b"body"),
+    ];
+    for (number, attempt) in attempts.iter().enumerate() {
+        assert!(attempt(), "{number} {}", server.log());
+        assert_eq!(opened.load(SeqCst), number + 2, "the kept connection was of no use");
+    }
+}
+
+/// Whether a request that comes in one piece is answered with 200.
+fn put_over_http2(server: &Server, body: &[u8]) -> bool {
+    // PUT, http, / and a host as they are (RFC 7541, appendix A).
+    let head = [b"\x02\x03PUT".as_slice(), b"\x86\x84", b"\x01\x01a"].concat();
+    let mut out = frame::PREFACE.to_vec();
+    frame::write_settings(&[], &mut out);
+    for (kind, flags, payload) in [(1, 4, head.as_slice()), (0, 1, body)] {
+        out.extend_from_slice(&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1]);
+        out.extend_from_slice(payload);
+    }
+    let mut socket = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(&out).unwrap();
+    loop {
+        let mut head = [0; 9];
+        socket.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        socket.read_exact(&mut payload).unwrap();
+        if head[3] == 1 {
+            return payload.contains(&0x88);
+        }
+    }
 }

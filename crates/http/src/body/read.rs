@@ -31,14 +31,15 @@ impl Request {
         self.buf.split_off(self.body.at.min(self.buf.len()))
     }
 
-    /// All of the body, and so its length, is known without waiting, though it was announced in chunks.
+    /// All of the body has come, or there is none: its length is known, and it can be had without waiting.
     pub fn has_whole_body(&self) -> bool {
-        let Some(mut decoder) = self.body.decoder.clone().filter(|_| self.h2.is_none()) else {
-            return false;
-        };
         if self.body.done {
             return true;
         }
+        if let Some(stream) = &self.h2 {
+            return stream.is_ended();
+        }
+        let Some(mut decoder) = self.body.decoder.clone() else { return false };
         let mut at = self.body.at;
         loop {
             match decoder.decode(self.buf.get(at..).unwrap_or_default()) {

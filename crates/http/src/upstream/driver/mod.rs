@@ -345,7 +345,8 @@ fn key(r: &mut Request, key: &Key) -> Vec<u8> {
 
 /// Reads the client's body before anybody is asked. The error is the request's end.
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
-    if protocol.streams(r) && !(r.body.chunked && r.has_whole_body()) {
+    // Nothing is to be waited for where all has come, and what was read can be sent once more.
+    if protocol.streams(r) && !r.has_whole_body() {
         r.send_continue().await;
         return Ok(());
     }
