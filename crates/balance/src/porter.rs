@@ -147,9 +147,24 @@ impl Porter {
         }
     }
 
-    /// Takes all that waits in a socket that nobody else will see.
-    pub fn drain<E: Entrance>(&mut self, e: &mut E, door: E::Door) {
-        while self.take_from(e, door) {}
+    /// Takes all that waits in a socket that nobody else will see; false if something ran out before.
+    pub fn drain<E: Entrance>(&mut self, e: &mut E, door: E::Door) -> bool {
+        loop {
+            match e.accept(door) {
+                Taken::One => {}
+                Taken::Nobody => return true,
+                Taken::Shortage => {
+                    self.pause(e);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Somebody may wait of whom this loop alone was told, and it could not take them: when it may be able to.
+    pub fn owes_until(&self, e: &impl Entrance) -> Option<Instant> {
+        let full = (!e.has_room()).then(|| e.now() + SHORTAGE);
+        self.paused.or(full)
     }
 
     /// Takes what an acceptor handed over to this loop.
@@ -222,5 +237,91 @@ impl Porter {
 
     fn pass_baton(&self, e: &mut impl Entrance, loops: &LoadTable<'_>, now: Instant) {
         self.seat.pass_baton(now, loops).for_each(|i| e.ring(i));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::{Kind, Setup};
+
+    /// A shared socket in which one waits, while descriptors last or not.
+    struct Street {
+        now: Instant,
+        waits: bool,
+        short: bool,
+        room: bool,
+    }
+
+    impl Entrance for Street {
+        type Door = ();
+
+        fn now(&self) -> Instant {
+            self.now
+        }
+
+        fn load(&self) -> Load {
+            Load::default()
+        }
+
+        fn has_room(&self) -> bool {
+            self.room
+        }
+
+        fn shared(&self) -> Vec<()> {
+            vec![()]
+        }
+
+        fn is_shared(&self, (): ()) -> bool {
+            true
+        }
+
+        fn accept(&mut self, (): ()) -> Taken {
+            match (self.short, std::mem::take(&mut self.waits)) {
+                (true, waits) => {
+                    self.waits = waits;
+                    Taken::Shortage
+                }
+                (_, true) => Taken::One,
+                _ => Taken::Nobody,
+            }
+        }
+
+        fn take_handed(&mut self) -> Taken {
+            Taken::Nobody
+        }
+
+        fn arm(&mut self, _: Stance, _: bool) -> bool {
+            true
+        }
+
+        fn readd(&mut self, (): ()) {}
+
+        fn ring(&mut self, _: usize) {}
+    }
+
+    #[test]
+    fn who_could_not_take_somebody_owes_it_to_them() {
+        let words: Vec<_> = (0..LoadTable::words(1)).map(|_| AtomicU64::new(0)).collect();
+        let now = Instant::now();
+        let table = LoadTable::over(&words, now);
+        let mutex_delay = SHORTAGE;
+        let setup = Setup { me: 0, sockets: 1, connections: 9, mutex_delay };
+        let seat = Seat::take(Kind::Fair, setup, now, &table);
+        let mut porter = Porter::new(seat, false);
+        let mut street = Street { now, waits: true, short: false, room: true };
+        assert_eq!(porter.owes_until(&street), None);
+        street.room = false;
+        assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE));
+        (street.room, street.short) = (true, true);
+        porter.accept(&mut street, &table, ());
+        assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE));
+        street.now += SHORTAGE;
+        assert!(!porter.drain(&mut street, ()));
+        assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE + SHORTAGE));
+        street.short = false;
+        assert!(porter.drain(&mut street, ()) && !street.waits);
     }
 }

@@ -52,6 +52,8 @@ struct State {
     ending: bool,
     ended: bool,
     accepted: VecDeque<Accepted>,
+    /// Somebody waits of whom this thread alone was told, and whom it could not take.
+    owes: bool,
 }
 
 /// What becomes of connections.
@@ -120,8 +122,9 @@ impl Acceptor {
         self.turnstile.lock().accepted.pop_front()
     }
 
-    /// Ends the thread; what it accepted and nobody took is returned.
-    pub(super) fn end(mut self) -> VecDeque<Accepted> {
+    /// Ends the thread; what it accepted and nobody took is returned, and whether it was told of somebody whom it could not
+    /// take.
+    pub(super) fn end(mut self) -> (VecDeque<Accepted>, bool) {
         self.turnstile.lock().ending = true;
         self.turnstile.opened.notify_one();
         // It fails only when the counter is full.
@@ -132,7 +135,8 @@ impl Acceptor {
             // One that panicked has said so.
             let _ = thread.join();
         }
-        std::mem::take(&mut self.turnstile.lock().accepted)
+        let mut state = self.turnstile.lock();
+        (std::mem::take(&mut state.accepted), state.owes)
     }
 }
 
@@ -219,7 +223,11 @@ impl Work {
     fn failed(&self, e: Errno) {
         super::accept_failed(&self.log, e);
         if !super::is_the_connections(e) {
+            self.turnstile.lock().owes = true;
             self.turnstile.pause(SHORTAGE);
+            let mut state = self.turnstile.lock();
+            // Whoever ends in its pause has not looked again.
+            state.owes = state.ending;
         }
     }
 

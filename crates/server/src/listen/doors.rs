@@ -178,14 +178,22 @@ impl Doors {
     }
 
     /// The loop's end: what it has to take to the last connection is returned, and what it has to
-    /// go on with stays.
-    pub(super) fn leave(&mut self, h: &Handle, commons: &Commons) -> Vec<Door> {
+    /// go on with stays. Where it was told of somebody whom it cannot take before `owes`, nobody else may hear of them until
+    /// another one comes: it looks then.
+    pub(super) fn leave(
+        &mut self,
+        h: &Handle,
+        commons: &Commons,
+        owes: Option<Instant>,
+    ) -> Vec<Door> {
         self.forget_others(h);
         let mut last = Vec::new();
         let until = h.now() + LINGER;
         self.list.retain_mut(|door| {
             let (left, others) = commons.is_left(door.number, door.copy);
-            if !left {
+            if !left && !door.own && owes.is_some() {
+                door.closes = owes;
+            } else if !left {
                 h.remove_listener(door.key);
             } else if door.own && others {
                 door.closes = Some(until);
@@ -213,6 +221,11 @@ impl Doors {
     /// When the next of the sockets closes that have no successor.
     pub(super) fn next_close(&self) -> Option<Instant> {
         self.list.iter().filter_map(|door| door.closes).min()
+    }
+
+    /// What is owed at it could not be taken: it is open until then.
+    pub(super) fn stay(&mut self, door: Door, until: Instant) {
+        self.list.push(Door { closes: Some(until), ..door });
     }
 
     /// Those whose time has come.
@@ -271,27 +284,36 @@ mod tests {
     use weir_engine::{Loop, Options};
 
     use super::*;
+    use crate::sockets::Sockets;
+
+    /// One shared door.
+    fn one(key: ListenerKey) -> Doors {
+        let door = Door { key, number: 0, copy: 0, own: false, used: false, closes: None };
+        let (pool, line) = (None, None);
+        Doors {
+            list: vec![door],
+            others: Vec::new(),
+            mode: Arm::Exclusive,
+            by_others: false,
+            pool,
+            line,
+            armed: None,
+            told: false,
+        }
+    }
+
+    fn listener() -> Arc<OwnedFd> {
+        Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()))
+    }
 
     /// The kernel refuses a second registration of the same socket.
     #[test]
     fn a_door_that_the_kernel_refuses_is_asked_for_again() {
         let own = Loop::new(&Options::default()).unwrap();
         let (h, log) = (own.handle(), Log::new(Vec::new()));
-        let socket = Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()));
+        let socket = listener();
         let key = h.add_listener(Arc::clone(&socket));
-        let door = Door { key, number: 0, copy: 0, own: false, used: false, closes: None };
-        let (pool, line) = (None, None);
-        let mode = Arm::Exclusive;
-        let mut doors = Doors {
-            list: vec![door],
-            others: Vec::new(),
-            mode,
-            by_others: false,
-            pool,
-            line,
-            armed: None,
-            told: false,
-        };
+        let mut doors = one(key);
         let arms = |doors: &mut Doors, stance| doors.arm(&h, stance, true, &log);
 
         let other = h.add_listener(socket);
@@ -301,5 +323,27 @@ mod tests {
         assert!(arms(&mut doors, Stance::Armed) && h.is_armed(key));
 
         assert!(arms(&mut doors, Stance::Disarmed) && !h.is_armed(key));
+    }
+
+    /// Those who come after it were not told of whom it was told and could not take.
+    #[test]
+    fn who_owes_somebody_an_accept_leaves_when_it_has_looked_again() {
+        let own = Loop::new(&Options::default()).unwrap();
+        let (h, log) = (own.handle(), Log::new(Vec::new()));
+        let commons =
+            Commons::new(1, Shape::Shared { exclusive: true }, &Sockets::default()).unwrap();
+        let mut doors = one(h.add_listener(listener()));
+        assert!(doors.leave(&h, &commons, None).is_empty() && doors.is_empty());
+
+        let key = h.add_listener(listener());
+        let (mut doors, until) = (one(key), h.now() + LINGER);
+        assert!(doors.arm(&h, Stance::Armed, true, &log) && h.is_armed(key));
+        assert!(doors.leave(&h, &commons, Some(until)).is_empty() && !doors.is_empty());
+        assert!(doors.arm(&h, Stance::Disarmed, true, &log) && !h.is_armed(key));
+        assert!(doors.closing(h.now()).is_empty() && doors.next_close() == Some(until));
+        let looks = doors.closing(until);
+        assert!(looks.len() == 1 && doors.is_empty());
+        doors.stay(looks[0], until + LINGER);
+        assert_eq!(doors.next_close(), Some(until + LINGER));
     }
 }

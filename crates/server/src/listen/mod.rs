@@ -102,11 +102,14 @@ impl Listening {
     /// Takes nothing new from now on, but what waits in queues that nobody else will see.
     pub fn retire(&mut self, h: &Handle, how: Retire) {
         self.porter.retire(&mut self.gate, &self.commons.table());
+        let mut owes = self.porter.owes_until(&self.gate);
         if let Some(acceptor) = self.acceptor.take() {
-            acceptor.end().into_iter().for_each(|accepted| self.gate.admit(accepted));
+            let (accepted, could_not) = acceptor.end();
+            accepted.into_iter().for_each(|accepted| self.gate.admit(accepted));
+            owes = owes.or(could_not.then(|| h.now()));
         }
         let left = match how {
-            Retire::Reload => self.gate.doors.leave(h, &self.commons),
+            Retire::Reload => self.gate.doors.leave(h, &self.commons, owes),
             Retire::Quit => self.gate.doors.close(h),
         };
         for (number, copy) in self.datagrams.drain(..) {
@@ -193,8 +196,11 @@ impl Driver for Listening {
         self.porter.after_wait(&mut self.gate, &self.commons.table());
         self.take_from_acceptor();
         for door in self.gate.doors.closing(now) {
-            self.porter.drain(&mut self.gate, door);
-            h.remove_listener(door.key);
+            let owes = !self.porter.drain(&mut self.gate, door) && !door.own;
+            match self.porter.owes_until(&self.gate).filter(|_| owes) {
+                Some(until) => self.gate.doors.stay(door, until),
+                None => h.remove_listener(door.key),
+            }
         }
     }
 
