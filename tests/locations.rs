@@ -220,6 +220,9 @@ fn names_select_the_server() {
             server { listen 127.0.0.1:%%PORT%%; server_name *.example; return 200 any; }
             server { listen 127.0.0.1:%%PORT%%; server_name mail.*; return 200 mail; }
             server { listen 127.0.0.1:%%PORT%%; server_name ~^(?<who>.+)\\.test$; return 200 $who; }
+            server { listen 127.0.0.1:%%PORT%%; server_name ~^(?<who>M.+)\\.org$; return 200 $server_name; }
+            server { listen 127.0.0.1:%%PORT%%; server_name $HostName; return 200 own; }
+            server { listen 127.0.0.1:%%PORT%%; server_name .dot.org; return 200 $server_name; }
             server { listen 127.0.0.1:%%PORT%%; server_name ''; return 200 nobody; }
         }",
     );
@@ -234,6 +237,10 @@ fn names_select_the_server() {
     assert_eq!(ask("mail.else.where"), "mail");
     assert_eq!(ask("me.test"), "me");
     assert_eq!(ask("unknown"), "one");
+    assert_eq!(ask("me.org"), "~^(?<who>M.+)\\.org$");
+    assert_eq!(ask("any.dot.org"), "dot.org");
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    assert_eq!(ask(&own), "own");
     let mut client = server.connect();
     client.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().body(), "nobody");

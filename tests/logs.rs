@@ -171,6 +171,7 @@ fn a_client_begins_no_line_of_an_error_log() {
 fn stderr_is_stderr_wherever_it_is_said() {
     for (http, server) in [
         ("error_log stderr;", ""),
+        ("error_log '';", ""),
         ("", "error_log stderr;"),
         ("", "location / { error_log stderr; }"),
     ] {

@@ -50,7 +50,7 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
         let (level, place) = sink(&[&[*target], levels.as_slice()].concat(), prefix, logs)?;
         return Ok((level, Sink::Json(Box::new(place))));
     }
-    if *target == "stderr" {
+    if matches!(*target, "stderr" | "") {
         return Ok((level, Sink::Stderr));
     }
     if let Some(size) = target.strip_prefix("memory:") {

@@ -397,27 +397,7 @@ fn upstream(setup: &mut Setup<'_>, d: &Line) -> Result<(), Error> {
 
 /// `server_name NAME ...`
 pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    for word in &d.args {
-        if let Some(pattern) = word.bytes.strip_prefix(b"~") {
-            if pattern.is_empty() {
-                return Err(d.error_at(word, "empty regex in server name \"~\""));
-            }
-            let caseless = pattern.iter().any(u8::is_ascii_uppercase);
-            let regex = s.setup.reading().regex(d, word, pattern, caseless)?;
-            s.names.push(ServerName::Regex(regex));
-            continue;
-        }
-        if word.bytes.contains(&b'/') {
-            let text = format!("server name \"{}\" has suspicious symbols", word.lossy());
-            s.setup.warnings.push(d.warning(text).mark(word.pos));
-        }
-        let name = match word.bytes.eq_ignore_ascii_case(b"$hostname") {
-            true => weir_values::builtin::hostname(),
-            false => word.bytes.clone(),
-        };
-        let invalid = || d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()));
-        s.names.push(ServerName::parse(&name).ok_or_else(invalid)?);
-    }
+    s.names.append(&mut weir_values::names::server_names(&mut s.setup.reading(), d)?);
     Ok(())
 }
 

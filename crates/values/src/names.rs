@@ -4,6 +4,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use weir_conf::{Directive, Error};
+
+use crate::builtin;
+use crate::reading::Reading;
 use crate::regex::{GaveUp, Regex};
 use crate::subject::Subject;
 
@@ -55,6 +59,34 @@ impl ServerName {
         }
         Some(if stars == 0 { ServerName::Exact(name) } else { ServerName::Bad(name) })
     }
+}
+
+/// The names of a line `server_name NAME ...`
+pub fn server_names<S: Subject>(
+    reading: &mut Reading<'_, S>,
+    d: &Directive,
+) -> Result<Vec<ServerName>, Error> {
+    let mut names = Vec::with_capacity(d.args.len());
+    for word in &d.args {
+        if word.bytes.contains(&b'/') {
+            let text = format!("server name \"{}\" has suspicious symbols", word.lossy());
+            reading.warnings.push(d.warning(text).mark(word.pos));
+        }
+        names.push(match word.bytes.strip_prefix(b"~") {
+            Some([]) => return Err(d.error_at(word, "empty regex in server name \"~\"")),
+            Some(pattern) => {
+                let caseless = pattern.iter().any(u8::is_ascii_uppercase);
+                ServerName::Regex(reading.regex(d, word, pattern, caseless)?)
+            }
+            None if word.bytes.eq_ignore_ascii_case(b"$hostname") => {
+                ServerName::Exact(builtin::hostname())
+            }
+            None => ServerName::parse(&word.bytes).ok_or_else(|| {
+                d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()))
+            })?,
+        });
+    }
+    Ok(names)
 }
 
 /// Values by names with wildcards: the exact name wins, then the longest `*.` wildcard, then the longest `.*`.

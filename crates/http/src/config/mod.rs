@@ -165,11 +165,6 @@ impl<'a> Setup<'a> {
         self.path(name).into_os_string().into_vec()
     }
 
-    /// The machine's name in lower case: `$hostname`.
-    pub fn hostname(&self) -> String {
-        String::from_utf8_lossy(&weir_values::builtin::hostname()).into_owned()
-    }
-
     /// Another `open_file_cache`: its number among all of the site.
     pub fn next_file_cache(&mut self) -> u32 {
         self.file_caches += 1;

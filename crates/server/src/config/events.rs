@@ -56,7 +56,9 @@ pub(super) const LINES: &[Line] = &[
         set: |said, d| {
             let word = d.arg(0).map(|w| w.lossy()).unwrap_or_default();
             let number = d.number().map_err(|_| d.error(format!("invalid number \"{word}\"")))?;
-            put(Ok(usize::try_from(number).unwrap_or(usize::MAX)), &mut said.connections)
+            let number = usize::try_from(number).unwrap_or(usize::MAX);
+            let some = (number > 0).then_some(number);
+            put(some.ok_or_else(|| d.problem("invalid value")), &mut said.connections)
         },
     },
     Line {

@@ -28,7 +28,9 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         server.names.push(crate::names::ServerName::Exact(Vec::new()));
     }
     let (listens, names) = (std::mem::take(&mut server.listens), std::mem::take(&mut server.names));
-    let first_name = server.first_name.take().unwrap_or_default();
+    let first_name =
+        names.first().map(|name| String::from_utf8_lossy(&name.of_server()).into_owned());
+    let first_name = first_name.unwrap_or_default();
     let at = Spot::new(d, &d.name);
     setup.servers.push((Server { conf: server, names, first_name, location: id, at }, listens));
     Ok(())

@@ -23,8 +23,6 @@ pub struct ServerConf {
     pub listens: Vec<ListenLine>,
     /// `server_name`, so far.
     pub names: Vec<ServerName>,
-    /// The first name as written.
-    pub first_name: Option<String>,
     /// The server's TLS.
     pub ssl: Option<std::sync::Arc<weir_ssl::server::Context>>,
     connection_pool: u64,
@@ -38,7 +36,6 @@ impl Default for ServerConf {
             early_read: Vec::new(),
             listens: Vec::new(),
             names: Vec::new(),
-            first_name: None,
             ssl: None,
             connection_pool: 512,
         }
@@ -70,42 +67,8 @@ pub fn listen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// `server_name`
 pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    for word in &d.args {
-        let name = match word.lossy() {
-            hostname if hostname == "$hostname" => s.setup.hostname().into_bytes(),
-            _ => word.bytes.clone(),
-        };
-        s.server.first_name.get_or_insert_with(|| shown(&name));
-        if let Some(pattern) = name.strip_prefix(b"~") {
-            if pattern.is_empty() {
-                let text = format!("empty regex in server name \"{}\"", word.lossy());
-                return Err(d.error_at(word, text));
-            }
-            let caseless = pattern.iter().any(u8::is_ascii_uppercase);
-            let regex = s.setup.regex(d, word, pattern, caseless)?;
-            s.server.names.push(ServerName::Regex(regex));
-            continue;
-        }
-        if name.contains(&b'/') {
-            let text = format!("server name \"{}\" has suspicious symbols", word.lossy());
-            s.setup.warnings.push(d.warning(text).mark(word.pos));
-        }
-        let name = ServerName::parse(&name).ok_or_else(|| {
-            d.error_at(word, format!("server name \"{}\" is invalid", word.lossy()))
-        })?;
-        s.server.names.push(name);
-    }
+    s.server.names.append(&mut crate::names::server_names(&mut s.setup.reading(), d)?);
     Ok(())
-}
-
-/// A name as `$server_name` shows it: a leading dot does not belong to it.
-fn shown(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    match name.strip_prefix('.') {
-        Some(rest) => rest.to_ascii_lowercase(),
-        None if name.starts_with('~') => name.into_owned(),
-        None => name.to_ascii_lowercase(),
-    }
 }
 
 /// `client_header_timeout`
