@@ -303,6 +303,40 @@ fn garbage_and_silence_cost_a_connection() {
     assert_eq!(Tls::connect(&server, &config(), NAME).get("/", NAME).1, b"");
 }
 
+/// With TLS and without, what the log says of who comes and leaves, or stays and says nothing.
+#[test]
+fn the_log_tells_of_clients_that_ask_nothing() {
+    let server = start(
+        "error_log %%DIR%%/info.log info; access_log %%DIR%%/a.log;",
+        "listen 127.0.0.1:%%PORT1%%; client_header_timeout 1s; return 200 ok;",
+    );
+    let told = |text: &str, times| server.wait_file("info.log", text, times);
+    let plain = server.port_at(1);
+    drop(Client::connect(plain));
+    told("client closed connection while waiting for request, client: 127.0.0.1, server: ", 1);
+    let mut kept = Client::connect(plain);
+    kept.get("/kept");
+    drop(kept);
+    told("client 127.0.0.1 closed keepalive connection\n", 1);
+    let mut resets = TcpStream::connect(("127.0.0.1", plain)).unwrap();
+    resets.write_all(b"GET /reset HT").unwrap();
+    let now = Some(std::time::Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&resets, now).unwrap();
+    drop(resets);
+    told("recv() failed (104: Connection reset by peer) while ", 1);
+    let _silent = Client::connect(plain);
+    told("client timed out (110: Connection timed out) while waiting for request, client: ", 1);
+    let _silent = Client::connect(server.port());
+    told("client timed out (110: Connection timed out) while SSL handshaking, client: ", 1);
+    let mut shaken = Tls::connect(&server, &config(), NAME);
+    let StreamOwned { conn, sock } = shaken.0.get_mut();
+    conn.complete_io(sock).unwrap();
+    told("client timed out (110: Connection timed out) while waiting for request, client: ", 2);
+    Client::connect(plain).get("/last");
+    server.wait_file("a.log", "GET /last", 1);
+    assert!(!server.dir().read("a.log").contains(" 408 "));
+}
+
 #[test]
 fn the_end_is_told_before_the_socket_closes() {
     let server = start("", "keepalive_timeout 0; return 200 all;");

@@ -32,7 +32,7 @@ fn half_a_greeting_gets_no_answer() {
         client.stream.read_to_string(&mut answer).unwrap();
         assert_eq!(answer, "", "{half}");
     }
-    server.wait_log("client prematurely closed connection", 5);
+    server.wait_log("client closed connection while waiting for request", 5);
 }
 
 #[test]

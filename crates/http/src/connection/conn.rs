@@ -1,10 +1,12 @@
 //! What the requests of a connection share, and what is left of it between them.
 
 use std::cell::{Cell, OnceCell};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
+use weir_log::{Level, Log};
 use weir_proto::proxy_protocol;
 use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
@@ -154,6 +156,15 @@ impl Conn {
     pub fn secured(self, secured: Secured) -> Conn {
         let (stream, _) = self.stream.part();
         Conn { stream: Wire::join(stream, Some(secured)), ..self }
+    }
+
+    /// Writes to a server's log, with what nginx adds while there is no request: client and address.
+    pub fn log(&self, log: &Log, level: Level, text: fmt::Arguments<'_>) {
+        if log.enabled(level) {
+            let (client, local) = (self.peer.host(), self.local());
+            let text = format_args!("{text}, client: {client}, server: {local}");
+            log.write(level, Some(self.number), text);
+        }
     }
 
     /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.

@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Instant;
 
-use weir_log::Level;
+use weir_log::{Cause, Level};
 use weir_proto::Renew;
 use weir_proto::http1::{HeadError, HeadLimits, Progress};
 use weir_proto::proxy_protocol;
 
-use super::{Conn, TIMED_OUT};
+use super::{CLOSED, Conn, TIMED_OUT, waited_for};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
 use crate::request::meaning;
@@ -44,7 +44,7 @@ pub async fn read(r: &mut Request) -> Head {
         match greets_in_http2(r, &conn, &mut deadline).await {
             Ok(true) => return Head::Http2,
             Ok(false) => {}
-            Err(error) => return cut(r, error, !r.buf.is_empty()),
+            Err(error) => return silent(r, &error),
         }
     }
     loop {
@@ -90,6 +90,9 @@ pub async fn read(r: &mut Request) -> Head {
 
 /// Nothing more comes, and what came is no whole head.
 fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
+    if !begun {
+        return silent(r, &error);
+    }
     r.request_length = r.parser.lines_len() as u64;
     if r.parser.line_parsed() {
         meaning::take_line(r);
@@ -100,14 +103,46 @@ fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
             r.conn.timed_out(&r.conf().core);
             Head::Over(408)
         }
-        _ if !begun => Head::Over(0),
         io::ErrorKind::UnexpectedEof => {
             let text = "client prematurely closed connection";
             r.log(Level::Info, format_args!("{text} while {}", reading(r)));
             Head::Over(400)
         }
-        _ => Head::Over(400),
+        _ => {
+            r.log(Level::Info, format_args!("{} while {}", lost(&error), reading(r)));
+            Head::Over(400)
+        }
     }
+}
+
+/// What the log says of a client whose connection broke.
+pub fn lost(error: &io::Error) -> String {
+    format!("recv() failed {}", Cause(error))
+}
+
+/// Nothing has come at all: there is no request.
+fn silent(r: &mut Request, error: &io::Error) -> Head {
+    let (conn, timed_out) = (&r.conn, error.kind() == io::ErrorKind::TimedOut);
+    if conn.requests.get() == 0 {
+        let what = match error.kind() {
+            io::ErrorKind::TimedOut => TIMED_OUT.into(),
+            io::ErrorKind::UnexpectedEof => CLOSED.into(),
+            _ => lost(error),
+        };
+        waited_for(conn, &r.event_loop, &what);
+    } else if !timed_out {
+        let cause = match error.kind() {
+            io::ErrorKind::UnexpectedEof => String::new(),
+            _ => format!(" {}", Cause(error)),
+        };
+        let client = conn.peer.host();
+        let text = format_args!("client {client} closed keepalive connection{cause}");
+        r.conf().core.error_log.write(Level::Info, Some(conn.number), text);
+    }
+    if timed_out {
+        conn.timed_out(&r.conf().core);
+    }
+    Head::Over(0)
 }
 
 /// Without a server there is nobody to answer; the connection closes.

@@ -39,6 +39,8 @@ use crate::request::{Request, Scratch};
 
 /// What the log says of a client that took too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
+/// And of one that has left before it asked.
+const CLOSED: &str = "client closed connection";
 /// A connection that is silent for longer than this gives up its task.
 pub const GRACE: Duration = Duration::from_secs(1);
 /// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of
@@ -114,7 +116,12 @@ fn serve_at_once(
     let received = conn.stream.try_recv(buf);
     event_loop.punctual.learn(!matches!(received, Ok(None)));
     match received {
-        Ok(Some(n)) if n > 0 => {
+        Ok(Some(0)) => {
+            event_loop.give_scratch(scratch);
+            waited_for(&conn, event_loop, CLOSED);
+            None
+        }
+        Ok(Some(_)) => {
             event_loop.handle.spawn_behind(run(
                 Rc::new(conn),
                 presence,
@@ -127,8 +134,9 @@ fn serve_at_once(
             event_loop.give_scratch(scratch);
             Some(part(conn, presence))
         }
-        Ok(Some(_)) | Err(_) => {
+        Err(error) => {
             event_loop.give_scratch(scratch);
+            waited_for(&conn, event_loop, &head::lost(&error));
             None
         }
     }
@@ -169,6 +177,9 @@ impl Idle for Parked {
         let conn = conn.on(stream);
         let first = conn.requests.get() == 0;
         if why != Wake::Ready {
+            if first && why == Wake::Deadline {
+                waited_for(&conn, &event_loop, TIMED_OUT);
+            }
             conn.stream.close_notify();
             return;
         }
@@ -179,6 +190,17 @@ impl Idle for Parked {
             handle.spawn(run(Rc::new(conn), presence, event_loop, scratch));
         }
     }
+}
+
+/// What the log says of a client of whom nothing has come yet.
+fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
+    let server = event_loop.site.default_server(conn);
+    let doing = match conn.tls.is_none() && event_loop.site.protocols(conn).ssl {
+        true => "SSL handshaking",
+        false => "waiting for request",
+    };
+    let log = &event_loop.site.location(server.location).conf.core.error_log;
+    conn.log(log, Level::Info, format_args!("{what} while {doing}"));
 }
 
 /// What comes after an answer.

@@ -415,15 +415,7 @@ impl Link {
     /// Writes to the connection's error log.
     pub fn log(&self, text: std::fmt::Arguments<'_>) {
         let log = &self.conf().core.error_log;
-        if log.enabled(Level::Info) {
-            let (client, local) = (self.conn.peer.host(), self.conn.local());
-            log.write(
-                Level::Info,
-                Some(self.conn.number),
-                format_args!(
-                    "{text} while processing HTTP/2 connection, client: {client}, server: {local}"
-                ),
-            );
-        }
+        let text = format_args!("{text} while processing HTTP/2 connection");
+        self.conn.log(log, Level::Info, text);
     }
 }

@@ -88,6 +88,9 @@ impl From<HandshakeError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Failure::Handshake(error @ HandshakeError::TimedOut) => {
+                write!(f, "client {error} while SSL handshaking")
+            }
             Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
             Failure::Plain => f.write_str(
                 "SSL_do_handshake() failed (SSL: wrong version number) while SSL handshaking",

@@ -121,11 +121,7 @@ fn say(conn: &Conn, event_loop: &LoopState, server: &'static Server, failure: &F
         Failure::ProxyProtocol(_) => Level::Error,
     };
     let log = &event_loop.site.location(server.location).conf.core.error_log;
-    if log.enabled(level) {
-        let (client, local) = (conn.peer.host(), conn.local());
-        let text = format_args!("{failure}, client: {client}, server: {local}");
-        log.write(level, Some(conn.number), text);
-    }
+    conn.log(log, level, format_args!("{failure}"));
 }
 
 /// Takes the header that a balancer puts before the handshake; what follows it was read, too.
