@@ -104,7 +104,7 @@ fn what_is_not_there_is_a_dash_and_a_location_is_as_it_was_sent() {
     }
     let lines = wait_lines(&s, "a.log", 4);
     let to = format!("/to|-|-|http://localhost:{}/there\n", s.port());
-    assert_eq!(lines, format!("/x|-|-|-\n/x|||-\n/x|a|a|-\n{to}"));
+    assert_eq!(lines, format!("/x|-|-|-\n/x|-|-|-\n/x|a|a|-\n{to}"));
 }
 
 #[test]

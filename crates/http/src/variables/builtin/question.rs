@@ -70,10 +70,9 @@ fn put_all(r: &Request, id: HeaderId, out: &mut Vec<u8>) -> bool {
     prefixed::joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
 }
 
-/// The arguments; a request without a `?` has none, and a log shows that.
+/// The arguments; a request without any has none, and a log shows that.
 fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let asked = !r.internal && r.text(r.head().target).contains(&b'?');
-    put(out, &r.args) && (asked || !r.args.is_empty())
+    put(out, &r.args) && !r.args.is_empty()
 }
 
 /// `set $args ...`
