@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, channel};
 
 use weir_proto::http2::frame;
-use weir_testkit::{Dir, PATIENCE, Server};
+use weir_testkit::{Dir, PATIENCE, Server, listen};
 
 use super::origin::forgetful;
 use super::{WEIR, start};
@@ -126,6 +126,54 @@ fn of_what_passes_by_one_range_is_made_at_a_time() {
     assert_eq!(ask("/kept", ""), 200);
     let kept = || ask("/kept", "Range: bytes=0-0,2-3\r\n") == 206;
     assert!(weir_testkit::ask_until(kept), "all of it is at hand");
+}
+
+/// An origin that says something, takes a body, and says the rest.
+fn hasty(first: &'static str, then: &'static str) -> u16 {
+    listen(move |stream| {
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).unwrap() > 0);
+        }
+        stream.get_mut().write_all(first.as_bytes()).unwrap();
+        let came = std::io::copy(&mut stream.by_ref().take(LONG as u64), &mut std::io::sink());
+        if came.is_ok_and(|came| came == LONG as u64) {
+            stream.get_mut().write_all(then.as_bytes()).unwrap();
+        }
+    })
+}
+
+/// A hint, or half a head, is no answer: who waits for the rest of the body before it says more would wait for ever.
+#[test]
+fn the_body_goes_on_until_the_head_of_the_answer_is_complete() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let hint = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+    let (half, rest) = ANSWER.split_at(11);
+    for (first, then) in [(hint, ANSWER), (half, rest)] {
+        let port = hasty(first, then);
+        let conf = format!(
+            "events {{ }}
+             http {{
+                 client_max_body_size 0; proxy_read_timeout 5s; proxy_send_timeout 5s;
+                 server {{
+                     listen 127.0.0.1:%%PORT%%;
+                     location / {{ proxy_pass http://127.0.0.1:{port}; }}
+                     location /now {{
+                         proxy_pass http://127.0.0.1:{port}; proxy_request_buffering off;
+                     }}
+                 }}
+             }}"
+        );
+        let server = Server::start(WEIR, &conf);
+        for path in ["/", "/now"] {
+            let mut client = server.connect();
+            client
+                .send(format!("PUT {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LONG}\r\n\r\n"));
+            client.send(vec![b'a'; LONG]);
+            assert_eq!(client.response().status, 200, "{first:?} {path} {}", server.log());
+        }
+    }
 }
 
 /// What came of the body with the head, or that there is none, is known when the server is asked again.

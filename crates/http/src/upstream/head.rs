@@ -4,34 +4,42 @@ use std::pin::pin;
 
 use weir_engine::{breathe, spend};
 use weir_log::Level;
-use weir_upstream::Failure;
+use weir_upstream::{Connection, Failure};
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::line::Line;
 use super::passing::Passing;
-use super::protocol::{Answer, Found, Reader};
+use super::protocol::{Answer, Found, Protocol, Reader};
+use super::upload::{self, Rest};
 use crate::request::Request;
 
-/// Reads until the head is complete; `buf` then holds it, and behind it what came of the body.
-pub async fn read<R: Reader>(
+/// Reads until the head is complete; `buf` then holds it, and behind it what came of the body. Until then the `rest` of the
+/// request goes out, of which then is left what the server has not got.
+pub async fn read<P: Protocol>(
     r: &mut Request,
     passing: &Passing,
     line: &Line,
-    reader: &mut R,
+    protocol: &mut P,
     buf: &mut Vec<u8>,
+    rest: &mut Option<Rest>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
     let (mut interim, mut framing) = (0, 0);
     loop {
         let before = buf.len();
+        if let (Line::Own(connection), Some(left)) = (line, &mut *rest) {
+            Box::pin(send_on(r, passing, connection, protocol, left, buf)).await?;
+            rest.take_if(|rest| rest.is_over());
+        }
         receive(r, passing, line, buf, limit).await?;
         let received = buf.len();
+        let reader = protocol.reader();
         reader.unframe(buf, before);
         reader.said().iter().for_each(|text| fault::complain(r, text, Doing::ReadingHead));
         framing += received - buf.len();
         loop {
-            match reader.head(r, buf) {
+            match protocol.reader().head(r, buf) {
                 Err(text) => {
                     fault::complain(r, &text, Doing::ReadingHead);
                     return Err(Fault::Peer(Failure::InvalidHeader));
@@ -78,6 +86,25 @@ pub async fn read<R: Reader>(
                 }
             }
         }
+    }
+}
+
+/// Sends the rest of the request until the server says more, or there is no more of it.
+async fn send_on<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    protocol: &P,
+    rest: &mut Rest,
+    buf: &[u8],
+) -> Result<(), Fault> {
+    if !rest.is_wanted() {
+        return Ok(());
+    }
+    let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };
+    match upload::beside(r, passing, connection, protocol, rest).await? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(fault::operation(r, "recv()", &error, doing)),
     }
 }
 

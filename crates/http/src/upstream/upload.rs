@@ -19,20 +19,16 @@ use super::pieces;
 use super::protocol::Protocol;
 use crate::request::Request;
 
-/// Sends the request, and its body if that was read before. True if all of it went out; false if the server
-/// began to answer before.
+/// Sends what is left of the request: true if that is all that there is by now; false if the server began to answer
+/// before.
 pub async fn send(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
-    mut chain: Chain,
+    rest: &mut Rest,
 ) -> Result<bool, Fault> {
-    if !connection.stream.is_tls() {
-        return send_piece(r, passing, connection, chain).await;
-    }
-    let handle = r.event_loop.handle.clone();
-    while let Some(piece) = pieces::next(&handle, &mut chain).await.map_err(|e| unread(r, &e))? {
-        if !send_piece(r, passing, connection, piece).await? {
+    while rest.next(r, connection).await? {
+        if !push(r, passing, connection, rest).await? {
             return Ok(false);
         }
     }
@@ -46,55 +42,100 @@ fn unread(r: &Request, error: &io::Error) -> Fault {
     Fault::Us(500)
 }
 
-async fn send_piece(
-    r: &mut Request,
-    passing: &Passing,
-    connection: &Connection,
-    mut chain: Chain,
-) -> Result<bool, Fault> {
-    let total = chain.len();
-    let sent = push(r, passing, connection, &mut chain).await;
+/// Counts what has gone out of a piece that was so long.
+fn count(r: &mut Request, before: u64, piece: &Chain) {
     if let Some(attempt) = r.contexts.upstream.attempt() {
-        attempt.sent += total - chain.len();
+        attempt.sent += before - piece.len();
     }
-    sent
 }
 
+/// Sends a piece; false if the server began to answer before all of it went out.
 async fn push(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
-    chain: &mut Chain,
+    rest: &mut Rest,
+) -> Result<bool, Fault> {
+    let before = rest.piece.len();
+    let sent = push_on(r, passing, connection, rest).await;
+    count(r, before, &rest.piece);
+    sent
+}
+
+async fn push_on(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    rest: &mut Rest,
 ) -> Result<bool, Fault> {
     let stream = &connection.stream;
     loop {
-        if let Err(error) = stream.try_send(chain) {
-            if has_answered(connection, &error) {
-                return Ok(false);
-            }
-            let call = if chain.segments().nth(1).is_some() { "writev()" } else { "send()" };
-            return Err(fault::operation(r, call, &error, Doing::Sending));
+        if let Err(error) = stream.try_send(&mut rest.piece) {
+            let call = if rest.piece.segments().nth(1).is_some() { "writev()" } else { "send()" };
+            return rest.refused(r, connection, call, &error).map(|()| false);
         }
-        if chain.is_empty() {
+        if rest.piece.is_empty() {
             return Ok(true);
         }
         stream.set_deadline(Some(r.event_loop.handle.now() + passing.send_timeout));
         let arrived = pin!(stream.arrived());
-        let some = either(stream.send_some(chain), arrived);
+        let some = either(stream.send_some(&mut rest.piece), arrived);
         let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
         match waited {
             Waited::Gone => return Err(CLIENT_GONE),
-            Waited::For(Either::Left(Err(error))) if has_answered(connection, &error) => {
-                return Ok(false);
+            Waited::For(Either::Left(Err(error))) => {
+                return rest.refused(r, connection, "send()", &error).map(|()| false);
             }
-            Waited::For(Either::Left(Err(error)) | Either::Right(Err(error))) => {
+            Waited::For(Either::Right(Err(error))) => {
                 return Err(fault::operation(r, "send()", &error, Doing::Sending));
             }
             Waited::For(Either::Left(Ok(()))) => {}
             Waited::For(Either::Right(Ok(()))) => return Ok(false),
         }
     }
+}
+
+/// Waits until the server says more. Who has said something that is no answer yet (an early hint, a message for the log, half
+/// a head) may still want the rest of the request, which goes out meanwhile.
+pub async fn beside<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    protocol: &P,
+    rest: &mut Rest,
+) -> Result<io::Result<()>, Fault> {
+    let stream = &connection.stream;
+    while rest.next(r, connection).await? || !rest.last {
+        if rest.piece.is_empty() {
+            r.send_continue().await;
+            stream.set_deadline(None);
+            match race(r.body_readable(), stream.readable()).await {
+                Either::Right(ready) => return Ok(ready),
+                Either::Left(()) => r.more_body().await.map_err(Fault::Client)?,
+            }
+            rest.fill(r, protocol).map_err(Fault::Client)?;
+            continue;
+        }
+        let before = rest.piece.len();
+        stream.set_deadline(Some(r.event_loop.handle.now() + passing.send_timeout));
+        let readable = pin!(stream.readable());
+        let some = either(readable, stream.send_some(&mut rest.piece));
+        let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
+        stream.set_deadline(None);
+        count(r, before, &rest.piece);
+        match waited {
+            Waited::Gone => return Err(CLIENT_GONE),
+            Waited::For(Either::Left(ready)) => return Ok(ready),
+            Waited::For(Either::Right(Ok(()))) => {}
+            Waited::For(Either::Right(Err(error))) => {
+                rest.refused(r, connection, "send()", &error)?;
+                return Ok(Ok(()));
+            }
+        }
+    }
+    rest.over = true;
+    Ok(Ok(()))
 }
 
 /// Whether a server that takes no more has answered before. A connection that it closed and then reset fails with EPIPE, and
@@ -111,12 +152,18 @@ fn has_answered(connection: &Connection, error: &io::Error) -> bool {
     answered
 }
 
-/// What the server has not got of a client's body.
+/// What the server has not got of a request.
 #[derive(Default)]
 pub struct Rest {
+    /// What goes out next, as it is: with TLS the same has to be sent until it has gone out.
+    piece: Chain,
     pending: Chain,
     /// Nothing follows `pending`.
     last: bool,
+    /// All went out.
+    over: bool,
+    /// The server takes no more.
+    refused: bool,
 }
 
 /// What [`Rest::go_on`] came to.
@@ -128,6 +175,50 @@ pub enum Went {
 }
 
 impl Rest {
+    /// All of a request.
+    pub fn all(request: Chain) -> Rest {
+        Rest { pending: request, last: true, ..Rest::default() }
+    }
+
+    /// Whether there is a piece to be sent.
+    async fn next(&mut self, r: &Request, connection: &Connection) -> Result<bool, Fault> {
+        if self.piece.is_empty() && !self.pending.is_empty() {
+            if connection.stream.is_tls() {
+                let handle = &r.event_loop.handle;
+                let piece = pieces::next(handle, &mut self.pending).await;
+                self.piece = piece.map_err(|e| unread(r, &e))?.unwrap_or_default();
+            } else {
+                std::mem::swap(&mut self.piece, &mut self.pending);
+            }
+        }
+        Ok(!self.piece.is_empty())
+    }
+
+    /// Sending failed: that is the end, unless the server has answered before.
+    fn refused(
+        &mut self,
+        r: &Request,
+        connection: &Connection,
+        call: &str,
+        error: &io::Error,
+    ) -> Result<(), Fault> {
+        self.refused = has_answered(connection, error);
+        match self.refused {
+            true => Ok(()),
+            false => Err(fault::operation(r, call, error, Doing::Sending)),
+        }
+    }
+
+    /// All went out.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The server may take more of it.
+    pub fn is_wanted(&self) -> bool {
+        !self.over && !self.refused
+    }
+
     /// Takes what the client has sent.
     pub fn fill<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<(), u16> {
         let piece = gather(r)?;
@@ -167,13 +258,11 @@ pub async fn stream<P: Protocol>(
     chain: Chain,
 ) -> Result<Option<Rest>, Fault> {
     let both = passing.store.is_none() && !r.is_cacheable();
-    let mut rest = Rest { pending: chain, last: false };
+    let mut rest = Rest { pending: chain, ..Rest::default() };
     loop {
         rest.fill(r, protocol).map_err(Fault::Client)?;
         let sent = match line {
-            Line::Own(connection) => {
-                send(r, passing, connection, std::mem::take(&mut rest.pending)).await?
-            }
+            Line::Own(connection) => send(r, passing, connection, &mut rest).await?,
             Line::Stream(stream) => send_on(r, passing, line, stream, &mut rest, both).await?,
         };
         if !sent {

@@ -31,9 +31,9 @@ impl Run {
         if protocol.is_tunnel() {
             return Ok(opened(r, line));
         }
-        let rest = self.send(r, protocol, &line).await?;
+        let mut rest = self.send(r, protocol, &line).await?;
         let mut buf = Vec::new();
-        let mut answer = head::read(r, self.passing, &line, protocol.reader(), &mut buf).await;
+        let mut answer = head::read(r, self.passing, &line, protocol, &mut buf, &mut rest).await;
         r.contexts.upstream.head = buf;
         r.contexts.upstream.headers = match &mut answer {
             Ok(answer) => std::mem::take(&mut answer.headers),
@@ -162,8 +162,9 @@ impl Run {
             let _ = connection.stream.socket().nodelay(true);
             return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
         }
-        let complete = upload::send(r, self.passing, connection, chain).await?;
-        Ok((!complete).then(Rest::default))
+        let mut rest = Rest::all(chain);
+        let complete = upload::send(r, self.passing, connection, &mut rest).await?;
+        Ok((!complete).then_some(rest))
     }
 }
 
