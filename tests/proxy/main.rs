@@ -499,6 +499,19 @@ fn a_name_may_be_looked_up_for_as_long_as_it_takes() {
 }
 
 #[test]
+fn a_name_server_that_cannot_be_asked_is_told_of() {
+    let dead = weir_testkit::free_port();
+    let server = start(
+        &format!("resolver 127.0.0.1:{dead} ipv6=off; resolver_timeout 500ms;"),
+        "location / { proxy_pass http://$arg_h:1; }",
+    );
+    assert_eq!(server.get("/?h=up.test").status, 502);
+    let text = "recv() failed (111: Connection refused) while resolving, resolver: 127.0.0.1:";
+    server.wait_log(&format!("{text}{dead}\n"), 1);
+    server.wait_log("up.test could not be resolved (110: Operation timed out)", 1);
+}
+
+#[test]
 fn what_a_slow_client_does_not_take_goes_into_a_file() {
     const LEN: usize = 16 << 20;
     let (sent, all_sent) = std::sync::mpsc::channel();

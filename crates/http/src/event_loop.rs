@@ -154,7 +154,7 @@ impl LoopState {
             stream_groups: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams, identity.index),
-            resolvers: Resolvers::of_loop(),
+            resolvers: Resolvers::telling(log),
             lua: OnceCell::new(),
             spans,
             connections: Cell::new(0),

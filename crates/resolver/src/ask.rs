@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use weir_engine::{Chain, ConnectOptions, Either, Handle, either};
+use weir_log::{Cause, Level};
 use weir_proto::dns::{self, Data, Kind, Message, Record};
 
-use super::{Found, Outcome, Question, Resolver, Service, Services, Unresolved};
+use super::{Found, Outcome, Question, Resolver, Resolvers, Service, Services, Unresolved};
 use weir_values::Address;
 
 /// How long one server is waited for before the next is asked.
@@ -93,7 +94,7 @@ async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Mes
             Ok(message) if message.code != 0 => return Err(Unresolved::Code(message.code)),
             Ok(message) => return Ok(message),
             Err(error) => {
-                next_server(handle, &error, resolver.conf.servers.len(), until).await?;
+                next_server(handle, server, &error, resolver.conf.servers.len(), until).await?;
             }
         }
     }
@@ -118,13 +119,28 @@ fn listed(
     Ok(Services { list, until: now + valid })
 }
 
+/// Why a name server could not be asked: what failed, and how.
+struct Failed(&'static str, io::Error);
+
+impl<E: Into<io::Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Failed("recv()", error.into())
+    }
+}
+
 /// What a failure to ask means: an end, or a pause before the next server.
 async fn next_server(
     handle: &Handle,
-    error: &io::Error,
+    server: SocketAddr,
+    Failed(what, error): &Failed,
     servers: usize,
     until: Instant,
 ) -> Result<(), Unresolved> {
+    if let (Some(_), Some(log)) = (error.raw_os_error(), Resolvers::of_loop().log.get()) {
+        let cause = Cause(error);
+        let text = format_args!("{what} failed {cause} while resolving, resolver: {server}");
+        log.write(Level::Error, None, text);
+    }
     match error.kind() {
         io::ErrorKind::InvalidInput => return Err(Unresolved::NO_SUCH_NAME),
         io::ErrorKind::TimedOut => {}
@@ -212,7 +228,7 @@ async fn servers(
             false => None,
         };
         let (v4, v6) = both(one(conf.ipv4, Kind::A), one(conf.ipv6, Kind::Aaaa)).await;
-        let answers: io::Result<Vec<Message>> = [v4, v6].into_iter().flatten().collect();
+        let answers: Result<Vec<Message>, Failed> = [v4, v6].into_iter().flatten().collect();
         match answers {
             Ok(answers) => {
                 if let Some(bad) = answers.iter().find(|m| m.code != 0) {
@@ -227,7 +243,7 @@ async fn servers(
                 }
                 return Ok(told);
             }
-            Err(error) => next_server(handle, &error, conf.servers.len(), until).await?,
+            Err(error) => next_server(handle, server, &error, conf.servers.len(), until).await?,
         }
     }
     Err(Unresolved::TimedOut)
@@ -241,7 +257,7 @@ async fn server_says(
     kind: Kind,
     question: &Question,
     until: Instant,
-) -> io::Result<Message> {
+) -> Result<Message, Failed> {
     const FORMAT_ERROR: u8 = 1;
     let mut query = Vec::new();
     let id = number()?;
@@ -268,16 +284,16 @@ async fn udp(
     kind: Kind,
     question: &Question,
     until: Instant,
-) -> io::Result<Message> {
+) -> Result<Message, Failed> {
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     // A socket, and so a port, for each query: one more thing that a forger would have to guess.
     let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    rustix::net::connect(&fd, &server)?;
+    rustix::net::connect(&fd, &server).map_err(|error| Failed("connect()", error.into()))?;
     let socket = handle.datagram(fd)?;
     socket.set_deadline(Some(until));
     let mut seen = question.revived.get();
-    socket.send_to(query, None).await?;
+    socket.send_to(query, None).await.map_err(|error| Failed("send()", error))?;
     let mut buf = handle.take_buf(UDP_ANSWER);
     loop {
         buf.clear();
@@ -285,7 +301,7 @@ async fn udp(
         let Either::Left((received, back)) = received else {
             // On the same socket, so that a late answer to the first is one, too.
             seen = question.revived.get();
-            socket.send_to(query, None).await?;
+            socket.send_to(query, None).await.map_err(|error| Failed("send()", error))?;
             buf = handle.take_buf(UDP_ANSWER);
             continue;
         };
@@ -308,13 +324,14 @@ async fn tcp(
     query: &[u8],
     id: u16,
     until: Instant,
-) -> io::Result<Message> {
+) -> Result<Message, Failed> {
     let how = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
-    let stream = handle.connect(&server.into(), &how).await?;
+    let stream = handle.connect(&server.into(), &how).await;
+    let stream = stream.map_err(|error| Failed("connect()", error))?;
     let len = u16::try_from(query.len()).unwrap_or(u16::MAX);
     let mut chain = Chain::new();
     chain.push([&len.to_be_bytes(), query].concat());
-    stream.send(&mut chain).await?;
+    stream.send(&mut chain).await.map_err(|error| Failed("send()", error))?;
     let mut buf = handle.take_buf(UDP_ANSWER);
     loop {
         if let Some((len, message)) = buf.split_first_chunk::<2>()
@@ -322,7 +339,7 @@ async fn tcp(
         {
             let invalid = || io::Error::from(io::ErrorKind::InvalidData);
             let message = dns::parse(message).map_err(|_| invalid())?;
-            return if message.id == id { Ok(message) } else { Err(invalid()) };
+            return if message.id == id { Ok(message) } else { Err(invalid().into()) };
         }
         if buf.len() == buf.capacity() {
             buf.reserve(UDP_ANSWER);

@@ -3,7 +3,7 @@
 //! Each loop keeps what it was told, for as long as the answers say or `valid=` does, and asks once for all
 //! requests that wait for a name.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use weir_engine::{Either, Handle, either};
+use weir_log::Log;
 
 mod ask;
 mod conf;
@@ -87,7 +88,10 @@ type Outcome = Result<Found, Unresolved>;
 
 /// The resolvers of a loop, one for each `resolver` line in use.
 #[derive(Default)]
-pub struct Resolvers(RefCell<Vec<Rc<Resolver>>>);
+pub struct Resolvers {
+    list: RefCell<Vec<Rc<Resolver>>>,
+    log: OnceCell<Arc<Log>>,
+}
 
 thread_local! {
     static CURRENT: Rc<Resolvers> = Rc::default();
@@ -99,9 +103,16 @@ impl Resolvers {
         CURRENT.with(Rc::clone)
     }
 
+    /// The same; of name servers that cannot be asked, this log tells, unless another one does.
+    pub fn telling(log: &Arc<Log>) -> Rc<Resolvers> {
+        let all = Resolvers::of_loop();
+        all.log.get_or_init(|| log.clone());
+        all
+    }
+
     /// The loop's state for a `resolver` line.
     pub fn of(&self, conf: &Arc<Conf>) -> Rc<Resolver> {
-        let mut list = self.0.borrow_mut();
+        let mut list = self.list.borrow_mut();
         if let Some(known) = list.iter().find(|r| Arc::ptr_eq(&r.conf, conf) || r.conf == *conf) {
             return known.clone();
         }

@@ -64,7 +64,7 @@ impl LoopState {
             site,
             identity,
             metrics,
-            resolvers: Resolvers::of_loop(),
+            resolvers: Resolvers::telling(&site.main_log),
             logs: Writers::new(&site.targets, &site.main_log),
             offset: Offset::default(),
             hand: RefCell::new(None),
