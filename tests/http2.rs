@@ -399,6 +399,36 @@ fn heads_that_are_wrong_are_refused_one_by_one() {
     assert_eq!(client.answer(id).status(), "200");
 }
 
+/// What the log says of a head without a request line, or with one that leads nowhere.
+#[test]
+fn of_a_head_that_is_wrong_the_log_says_what_is_known() {
+    let server = Server::start(
+        env!("CARGO_BIN_EXE_weir"),
+        "events { } http { http2 on; root %%DIR%%;
+             log_format known '$request_method|$request_uri|$uri|$server_protocol|$status';
+             access_log %%DIR%%/known known; server { listen 127.0.0.1:%%PORT%%; } }",
+    );
+    let mut client = Client::connect(&server);
+    let (method, scheme, path) = ((":method", "GET"), (":scheme", "http"), (":path", "/x"));
+    for fields in [[scheme, path], [method, path], [method, scheme]] {
+        let id = if client.last == 0 { 1 } else { client.last + 2 };
+        client.last = id;
+        client.write(|out| {
+            let begin = frame::leave_head(out);
+            for (name, value) in fields {
+                hpack::field(name.as_bytes(), value.as_bytes(), out);
+            }
+            frame::finish_headers(out, begin, id, frame::END_STREAM, frame::MAX_PAYLOAD);
+        });
+        assert_eq!(client.answer(id).status(), "400", "{fields:?}");
+    }
+    let id = client.get("/../x");
+    assert_eq!(client.answer(id).status(), "400");
+    let all =
+        "-|/x||HTTP/2.0|400\nGET|/x||HTTP/2.0|400\nGET||-|HTTP/2.0|400\nGET|/../x||HTTP/2.0|400\n";
+    server.wait_file("known", all, 1);
+}
+
 #[test]
 fn streams_beyond_the_limit_are_refused() {
     let server =

@@ -162,6 +162,9 @@ impl Composer {
         if !self.line && result.is_err() {
             // For the log, as far as it is known.
             let _ = self.request_line(to);
+            if !self.line {
+                self.pieces(to);
+            }
         }
         as_new!(self, Composer {
             text, cookie; method, scheme, path, authority, cookies, line, host, fault
@@ -253,12 +256,33 @@ impl Composer {
         if !LineParser::target(buf, target, end, &mut parser.head) {
             return Err(bad_path());
         }
-        parser.normalise(buf, limits).map_err(|_| bad_path())?;
+        if parser.normalise(buf, limits).is_err() {
+            // Half of a path is none.
+            (parser.head.path, parser.head.complex) = (Span::default(), false);
+            return Err(bad_path());
+        }
         let Some(authority) = self.authority else { return Ok(()) };
         let header = append(buf, b"host", authority.of(&self.text));
         parser.head.headers.push(header);
         parser.known(buf, header).map_err(|_| ComposeError::InvalidAuthority)?;
         Ok(())
+    }
+
+    /// What is known of a head that has no line, for the log.
+    fn pieces(&self, to: &mut Draft<'_>) {
+        let Draft { parser: RequestParser { head, .. }, buf, .. } = to;
+        buf.clear();
+        buf.extend_from_slice(b"\r\n");
+        let mut put = |text: &[u8]| {
+            let start = buf.len();
+            buf.extend_from_slice(text);
+            Span::new(start, buf.len())
+        };
+        let of = |piece: Option<Span>| piece.unwrap_or_default().of(&self.text);
+        (head.version, head.protocol) = (Version::Http20, put(b"HTTP/2.0"));
+        (head.method, head.method_name) =
+            (Method::from_name(of(self.method)), put(of(self.method)));
+        head.target = put(of(self.path));
     }
 
     fn header(
