@@ -97,7 +97,7 @@ impl Client {
 
 /// What is no name of a host (a socket's path, say) is nobody's: an address that no certificate is for, and
 /// that is not sent.
-fn nobody() -> ServerName<'static> {
+pub(crate) fn nobody() -> ServerName<'static> {
     IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED).into()
 }
 

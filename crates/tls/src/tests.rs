@@ -269,10 +269,12 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
 #[test]
 fn an_upstream_with_another_name_is_refused() {
     let server = server().build().unwrap();
-    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"other.example.org"));
-    let error = crate::HandshakeError::from(pair.run().unwrap_err());
-    let text = "upstream SSL certificate does not match \"other.example.org\"";
-    assert_eq!(error.to_string(), text);
+    for name in ["other.example.org", ""] {
+        let client = client().build().unwrap().named(name.as_bytes());
+        let error = crate::HandshakeError::from(Pair::new(&server, &client).run().unwrap_err());
+        let text = format!("upstream SSL certificate does not match \"{name}\"");
+        assert_eq!(error.to_string(), text);
+    }
 }
 
 #[test]

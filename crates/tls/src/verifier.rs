@@ -12,6 +12,7 @@ use rustls::{
     SignatureScheme,
 };
 
+use crate::client::nobody;
 use crate::names::provider;
 use crate::notes;
 use crate::x509::{Certificate, Fault, Purpose, Trust, host, signature, verify};
@@ -172,7 +173,7 @@ impl ServerCertVerifier for CheckServer {
         let right =
             Certificate::parse(leaf).is_some_and(|c| host::matches(&c, name.to_str().as_bytes()));
         if !right {
-            let name = name.to_str();
+            let name = if *name == nobody() { "".into() } else { name.to_str() };
             return Err(refused(format!("upstream SSL certificate does not match \"{name}\"")));
         }
         Ok(ServerCertVerified::assertion())
