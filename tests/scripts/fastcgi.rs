@@ -291,13 +291,19 @@ fn a_server_that_is_to_keep_its_connection_says_that_the_request_is_over() {
             say(&mut stream, &[record(STDOUT, head, 0), record(STDOUT, b"", 0)].concat());
         }
     });
+    let half = listen(|mut stream| {
+        if request(&mut stream).is_some() {
+            say(&mut stream, &record(STDOUT, b"\r\nhalf of it", 0));
+        }
+    });
     let server = start(
         "fastcgi_cache_path c keys_zone=c:1m; fastcgi_cache_key $uri;",
         &format!(
             "location / {{ fastcgi_pass 127.0.0.1:{port}; }}
              location /kept {{ fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}
              location /cached {{ fastcgi_cache c; fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}
-             location /passed {{ fastcgi_buffering off; fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}"
+             location /passed {{ fastcgi_buffering off; fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{port}; }}
+             location /half {{ fastcgi_buffering off; fastcgi_keep_conn on; fastcgi_pass 127.0.0.1:{half}; }}"
         ),
     );
     const CUT: &str = "upstream prematurely closed connection while reading upstream";
@@ -305,7 +311,7 @@ fn a_server_that_is_to_keep_its_connection_says_that_the_request_is_over() {
         assert_eq!(server.get(path).body(), "all of it", "{path}");
     }
     assert_eq!(server.logged(CUT), 0);
-    for (times, path) in (1..).zip(["/kept", "/cached", "/cached"]) {
+    for (times, path) in (1..).zip(["/kept", "/cached", "/cached", "/half"]) {
         let mut client = server.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert!(client.try_response().is_err(), "{path}: a whole answer");
