@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_engine::{Chain, Handle, OpenFile, Segment};
-use weir_proto::http1::{Method, Version};
+use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
 
 use crate::answer::filters::Filters;
@@ -245,23 +245,23 @@ impl Request {
         let chunked = self.response.chunked;
         output.make_room(len + FRAME, &self.event_loop.handle);
         if chunked && len > 0 {
-            output.put_chunk_head(len);
+            output.put_framing(|to| chunk_head(len, to));
         }
         output.put(chain, &self.event_loop.handle);
-        if chunked {
-            if len > 0 {
-                output.put_memory(b"\r\n");
-            }
-            if last {
-                output.put_memory(b"0\r\n");
+        if chunked && len > 0 {
+            output.put_framing(chunk_end);
+        }
+        if chunked && last {
+            output.put_framing(|to| {
+                to.extend_from_slice(b"0\r\n");
                 for (name, value) in self.response.trailers.iter() {
-                    let mut line = [name, b": ", value].concat();
-                    within_line(&mut line, 0);
-                    line.extend_from_slice(b"\r\n");
-                    output.put_memory(&line);
+                    let from = to.len();
+                    to.extend_from_slice(&[name, b": ", value].concat());
+                    within_line(to, from);
+                    to.extend_from_slice(b"\r\n");
                 }
-                output.put_memory(b"\r\n");
-            }
+                to.extend_from_slice(b"\r\n");
+            });
         }
     }
 
@@ -397,20 +397,13 @@ impl Output {
         self.chain.append(&mut chain);
     }
 
-    fn put_chunk_head(&mut self, len: u64) {
+    /// What is written goes behind all that waits.
+    fn put_framing(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.chain.is_empty() {
-            return weir_proto::http1::chunk_head(len, &mut self.head);
+            return write(&mut self.head);
         }
-        let mut head = Vec::with_capacity(FRAME as usize);
-        weir_proto::http1::chunk_head(len, &mut head);
-        self.chain.push(Segment::Bytes(head.into()));
-    }
-
-    fn put_memory(&mut self, bytes: &[u8]) {
-        if self.chain.is_empty() {
-            self.head.extend_from_slice(bytes);
-        } else {
-            self.chain.push(Segment::Bytes(Bytes::copy_from_slice(bytes)));
-        }
+        let mut framing = Vec::with_capacity(FRAME as usize);
+        write(&mut framing);
+        self.chain.push(Segment::Bytes(framing.into()));
     }
 }

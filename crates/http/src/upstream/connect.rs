@@ -1,6 +1,5 @@
 //! Opens a connection to a server.
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -60,15 +59,7 @@ pub async fn connect(
                 Some(secure) => Some(tls::handshake(r, passing, &stream, secure).await?),
                 None => None,
             };
-            let (stream, peer) = (Wire::join(stream, secured), peer.clone());
-            Ok(Box::new(Connection {
-                stream,
-                peer,
-                tag,
-                requests: 1,
-                started: now,
-                is_broken: Cell::new(false),
-            }))
+            Ok(Connection::new(Wire::join(stream, secured), peer.clone(), tag, now))
         }
     }
 }

@@ -76,6 +76,14 @@ pub struct Connection {
     pub is_broken: Cell<bool>,
 }
 
+impl Connection {
+    /// One whose first request is about to be sent.
+    pub fn new(stream: Wire, peer: Arc<Peer>, tag: Tag, started: Instant) -> Box<Connection> {
+        let is_broken = Cell::new(false);
+        Box::new(Connection { stream, peer, tag, requests: 1, started, is_broken })
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         self.stream.close_notify();
@@ -159,15 +167,8 @@ impl Pool {
             };
             let Offer { fd, secured, peer, requests, started, .. } = offer;
             let stream = Wire::join(handle.stream_shared(fd).ok()?, secured);
-            let requests = requests + 1;
-            let connection = Box::new(Connection {
-                stream,
-                peer,
-                tag,
-                requests,
-                started,
-                is_broken: Cell::new(false),
-            });
+            let mut connection = Connection::new(stream, peer, tag, started);
+            connection.requests = requests + 1;
             // Tickets are no answer.
             if silent || connection.stream.is_silent() {
                 return Some(connection);

@@ -1,6 +1,5 @@
 //! One check of one server.
 
-use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -112,16 +111,7 @@ async fn probe(
 
 async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, Failed> {
     let stream = connect(handle, check, peer).await?;
-    let (peer, started) = (peer.clone(), handle.now());
-    let tag = Tag::default();
-    let connection = Box::new(Connection {
-        stream,
-        peer,
-        tag,
-        requests: 1,
-        started,
-        is_broken: Cell::new(false),
-    });
+    let connection = Connection::new(stream, peer.clone(), Tag::default(), handle.now());
     if !check.http2 {
         return Ok(Kept::Http1(connection));
     }
