@@ -36,6 +36,23 @@ fn requests_share_a_connection() {
 }
 
 #[test]
+fn frames_are_counted_where_no_body_comes() {
+    let peer = Peer::new(|_, talk| {
+        talk.settings(&[]);
+        while let Some(head) = talk.head() {
+            talk.fields(head.id, &[(":status", "204")], true);
+        }
+        Some(())
+    });
+    let bytes = "add_header X-Bytes '$upstream_bytes_received $upstream_bytes_sent' always;";
+    let server = start(&peer, "", bytes);
+    let answer = ask(&server, "/").response();
+    let counted = answer.header("X-Bytes").unwrap().split(' ').map(|n| n.parse().unwrap());
+    let counted: Vec<usize> = counted.collect();
+    assert!(counted.len() == 2 && counted.iter().all(|n| *n > frame::HEAD), "{counted:?}");
+}
+
+#[test]
 fn without_keepalive_each_request_has_a_connection() {
     let peer = Peer::answering(str::to_owned);
     let server = start(&peer, "keepalive 0;", "");

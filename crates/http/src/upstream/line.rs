@@ -8,6 +8,7 @@ use weir_upstream::Connection;
 
 use super::http2::{Sender, Stream};
 use crate::answer::headers::Headers;
+use crate::request::Request;
 
 /// What a request has of a connection.
 pub enum Line {
@@ -31,6 +32,13 @@ impl Line {
         match self {
             Line::Own(_) => false,
             Line::Stream(stream) => stream.is_bare(),
+        }
+    }
+
+    /// A stream knows what came and went in its frames, which nobody else has counted.
+    pub fn count(&self, r: &mut Request) {
+        if let (Line::Stream(stream), Some(attempt)) = (self, r.contexts.upstream.attempt()) {
+            (attempt.received, attempt.sent) = (stream.received(), stream.sent());
         }
     }
 

@@ -207,11 +207,11 @@ pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Ste
         attempt.received += source.received;
         // As it came, with its framing.
         attempt.length += source.begun + source.received;
-        if let Line::Stream(stream) = &source.line {
-            (attempt.received, attempt.sent) = (stream.received(), stream.sent());
+        if matches!(source.line, Line::Stream(_)) {
             attempt.length = source.length;
         }
     }
+    source.line.count(r);
     if let Some(Extra { text, level }) = source.extra() {
         r.log(level, format_args!("{text} while reading upstream"));
     }

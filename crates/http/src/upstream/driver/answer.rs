@@ -34,6 +34,7 @@ impl Run {
             answer.length = Some(0);
         }
         let passing = self.passing;
+        talk.line.count(r);
         self.bind(r);
         if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
             self.leave(r, talk, &answer, protocol);
