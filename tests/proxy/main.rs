@@ -512,6 +512,28 @@ fn a_name_server_that_cannot_be_asked_is_told_of() {
 }
 
 #[test]
+fn what_may_have_no_body_and_has_one_is_told_of() {
+    let port = upstream(|talk| {
+        let status = talk.head().split(' ').nth(1).unwrap()[1..].to_owned();
+        talk.say(format!("HTTP/1.1 {status} a\r\nContent-Length: 5\r\n\r\nhello"));
+    });
+    let server = start(
+        "log_format t '$status $body_bytes_sent'; access_log logs/t t;",
+        &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"),
+    );
+    let more = "upstream sent more data than specified in \"Content-Length\" header while reading upstream";
+    for (times, status) in (1..).zip([204, 304]) {
+        assert_eq!(server.get(&format!("/{status}")).status, status);
+        server.wait_log(more, times);
+    }
+    let mut client = server.connect();
+    client.send("HEAD /200 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.try_response_to("HEAD").unwrap().status, 200);
+    server.wait_file("logs/t", "204 0\n304 0\n200 0\n", 1);
+    assert_eq!(server.logged(more), 2);
+}
+
+#[test]
 fn what_a_slow_client_does_not_take_goes_into_a_file() {
     const LEN: usize = 16 << 20;
     let (sent, all_sent) = std::sync::mpsc::channel();

@@ -1,7 +1,7 @@
 //! Answers of HTTP servers. One over HTTP/2 comes with its head written as HTTP/1 writes it, and without framing.
 
 use weir_proto::http1::{
-    BodyDecoder, BodyError, Header, Progress, ResponseError, ResponseParser, Version,
+    BodyDecoder, BodyError, Header, Method, Progress, ResponseError, ResponseParser, Version,
 };
 
 use crate::answer::headers::Headers;
@@ -90,8 +90,10 @@ impl Reader for Answers {
         self.parser.take_head().headers
     }
 
-    fn has_body(&mut self, _: &Request, _: &Answer) -> bool {
-        !matches!(self.body, Body::Over)
+    fn has_body(&mut self, r: &Request, answer: &Answer) -> bool {
+        // What came though nothing may come is looked at, to be told of; but for what is behind the head for HEAD.
+        let more = || r.method != Method::Head && r.contexts.upstream.head.len() > answer.end;
+        !matches!(self.body, Body::Over) || more()
     }
 
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
