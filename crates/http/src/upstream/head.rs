@@ -22,7 +22,7 @@ pub async fn read<P: Protocol>(
     line: &Line,
     protocol: &mut P,
     buf: &mut Vec<u8>,
-    rest: &mut Option<Rest>,
+    rest: &mut Option<Box<Rest>>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
     let (mut interim, mut framing) = (0, 0);

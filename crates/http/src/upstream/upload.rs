@@ -19,9 +19,40 @@ use super::pieces;
 use super::protocol::Protocol;
 use crate::request::Request;
 
+/// Sends a request whose body was read before; what is left of it when the server begins to answer. A socket nearly always
+/// takes all of it at once.
+pub async fn whole(
+    r: &mut Request,
+    passing: &Passing,
+    connection: &Connection,
+    mut chain: Chain,
+) -> Result<Option<Box<Rest>>, Fault> {
+    let mut tried = Ok(());
+    if !connection.stream.is_tls() {
+        let before = chain.len();
+        tried = connection.stream.try_send(&mut chain).map(|_| ());
+        count(r, before, &chain);
+        if tried.is_ok() && chain.is_empty() {
+            return Ok(None);
+        }
+    }
+    let mut rest = Box::new(Rest::all(chain));
+    if let Err(error) = tried {
+        let call = call(&rest.pending);
+        return rest.refused(r, connection, call, &error).map(|()| Some(rest));
+    }
+    let complete = Box::pin(send(r, passing, connection, &mut rest)).await?;
+    Ok((!complete).then_some(rest))
+}
+
+/// What sends this in one call.
+fn call(chain: &Chain) -> &'static str {
+    if chain.segments().nth(1).is_some() { "writev()" } else { "send()" }
+}
+
 /// Sends what is left of the request: true if that is all that there is by now; false if the server began to answer
 /// before.
-pub async fn send(
+async fn send(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
@@ -71,7 +102,7 @@ async fn push_on(
     let stream = &connection.stream;
     loop {
         if let Err(error) = stream.try_send(&mut rest.piece) {
-            let call = if rest.piece.segments().nth(1).is_some() { "writev()" } else { "send()" };
+            let call = call(&rest.piece);
             return rest.refused(r, connection, call, &error).map(|()| false);
         }
         if rest.piece.is_empty() {

@@ -47,7 +47,7 @@ impl Run {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
             attempt.status = answer.status;
         }
-        Ok((Talk { line, rest: rest.map(Box::new) }, answer))
+        Ok((Talk { line, rest }, answer))
     }
 
     async fn open<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<Line, Fault> {
@@ -135,13 +135,14 @@ impl Run {
         r: &mut Request,
         protocol: &mut P,
         line: &Line,
-    ) -> Result<Option<Rest>, Fault> {
+    ) -> Result<Option<Box<Rest>>, Fault> {
         let mut chain = Chain::new();
         let connection = match line {
             Line::Own(connection) => connection,
             Line::Stream(stream) => {
                 if self.streams {
-                    return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
+                    let rest = Box::pin(upload::stream(r, self.passing, line, protocol, chain));
+                    return Ok(rest.await?.map(Box::new));
                 }
                 chain.push(self.outgoing.body.clone());
                 if protocol.sends_body() {
@@ -160,11 +161,10 @@ impl Run {
         self.started = true;
         if self.streams {
             let _ = connection.stream.socket().nodelay(true);
-            return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
+            let rest = Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await?;
+            return Ok(rest.map(Box::new));
         }
-        let mut rest = Rest::all(chain);
-        let complete = upload::send(r, self.passing, connection, &mut rest).await?;
-        Ok((!complete).then_some(rest))
+        upload::whole(r, self.passing, connection, chain).await
     }
 }
 
