@@ -28,7 +28,9 @@ pub async fn read<P: Protocol>(
     let (mut interim, mut framing) = (0, 0);
     loop {
         let before = buf.len();
-        if let (Line::Own(connection), Some(left)) = (line, &mut *rest) {
+        if let (Line::Own(connection), Some(left)) = (line, &mut *rest)
+            && left.is_wanted()
+        {
             Box::pin(send_on(r, passing, connection, protocol, left, buf)).await?;
             rest.take_if(|rest| rest.is_over());
         }
@@ -98,9 +100,6 @@ async fn send_on<P: Protocol>(
     rest: &mut Rest,
     buf: &[u8],
 ) -> Result<(), Fault> {
-    if !rest.is_wanted() {
-        return Ok(());
-    }
     let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };
     match upload::beside(r, passing, connection, protocol, rest).await? {
         Ok(()) => Ok(()),

@@ -165,7 +165,6 @@ pub async fn beside<P: Protocol>(
             }
         }
     }
-    rest.over = true;
     Ok(Ok(()))
 }
 
@@ -191,8 +190,6 @@ pub struct Rest {
     pending: Chain,
     /// Nothing follows `pending`.
     last: bool,
-    /// All went out.
-    over: bool,
     /// The server takes no more.
     refused: bool,
 }
@@ -242,12 +239,12 @@ impl Rest {
 
     /// All went out.
     pub fn is_over(&self) -> bool {
-        self.over
+        self.last && self.piece.is_empty() && self.pending.is_empty()
     }
 
     /// The server may take more of it.
     pub fn is_wanted(&self) -> bool {
-        !self.over && !self.refused
+        !self.refused
     }
 
     /// Takes what the client has sent.
@@ -287,9 +284,9 @@ pub async fn stream<P: Protocol>(
     line: &Line,
     protocol: &P,
     chain: Chain,
-) -> Result<Option<Rest>, Fault> {
+) -> Result<Option<Box<Rest>>, Fault> {
     let both = passing.store.is_none() && !r.is_cacheable();
-    let mut rest = Rest { pending: chain, ..Rest::default() };
+    let mut rest = Box::new(Rest { pending: chain, ..Rest::default() });
     loop {
         rest.fill(r, protocol).map_err(Fault::Client)?;
         let sent = match line {

@@ -141,8 +141,7 @@ impl Run {
             Line::Own(connection) => connection,
             Line::Stream(stream) => {
                 if self.streams {
-                    let rest = Box::pin(upload::stream(r, self.passing, line, protocol, chain));
-                    return Ok(rest.await?.map(Box::new));
+                    return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
                 }
                 chain.push(self.outgoing.body.clone());
                 if protocol.sends_body() {
@@ -161,8 +160,7 @@ impl Run {
         self.started = true;
         if self.streams {
             let _ = connection.stream.socket().nodelay(true);
-            let rest = Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await?;
-            return Ok(rest.map(Box::new));
+            return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
         }
         upload::whole(r, self.passing, connection, chain).await
     }
