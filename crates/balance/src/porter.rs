@@ -129,7 +129,7 @@ impl Porter {
         if !e.has_room() {
             e.make_room();
         }
-        while self.takes(e) && self.take_from(e, door) {
+        while self.takes(e) && self.take_from(e, door) == Taken::One {
             accepted += 1;
             if !self.multi_accept {
                 break;
@@ -150,13 +150,9 @@ impl Porter {
     /// Takes all that waits in a socket that nobody else will see; false if something ran out before.
     pub fn drain<E: Entrance>(&mut self, e: &mut E, door: E::Door) -> bool {
         loop {
-            match e.accept(door) {
+            match self.take_from(e, door) {
                 Taken::One => {}
-                Taken::Nobody => return true,
-                Taken::Shortage => {
-                    self.pause(e);
-                    return false;
-                }
+                ended => return ended == Taken::Nobody,
             }
         }
     }
@@ -203,7 +199,7 @@ impl Porter {
         let given = loops.row(i).handed();
         for door in e.of(i) {
             let mut accepted = 0;
-            while self.takes(e) && self.take_from(e, door) {
+            while self.takes(e) && self.take_from(e, door) == Taken::One {
                 accepted += 1;
             }
             self.seat.relieved(loops, e.load(), accepted);
@@ -223,12 +219,12 @@ impl Porter {
         e.has_room() && self.paused.is_none()
     }
 
-    fn take_from<E: Entrance>(&mut self, e: &mut E, door: E::Door) -> bool {
+    fn take_from<E: Entrance>(&mut self, e: &mut E, door: E::Door) -> Taken {
         let taken = e.accept(door);
         if taken == Taken::Shortage {
             self.pause(e);
         }
-        taken == Taken::One
+        taken
     }
 
     fn pause(&mut self, e: &impl Entrance) {

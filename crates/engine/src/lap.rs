@@ -62,12 +62,9 @@ impl Laps {
 
     /// When the last handler ended, by [`clock::nanos`]: what comes behind it in a turn takes no time that counts.
     pub(crate) fn latest(&self) -> u64 {
-        match self.last.get() {
-            // Before the first turn, or where nobody keeps the time.
-            0 => clock::nanos(),
-            last if self.keeper.borrow().is_some() => last,
-            _ => clock::nanos(),
-        }
+        let last = self.last.get();
+        // Before the first turn, and where nobody keeps the time, it is not known.
+        if last == 0 || self.keeper.borrow().is_none() { clock::nanos() } else { last }
     }
 
     /// The turn is over.
