@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use weir_testkit::{Server, examples, listen};
+use weir_testkit::{Server, ask_until, examples, listen};
 
 use super::{datagrams, heard, stream, tls};
 
@@ -189,6 +189,49 @@ fn silence_is_no_answer() {
     s.wait_log(&format!("upstream closed connection while checking data, {}", of(closing)), 1);
     s.wait_log("peer is unhealthy", 2);
     assert_eq!(heard(s.port_at(1), b""), b"");
+}
+
+/// The interval is shorter than the time-out: a server that hangs has one check at a time, and none that was asked
+/// before it recovered declares it ill afterwards.
+#[test]
+fn a_server_that_hung_and_recovered_stays_healthy() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let (hung, ended, answered) =
+        <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let all = (hangs.clone(), hung.clone(), ended.clone(), answered.clone());
+    let a = listen(move |mut socket| {
+        let (hangs, hung, ended, answered) = &all;
+        let _ = socket.read(&mut [0; 64]);
+        if hangs.load(Ordering::SeqCst) {
+            hung.fetch_add(1, Ordering::SeqCst);
+            let _ = socket.read_to_end(&mut Vec::new());
+            ended.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
+        answered.fetch_add(1, Ordering::SeqCst);
+        let _ = socket.write_all(b"\x80well");
+    });
+    let s = stream(&format!(
+        "{MATCH} upstream u {{ zone u 64k; server 127.0.0.1:{a}; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass u; health_check_timeout 1s;
+             health_check match=well interval=20ms; }}"
+    ));
+    let wait_answered = |more| {
+        let before = answered.load(Ordering::SeqCst);
+        assert!(ask_until(|| answered.load(Ordering::SeqCst) >= before + more));
+    };
+    wait_answered(2);
+    hangs.store(true, Ordering::SeqCst);
+    s.wait_log("peer is unhealthy", 1);
+    let at_once = hung.load(Ordering::SeqCst);
+    assert!(at_once <= 2, "{at_once} checks at once");
+    hangs.store(false, Ordering::SeqCst);
+    s.wait_log("peer is healthy", 1);
+    assert!(ask_until(|| ended.load(Ordering::SeqCst) == hung.load(Ordering::SeqCst)));
+    wait_answered(2);
+    let log = s.log();
+    let (_, after) = log.split_once("peer is healthy").unwrap();
+    assert!(!after.contains("peer is unhealthy"), "{log}");
 }
 
 /// A check introduces itself as nobody, and speaks TLS, where sessions do.

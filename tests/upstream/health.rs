@@ -1,13 +1,15 @@
 //! `health_check` and `match`: servers that fail their checks get no requests.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use weir_testkit::{Dir, Server, ask_until};
+use weir_testkit::{Dir, Server, ask_until, listen};
 
 use super::WEIR;
 use super::connections::limit_descriptors;
-use super::origin::{named, serve};
+use super::origin::{Slow, named, serve};
 
 /// An origin that is ill when it is told to be; it counts its checks.
 struct Patient {
@@ -92,6 +94,109 @@ fn who_does_not_answer_is_not_well() {
     let text = "connect() failed (111: Connection refused) while connecting to upstream";
     server.wait_log(text, 1);
     assert_eq!(origins(&server), ["b"]);
+}
+
+/// An origin whose checks get no answer if they come while it hangs, not even after that.
+#[derive(Default)]
+struct Hanging {
+    hangs: AtomicBool,
+    /// Checks that got an answer.
+    answered: AtomicUsize,
+    /// Checks that did not, and how many of them were given up.
+    hung: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Hanging {
+    fn start() -> (u16, Arc<Hanging>) {
+        let this = Arc::new(Hanging::default());
+        let own = this.clone();
+        (listen(move |socket| own.talk(socket)), this)
+    }
+
+    fn talk(&self, mut socket: TcpStream) {
+        let mut head = [0; 4096];
+        let n = socket.read(&mut head).unwrap_or(0);
+        if head[..n].starts_with(b"GET /check") && self.hangs.load(Ordering::SeqCst) {
+            self.hung.fetch_add(1, Ordering::SeqCst);
+            let _ = socket.read_to_end(&mut Vec::new());
+            self.ended.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
+        self.answered.fetch_add(1, Ordering::SeqCst);
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }
+
+    /// Hangs until a check has come to it.
+    fn hang(&self) {
+        self.hangs.store(true, Ordering::SeqCst);
+        assert!(ask_until(|| self.hung.load(Ordering::SeqCst) > 0));
+    }
+
+    /// Works again, until all checks that hang were given up, and some later ones were answered.
+    fn recover(&self) {
+        self.hangs.store(false, Ordering::SeqCst);
+        let number = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
+        assert!(ask_until(|| number(&self.ended) == number(&self.hung)));
+        self.wait_answered(2);
+    }
+
+    fn wait_answered(&self, more: usize) {
+        let before = self.answered.load(Ordering::SeqCst);
+        assert!(ask_until(|| self.answered.load(Ordering::SeqCst) >= before + more));
+    }
+}
+
+fn checked_quickly(port: u16, read_timeout: &str, held: u16) -> Server {
+    let conf = format!(
+        "worker_processes 2; events {{ }}
+         http {{
+             upstream u {{ zone u 64k; server 127.0.0.1:{port}; }}
+             server {{ listen 127.0.0.1:%%PORT%%; proxy_read_timeout {read_timeout};
+                 location / {{ proxy_pass http://u; health_check uri=/check interval=20ms; }}
+                 location /held {{ proxy_pass http://127.0.0.1:{held}; proxy_read_timeout 1h; }} }}
+         }}"
+    );
+    Server::start(WEIR, &conf)
+}
+
+/// The interval is shorter than the time-out: a server that hangs has one check at a time, and none that was asked
+/// before it recovered declares it ill afterwards.
+#[test]
+fn a_server_that_hung_and_recovered_stays_healthy() {
+    let (port, a) = Hanging::start();
+    let server = checked_quickly(port, "1s", port);
+    a.wait_answered(2);
+    a.hang();
+    server.wait_log("peer is unhealthy", 1);
+    let hung = a.hung.load(Ordering::SeqCst);
+    assert!(hung <= 2, "{hung} checks at once");
+    a.recover();
+    server.wait_log("peer is healthy", 1);
+    assert_eq!(server.logged("peer is unhealthy"), 1, "{}", server.log());
+    assert_eq!(server.get("/").status, 200);
+}
+
+/// A reload leaves a worker behind whose check hangs. What that finds later is older than what the new worker knows.
+#[test]
+fn a_check_of_an_old_worker_says_nothing_of_a_recovered_server() {
+    let ((port, a), slow) = (Hanging::start(), Slow::new());
+    let server = checked_quickly(port, "2s", slow.port);
+    // Requests that are under way keep the old workers, so one of them is that which checks.
+    let held: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+            (client, slow.asked())
+        })
+        .collect();
+    a.wait_answered(2);
+    a.hang();
+    a.hangs.store(false, Ordering::SeqCst);
+    server.reload();
+    a.recover();
+    assert_eq!(server.logged("peer is unhealthy"), 0, "{}", server.log());
+    drop(held);
 }
 
 /// A check that this process had no means to make says nothing of the server.

@@ -14,7 +14,7 @@ use crate::seat::{Inflight, Seat, Times};
 use crate::seats::Seats;
 
 /// Values of a row.
-pub const VALUES: usize = 16;
+pub const VALUES: usize = 17;
 
 /// Where a group's peers stand in a zone.
 #[derive(Debug, Default)]
@@ -156,7 +156,8 @@ impl<'z> Board<'z> {
         seat.risen = instant(5);
         seat.times = Times { connect: duration(14), first: duration(6), last: duration(7) };
         let against = word(9) as u32;
-        seat.health = Record { health: Health::from_word(word(8)), against };
+        let health = Health::from_word(word(8));
+        seat.health = Record { health, against, asked: instant(16) };
         // Of a process that was killed nobody tells the method.
         let count = (word(10) as u32).min(seat.conns);
         let (sum, since, average) = (duration(11), instant(12), duration(13));
@@ -183,6 +184,7 @@ impl<'z> Board<'z> {
             micros(seat.inflight.average),
             micros(seat.times.connect),
             seat.changes.to_word(),
+            msec(seat.health.asked),
         ];
         for (i, value) in values.into_iter().enumerate() {
             self.rows.set_value(row, i, value);

@@ -9,7 +9,7 @@ use weir_zone::ZoneRef;
 use crate::balance::{Balance, Measure, RoundRobin};
 use crate::board::{Board, Place, Places};
 use crate::changes::{Changes, Duty};
-use crate::health::{Health, Thresholds};
+use crate::health::{Health, Thresholds, Verdict};
 use crate::peer::{Endpoint, Options, Peer};
 use crate::queue::Queue;
 use crate::seat::{Seat, Times};
@@ -292,30 +292,36 @@ impl Group {
         up.map(|s| (s.peer.clone(), s.health.health)).collect()
     }
 
-    /// A peer was checked. Its new state, if it changed.
+    /// A peer was checked. Its new state, if it changed. A server that is listed twice is checked once for both.
     pub fn checked(
         &self,
         peer: &Peer,
-        passed: bool,
+        verdict: Verdict,
         by: Thresholds,
         now: Instant,
     ) -> Option<Health> {
-        let changed = {
+        let mut changed = None;
+        {
             let mut tables = self.lock();
             let mut board = self.board();
             let tier = if peer.options.backup { &mut tables.backup } else { &mut tables.usual };
-            let at = tier.seats.list.iter().position(|s| *s.peer == *peer)?;
-            tier.read(&mut board, &self.name, Some(at), now);
-            let seat = tier.seats.list.get_mut(at)?;
-            let changed = seat.checked(passed, by, now).then_some(seat.health.health);
-            tier.write(&mut board, Some(at));
-            changed
-        };
+            for at in 0..tier.seats.list.len() {
+                if tier.seats.list.get(at).is_none_or(|seat| *seat.peer != *peer) {
+                    continue;
+                }
+                tier.read(&mut board, &self.name, Some(at), now);
+                let Some(seat) = tier.seats.list.get_mut(at) else { continue };
+                if seat.checked(verdict, by, now) {
+                    changed = Some(seat.health.health);
+                }
+                tier.write(&mut board, Some(at));
+            }
+        }
         self.queue.call();
         changed
     }
 
-    /// Forgets what checks have found: peers must pass one before they are used again.
+    /// Forgets what checks have found: peers must pass one that is asked from now on before they are used again.
     pub fn check_anew(&self, now: Instant) {
         self.guard();
         let mut tables = self.lock();
@@ -323,7 +329,7 @@ impl Group {
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
         for tier in [usual, backup] {
-            tier.seats.list.iter_mut().for_each(Seat::guard);
+            tier.seats.list.iter_mut().for_each(|seat| seat.guard(Some(now)));
         }
         tables.write(&mut board, None, now);
     }

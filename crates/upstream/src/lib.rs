@@ -25,7 +25,7 @@ mod tests;
 
 pub use changes::{Changes, Duty, MOST_WEIGHT};
 pub use group::{Choice, Ended, Group, Picked};
-pub use health::{Health, Record, Thresholds};
+pub use health::{Health, Record, Thresholds, Verdict};
 pub use peer::{Endpoint, Options, Peer};
 pub use pool::{Connection, Limits, Pool, SharedPool, Tag};
 pub use queue::Queue;

@@ -38,7 +38,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// What a `server` line says besides its address. Fields are nginx's parameters.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Options {
     /// Its share of the requests.
     pub weight: u32,
@@ -77,7 +77,7 @@ impl Default for Options {
 }
 
 /// A server's address with what is known of it from the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Where it listens.
     pub endpoint: Endpoint,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::Peer;
 use crate::balance::Measure;
 use crate::changes::{Changes, Duty};
-use crate::health::{Health, Record};
+use crate::health::{Health, Record, Verdict};
 
 /// A weight of 1, in which a slow start can be told in steps.
 pub const UNIT: i64 = 256;
@@ -106,14 +106,14 @@ impl Seat {
             changes: Changes::default(),
         };
         if guarded {
-            seat.guard();
+            seat.guard(None);
         }
         seat
     }
 
-    /// It must pass a check before it is used.
-    pub fn guard(&mut self) {
-        self.health = Record { health: Health::Checking, against: 0 };
+    /// It must pass a check before it is used, which is asked from `since` on.
+    pub fn guard(&mut self, since: Option<Instant>) {
+        self.health = Record::checking(since);
     }
 
     /// Its weight as it is now.
@@ -241,11 +241,11 @@ impl Seat {
         average(&mut self.times.last, times.last);
     }
 
-    /// What a check has found; true if it changed the state.
-    pub fn checked(&mut self, passed: bool, by: crate::Thresholds, now: Instant) -> bool {
+    /// What a check has found; true if it changed the state. Failures of requests are another matter, and stay.
+    pub fn checked(&mut self, verdict: Verdict, by: crate::Thresholds, now: Instant) -> bool {
         let was = self.health.health;
-        let changed = self.health.checked(passed, by);
-        if changed && passed && was == Health::Unhealthy {
+        let changed = self.health.checked(verdict, by);
+        if changed && verdict.passed && was == Health::Unhealthy {
             self.rise(now);
         }
         changed

@@ -95,7 +95,7 @@ impl Seats {
     /// will come.
     pub fn guard(&mut self) {
         self.guarded = true;
-        self.list.iter_mut().for_each(Seat::guard);
+        self.list.iter_mut().for_each(|seat| seat.guard(None));
     }
 
     /// The seat that requests know by this name, if it may serve one that has not tried it.

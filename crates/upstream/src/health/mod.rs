@@ -1,6 +1,8 @@
 //! Active checks: servers are asked regularly, and one that does not answer as it should gets nothing to do until it
 //! does. nginx: `health_check`. How a server is asked is the business of who speaks with it.
 
+use std::time::Instant;
+
 mod line;
 mod watch;
 
@@ -26,6 +28,17 @@ pub struct Record {
     pub health: Health,
     /// How many in a row speak against it.
     pub against: u32,
+    /// When the newest check that counts was asked. Verdicts on older questions are ignored.
+    pub asked: Option<Instant>,
+}
+
+/// What one check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// The server answered as it should.
+    pub passed: bool,
+    /// When the check began. The verdict tells of this moment, however late it comes.
+    pub asked: Instant,
 }
 
 /// How many checks in a row change the state.
@@ -63,8 +76,18 @@ impl Health {
 }
 
 impl Record {
+    /// Peers must pass a check that is asked from `since` on; none: any check.
+    pub fn checking(since: Option<Instant>) -> Record {
+        Record { health: Health::Checking, against: 0, asked: since }
+    }
+
     /// A check was made; true if it changed the state.
-    pub fn checked(&mut self, passed: bool, thresholds: Thresholds) -> bool {
+    pub fn checked(&mut self, verdict: Verdict, thresholds: Thresholds) -> bool {
+        let Verdict { passed, asked } = verdict;
+        if self.asked > Some(asked) {
+            return false;
+        }
+        self.asked = Some(asked);
         let (agrees, needed, other) = match self.health {
             Health::Healthy => (passed, thresholds.fails, Health::Unhealthy),
             // One failure answers the question; as many passes as it takes.
@@ -79,7 +102,7 @@ impl Record {
         self.against += 1;
         let changes = self.against >= needed;
         if changes {
-            *self = Record { health: other, against: 0 };
+            *self = Record { health: other, against: 0, ..*self };
         }
         changes
     }
@@ -87,20 +110,26 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
 
+    fn now(passed: bool) -> Verdict {
+        Verdict { passed, asked: Instant::now() }
+    }
+
     #[test]
     fn a_mandatory_check_decides_at_once_against_and_in_time_for() {
         let thresholds = Thresholds { fails: 3, passes: 2 };
-        let new = Record { health: Health::Checking, against: 0 };
+        let new = Record::checking(None);
         let mut bad = new;
-        assert!(bad.checked(false, thresholds));
+        assert!(bad.checked(now(false), thresholds));
         assert_eq!(bad.health, Health::Unhealthy);
         let mut good = new;
-        assert!(!good.checked(true, thresholds));
-        assert!(good.checked(true, thresholds));
+        assert!(!good.checked(now(true), thresholds));
+        assert!(good.checked(now(true), thresholds));
         assert_eq!(good.health, Health::Healthy);
     }
 
@@ -121,9 +150,33 @@ mod tests {
                     expected = passed;
                 }
                 let before = record.health;
-                let changed = record.checked(passed, Thresholds { fails, passes });
+                let changed = record.checked(now(passed), Thresholds { fails, passes });
                 prop_assert_eq!(changed, before != record.health);
                 prop_assert_eq!(record.health.allows(), expected);
+            }
+        }
+
+        /// Verdicts come in any order. The state is what they say in the order of their questions, without those that
+        /// a newer one overtook.
+        #[test]
+        fn a_verdict_on_an_older_question_is_ignored(
+            checks in prop::collection::vec((0u64..40, any::<bool>()), 0..40),
+            fails in 1u32..4,
+            passes in 1u32..4,
+        ) {
+            let (begin, thresholds) = (Instant::now(), Thresholds { fails, passes });
+            let (mut record, mut expected, mut newest) = (Record::default(), Record::default(), 0);
+            for (asked, passed) in checks {
+                let verdict = Verdict { passed, asked: begin + Duration::from_secs(asked) };
+                let before = record;
+                record.checked(verdict, thresholds);
+                if asked < newest {
+                    prop_assert_eq!(record, before);
+                } else {
+                    newest = asked;
+                    expected.checked(verdict, thresholds);
+                }
+                prop_assert_eq!(record, expected);
             }
         }
     }

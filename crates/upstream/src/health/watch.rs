@@ -13,7 +13,7 @@ use std::time::Duration;
 use weir_engine::Handle;
 use weir_log::{Cause, Level, Log};
 
-use super::{Health, Line};
+use super::{Health, Line, Verdict};
 use crate::{Endpoint, Group, Peer, fault};
 
 /// How servers are asked.
@@ -24,7 +24,7 @@ pub trait Check: 'static {
     /// When they are asked.
     fn line(&self) -> &Line;
 
-    /// Asks a server once. A connection that may serve again comes back.
+    /// Asks a server once, within a bounded time. A connection that may serve again comes back.
     fn probe(
         &'static self,
         handle: &Handle,
@@ -66,7 +66,7 @@ impl Failed {
     }
 }
 
-/// Who asks.
+/// Where checks run.
 pub struct Watcher {
     /// The loop.
     pub handle: Handle,
@@ -76,19 +76,37 @@ pub struct Watcher {
     pub retiring: Box<dyn Fn() -> bool>,
 }
 
-/// What lies between two checks of a peer, by its name.
-type Between<K> = Rc<RefCell<HashMap<String, K>>>;
-
-/// What is kept between two checks.
+/// What is kept of a server from one check to the next.
 struct Memory<K> {
-    connections: Between<K>,
+    connection: Option<K>,
     /// Why the last check failed, if it did: the same is told of once.
-    causes: Between<String>,
+    cause: Option<String>,
 }
 
-impl<K> Clone for Memory<K> {
-    fn clone(&self) -> Self {
-        Memory { connections: self.connections.clone(), causes: self.causes.clone() }
+/// The servers that are checked. `None`: a check is under way and has the server's memory.
+type Memories<K> = RefCell<HashMap<Arc<Peer>, Option<Memory<K>>>>;
+
+/// The right to check a server: there is one for each. Dropped, it gives the memory back.
+struct Turn<K> {
+    peer: Arc<Peer>,
+    memory: Memory<K>,
+    memories: Rc<Memories<K>>,
+}
+
+impl<K> Turn<K> {
+    /// `None`: the last check of this server has not ended.
+    fn take(memories: &Rc<Memories<K>>, peer: &Arc<Peer>) -> Option<Turn<K>> {
+        let new = || Some(Memory { connection: None, cause: None });
+        let memory = memories.borrow_mut().entry(peer.clone()).or_insert_with(new).take()?;
+        Some(Turn { peer: peer.clone(), memory, memories: memories.clone() })
+    }
+}
+
+impl<K> Drop for Turn<K> {
+    fn drop(&mut self) {
+        let (connection, cause) = (self.memory.connection.take(), self.memory.cause.take());
+        let memory = Some(Memory { connection, cause });
+        self.memories.borrow_mut().insert(self.peer.clone(), memory);
     }
 }
 
@@ -102,15 +120,18 @@ async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Gro
     if line.mandatory && !line.persistent {
         group.check_anew(handle.now());
     }
-    let memory = Memory { connections: Rc::default(), causes: Rc::default() };
-    let (chance, mut turn) = (RandomState::new(), 0u64);
+    let memories: Rc<Memories<C::Kept>> = Rc::default();
+    let (chance, mut round) = (RandomState::new(), 0u64);
     while !(watcher.retiring)() {
-        for (peer, _) in group.peers(handle.now()) {
-            let one = one(watcher.clone(), check, group.clone(), peer, memory.clone());
-            handle.spawn(one);
+        let peers: Vec<_> = group.peers(handle.now()).into_iter().map(|(peer, _)| peer).collect();
+        // Servers that left the group are forgotten, once no check of them is under way.
+        memories.borrow_mut().retain(|peer, memory| memory.is_none() || peers.contains(peer));
+        // A server whose last check takes longer than the interval misses its turn.
+        for turn in peers.iter().filter_map(|peer| Turn::take(&memories, peer)) {
+            handle.spawn(one(watcher.clone(), check, group.clone(), turn));
         }
-        turn += 1;
-        handle.sleep(pause(line.interval, line.jitter, chance.hash_one(turn))).await;
+        round += 1;
+        handle.sleep(pause(line.interval, line.jitter, chance.hash_one(round))).await;
     }
 }
 
@@ -118,38 +139,42 @@ async fn one<C: Check>(
     watcher: Rc<Watcher>,
     check: &'static C,
     group: Arc<Group>,
-    peer: Arc<Peer>,
-    memory: Memory<C::Kept>,
+    mut turn: Turn<C::Kept>,
 ) {
     let (handle, log, line) = (&watcher.handle, &watcher.log, check.line());
-    let kept = memory.connections.borrow_mut().remove(&peer.name);
-    let outcome = check.probe(handle, &peer, kept).await;
+    let (peer, memory) = (turn.peer.clone(), &mut turn.memory);
+    let asked = handle.now();
+    let outcome = check.probe(handle, &peer, memory.connection.take()).await;
+    if (watcher.retiring)() {
+        // The next configuration has its own checks, which may ask otherwise.
+        return;
+    }
     let changed = match &outcome {
         Err(failed) if failed.ours => None,
-        outcome => group.checked(&peer, outcome.is_ok(), line.thresholds, handle.now()),
+        outcome => {
+            let verdict = Verdict { passed: outcome.is_ok(), asked };
+            group.checked(&peer, verdict, line.thresholds, handle.now())
+        }
     };
     let name = line.rules.as_deref().unwrap_or_default();
     let (address, upstream) = (&peer.name, &group.name);
     let about = format!("health check \"{name}\" of peer {address} in upstream \"{upstream}\"");
     match outcome {
         Ok(kept) => {
-            memory.causes.borrow_mut().remove(&peer.name);
-            if let Some(kept) = kept {
-                memory.connections.borrow_mut().insert(peer.name.clone(), kept);
-            }
+            (memory.connection, memory.cause) = (kept, None);
             if changed == Some(Health::Healthy) {
                 log.write(Level::Notice, None, format_args!("peer is healthy, {about}"));
             }
         }
         Err(Failed { doing, cause, ours }) => {
             if let Some(cause) = cause {
-                let before = memory.causes.borrow_mut().insert(peer.name.clone(), cause.clone());
-                let level = match (before.as_ref() == Some(&cause), ours) {
+                let level = match (memory.cause.as_ref() == Some(&cause), ours) {
                     (true, _) => Level::Info,
                     (false, true) => Level::Alert,
                     (false, false) => Level::Error,
                 };
                 log.write(level, None, format_args!("{cause} while {doing}, {about}"));
+                memory.cause = Some(cause);
             }
             if changed == Some(Health::Unhealthy) {
                 let text = format_args!("peer is unhealthy while {doing}, {about}");

@@ -3,7 +3,7 @@
 use weir_zone::{Declarations, Use, ZoneRef, Zones};
 
 use super::*;
-use crate::{Changes, Duty, Health, Thresholds};
+use crate::{Changes, Duty, Health, Thresholds, Verdict};
 
 pub fn zone() -> ZoneRef {
     let all = Declarations::default();
@@ -187,18 +187,70 @@ fn checks_decide_who_serves() {
         group.shared_in(Some(zone.clone()))
     };
     let (a, b) = (make(), make());
+    let check = |group: &Group, at: usize, passed| {
+        group.checked(&list[at], Verdict { passed, asked: now }, by, now)
+    };
     assert!(a.pick(&mut Choice::default(), now).is_none());
-    assert_eq!(b.checked(&list[0], true, by, now), Some(Health::Healthy));
-    assert_eq!(b.checked(&list[1], false, by, now), Some(Health::Unhealthy));
+    assert_eq!(check(&b, 0, true), Some(Health::Healthy));
+    assert_eq!(check(&b, 1, false), Some(Health::Unhealthy));
     assert_eq!(a.pick(&mut Choice::default(), now).unwrap().peer, list[0]);
-    assert_eq!(b.checked(&list[0], false, by, now), None);
-    assert_eq!(b.checked(&list[0], false, by, now), Some(Health::Unhealthy));
+    assert_eq!(check(&b, 0, false), None);
+    assert_eq!(check(&b, 0, false), Some(Health::Unhealthy));
     assert!(a.pick(&mut Choice::default(), now).is_none());
     let all: Vec<_> = make().peers(now).into_iter().map(|(_, health)| health).collect();
     assert_eq!(all, [Health::Unhealthy, Health::Unhealthy]);
     a.check_anew(now);
     let all: Vec<_> = b.peers(now).into_iter().map(|(_, health)| health).collect();
     assert_eq!(all, [Health::Checking, Health::Checking]);
+}
+
+/// Two processes check the same servers at a reload. A verdict on an older question never replaces one on a newer, nor
+/// does it count where peers are checked anew.
+#[test]
+fn an_older_question_never_overrides_a_newer_one() {
+    let (zone, list) = (zone(), peers(&[1, 1]));
+    let by = Thresholds { fails: 1, passes: 1 };
+    let make =
+        || Group::new("g", list.clone(), Box::new(RoundRobin), 1).shared_in(Some(zone.clone()));
+    let (old, new) = (make(), make());
+    let start = Instant::now();
+    let at = |secs| start + Duration::from_secs(secs);
+    let verdict = |group: &Group, passed, asked, ended| {
+        group.checked(&list[0], Verdict { passed, asked: at(asked) }, by, at(ended))
+    };
+    assert_eq!(verdict(&new, false, 1, 2), Some(Health::Unhealthy));
+    assert_eq!(verdict(&new, true, 3, 4), Some(Health::Healthy));
+    assert_eq!(verdict(&old, false, 2, 60), None);
+    assert_eq!(old.seats(at(60))[0].state(at(60)), "up");
+    new.check_anew(at(61));
+    assert_eq!(verdict(&old, true, 60, 62), None);
+    assert_eq!(new.seats(at(62))[0].state(at(62)), "checking");
+    assert_eq!(verdict(&new, true, 61, 63), Some(Health::Healthy));
+}
+
+/// What requests find and what checks find are two things: neither forgives the other.
+#[test]
+fn a_check_that_passed_does_not_forgive_a_failed_request() {
+    let (zone, list, now) = (zone(), peers(&[1, 1]), Instant::now());
+    let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1).shared_in(Some(zone));
+    let picked = group.pick(&mut Choice::default(), now).unwrap();
+    assert!(group.ended(&picked, Ended::Failed, now));
+    let verdict = Verdict { passed: true, asked: now };
+    group.checked(&picked.peer, verdict, Thresholds { fails: 1, passes: 1 }, now);
+    let seats = group.seats(now);
+    let seat = seats.iter().find(|seat| seat.peer == picked.peer).unwrap();
+    assert_eq!((seat.fails, seat.state(now)), (1, "unavail"));
+}
+
+/// A server that is listed twice has two seats, and one check.
+#[test]
+fn both_seats_of_a_server_are_checked() {
+    let (zone, now) = (zone(), Instant::now());
+    let list = vec![peer(8000, Options::default()), peer(8000, Options::default())];
+    let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1).shared_in(Some(zone));
+    let verdict = Verdict { passed: false, asked: now };
+    group.checked(&list[0], verdict, Thresholds { fails: 1, passes: 1 }, now);
+    assert!(group.peers(now).iter().all(|(_, health)| *health == Health::Unhealthy));
 }
 
 /// What an operator changes through one worker, the others and the next configuration know at their next choice, methods
