@@ -41,6 +41,7 @@ fn conf(policy: &str, (processes, threads): Layout) -> String {
         http {{ access_log off; server {{
             listen 127.0.0.1:%%PORT%%;
             location / {{ return 200 $pid-$loop; }}
+            location /brief {{ work sleep 4ms; return 200 $pid-$loop; }}
             location /slow {{ work sleep 400ms; return 200 $pid-$loop; }}
             location /stuck {{ work sleep 10s; }}
         }} }}"
@@ -283,6 +284,42 @@ fn who_waits_survives_a_killed_worker() {
             assert!(!answer.starts_with(&format!("{killed}-")), "{policy}: {answer}");
         }
     }
+}
+
+/// Calls of write(2) that a process has made; loops wake each other by nothing else here, and answer by other calls.
+fn writes(pid: i32) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let count = io.lines().find_map(|line| line.strip_prefix("syscw: "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap()
+}
+
+/// All loops look for the connections that a killed worker was told of. Under overload each look finds one, and none
+/// wakes the other loops again.
+#[test]
+fn loops_do_not_wake_each_other_under_overload_after_a_worker_was_killed() {
+    const CLIENTS: usize = 40;
+    const EACH: usize = 30;
+    let server = start("fair", (2, 4));
+    let [killed, left] = server.workers()[..] else { panic!("two workers") };
+    let rush = || {
+        let before = writes(left);
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        let mut client = server.connect();
+                        client.send("GET /brief HTTP/1.0\r\n\r\n");
+                        // The killed worker takes the connections that it had along.
+                        let _ = client.try_response();
+                    }
+                });
+            }
+            scope.spawn(|| server.signal_worker(killed, Signal::KILL));
+        });
+        writes(left) - before
+    };
+    let (written, requests) = (rush(), (CLIENTS * EACH) as u64);
+    assert!(written < requests / 4, "{written} writes for {requests} requests");
 }
 
 /// Sockets come and go with the number of loops; no request is refused, reset or lost.

@@ -71,15 +71,17 @@ pub struct Porter {
     multi_accept: bool,
     /// Something ran out: nothing is accepted before that time.
     paused: Option<Instant>,
-    /// It looks for connections of which it was not told.
-    looks: bool,
+    /// The loop holds the baton: it tries every shared socket in each turn until none has a connection.
+    holds_baton: bool,
+    /// This turn's look has tried every shared socket.
+    has_looked: bool,
 }
 
 impl Porter {
     /// For the loop of this seat; `multi_accept`: as many connections at once as there are.
     #[must_use]
     pub fn new(seat: Seat, multi_accept: bool) -> Porter {
-        Porter { seat, multi_accept, paused: None, looks: false }
+        Porter { seat, multi_accept, paused: None, holds_baton: false, has_looked: false }
     }
 
     /// The row's number.
@@ -104,6 +106,10 @@ impl Porter {
             self.seat.deaf(now, loops);
             self.pass_baton(e, loops, now);
             at_most = Some(at_most.map_or(SHORTAGE, |time| time.min(SHORTAGE)));
+        } else if self.holds_baton && able {
+            at_most = Some(Duration::ZERO);
+        } else if self.holds_baton {
+            self.pass_baton(e, loops, now);
         }
         if let Some(i) = wait.wake {
             e.ring(i);
@@ -114,17 +120,39 @@ impl Porter {
 
     /// Back from the wait.
     pub fn after_wait(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
-        if self.seat.after_wait(e.now(), loops) == Probe::Try {
-            self.looks = true;
-            for door in e.shared() {
-                self.accept(e, loops, door);
-            }
-            self.looks = false;
+        self.has_looked = false;
+        self.holds_baton |= self.seat.after_wait(e.now(), loops) == Probe::Try;
+        if self.holds_baton && self.seat.is_retired() {
+            self.pass_baton(e, loops, e.now());
+        } else if self.holds_baton {
+            self.look(e, loops);
         }
     }
 
-    /// Accepts what one socket has, at most one connection unless `multi_accept` is on.
+    /// Tries every shared socket. A look that finds a connection keeps the baton, since another may wait behind it: under
+    /// overload a baton that was passed on would never end. A loop that cannot accept passes it on.
+    fn look(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
+        let mut found = false;
+        for door in e.shared() {
+            found |= self.accept_from(e, loops, door) > 0;
+        }
+        self.holds_baton &= found;
+        self.has_looked = true;
+    }
+
+    /// Accepts what one socket that was reported has, at most one connection unless `multi_accept` is on.
     pub fn accept<E: Entrance>(&mut self, e: &mut E, loops: &LoadTable<'_>, door: E::Door) {
+        // The look was this socket's turn. The kernel reports the socket again while a connection waits.
+        if self.has_looked && e.is_shared(door) {
+            return;
+        }
+        if self.accept_from(e, loops, door) == 0 {
+            e.found_nobody();
+        }
+    }
+
+    /// How many connections were accepted from one socket.
+    fn accept_from<E: Entrance>(&mut self, e: &mut E, loops: &LoadTable<'_>, door: E::Door) -> u32 {
         let mut accepted = 0;
         if !e.has_room() {
             e.make_room();
@@ -135,16 +163,14 @@ impl Porter {
                 break;
             }
         }
-        // Of this connection, or of one that may be there, only this loop was told: somebody else looks.
-        if e.is_shared(door) && (!self.takes(e) || accepted > 0 && self.looks) {
+        // Only this loop was woken for the connection that may still wait there: another loop looks.
+        if e.is_shared(door) && !self.takes(e) {
             self.pass_baton(e, loops, e.now());
         }
-        if accepted == 0 {
-            return e.found_nobody();
-        }
-        if self.seat.accepted(e.now(), loops, e.load(), accepted) == After::Readd {
+        if accepted > 0 && self.seat.accepted(e.now(), loops, e.load(), accepted) == After::Readd {
             e.readd(door);
         }
+        accepted
     }
 
     /// Takes all that waits in a socket that nobody else will see; false if something ran out before.
@@ -212,6 +238,9 @@ impl Porter {
     /// From now on this loop takes nothing new; one that relied on it is woken.
     pub fn retire(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>) {
         self.seat.retire(e.now(), loops).into_iter().for_each(|i| e.ring(i));
+        if self.holds_baton {
+            self.pass_baton(e, loops, e.now());
+        }
     }
 
     /// Whether it can take one more, now.
@@ -231,7 +260,9 @@ impl Porter {
         self.paused = Some(e.now() + SHORTAGE);
     }
 
-    fn pass_baton(&self, e: &mut impl Entrance, loops: &LoadTable<'_>, now: Instant) {
+    /// Another loop looks. This one has no baton any more.
+    fn pass_baton(&mut self, e: &mut impl Entrance, loops: &LoadTable<'_>, now: Instant) {
+        self.holds_baton = false;
         self.seat.pass_baton(now, loops).for_each(|i| e.ring(i));
     }
 }
@@ -299,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_not_take_somebody_owes_it_to_them() {
+    fn a_loop_that_could_not_accept_knows_when_it_can_again() {
         let words: Vec<_> = (0..LoadTable::words(1)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
@@ -319,5 +350,156 @@ mod tests {
         assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE + SHORTAGE));
         street.short = false;
         assert!(porter.drain(&mut street, ()) && !street.waits);
+    }
+
+    /// A shared socket with a queue, before several loops.
+    struct Rush {
+        now: Instant,
+        queue: usize,
+        room: bool,
+        rings: Vec<usize>,
+    }
+
+    impl Entrance for Rush {
+        type Door = ();
+
+        fn now(&self) -> Instant {
+            self.now
+        }
+
+        fn load(&self) -> Load {
+            Load { inflight: 1, open: 1 }
+        }
+
+        fn has_room(&self) -> bool {
+            self.room
+        }
+
+        fn shared(&self) -> Vec<()> {
+            vec![()]
+        }
+
+        fn is_shared(&self, (): ()) -> bool {
+            true
+        }
+
+        fn accept(&mut self, (): ()) -> Taken {
+            let taken = if self.queue > 0 { Taken::One } else { Taken::Nobody };
+            self.queue = self.queue.saturating_sub(1);
+            taken
+        }
+
+        fn take_handed(&mut self) -> Taken {
+            Taken::Nobody
+        }
+
+        fn arm(&mut self, _: Stance, _: bool) -> bool {
+            true
+        }
+
+        fn readd(&mut self, (): ()) {}
+
+        fn ring(&mut self, i: usize) {
+            self.rings.push(i);
+        }
+    }
+
+    /// Loops of one table and one queue.
+    struct Loops<'a> {
+        table: LoadTable<'a>,
+        porters: Vec<Porter>,
+        rush: Rush,
+    }
+
+    impl Loops<'_> {
+        fn over(words: &[AtomicU64], loops: usize, queue: usize) -> Loops<'_> {
+            let base = Instant::now();
+            let (table, now) = (LoadTable::over(words, base), base + Duration::from_secs(1));
+            let setup = |me| Setup { me, sockets: 1, connections: 9, mutex_delay: SHORTAGE };
+            let seat = |me| Seat::take(Kind::Fair, setup(me), now, &table);
+            let porters = (0..loops).map(|me| Porter::new(seat(me), false)).collect();
+            Loops { table, porters, rush: Rush { now, queue, room: true, rings: Vec::new() } }
+        }
+
+        /// A turn of loop `i`, in which the kernel reports the socket; the longest sleep before it.
+        fn turn(&mut self, i: usize) -> Option<Duration> {
+            let (porter, rush, table) = (&mut self.porters[i], &mut self.rush, &self.table);
+            rush.now += Duration::from_micros(5);
+            let (_, at_most) = porter.before_wait(rush, table);
+            porter.after_wait(rush, table);
+            porter.accept(rush, table, ());
+            porter.after_accepts(rush, table);
+            at_most
+        }
+
+        fn give_batons(&self) {
+            assert_eq!(self.table.pass_baton_to_all(self.rush.now, 0..0).count(), self.table.len());
+        }
+    }
+
+    fn words(loops: usize) -> Vec<AtomicU64> {
+        (0..LoadTable::words(loops)).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn batons_cost_nothing_under_overload_and_end_with_the_queue() {
+        const TURNS: usize = 5;
+        for n in [1, 4, 64] {
+            let words = words(n);
+            let mut loops = Loops::over(&words, n, TURNS * n + 1);
+            loops.give_batons();
+            for turn in 1..=TURNS {
+                (0..n).for_each(|i| _ = loops.turn(i));
+                assert_eq!(loops.rush.queue, (TURNS - turn) * n + 1, "one accept a turn");
+            }
+            assert_eq!(loops.rush.rings, [], "{n} loops");
+            // The first loop finds the last connection, and the others find none; then the first finds none.
+            (0..n).chain(0..n).for_each(|i| _ = loops.turn(i));
+            assert!((0..n).all(|i| loops.turn(i) != Some(Duration::ZERO)), "{n} loops");
+            assert_eq!(loops.rush.rings, []);
+        }
+    }
+
+    #[test]
+    fn a_loop_that_cannot_accept_any_more_passes_the_baton_on() {
+        for retires in [false, true] {
+            let words = words(2);
+            let mut loops = Loops::over(&words, 2, 9);
+            let table = loops.table;
+            assert_eq!(table.pass_baton_to_all(loops.rush.now, 1..2).collect::<Vec<_>>(), [0]);
+            loops.turn(0);
+            assert_eq!((loops.rush.queue, loops.rush.rings.len()), (8, 0), "it keeps the baton");
+            let (porter, rush) = (&mut loops.porters[0], &mut loops.rush);
+            if retires {
+                porter.retire(rush, &table);
+            } else {
+                rush.room = false;
+                let _ = porter.before_wait(rush, &table);
+            }
+            assert_eq!(rush.rings, [1], "retires: {retires}");
+            assert!(!table.row(0).has_baton() && table.row(1).has_baton());
+        }
+    }
+
+    #[test]
+    fn a_retired_loop_passes_on_a_baton_that_came_late() {
+        let words = words(2);
+        let mut loops = Loops::over(&words, 2, 9);
+        let (table, rush) = (loops.table, &mut loops.rush);
+        table.pass_baton_to_all(rush.now, 1..2).for_each(drop);
+        loops.porters[0].retire(rush, &table);
+        assert_eq!(loops.porters[0].before_wait(rush, &table).1, Some(Duration::ZERO));
+        loops.porters[0].after_wait(rush, &table);
+        assert_eq!((rush.queue, &rush.rings[..]), (9, &[1][..]));
+    }
+
+    #[test]
+    fn a_baton_that_comes_within_a_turn_ends_the_sleep_before_it_begins() {
+        let words = words(2);
+        let mut loops = Loops::over(&words, 2, 0);
+        let _ = loops.turn(0);
+        loops.give_batons();
+        assert_eq!(loops.turn(0), Some(Duration::ZERO));
+        assert_ne!(loops.turn(0), Some(Duration::ZERO));
     }
 }

@@ -54,12 +54,19 @@ impl Seat {
         load: Load,
         able: bool,
     ) -> Wait {
-        let (row, stamp) = (loops.row(self.setup.me), loops.stamp(now));
+        let row = loops.row(self.setup.me);
         row.set_load(load);
         if row.stir() {
             // Woken in its turn: the bell may have been silenced with an earlier one.
             self.policy.on_woken();
         }
+        let wait = self.fall_asleep(now, loops, able);
+        // The baton may have come since `after_wait`, and its bell may have been silenced with an earlier one.
+        if row.has_baton() { Wait { at_most: Some(Duration::ZERO), ..wait } } else { wait }
+    }
+
+    fn fall_asleep(&mut self, now: Instant, loops: &LoadTable<'_>, able: bool) -> Wait {
+        let (row, stamp) = (loops.row(self.setup.me), loops.stamp(now));
         if self.retired {
             return Wait::DISARMED;
         }
@@ -79,14 +86,14 @@ impl Seat {
         if row.stir() {
             self.policy.on_woken();
         }
-        let baton = row.take_baton();
+        let probe = if row.take_baton() { Probe::Try } else { Probe::No };
         if self.retired {
-            return Probe::No;
+            return probe;
         }
         row.set_state(State::Awake, loops.stamp(now));
         loops.unmark_heavy(self.setup.me);
         self.policy.after_wait(now, loops);
-        if baton { Probe::Try } else { Probe::No }
+        probe
     }
 
     /// `n` connections were accepted in a row from one socket; `load` counts them.
@@ -126,8 +133,8 @@ impl Seat {
         }
     }
 
-    /// A connection that this loop was told of, or looked for, is there and it cannot take it, or there may be
-    /// another one behind the one that it took: the loops to wake, which look.
+    /// A connection may wait that this loop cannot accept, and only this loop was woken for it. The result is the loops to
+    /// wake, which look for it.
     pub fn pass_baton<'a>(
         &self,
         now: Instant,
@@ -151,6 +158,12 @@ impl Seat {
         let row = loops.row(self.setup.me);
         row.set_load(load);
         row.count_accepted(n);
+    }
+
+    /// Whether the loop takes nothing new any more.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// From now on this loop takes nothing new. To be called while it is awake; returns the loops

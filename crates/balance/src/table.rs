@@ -174,10 +174,10 @@ impl<'a> LoadTable<'a> {
         self.row(i).count_handed();
     }
 
-    /// Those of `from` were told of a connection that they may not take: chooses a loop that looks for it, one that
-    /// sleeps. It is to be woken, and passes the baton on if it finds one or cannot take it. Where nobody sleeps that
-    /// would come, all others look, each before it sleeps, however long that takes: the kernel would not tell them by itself,
-    /// since it has told another, and nobody knows which of them is free first.
+    /// The kernel told the loops of `from` alone about a connection that they may not be able to accept. Gives the baton
+    /// to a loop that sleeps and has none yet. That loop is to be woken. It tries every shared socket, in each turn until none
+    /// has a connection, and passes the baton on if it cannot accept. If no loop sleeps, all others get a baton, since
+    /// nothing says which of them is free first.
     pub fn pass_baton(
         &self,
         now: Instant,
@@ -189,8 +189,9 @@ impl<'a> LoadTable<'a> {
             row.state() != State::Awake && table.counts(row, stamp)
         };
         let order = |i: &usize| {
-            let (state, since) = table.row(*i).state_since();
-            (state != State::Armed, since, *i)
+            let row = table.row(*i);
+            let (state, since) = row.state_since();
+            (row.has_baton(), state != State::Armed, since, *i)
         };
         let one = self.takers(from.clone()).filter(comes).min_by_key(order);
         let all = one.is_none().then(|| self.takers(from)).into_iter().flatten();
@@ -396,8 +397,13 @@ impl Row<'_> {
 
     /// Takes the baton; false if nobody passed it. To be asked after [`Row::stir`]: who passes it notes it first.
     pub(crate) fn take_baton(&self) -> bool {
-        self.0[BATON].load(SeqCst) != 0
+        self.has_baton()
             && change(|| self.0[BATON].swap(0, SeqCst)).is_some_and(|before| before != 0)
+    }
+
+    /// Whether a baton waits for this loop.
+    pub(crate) fn has_baton(&self) -> bool {
+        self.0[BATON].load(SeqCst) != 0
     }
 
     pub(crate) fn is_silent(&self, stamp: u64) -> bool {
@@ -495,6 +501,8 @@ mod tests {
         assert_eq!(pass(base, 0..1), [2]);
         assert!(table.row(2).stir() && table.row(2).take_baton() && !table.row(2).take_baton());
         assert_eq!(pass(base, 2..3), [1]);
+        assert_eq!(pass(base, 0..1), [2], "one without a baton comes first");
+        assert!(table.row(2).stir() && table.row(2).take_baton());
         assert_eq!(pass(base, 1..3), [3]);
         // Nobody sleeps: all who are awake look, since nobody knows who is free first, or ever.
         assert_eq!(pass(base, 1..5), [0, 5]);
