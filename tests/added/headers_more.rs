@@ -99,6 +99,8 @@ fn headers_of_requests_are_changed_behind_rewrite() {
                              proxy_pass http://127.0.0.1:%%PORT%%/seen; proxy_set_header Host h; }
          location /typed { more_set_input_headers -t 'text/plain' 'X-I: plain'; proxy_set_header Host h;
                            proxy_pass http://127.0.0.1:%%PORT%%/seen; }
+         location /if { proxy_set_header Host h;
+                        if ($arg_a) { more_set_input_headers 'X-I: in if'; rewrite ^ /seen break; proxy_pass http://127.0.0.1:%%PORT%%; } }
          location /early { more_set_input_headers 'X-I: late'; return 200 \"$http_x_i\"; }",
     );
     let ask = |path: &str, headers: &str| s.ask(&format!("GET {path}"), headers, "").body();
@@ -106,6 +108,7 @@ fn headers_of_requests_are_changed_behind_rewrite() {
     assert_eq!(ask("/replace", "X-I: 1\r\nX-I: 2\r\nX-K1: k\r\n"), "new||||h");
     assert_eq!(ask("/typed", "Content-Type: text/plain; charset=x\r\n"), "plain||||h");
     assert_eq!(ask("/typed", "Content-Type: text/plai\r\n"), "||||h");
+    assert_eq!(ask("/if?a=b", ""), "in if||||h");
     // `return` has answered before.
     assert_eq!(ask("/early", ""), "");
 }

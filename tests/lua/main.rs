@@ -1,5 +1,6 @@
 //! Scripts in Lua: the phases, and each part of `ngx`.
 
+mod access;
 mod answers;
 mod library;
 mod settings;

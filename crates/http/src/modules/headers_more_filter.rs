@@ -5,7 +5,7 @@ use weir_conf::{Error, Word, values};
 use crate::answer::change::{WITH_A_FIELD, set_answer, set_request};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::{LocationConf, Module, Settings, rewrite};
 use crate::phases::Step;
 use crate::request::Request;
 use weir_values::Template;
@@ -87,7 +87,7 @@ pub fn wants_answers(conf: &LocationConf) -> bool {
 
 /// Whether requests in a location are changed.
 pub fn wants_requests(conf: &LocationConf) -> bool {
-    !conf.headers_more_filter.requests.is_empty()
+    !conf.headers_more_filter.requests.is_empty() || rewrite::has_blocks(conf)
 }
 
 /// Changes the headers of an answer, before `add_header` adds to them.

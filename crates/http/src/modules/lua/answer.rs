@@ -53,12 +53,24 @@ pub fn context(r: &mut Request) -> &mut Context {
     r.contexts.lua.get_or_insert_default()
 }
 
+/// Whether a script has begun the answer. Bytes need not have been sent: the answer may be kept back for the sake of its
+/// length, or a filter may have refused its head.
+pub fn is_begun(r: &Request) -> bool {
+    let is_kept = |context: &Context| context.whole || context.refused.is_some();
+    r.response.sent || r.contexts.lua.as_deref().is_some_and(is_kept)
+}
+
 /// `ngx.print`
 pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
     if context(r).eof {
         return Err("seen eof");
     }
-    send_head(r, true)?;
+    let keeps = r.version < Version::Http11 && r.conf().lua.http10_buffering;
+    if keeps && !is_begun(r) && r.response.content_length.is_none() {
+        context(r).whole = true;
+        set_status(r);
+    }
+    send_head(r)?;
     if r.response.header_only && r.response.sent {
         return Err("header only");
     }
@@ -66,24 +78,23 @@ pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Sends the head, unless all is kept back for the sake of its length.
-pub fn send_head(r: &mut Request, body_follows: bool) -> Result<(), &'static str> {
+/// A script that sets no status means 200.
+fn set_status(r: &mut Request) {
+    if r.response.status == 0 {
+        r.response.status = 200;
+    }
+}
+
+/// Sends the head, unless it was sent or is kept back with the body.
+pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
     if r.response.sent || context(r).whole {
         return Ok(());
     }
     if context(r).refused.is_some() {
         return Err("the response head was refused");
     }
-    let conf = &r.conf().lua;
-    let old = r.version < Version::Http11;
-    if body_follows && old && conf.http10_buffering && r.response.content_length.is_none() {
-        context(r).whole = true;
-        return Ok(());
-    }
-    if r.response.status == 0 {
-        r.response.status = 200;
-    }
-    if conf.use_default_type {
+    set_status(r);
+    if r.conf().lua.use_default_type {
         r.set_content_type();
     }
     match r.send_head() {
@@ -147,9 +158,10 @@ async fn end(r: &mut Request) -> Result<(), Step> {
         let length = context.pending.len() as u64;
         r.response.content_length = Some(length);
     }
-    if send_head(r, false).is_err() {
-        let refused = self::context(r).refused.take();
-        return Err(refused.unwrap_or(Step::Abort));
+    if send_head(r).is_err() {
+        let context = self::context(r);
+        context.forget_output();
+        return Err(context.refused.take().unwrap_or(Step::Abort));
     }
     self::context(r).eof = true;
     send_pending(r, true).await.map_err(|()| Step::Abort)

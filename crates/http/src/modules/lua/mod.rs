@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use crate::event_loop::LoopState;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::{self, LocationConf, Module, Settings};
 
 mod answer;
 mod api;
@@ -90,7 +90,7 @@ pub const MODULE: Module =
 
 /// Whether a location has a script for the rewrite phase.
 pub fn wants_rewrite(conf: &LocationConf) -> bool {
-    conf.lua.rewrite.is_some()
+    conf.lua.rewrite.is_some() || modules::rewrite::has_blocks(conf)
 }
 
 /// Whether a location has a script for the access phase.

@@ -16,7 +16,9 @@ use crate::request::Request;
 pub fn rewrite(r: &mut Request) -> Answer<'_> {
     match &r.conf().lua.rewrite {
         // A server's script runs when a location was found, as inherited by it.
-        Some(script) if !r.path_changed => Answer::Later(Boxed::new(move || in_rewrite(r, script))),
+        Some(script) if !r.path_changed => {
+            Answer::Later(Boxed::new(move || before_content(r, Phase::Rewrite, script, Step::Next)))
+        }
         _ => Answer::Now(Step::Next),
     }
 }
@@ -24,7 +26,9 @@ pub fn rewrite(r: &mut Request) -> Answer<'_> {
 /// `access_by_lua`
 pub fn access(r: &mut Request) -> Answer<'_> {
     match &r.conf().lua.access {
-        Some(script) => Answer::Later(Boxed::new(move || in_access(r, script))),
+        Some(script) => {
+            Answer::Later(Boxed::new(move || before_content(r, Phase::Access, script, Step::Done)))
+        }
         None => Answer::Now(Step::Next),
     }
 }
@@ -34,25 +38,15 @@ pub fn content(r: &mut Request) -> Later<'_> {
     Boxed::new(move || in_content(r))
 }
 
-async fn in_rewrite(r: &mut Request, script: &Script) -> Step {
-    match perform(r, Phase::Rewrite, script).await {
+/// A phase before the content: `consent` is the step where the script lets the request pass. A script that has begun an
+/// answer does not, since no other handler may answer then.
+async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent: Step) -> Step {
+    match perform(r, phase, script).await {
         Err(step) => step,
-        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0))) if r.response.sent => {
-            answer::finish(r).await
-        }
-        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0) | Exit::Jump)) => Step::Next,
-        Ok(outcome) => end(r, outcome).await,
-    }
-}
-
-async fn in_access(r: &mut Request, script: &Script) -> Step {
-    match perform(r, Phase::Access, script).await {
-        Err(step) => step,
-        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0))) => {
-            if r.response.sent {
-                return answer::finish(r).await;
-            }
-            Step::Done
+        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0) | Exit::Jump))
+            if !answer::is_begun(r) =>
+        {
+            consent
         }
         Ok(outcome) => end(r, outcome).await,
     }

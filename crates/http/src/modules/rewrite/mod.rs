@@ -103,6 +103,12 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !conf.rewrite.code.is_empty()
 }
 
+/// Whether an `if` of a location may change the settings within the rewrite phase. What comes behind in this phase is
+/// then the matter of the block as well, so the location's plan has it whether the location wants it or not.
+pub fn has_blocks(conf: &LocationConf) -> bool {
+    conf.rewrite.code.iter().any(|op| matches!(op, Op::If { block: Some(_), .. }))
+}
+
 /// The server's code.
 pub fn server(r: &mut Request) -> Answer<'_> {
     start(r)

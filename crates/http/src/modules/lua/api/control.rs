@@ -72,7 +72,7 @@ fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
 
 fn exit(status: i64) -> Result<(), Refusal> {
     let status = i32::try_from(status).map_err(|_| "bad status")?;
-    let late = |r: &mut Request| r.response.sent && phase().may_answer();
+    let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
     if status < 300 || matches!(status, 408 | 444 | 499) || !with(late)? {
         return current::wish(Wish::Exit(Exit::Status(status)));
     }
@@ -90,13 +90,12 @@ fn exit(status: i64) -> Result<(), Refusal> {
 }
 
 fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {
-    if r.response.sent {
+    if answer::is_begun(r) {
         return Err("attempt to call ngx.exec after sending out response headers".into());
     }
     if uri.is_empty() {
         return Err("The uri argument is empty".into());
     }
-    answer::context(r).forget_output();
     if uri.first() == Some(&b'@') {
         return Ok(Wish::Exit(Exit::Exec(uri.to_vec(), Vec::new())));
     }
@@ -118,7 +117,7 @@ fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, Refusal> {
                     ngx.HTTP_TEMPORARY_REDIRECT are allowed"
             .into());
     }
-    if r.response.sent {
+    if answer::is_begun(r) {
         return Err("attempt to call ngx.redirect after sending out the headers".into());
     }
     if uri.iter().any(|b| *b < b' ' || *b == 0x7f) {

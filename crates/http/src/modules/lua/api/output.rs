@@ -29,8 +29,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Err(refusal) => (Some(refusal.to_string()), None, None),
         }
     })?;
-    natives
-        .add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r, true))))?;
+    natives.add_refusing("send_headers", |_, ()| with_answer(|r| done(answer::send_head(r))))?;
     natives.add_waiting("flush", |_, ()| with_answer(|_| Wish::Flush))?;
     natives.add_waiting("eof", |_, ()| with_answer(|_| Wish::Eof))?;
     natives.add_refusing("get_arg", |lua, index: i64| {
