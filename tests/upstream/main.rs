@@ -1,5 +1,6 @@
 //! Groups of servers: what workers and configurations share of them, who is bound to whom, who waits.
 
+mod blame;
 mod bodies;
 mod connections;
 mod docs;

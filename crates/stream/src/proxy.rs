@@ -15,8 +15,9 @@ use weir_ssl::client::Secure;
 use weir_tls::Wire;
 use weir_upstream::balance::Measure;
 use weir_upstream::config::{GroupId, Host, Key, Url};
+use weir_upstream::fault::{self, Blame};
 use weir_upstream::tunnel::{self, Broke, End, Ways};
-use weir_upstream::{Choice, Ended, Group, Peer, Picked, Times, fault};
+use weir_upstream::{Choice, Ended, Group, Peer, Picked, Times};
 use weir_values::{Address, Subject, Template};
 
 use crate::config::Proxy;
@@ -120,7 +121,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
         begin(s, &peer.name, now);
         left = left.saturating_sub(1);
         match reach(s, proxy, &peer, from, secure.as_ref()).await {
-            Reached::Server(server) => {
+            Ok(server) => {
                 presence.quiet();
                 let passed = match (server, s.client.clone()) {
                     (Server::Stream(server), Client::Connected(client)) => {
@@ -132,18 +133,12 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
                     }
                     _ => Passed { status: INTERNAL, failed: false },
                 };
-                held.ended(
-                    s,
-                    match passed.failed {
-                        true => Ended::Failed,
-                        false => Ended::Well(times(s)),
-                    },
-                );
+                held.ended(s, if passed.failed { Ended::Failed } else { Ended::Well(times(s)) });
                 return passed.status;
             }
-            Reached::Nobody => {
+            Err(Blame::Peer(failure)) => {
                 end(s);
-                held.ended(s, Ended::Failed);
+                held.ended(s, Ended::by(failure));
                 let now = s.event_loop.handle.now();
                 let late = !proxy.next_timeout.is_zero()
                     && now.saturating_duration_since(began) >= proxy.next_timeout;
@@ -152,7 +147,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
                 }
                 asked.iter().for_each(|asked| asked.again());
             }
-            Reached::Lacking => return INTERNAL,
+            Err(Blame::Us) => return INTERNAL,
         }
     }
 }
@@ -252,22 +247,13 @@ pub struct Passed {
     pub failed: bool,
 }
 
-/// What became of a try.
-enum Reached {
-    Server(Server),
-    /// Another server may be tried.
-    Nobody,
-    /// Something is missing here that every other server would take as well.
-    Lacking,
-}
-
 async fn reach(
     s: &mut Session,
     proxy: &Proxy,
     peer: &Peer,
     from: Option<SocketAddr>,
     secure: Option<&Secure>,
-) -> Reached {
+) -> Result<Server, Blame> {
     let handle = s.event_loop.handle.clone();
     let options = proxy.options(from, handle.now() + proxy.connect_timeout);
     let connecting = async {
@@ -277,26 +263,27 @@ async fn reach(
             _ => handle.connect(&to, &options).await.map(Way::Connected),
         }
     };
-    let reached = match connecting.await {
-        Ok(reached) => reached,
-        Err(error) => return refused(s, peer, &error),
-    };
-    let stream = match reached {
+    let stream = match connecting.await.map_err(|error| refused(s, peer, &error))? {
         Way::Connected(stream) => stream,
-        Way::Sending(server) => return Reached::Server(Server::Datagrams(server)),
+        Way::Sending(server) => return Ok(Server::Datagrams(server)),
     };
     if s.conf().tcp_nodelay {
         let _ = stream.nodelay(true);
     }
     match secure {
-        None => Reached::Server(Server::Stream(Wire::join(stream, None))),
+        None => Ok(Server::Stream(Wire::join(stream, None))),
         // It is large, and no session rests in it.
         Some(secure) => Box::pin(open(s, proxy, stream, secure)).await,
     }
 }
 
 /// Goes through the handshake; who connects is said before it.
-async fn open(s: &Session, proxy: &Proxy, stream: Stream, secure: &Secure) -> Reached {
+async fn open(
+    s: &Session,
+    proxy: &Proxy,
+    stream: Stream,
+    secure: &Secure,
+) -> Result<Server, Blame> {
     if let Some(version) = proxy.proxy_protocol {
         let mut head = Vec::new();
         introduce(s, version, &mut head);
@@ -306,35 +293,30 @@ async fn open(s: &Session, proxy: &Proxy, stream: Stream, secure: &Secure) -> Re
         if let Err(error) = stream.send(&mut chain).await {
             let doing = "while sending PROXY protocol to upstream";
             s.log(Level::Error, format_args!("send() failed {} {doing}", Cause(&error)));
-            return Reached::Nobody;
+            return Err(fault::blame(&error));
         }
     }
-    match tls::connect(s, &stream, secure).await {
-        Some(secured) => Reached::Server(Server::Stream(Wire::join(stream, Some(secured)))),
-        None => Reached::Nobody,
-    }
+    let secured = tls::connect(s, &stream, secure).await?;
+    Ok(Server::Stream(Wire::join(stream, Some(secured))))
 }
 
-fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Reached {
-    let doing = "while connecting to upstream";
+/// Says in the log why there is no connection.
+fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Blame {
+    let (doing, blame) = ("while connecting to upstream", fault::blame(error));
     if fault::is_late(error) {
         s.log(Level::Error, format_args!("upstream timed out {} {doing}", Cause(&fault::late())));
-        return Reached::Nobody;
-    }
-    if let Some(unbound) = fault::unbound(error) {
+    } else if let Some(unbound) = fault::unbound(error) {
         let (local, cause) = (&unbound.local, unbound.errno.into());
         s.log(Level::Crit, format_args!("bind({local}) failed {} {doing}", Cause(&cause)));
-        return Reached::Lacking;
-    }
-    if fault::is_ours(error) {
+    } else if blame == Blame::Us {
         s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
-        return Reached::Lacking;
+    } else {
+        let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
+        let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
+        let level = if fault::is_usual(error) { Level::Error } else { Level::Crit };
+        s.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
     }
-    let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
-    let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
-    let level = if fault::is_usual(error) { Level::Error } else { Level::Crit };
-    s.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
-    Reached::Nobody
+    blame
 }
 
 /// Bytes both ways, until one side is done.

@@ -15,7 +15,7 @@ use weir_ssl::{Row, Said};
 use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
 use weir_tls::{Begin, Connection, HandshakeError, Hello, Secured};
-use weir_upstream::fault;
+use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
 use crate::config::Scope;
@@ -258,28 +258,27 @@ pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<Secure> {
 }
 
 /// Goes through the handshake with a server; what stands in the way is in the log.
-pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Option<Secured> {
+pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Result<Secured, Blame> {
     const DOING: &str = "while SSL handshaking to upstream";
     let event_loop = &s.event_loop;
-    let client = match secure.client(&event_loop.handle, &event_loop.upstream_certificates).await {
-        Ok(client) => client,
-        Err(text) => {
-            s.log(Level::Error, format_args!("{text} {DOING}"));
-            return None;
-        }
-    };
+    let client = secure.client(&event_loop.handle, &event_loop.upstream_certificates).await;
+    let client = client.map_err(|text| {
+        s.log(Level::Error, format_args!("{text} {DOING}"));
+        Blame::Us
+    })?;
     stream.set_deadline(Some(event_loop.handle.now() + s.conf().proxy.connect_timeout));
     let done = Secured::connect(stream, &client).await;
     stream.set_deadline(None);
-    match done {
-        Ok(secured) => return Some(secured),
-        Err(HandshakeError::TimedOut) => {
-            let text = "upstream timed out";
-            s.log(Level::Error, format_args!("{text} {} {DOING}", Cause(&fault::late())));
+    done.map_err(|error| {
+        match &error {
+            HandshakeError::TimedOut => {
+                let text = "upstream timed out";
+                s.log(Level::Error, format_args!("{text} {} {DOING}", Cause(&fault::late())));
+            }
+            error => s.log(Level::Error, format_args!("{error} {DOING}")),
         }
-        Err(error) => s.log(Level::Error, format_args!("{error} {DOING}")),
-    }
-    None
+        fault::blame_handshake(&error, secure.chosen)
+    })
 }
 
 /// What a balancer's header says of a client's TLS, and of the certificate that it was shown.

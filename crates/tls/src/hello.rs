@@ -57,20 +57,39 @@ impl fmt::Display for HandshakeError {
             HandshakeError::Closed => f.write_str("peer closed connection in SSL handshake"),
             HandshakeError::TimedOut => f.write_str("timed out (110: Connection timed out)"),
             HandshakeError::Io(error) => write!(f, "SSL_do_handshake() failed ({error})"),
-            HandshakeError::Tls(error) => match refusal(error) {
-                Some(text) => f.write_str(&text),
+            HandshakeError::Tls(error) => match refused(error) {
+                Some(refused) => refused.fmt(f),
                 None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),
             },
         }
     }
 }
 
+impl HandshakeError {
+    /// This process or its system lacks something: the peer has no part in it.
+    pub fn is_ours(&self) -> bool {
+        use rustls::Error::{FailedToGetCurrentTime, FailedToGetRandomBytes, UnsupportedNameType};
+        let HandshakeError::Tls(error) = self else { return false };
+        matches!(error, FailedToGetCurrentTime | FailedToGetRandomBytes | UnsupportedNameType)
+    }
+
+    /// The peer speaks TLS, but not for what it was asked for: it refused by an alert, or its certificate is for another
+    /// name.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            HandshakeError::Tls(rustls::Error::AlertReceived(_)) => true,
+            HandshakeError::Tls(error) => refused(error).is_some_and(|refused| refused.name),
+            _ => false,
+        }
+    }
+}
+
 /// What our own check of a certificate said.
-fn refusal(error: &rustls::Error) -> Option<String> {
+fn refused(error: &rustls::Error) -> Option<&crate::verifier::Refused> {
     let rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) = error else {
         return None;
     };
-    other.0.downcast_ref::<crate::verifier::Refused>().map(|refused| refused.0.clone())
+    other.0.downcast_ref()
 }
 
 impl std::error::Error for HandshakeError {}

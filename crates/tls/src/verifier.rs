@@ -139,11 +139,15 @@ impl fmt::Debug for CheckServer {
 
 /// Why an upstream's certificate was refused, as the log says it.
 #[derive(Debug)]
-pub(crate) struct Refused(pub(crate) String);
+pub(crate) struct Refused {
+    text: String,
+    /// It is a good certificate, but for another name.
+    pub(crate) name: bool,
+}
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -163,18 +167,21 @@ impl ServerCertVerifier for CheckServer {
         };
         let mut chain = vec![leaf.clone()];
         chain.extend_from_slice(others);
-        let refused = |text| {
-            let other = rustls::OtherError(Arc::new(Refused(text)));
+        let refused = |text, name| {
+            let other = rustls::OtherError(Arc::new(Refused { text, name }));
             Error::InvalidCertificate(CertificateError::Other(other))
         };
-        authorities
-            .check(&chain, Purpose::Server)
-            .map_err(|fault| refused(format!("upstream SSL certificate verify error: {fault}")))?;
+        authorities.check(&chain, Purpose::Server).map_err(|fault| {
+            refused(format!("upstream SSL certificate verify error: {fault}"), false)
+        })?;
         let right =
             Certificate::parse(leaf).is_some_and(|c| host::matches(&c, name.to_str().as_bytes()));
         if !right {
             let name = if *name == nobody() { "".into() } else { name.to_str() };
-            return Err(refused(format!("upstream SSL certificate does not match \"{name}\"")));
+            return Err(refused(
+                format!("upstream SSL certificate does not match \"{name}\""),
+                true,
+            ));
         }
         Ok(ServerCertVerified::assertion())
     }

@@ -1,23 +1,75 @@
-//! What an error says of the server that was spoken to.
+//! Whose fault a failure is: what an error says of the server that was spoken to.
+//!
+//! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`]. What this process or its
+//! system lacks, and what a client chose, is never a server's failure.
 
 use std::io;
 
 use rustix::io::Errno;
 use weir_engine::Unbound;
+use weir_tls::HandshakeError;
 
-/// This process or its system lacks something, descriptors, memory or watches, or the address that it is to speak from:
-/// asking another server takes the same.
-pub fn is_ours(error: &io::Error) -> bool {
+use crate::Failure;
+
+/// Whose fault it is that a server could not be spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// Ours, or the client's. Asking another server would fail as well.
+    Us,
+    /// The server's, if [`Failure::counts`]; another server may be tried.
+    Peer(Failure),
+}
+
+impl Blame {
+    /// It is a failure of the server.
+    pub fn counts(self) -> bool {
+        matches!(self, Blame::Peer(failure) if failure.counts())
+    }
+}
+
+/// Whose fault an error of an operation is.
+pub fn blame(error: &io::Error) -> Blame {
+    match () {
+        () if is_late(error) => Blame::Peer(Failure::Timeout),
+        () if is_ours(error) => Blame::Us,
+        () if is_without_way(error) => Blame::Peer(Failure::Unreachable),
+        () => Blame::Peer(Failure::Error),
+    }
+}
+
+/// Whose fault it is that a handshake came to nothing. `chosen`: the name that the server was asked for is a request's or
+/// session's own, so the server may rightly refuse it.
+pub fn blame_handshake(error: &HandshakeError, chosen: bool) -> Blame {
+    match error {
+        HandshakeError::Io(error) => blame(error),
+        HandshakeError::TimedOut => Blame::Peer(Failure::Timeout),
+        error if error.is_ours() => Blame::Us,
+        error if chosen && error.is_refusal() => Blame::Peer(Failure::Unreachable),
+        HandshakeError::Closed | HandshakeError::Tls(_) => Blame::Peer(Failure::Error),
+    }
+}
+
+/// This process or its system lacks something, descriptors, memory or watches, or the address that it is to speak from; or
+/// what the client sent is too long for a datagram. Asking another server takes the same.
+fn is_ours(error: &io::Error) -> bool {
     if unbound(error).is_some() {
         return true;
     }
-    let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
+    let lacking = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::NOBUFS,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::MSGSIZE,
+    ];
     Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
 }
 
-/// There is no free port, or no address of our own, for this server; there may be one for another.
-pub fn is_without_way(error: &io::Error) -> bool {
-    let ways = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL];
+/// There is no free port, no address of our own, or no such kind of address for this server; there may be one for another.
+fn is_without_way(error: &io::Error) -> bool {
+    let ways = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::AFNOSUPPORT];
     Errno::from_io_error(error).is_some_and(|errno| ways.contains(&errno))
 }
 
@@ -63,10 +115,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_here_is_ours() {
-        assert!(is_ours(&Errno::MFILE.into()) && is_ours(&Errno::NOSPC.into()));
-        assert!(!is_ours(&Errno::CONNREFUSED.into()));
+    fn what_is_lacking_here_is_never_the_servers() {
+        let of = |errno: Errno| blame(&errno.into());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC] {
+            assert_eq!(of(errno), Blame::Us, "{errno:?}");
+        }
+        assert_eq!(of(Errno::MSGSIZE), Blame::Us);
+        for errno in [Errno::ADDRNOTAVAIL, Errno::ADDRINUSE, Errno::AFNOSUPPORT] {
+            assert_eq!(of(errno), Blame::Peer(Failure::Unreachable), "{errno:?}");
+        }
+        assert!(!Blame::Us.counts() && !Blame::Peer(Failure::Unreachable).counts());
+        for errno in [Errno::CONNREFUSED, Errno::CONNRESET, Errno::TIMEDOUT, Errno::PIPE] {
+            assert_eq!(of(errno), Blame::Peer(Failure::Error), "{errno:?}");
+        }
+        assert_eq!(blame(&io::ErrorKind::InvalidData.into()), Blame::Peer(Failure::Error));
+        assert_eq!(blame(&io::ErrorKind::TimedOut.into()), Blame::Peer(Failure::Timeout));
         assert!(is_usual(&Errno::CONNREFUSED.into()) && !is_usual(&Errno::NOENT.into()));
-        assert!(!is_ours(&io::ErrorKind::TimedOut.into()));
     }
 }

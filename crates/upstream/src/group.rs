@@ -12,6 +12,7 @@ use crate::changes::{Changes, Duty};
 use crate::health::{Health, Thresholds, Verdict};
 use crate::peer::{Endpoint, Options, Peer};
 use crate::queue::Queue;
+use crate::retry::Failure;
 use crate::seat::{Seat, Times};
 use crate::seats::{Seats, Tried};
 
@@ -82,6 +83,13 @@ pub enum Ended {
     Failed,
     /// Another is to be tried, which is not the peer's fault.
     Next,
+}
+
+impl Ended {
+    /// By this failure, which may count against the peer or not.
+    pub fn by(failure: Failure) -> Ended {
+        if failure.counts() { Ended::Failed } else { Ended::Next }
+    }
 }
 
 impl Choice {

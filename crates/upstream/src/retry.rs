@@ -7,7 +7,8 @@ use std::time::Duration;
 pub enum Failure {
     /// The connection could not be opened, or broke.
     Error,
-    /// There was no way to it from here: no free port, or no address of our own.
+    /// There was no way to it from here: no free port, no address of our own, or it does not serve the name that a client
+    /// chose.
     Unreachable,
     /// The peer was too slow.
     Timeout,

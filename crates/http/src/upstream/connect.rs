@@ -9,6 +9,7 @@ use std::time::Instant;
 use weir_engine::ConnectOptions;
 use weir_log::{Cause, Level};
 use weir_tls::Wire;
+use weir_upstream::fault::{Blame, blame, is_usual};
 use weir_upstream::{Connection, Peer, Tag};
 
 use super::client::{Waited, wait};
@@ -77,15 +78,15 @@ fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> Connect
 }
 
 fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Fault {
-    let blame = fault::blame(error);
-    if error.raw_os_error().is_none() || !matches!(blame, Fault::Peer(_)) {
+    let blame = blame(error);
+    if error.raw_os_error().is_none() || blame == Blame::Us {
         return fault::operation(r, "connect()", error, Doing::Connecting);
     }
     // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
     let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
-    let level = if weir_upstream::fault::is_usual(error) { Level::Error } else { Level::Crit };
+    let level = if is_usual(error) { Level::Error } else { Level::Crit };
     let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
     let doing = Doing::Connecting.text();
     r.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
-    blame
+    blame.into()
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use weir_log::{Cause, Level};
 use weir_upstream::Failure;
-use weir_upstream::fault::{is_late, is_ours, is_without_way, late, unbound};
+use weir_upstream::fault::{Blame, blame, is_late, late, unbound};
 
 use crate::request::Request;
 
@@ -29,6 +29,15 @@ impl Fault {
             Fault::Peer(failure) => Some(*failure),
             Fault::Client(_) | Fault::Us(_) => None,
             Fault::Nobody => Some(Failure::Error),
+        }
+    }
+}
+
+impl From<Blame> for Fault {
+    fn from(blame: Blame) -> Fault {
+        match blame {
+            Blame::Us => Fault::Us(500),
+            Blame::Peer(failure) => Fault::Peer(failure),
         }
     }
 }
@@ -109,38 +118,8 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
         r.log(Level::Crit, text);
         return Fault::Us(500);
     }
-    let fault = blame(error);
+    let fault = blame(error).into();
     let level = if matches!(fault, Fault::Us(_)) { Level::Alert } else { Level::Error };
     r.log(level, format_args!("{call} failed {} {}", Cause(error), doing.text()));
     fault
-}
-
-/// Whose fault an error of the system is. What this process or its system lacks says nothing of whom it speaks to.
-pub fn blame(error: &io::Error) -> Fault {
-    match () {
-        () if is_ours(error) => Fault::Us(500),
-        () if is_without_way(error) => Fault::Peer(Failure::Unreachable),
-        () => Fault::Peer(Failure::Error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::io::Errno;
-
-    use super::*;
-
-    #[test]
-    fn what_is_ours_is_not_the_servers() {
-        let of = |errno: Errno| blame(&errno.into());
-        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC] {
-            assert_eq!(of(errno), Fault::Us(500), "{errno:?}");
-        }
-        assert_eq!(of(Errno::ADDRNOTAVAIL), Fault::Peer(Failure::Unreachable));
-        assert!(!Failure::Unreachable.counts());
-        for errno in [Errno::CONNREFUSED, Errno::CONNRESET, Errno::TIMEDOUT, Errno::PIPE] {
-            assert_eq!(of(errno), Fault::Peer(Failure::Error), "{errno:?}");
-        }
-        assert_eq!(blame(&io::ErrorKind::InvalidData.into()), Fault::Peer(Failure::Error));
-    }
 }

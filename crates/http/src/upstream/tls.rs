@@ -1,15 +1,16 @@
 //! TLS to servers: its directives for each module that passes requests on, and the handshake.
 
+use std::io;
 use std::pin::pin;
 
 use weir_engine::Stream;
 use weir_log::{Cause, Level};
 pub use weir_ssl::client::{Secure, Settings};
 use weir_tls::{HandshakeError, Secured};
-use weir_upstream::Failure;
+use weir_upstream::fault::blame_handshake;
 
 use super::client::{Waited, wait};
-use super::fault::{CLIENT_GONE, Doing, Fault, blame, operation};
+use super::fault::{CLIENT_GONE, Doing, Fault, operation};
 use super::passing::Passing;
 use crate::request::Request;
 
@@ -59,23 +60,20 @@ pub async fn handshake(
         Waited::For(done) => done,
     };
     stream.set_deadline(None);
-    done.map_err(|error| failed(r, &error))
+    done.map_err(|error| failed(r, &error, secure.chosen))
 }
 
-fn failed(r: &Request, error: &HandshakeError) -> Fault {
+fn failed(r: &Request, error: &HandshakeError, chosen: bool) -> Fault {
     let doing = Doing::Securing;
     match error {
         HandshakeError::TimedOut => {
-            operation(r, "SSL_do_handshake()", &std::io::ErrorKind::TimedOut.into(), doing)
+            return operation(r, "SSL_do_handshake()", &io::ErrorKind::TimedOut.into(), doing);
         }
         HandshakeError::Io(error) => {
             let text = HandshakeError::Closed;
             r.log(Level::Error, format_args!("{text} {} {}", Cause(error), doing.text()));
-            blame(error)
         }
-        error => {
-            r.log(Level::Error, format_args!("{error} {}", doing.text()));
-            Fault::Peer(Failure::Error)
-        }
+        error => r.log(Level::Error, format_args!("{error} {}", doing.text())),
     }
+    blame_handshake(error, chosen).into()
 }

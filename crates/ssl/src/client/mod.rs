@@ -200,7 +200,8 @@ impl Settings {
             None => client.tag(),
             Some(files) => client.tag() ^ computed::tag(files),
         };
-        Some(Secure { settings: self, client, name, files, alpn, tag })
+        let chosen = self.name.as_ref().is_some_and(|name| name.constant().is_none());
+        Some(Secure { settings: self, client, name, chosen, files, alpn, tag })
     }
 }
 
@@ -212,6 +213,8 @@ pub struct Secure {
     settings: &'static Settings,
     client: Client,
     name: Vec<u8>,
+    /// The name is the request's or session's own, so that a server may rightly refuse it.
+    pub chosen: bool,
     /// Certificate and key to be loaded first.
     files: Option<(Vec<u8>, Vec<u8>)>,
     alpn: Vec<Vec<u8>>,

@@ -140,7 +140,7 @@ fn hear_one(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram) -> Opt
             let doing = "while proxying and reading from upstream";
             s.log(Level::Error, format_args!("recv() failed {} {doing}", Cause(&error)));
             flow.heard(0, now);
-            Some(true)
+            Some(fault::blame(&error).counts())
         }
     }
 }
@@ -168,11 +168,11 @@ fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> Passed {
     Passed { status: BAD_GATEWAY, failed: true }
 }
 
-/// The server does not take what is sent to it.
+/// What is sent to the server does not go out.
 fn broken(s: &Session, error: &io::Error) -> Passed {
     let doing = "while proxying and sending to upstream";
     s.log(Level::Error, format_args!("sendmsg() failed {} {doing}", Cause(error)));
-    Passed { status: OK, failed: true }
+    Passed { status: OK, failed: fault::blame(error).counts() }
 }
 
 fn say(s: &Session, flow: &Flow, what: &str) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_engine::{Chain, ConnectOptions, Handle, Stream};
 use weir_proto::proxy_protocol::{self, Extras};
-use weir_tls::{HandshakeError, Secured, Wire};
+use weir_tls::{Secured, Wire};
 use weir_upstream::Peer;
 use weir_upstream::health::{self, Failed};
 
@@ -81,16 +81,11 @@ impl Check {
     }
 
     async fn secure(&self, peer: &Peer, stream: &Stream) -> Result<Option<Secured>, Failed> {
-        const SECURING: &str = "SSL handshaking to upstream";
         let Some(tls) = &self.tls else { return Ok(None) };
-        let Some(client) = tls.client(peer.server.as_bytes()) else {
-            return Err(Failed { ours: true, ..Failed::new(SECURING) });
-        };
-        match Secured::connect(stream, &client).await {
-            Ok(secured) => Ok(Some(secured)),
-            Err(HandshakeError::Io(e)) => Err(Failed::io(SECURING, "SSL_do_handshake()", &e)),
-            Err(error) => Err(Failed::wrong(SECURING, error.to_string())),
-        }
+        let client = tls.client(peer.server.as_bytes());
+        let client = client.ok_or_else(|| Failed::unable("SSL handshaking to upstream"))?;
+        let secured = Secured::connect(stream, &client).await;
+        secured.map(Some).map_err(|error| Failed::handshake(&error))
     }
 
     /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.

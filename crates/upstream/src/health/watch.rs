@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use weir_engine::Handle;
 use weir_log::{Cause, Level, Log};
+use weir_tls::HandshakeError;
 
 use super::{Health, Line, Verdict};
 use crate::{Endpoint, Group, Peer, fault};
@@ -56,8 +57,24 @@ impl Failed {
             io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&fault::late())),
             _ => format!("{call} failed {}", Cause(error)),
         };
-        let ours = fault::is_ours(error) || fault::is_without_way(error);
-        Failed { doing, cause: Some(cause), ours }
+        Failed { doing, cause: Some(cause), ours: !fault::blame(error).counts() }
+    }
+
+    /// What a handshake's end says of the server.
+    pub fn handshake(error: &HandshakeError) -> Failed {
+        const SECURING: &str = "SSL handshaking to upstream";
+        match error {
+            HandshakeError::Io(error) => Failed::io(SECURING, "SSL_do_handshake()", error),
+            error => {
+                let ours = !fault::blame_handshake(error, false).counts();
+                Failed { ours, ..Failed::wrong(SECURING, error.to_string()) }
+            }
+        }
+    }
+
+    /// The server was not asked, since the means for that could not be had.
+    pub fn unable(doing: &'static str) -> Failed {
+        Failed { ours: true, ..Failed::new(doing) }
     }
 
     /// The server did what it should not.

@@ -249,8 +249,7 @@ impl Run {
             Fault::Nobody => return Some(Step::Status(502)),
             Fault::Peer(failure) => failure,
         };
-        let how = if failure.counts() { Ended::Failed } else { Ended::Next };
-        self.end(r, how);
+        self.end(r, Ended::by(failure));
         let excuse = match failure {
             Failure::Error => self.pooled,
             Failure::Refused => self.pooled && self.excused < EXCUSES,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::{Chain, ConnectOptions, Handle};
-use weir_tls::{HandshakeError, Secured, Wire};
+use weir_tls::{Secured, Wire};
 use weir_upstream::health::{self, Failed};
 use weir_upstream::{Connection, Limits, Peer, Tag};
 
@@ -121,7 +121,6 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
     const CONNECTING: &str = "connecting to upstream";
-    const SECURING: &str = "SSL handshaking to upstream";
     let endpoint = check.line.endpoint(peer);
     let deadline = Some(handle.now() + check.connect_timeout);
     let how = ConnectOptions { deadline, ..ConnectOptions::default() };
@@ -129,14 +128,10 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Fa
     let stream = connected.await.map_err(|e| failed(CONNECTING, "connect()", &e))?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
     let name = peer.server.as_bytes();
-    let Some(client) = tls.client(name) else {
-        return Err(Failed { ours: true, ..Failed::new("SSL handshaking") });
-    };
-    match Secured::connect(&stream, &client).await {
-        Ok(secured) => Ok(Wire::join(stream, Some(secured))),
-        Err(HandshakeError::Io(error)) => Err(failed(SECURING, "SSL_do_handshake()", &error)),
-        Err(error) => Err(Failed::wrong(SECURING, error.to_string())),
-    }
+    let client = tls.client(name).ok_or_else(|| Failed::unable("SSL handshaking"))?;
+    let secured = Secured::connect(&stream, &client).await;
+    let secured = secured.map_err(|error| Failed::handshake(&error))?;
+    Ok(Wire::join(stream, Some(secured)))
 }
 
 /// Sends the request and judges the answer. True if the connection may serve another one.
