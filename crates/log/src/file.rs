@@ -1,16 +1,17 @@
 //! Log files: append-only, one open file per path, reopened in place.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_sys::descriptor;
+use rustix::fs::{Mode, OFlags};
+use weir_sys::{descriptor, guarded};
 
 use crate::later::{self, Output, Queue};
 
@@ -28,7 +29,8 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens `path` for appending, creating it with mode 0644.
+    /// Opens `path` for appending, creating it with mode 0644. As root it follows no link that others can have put
+    /// there ([`guarded`]).
     pub fn open(path: &Path) -> io::Result<LogFile> {
         Ok(LogFile::over(open(path)?, path))
     }
@@ -120,7 +122,8 @@ fn lines_within(bytes: &[u8], most: usize) -> usize {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o644).open(path)
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+    guarded::open(path, flags, Mode::from_raw_mode(0o644))
 }
 
 /// Makes `file` writable by the workers' user, who reopen it without root's rights.
@@ -205,6 +208,12 @@ impl OpenLogs {
             file.reopen(None).map_err(|e| (file.path.clone(), e))?;
         }
         Ok(())
+    }
+
+    /// The paths of all files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let files = self.lock();
+        files.iter().filter(|(_, file)| file.strong_count() > 0).map(|(p, _)| p.clone()).collect()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Weak<LogFile>>> {

@@ -46,16 +46,18 @@ pub enum Heard<T> {
     Said(T),
     /// Nothing now.
     Nothing,
+    /// What is no message.
+    Nonsense,
     /// The other side is gone.
     Gone,
 }
 
 impl Heard<u8> {
-    /// What the byte means; one that means nothing is none.
     fn read<T>(self, of: impl Fn(u8) -> Option<T>) -> Heard<T> {
         match self {
-            Heard::Said(byte) => of(byte).map_or(Heard::Nothing, Heard::Said),
+            Heard::Said(byte) => of(byte).map_or(Heard::Nonsense, Heard::Said),
             Heard::Nothing => Heard::Nothing,
+            Heard::Nonsense => Heard::Nonsense,
             Heard::Gone => Heard::Gone,
         }
     }
@@ -158,10 +160,12 @@ impl End {
 
     #[allow(clippy::disallowed_methods, reason = "one byte, without waiting")]
     fn receive(&self) -> Heard<u8> {
-        let mut byte = [0];
-        match rustix::net::recv(&self.0, &mut byte, RecvFlags::empty()) {
+        // Of a longer message, enough to see that it is longer.
+        let mut bytes = [0; 2];
+        match rustix::net::recv(&self.0, &mut bytes, RecvFlags::empty()) {
             Ok((_, 0)) => Heard::Gone,
-            Ok(_) => Heard::Said(byte[0]),
+            Ok((_, 1)) => Heard::Said(bytes[0]),
+            Ok(_) => Heard::Nonsense,
             Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
             Err(_) => Heard::Gone,
         }
@@ -196,6 +200,11 @@ mod tests {
         for report in asked.chain([Report::Ready]) {
             worker.report(report).unwrap();
             assert_eq!(master.next_report(), Heard::Said(report));
+        }
+        for nonsense in [&b"?"[..], b"oo"] {
+            #[allow(clippy::disallowed_methods, reason = "a test")]
+            rustix::net::send(&worker.0, nonsense, SendFlags::NOSIGNAL).unwrap();
+            assert_eq!(master.next_report(), Heard::Nonsense);
         }
         drop(worker);
         assert_eq!(master.next_report(), Heard::Gone);

@@ -78,6 +78,7 @@ impl Origin {
             log!(log, Emerg, None, "{}", open_failed(&path, &e));
             Failed
         })?;
+        directories::warn_of_logs(&self.logs, plan.config.user.as_ref(), log);
         Ok(plan)
     }
 

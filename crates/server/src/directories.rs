@@ -1,21 +1,25 @@
-//! The directories for temporary files: made before anybody serves, given to the workers' user.
+//! The directories for temporary files: made before anybody serves, given to the workers' user. And those of logs, which
+//! must not be theirs.
 //! nginx: ngx_create_paths.
 
-use std::fs::Permissions;
+use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use weir_log::{Cause, Log, log};
+use weir_log::{Cause, Log, OpenLogs, log};
+use weir_sys::guarded;
 
 use crate::config::User;
 use crate::sockets::Failed;
 
-/// All that an owner may do with a directory.
-const OWNER: u32 = 0o700;
+/// What the directory may be used for that holds those of others: they are found in it.
+const PARENT: u32 = 0o755;
+/// Those of others: for their owner alone.
+const LEAF: u32 = 0o700;
 
 /// Makes the directories that are missing; those that are there keep what is in them. The one that `own` names is
-/// made for those in it.
+/// made for those in it. Modes do not depend on the umask, which is 0 in a daemon.
 pub fn create<'a>(
     paths: impl Iterator<Item = &'a Path>,
     own: &Path,
@@ -23,11 +27,9 @@ pub fn create<'a>(
     log: &Log,
 ) -> Result<(), Failed> {
     for path in paths {
-        let there = match path.parent() == Some(own) {
-            true => std::fs::create_dir_all(own).map_err(|e| ("mkdir()", e)),
-            false => Ok(()),
-        };
-        there.and_then(|()| one(path, user)).map_err(|(call, e)| {
+        let there = if path.parent() == Some(own) { parents(own) } else { Ok(()) };
+        let made = || guarded::directory(path, LEAF, user.map(|user| user.uid));
+        there.and_then(|()| made()).map_err(|(call, e)| {
             log!(log, Emerg, None, "{call} \"{}\" failed {}", path.display(), Cause(&e));
             Failed
         })?;
@@ -35,20 +37,34 @@ pub fn create<'a>(
     Ok(())
 }
 
-fn one(path: &Path, user: Option<&User>) -> Result<(), (&'static str, io::Error)> {
-    match std::fs::DirBuilder::new().mode(OWNER).create(path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(("mkdir()", e)),
-        _ => {}
+/// Warns of directories of log files that the workers' user may change: the master opens what stands there as root.
+pub fn warn_of_logs(logs: &OpenLogs, user: Option<&User>, log: &Log) {
+    let Some(user) = user.filter(|user| user.uid != 0) else { return };
+    let paths = logs.paths();
+    let directories: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
+    for directory in directories {
+        let Ok(found) = std::fs::metadata(directory) else { continue };
+        let mode = found.mode();
+        let writes = found.uid() == user.uid && mode & 0o200 != 0
+            || found.gid() == user.gid && mode & 0o020 != 0
+            || mode & 0o1002 == 0o002;
+        if writes {
+            let (shown, name) = (directory.display(), user.name.to_string_lossy());
+            let text = format_args!(
+                "the log directory \"{shown}\" can be changed by the workers' user \"{name}\", it should be root's"
+            );
+            log!(log, Warn, None, "{text}");
+        }
     }
-    let Some(user) = user else { return Ok(()) };
-    let found = std::fs::metadata(path).map_err(|e| ("stat()", e))?;
-    if found.uid() != user.uid {
-        std::os::unix::fs::chown(path, Some(user.uid), None).map_err(|e| ("chown()", e))?;
+}
+
+/// Makes a directory, and those above it.
+fn parents(path: &Path) -> Result<(), (&'static str, io::Error)> {
+    let make = || guarded::directory(path, PARENT, None);
+    match (make(), path.parent()) {
+        (Err((_, e)), Some(above)) if e.kind() == io::ErrorKind::NotFound => {
+            parents(above).and_then(|()| make())
+        }
+        (made, _) => made,
     }
-    let mode = found.permissions().mode();
-    if mode & OWNER != OWNER {
-        let wanted = Permissions::from_mode(mode | OWNER);
-        std::fs::set_permissions(path, wanted).map_err(|e| ("chmod()", e))?;
-    }
-    Ok(())
 }

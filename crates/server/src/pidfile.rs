@@ -1,29 +1,36 @@
 //! The file with the master's process id.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 use weir_log::Cause;
+use weir_sys::guarded;
 
 /// Writes the id of this process, replacing what was there.
 pub fn write(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options.create(true).write(true).truncate(true).mode(0o644).open(path)?;
+    let mut file = open(path, OFlags::WRONLY | OFlags::CREATE)?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
     writeln!(file, "{}", std::process::id())
 }
 
 /// Checks that the file could be written, without changing what is there.
 pub fn check(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().read(true).write(true).open(path) {
+    match open(path, OFlags::RDWR) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         other => return other.map(drop),
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
-    fs::remove_file(path)
+    open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+    guarded::remove(path)
+}
+
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    guarded::open(path, flags, Mode::from_raw_mode(0o644))
 }
 
 /// Why no process id could be read; the text is nginx's.

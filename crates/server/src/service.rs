@@ -38,6 +38,11 @@ impl Sites {
             || self.stream.iter().any(|site| site.logs_to_stderr())
     }
 
+    /// Whether workers may ask the master for something.
+    pub fn take_commands(&self) -> bool {
+        self.http.iter().any(|site| site.takes_commands())
+    }
+
     /// Directories for temporary files, to be created before anything is served.
     pub fn temp_paths(&self) -> impl Iterator<Item = &Path> {
         let paths = self.http.iter().flat_map(|site| site.temp_paths());

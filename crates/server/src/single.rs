@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use weir_log::{Cause, log};
+use weir_sys::guarded;
 
 use crate::cycle::{Cycle, Origin};
 use crate::master::{Assignment, FATAL, registry};
@@ -37,7 +38,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
         title,
     });
     if let Some(path) = pid
-        && let Err(e) = std::fs::remove_file(&path)
+        && let Err(e) = guarded::remove(&path)
     {
         log!(log, Alert, None, "unlink() \"{}\" failed {}", path.display(), Cause(&e));
     }

@@ -6,6 +6,7 @@ pub mod crypt;
 pub mod datagram;
 pub mod descriptor;
 pub mod environment;
+pub mod guarded;
 pub mod localtime;
 #[cfg(feature = "lua")]
 pub mod lua;

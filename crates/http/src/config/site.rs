@@ -11,6 +11,7 @@ use crate::config::scope::Spot;
 use crate::connection::Conn;
 use crate::files::temp_file::TempPath;
 use crate::listen::{Listen, ListenLine, Protocols};
+use crate::modules::api;
 use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
@@ -156,6 +157,11 @@ impl Site {
             prefix: parts.prefix,
             log_targets: parts.log_targets,
         })
+    }
+
+    /// Whether workers may ask the master for something: requests can, through `weir_api`.
+    pub fn takes_commands(&self) -> bool {
+        self.locations.iter().any(|location| api::answers(&location.conf))
     }
 
     /// Directories for temporary files, to be created before the site is served.

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +92,7 @@ impl TempPath {
             let path = self.path_of(&format!("{number:0DIGITS$}"));
             let opened = match open(&path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| open(&path))
+                    path.parent().map_or(Ok(()), make).and_then(|()| open(&path))
                 }
                 opened => opened,
             };
@@ -151,6 +151,11 @@ impl Drop for TempFile {
 
 fn open(path: &Path) -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Makes a level's directory, and those above it, for this user alone.
+fn make(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 #[cfg(test)]

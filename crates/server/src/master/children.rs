@@ -28,6 +28,8 @@ pub struct Child {
     pub load: Arc<Commons>,
     /// How many configurations came before its own.
     pub generation: u64,
+    /// Its configuration has a `weir_api`: it may pass on what requests ask for.
+    pub may_ask: bool,
     /// The line to it.
     pub channel: End,
     /// Its tallies, one per loop.
@@ -36,7 +38,7 @@ pub struct Child {
     pub ready: bool,
     /// It was told to end.
     pub exiting: bool,
-    /// It has closed the line.
+    /// It has closed the line, or said what it may not: nothing more is read from it.
     pub silent: bool,
 }
 

@@ -24,6 +24,7 @@ use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
 use weir_log::{Cause, Level, OpenLogs, log};
 use weir_metrics::{Metric, Registry, Tally};
+use weir_sys::guarded;
 use weir_sys::process::{Fork, fork};
 use weir_sys::shared::SharedWords;
 use weir_sys::signal::Descriptor;
@@ -198,12 +199,13 @@ impl Master {
                 log!(self.cycle.log, Notice, None, "start worker process {shown}");
                 let load = Arc::clone(&self.cycle.load);
                 let (generation, ready, exiting) = (self.generation, false, false);
-                let silent = false;
+                let (may_ask, silent) = (self.cycle.sites.take_commands(), false);
                 self.children.push(Child {
                     pid,
                     index,
                     load,
                     generation,
+                    may_ask,
                     channel,
                     tallies,
                     ready,
@@ -258,16 +260,27 @@ impl Master {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Takes a report of each worker that has one; those behind it come in the next turn.
+    /// Takes a report of each worker that has one; those behind it come in the next turn. A worker is heard for what its
+    /// configuration lets it say: others of its user may speak in its place, and the master may be root.
     fn hear(&mut self) {
         let mut asked = Vec::new();
         for child in self.children.iter_mut().filter(|child| !child.silent) {
             match child.channel.next_report() {
-                Heard::Said(Report::Ready) => {
+                Heard::Said(Report::Ready) if !child.ready => {
                     child.ready = true;
                     self.restarts.worked();
                 }
-                Heard::Said(Report::Asked(command)) => asked.push(command),
+                Heard::Said(Report::Asked(command)) if child.may_ask => {
+                    if !asked.contains(&command) {
+                        asked.push(command);
+                    }
+                }
+                Heard::Said(_) | Heard::Nonsense => {
+                    child.silent = true;
+                    let pid = child.pid.as_raw_nonzero();
+                    let text = "sent what a worker may not send: nothing more is read from it";
+                    log!(self.cycle.log, Alert, None, "worker process {pid} {text}");
+                }
                 Heard::Nothing => {}
                 // It has died, which SIGCHLD tells.
                 Heard::Gone => child.silent = true,
@@ -463,7 +476,7 @@ impl Master {
     fn end(&mut self) -> Role {
         let log = Arc::clone(&self.cycle.log);
         if let Some(path) = self.own_pid_file()
-            && let Err(e) = std::fs::remove_file(&path)
+            && let Err(e) = guarded::remove(&path)
         {
             log!(log, Alert, None, "unlink() \"{}\" failed {}", path.display(), Cause(&e));
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use weir_log::{Cause, log};
 use weir_metrics::Metric;
+use weir_sys::guarded;
 
 use super::{Master, Role};
 use crate::boot::redirect_stderr;
@@ -50,7 +51,7 @@ impl Master {
         redirect_stderr(&self.cycle.log);
         if let Some(path) = &old.config.pid
             && old.config.pid != self.cycle.config.pid
-            && let Err(e) = std::fs::remove_file(path)
+            && let Err(e) = guarded::remove(path)
         {
             log!(
                 self.cycle.log,

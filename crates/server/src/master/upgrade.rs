@@ -3,6 +3,7 @@
 //! nginx: ngx_exec_new_binary(). USR2 starts the successor, WINCH finishes the old workers, QUIT
 //! ends the old master; HUP brings the old workers back, QUIT to the successor ends it.
 
+use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use rustix::process::{Pid, getppid};
 use weir_log::{Cause, log};
+use weir_sys::guarded;
 
 use super::{Master, Role};
 use crate::inherit::{self, VARIABLE};
@@ -129,26 +131,26 @@ impl Master {
     /// The pid file that is this master's now.
     pub(super) fn own_pid_file(&self) -> Option<PathBuf> {
         let path = self.cycle.config.pid.as_deref()?;
-        Some(if self.kin.successor.is_some() { old_name(path) } else { path.to_owned() })
+        Some(if self.kin.successor.is_some() { old_path(path) } else { path.to_owned() })
     }
 
     /// Leaves the pid file's name to the successor.
     fn step_aside(&self) -> std::io::Result<()> {
         match &self.cycle.config.pid {
-            Some(path) => std::fs::rename(path, old_name(path)),
+            Some(path) => guarded::rename(path, &old_name(name(path))),
             None => Ok(()),
         }
     }
 
     fn step_back(&self) {
         let Some(path) = &self.cycle.config.pid else { return };
-        if let Err(e) = std::fs::rename(old_name(path), path) {
+        if let Err(e) = guarded::rename(&old_path(path), name(path)) {
             log!(
                 self.cycle.log,
                 Alert,
                 None,
                 "rename() {} back to {} failed {}",
-                old_name(path).display(),
+                old_path(path).display(),
                 path.display(),
                 Cause(&e)
             );
@@ -156,8 +158,16 @@ impl Master {
     }
 }
 
-fn old_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+fn old_path(path: &Path) -> PathBuf {
+    old_name(path.as_os_str()).into()
+}
+
+fn old_name(name: &OsStr) -> OsString {
+    let mut name = name.to_owned();
     name.push(OLD);
-    name.into()
+    name
+}
+
+fn name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use weir_log::{Cause, Log, log};
+use weir_sys::guarded;
 use weir_values::Address;
 use weir_values::listen::Listen;
 
@@ -54,6 +55,12 @@ pub fn open(
         }
         Ok(None)
     };
+    if let Address::Unix(path) = address
+        && let Err(e) = guarded::check(path)
+    {
+        log!(log, Emerg, None, "bind() to {address} failed {}", Cause(&e));
+        return Err(Failed);
+    }
     if let Err(e) = bind(&fd, address, number) {
         return busy(format_args!("bind() to {address}"), e);
     }
@@ -88,7 +95,7 @@ fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()
         // Only the simulated world has several at one of these, under a name each.
         Address::Unix(path) if number > 0 => {
             let path = path.with_extension(number.to_string());
-            let _ = std::fs::remove_file(&path);
+            let _ = guarded::remove(&path);
             rustix::net::bind(fd, &SocketAddrUnix::new(path)?)
         }
         Address::Unix(path) => rustix::net::bind(fd, &SocketAddrUnix::new(path.as_path())?),
@@ -98,8 +105,7 @@ fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()
 
 /// A unix socket's file is open to all, as nginx leaves it; a test leaves none.
 fn settle(path: &Path, purpose: Purpose, log: &Log) {
-    if let Err(e) = rustix::fs::chmod(path, Mode::from_raw_mode(0o666)) {
-        let e = io::Error::from(e);
+    if let Err(e) = guarded::set_socket_mode(path, Mode::from_raw_mode(0o666)) {
         log!(log, Emerg, None, "chmod() \"{}\" failed {}", path.display(), Cause(&e));
     }
     if purpose == Purpose::Test {
@@ -109,7 +115,7 @@ fn settle(path: &Path, purpose: Purpose, log: &Log) {
 
 /// Removes a unix socket's file.
 pub fn unlink(path: &Path, log: &Log) {
-    if let Err(e) = std::fs::remove_file(path) {
+    if let Err(e) = guarded::remove(path) {
         log!(log, Emerg, None, "unlink() {} failed {}", path.display(), Cause(&e));
     }
 }

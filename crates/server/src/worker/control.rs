@@ -107,7 +107,7 @@ impl Control {
         loop {
             match channel.next_order() {
                 Heard::Said(order) => self.obey(order),
-                Heard::Nothing => return ControlFlow::Continue(()),
+                Heard::Nothing | Heard::Nonsense => return ControlFlow::Continue(()),
                 Heard::Gone => return ControlFlow::Break(()),
             }
         }

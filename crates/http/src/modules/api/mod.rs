@@ -51,6 +51,11 @@ impl Settings for Conf {
     }
 }
 
+/// Whether requests are answered here, so that a worker may pass on what they ask for.
+pub fn answers(conf: &LocationConf) -> bool {
+    conf.core.handler.as_ref().is_some_and(|handler| handler.module == NAME)
+}
+
 /// Whether somebody is kept out.
 fn is_guarded(conf: &LocationConf) -> bool {
     if conf.api.token.is_some() {
@@ -103,10 +108,12 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let conf = Scope::change(&mut s.location.api);
     (conf.at, conf.token) = (Some(Spot::new(d, at)), token);
     Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "api", run: Handler::Later(handler) });
+        Some(Named { module: NAME, run: Handler::Later(handler) });
     Ok(())
 }
 
+/// The handler's name.
+const NAME: &str = "api";
 /// What there is.
 const RESOURCES: [&str; 4] = ["upstreams", "stream/upstreams", "caches", "logs"];
 /// Less could be guessed.
