@@ -279,7 +279,19 @@ impl Reader {
     pub async fn next(&mut self) -> Piece {
         let at = self.at;
         let piece = self.fill.until(|s| s.piece(at)).await;
-        if let Piece::Data(segment) = &piece {
+        self.passed(&piece);
+        piece
+    }
+
+    /// The next piece, if it is there.
+    pub fn next_now(&mut self) -> Option<Piece> {
+        let piece = self.fill.lock().piece(self.at)?;
+        self.passed(&piece);
+        Some(piece)
+    }
+
+    fn passed(&mut self, piece: &Piece) {
+        if let Piece::Data(segment) = piece {
             self.at += segment.len();
             let (slot, at) = (self.slot, self.at);
             self.fill.change(|s| {
@@ -288,7 +300,6 @@ impl Reader {
                 }
             });
         }
-        piece
     }
 
     /// Whether it has had all of a whole answer.

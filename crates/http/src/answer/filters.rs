@@ -35,12 +35,12 @@ pub enum Filtered<'a> {
 }
 
 /// What follows a piece of a body.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Then {
     /// More, at once.
     #[default]
     More,
-    /// More, nobody knows when.
+    /// More, at an unknown time.
     Pause,
     /// More, and nothing is to be kept back until then.
     Flush,
@@ -128,13 +128,28 @@ impl Request {
         self.send_body_then(chain, Then::More).await
     }
 
-    /// Nobody knows when the next piece comes.
-    pub async fn pause_body(&mut self) -> io::Result<()> {
+    /// The next piece comes at an unknown time. With `flush`, what has passed the filters does not wait for it; what
+    /// filters keep back does.
+    pub async fn pause_body(&mut self, flush: bool) -> io::Result<()> {
         self.send_h2_head_ahead()?;
-        if !std::mem::take(&mut self.output.filters.promised) || self.response.header_only {
-            return Ok(());
+        if std::mem::take(&mut self.output.filters.promised) && !self.response.header_only {
+            Box::pin(self.send_filtered(Chain::new(), Then::Pause)).await?;
         }
-        Box::pin(self.send_filtered(Chain::new(), Then::Pause)).await
+        match flush {
+            true => self.send_on(Then::Pause).await,
+            false => self.flush_head().await,
+        }
+    }
+
+    /// Sends what waits: before a pause if any of the body does, for a flush the head alone as well. A subrequest has the
+    /// request that it is a part of do so.
+    pub async fn send_on(&mut self, then: Then) -> io::Result<()> {
+        match then {
+            _ if !self.is_main() => self.urge_parent(then),
+            Then::Flush => self.flush().await?,
+            _ => self.flush_begun().await?,
+        }
+        Ok(())
     }
 
     /// As [`Request::send_body`], with a word about what follows.
@@ -155,7 +170,7 @@ impl Request {
         if !self.output.filters.list.is_empty() && !self.response.header_only {
             Box::pin(self.send_filtered(Chain::new(), Then::Flush)).await?;
         }
-        if self.is_main() { self.flush().await } else { Ok(()) }
+        self.send_on(Then::Flush).await
     }
 
     async fn send_filtered(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
@@ -199,8 +214,14 @@ impl Request {
             match part {
                 Part::Data(chain) => Box::pin(self.deliver(chain, Then::Pause)).await?,
                 Part::Of(sub) => {
-                    while let Some(chain) = sub.next().await? {
-                        Box::pin(self.deliver(chain, Then::Pause)).await?;
+                    if !sub.has_more() {
+                        self.send_h2_head_ahead()?;
+                    }
+                    while let Some((chain, then)) = sub.next().await? {
+                        Box::pin(self.deliver(chain, then.max(Then::Pause))).await?;
+                        if then > Then::More {
+                            self.send_on(then).await?;
+                        }
                     }
                 }
             }

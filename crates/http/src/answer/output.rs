@@ -55,6 +55,8 @@ pub struct Output {
     pub complete: bool,
     /// What waits is the end of the answer.
     ending: bool,
+    /// Some of the body waits, not the head alone.
+    body_waits: bool,
     /// Bytes that a body of known length still lacks.
     left: Option<u64>,
 }
@@ -63,7 +65,7 @@ impl Renew for Output {
     fn renew(&mut self) {
         as_new!(self, Output {
             head, chain, filters;
-            cutter, held, sent, complete, ending, left
+            cutter, held, sent, complete, ending, body_waits, left
         });
     }
 }
@@ -215,12 +217,8 @@ impl Request {
             self.enqueue(chain, last);
         }
         let waiting = self.output.head.len() as u64 + self.output.chain.len();
-        let core = &self.conf().core;
         self.output.ending = last;
-        if last || waiting >= core.postpone_output {
-            if !last && self.h2.is_none() {
-                self.conn.set_nodelay(core);
-            }
+        if last || waiting >= self.conf().core.postpone_output {
             self.flush().await?;
         }
         self.output.complete = last;
@@ -235,6 +233,7 @@ impl Request {
     fn enqueue(&mut self, chain: Chain, last: bool) {
         let output = &mut self.output;
         let len = chain.len();
+        output.body_waits |= len > 0;
         if let Some(left) = &mut output.left {
             *left = left.saturating_sub(len);
         }
@@ -265,11 +264,24 @@ impl Request {
         }
     }
 
+    /// Sends what waits, if any of the body does: a head alone leaves with the first of its body, unless it is long.
+    pub async fn flush_begun(&mut self) -> io::Result<()> {
+        if self.output.body_waits { self.flush().await } else { self.flush_head().await }
+    }
+
+    /// Sends a head alone that is as long as `postpone_output`.
+    pub async fn flush_head(&mut self) -> io::Result<()> {
+        let head = self.output.head.len() as u64;
+        let is_long = !self.output.body_waits && head >= self.conf().core.postpone_output;
+        if head > 0 && is_long { self.flush().await } else { Ok(()) }
+    }
+
     /// Sends all that waits.
     pub async fn flush(&mut self) -> io::Result<()> {
         if self.output.held && self.output.chain.len() < HELD {
             return Ok(());
         }
+        self.output.body_waits = false;
         if let Some(stream) = self.h2.clone() {
             return self.flush_h2(&stream).await;
         }
@@ -282,8 +294,13 @@ impl Request {
         if total == 0 {
             return Ok(());
         }
-        let mut chain = std::mem::take(&mut output.chain);
-        chain.set_file_chunk(Some(self.location.conf.core.sendfile_max_chunk));
+        let (mut chain, ending) = (std::mem::take(&mut output.chain), output.ending);
+        let core = &self.location.conf.core;
+        chain.set_file_chunk(Some(core.sendfile_max_chunk));
+        if !ending {
+            // The next piece must not wait until the client has acknowledged this one.
+            self.conn.set_nodelay(core);
+        }
         let conn = self.conn.clone();
         if let Some(limit) = crate::modules::core::rate(self) {
             return crate::modules::core::send_limited(self, &mut chain, limit).await;
@@ -362,6 +379,7 @@ impl Request {
 impl Output {
     /// The head and what stands behind it, and whether that is the end.
     pub fn take(&mut self) -> (Vec<u8>, Chain, bool) {
+        self.body_waits = false;
         (std::mem::take(&mut self.head), std::mem::take(&mut self.chain), self.ending)
     }
 

@@ -15,7 +15,7 @@ use weir_log::Level;
 use weir_proto::http1::{Method, RequestParser};
 
 use crate::answer::change::set_request;
-use crate::answer::filters::into_bytes;
+use crate::answer::filters::{Then, into_bytes};
 use crate::connection::Begun;
 use crate::modules::ssi_filter;
 use crate::phases::{self, Step};
@@ -338,6 +338,13 @@ impl Request {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Has the request that this one is a part of send on what it was given.
+    pub fn urge_parent(&self, then: Then) {
+        if let Some(Sub { sink: Sink::Parent(pipe), .. }) = self.sub.as_deref() {
+            pipe.urge(then);
         }
     }
 

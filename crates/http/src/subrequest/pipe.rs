@@ -7,6 +7,8 @@ use std::task::{Poll, Waker};
 
 use weir_engine::{Chain, Segment};
 
+use crate::answer::filters::Then;
+
 /// A subrequest's memory that waits for its reader, at the most.
 pub const PIPE: u64 = 64 * 1024;
 
@@ -20,6 +22,8 @@ pub struct Pipe(RefCell<Flow>);
 #[derive(Default)]
 struct Flow {
     chain: Chain,
+    /// What follows it: whether the reader sends on what it has.
+    then: Then,
     end: Option<End>,
     /// The reader has gone.
     abandoned: bool,
@@ -40,14 +44,20 @@ impl Subrequest {
         Subrequest(pipe)
     }
 
-    /// The next piece of its body, `None` at its end.
-    pub async fn next(&self) -> io::Result<Option<Chain>> {
+    /// Whether [`Subrequest::next`] need not wait.
+    pub fn has_more(&self) -> bool {
+        let flow = self.0.0.borrow();
+        flow.has_piece() || flow.end.is_some()
+    }
+
+    /// The next piece of its body, and what follows it; `None` at its end. A piece may be empty.
+    pub async fn next(&self) -> io::Result<Option<(Chain, Then)>> {
         std::future::poll_fn(|cx| {
             let mut flow = self.0.0.borrow_mut();
-            if !flow.chain.is_empty() {
-                let chain = std::mem::take(&mut flow.chain);
+            if flow.has_piece() {
+                let piece = (std::mem::take(&mut flow.chain), std::mem::take(&mut flow.then));
                 wake(&mut flow.writer);
-                return Poll::Ready(Ok(Some(chain)));
+                return Poll::Ready(Ok(Some(piece)));
             }
             match flow.end {
                 Some(End::InOrder) => Poll::Ready(Ok(None)),
@@ -59,6 +69,12 @@ impl Subrequest {
             }
         })
         .await
+    }
+}
+
+impl Flow {
+    fn has_piece(&self) -> bool {
+        !self.chain.is_empty() || self.then > Then::More
     }
 }
 
@@ -87,6 +103,13 @@ impl Pipe {
             Poll::Ready(Ok(()))
         })
         .await
+    }
+
+    /// Has the reader send on what was written, as [`Then::Pause`] or [`Then::Flush`] tells.
+    pub fn urge(&self, then: Then) {
+        let mut flow = self.0.borrow_mut();
+        flow.then = flow.then.max(then);
+        wake(&mut flow.reader);
     }
 
     async fn abandoned(&self) {

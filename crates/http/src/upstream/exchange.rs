@@ -88,7 +88,7 @@ impl Exchange {
         // What has a rate is sent in its own time.
         r.output.held = core::rate(r).is_none();
         if source.is_empty() {
-            r.pause_body().await?;
+            r.pause_body(source.comes_in_pieces()).await?;
         } else {
             let piece = source.take_piece();
             if buffering {

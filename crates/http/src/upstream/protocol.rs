@@ -117,6 +117,12 @@ pub trait Reader {
     /// what of the body came before.
     fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
 
+    /// The body comes in pieces that the server makes: chunks, or frames of HTTP/2. Such a piece does not wait in this
+    /// server until more has come.
+    fn comes_in_pieces(&self) -> bool {
+        false
+    }
+
     /// The server closed the connection: was that the end of the body?
     fn ends_with_connection(&self) -> bool;
 

@@ -15,6 +15,7 @@ use super::passing::Passing;
 use super::protocol::{Extra, Protocol};
 use super::source::{Ahead, Broken, Source};
 use super::upload::Rest;
+use crate::answer::filters::Then;
 use crate::answer::headers::Headers;
 use crate::phases::Step;
 use crate::request::Request;
@@ -59,9 +60,8 @@ pub async fn relay<P: Protocol>(
         let sent = r.send_body(Chain::new(), true).await;
         step = Some(sent.map_or(Step::Abort, |()| Step::Sent));
     }
-    if step.is_none() && !buffering && !source.done && source.is_empty() && r.flush().await.is_err()
-    {
-        step = Some(Step::Abort);
+    if step.is_none() && !buffering && !source.done && source.is_empty() {
+        step = r.send_on(Then::Flush).await.err().map(|_| Step::Abort);
     }
     while step.is_none() {
         let Some(both) = &mut exchange else {
@@ -97,8 +97,12 @@ async fn turn<P: Protocol>(
     source.read_now();
     tell(r, source);
     if source.is_empty() && !source.done {
-        if r.pause_body().await.is_err() {
+        let pieces = source.comes_in_pieces();
+        if source.ahead_of(pin!(r.pause_body(pieces))).await.is_err() {
             return Some(Step::Abort);
+        }
+        if !source.is_empty() || source.done {
+            return None;
         }
         let waited = wait(r, passing, pin!(source.wait()), Some(Doing::ReadingBody)).await;
         return match waited {

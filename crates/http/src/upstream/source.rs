@@ -168,6 +168,13 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.protocol.reader().said()
     }
 
+    /// See [`Reader::comes_in_pieces`].
+    ///
+    /// [`Reader::comes_in_pieces`]: super::protocol::Reader::comes_in_pieces
+    pub fn comes_in_pieces(&mut self) -> bool {
+        self.protocol.reader().comes_in_pieces()
+    }
+
     /// What was read so far.
     pub fn take(&mut self) -> Chain {
         self.in_memory = 0;

@@ -13,6 +13,7 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
+use crate::answer::filters::Then;
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
 use crate::config::scope::Scope;
@@ -55,6 +56,7 @@ pub async fn relay<P: Protocol>(
     line: Line,
     protocol: &mut P,
     begun: Vec<u8>,
+    buffering: bool,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate: None };
@@ -62,6 +64,9 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let mut target = Target::open(r, passing, store).await;
     let mut step = r.send_head().err();
+    if step.is_none() && !buffering && !source.done && source.is_empty() {
+        step = r.send_on(Then::Flush).await.err().map(|_| Step::Abort);
+    }
     loop {
         source.read_now();
         let mut chain = source.take();
@@ -72,12 +77,22 @@ pub async fn relay<P: Protocol>(
             break last(r, passing, source, target, chain, step).await;
         }
         if step.is_none() && !chain.is_empty() {
-            let sent = source.ahead_of(pin!(r.send_body(chain, false))).await;
+            let sending = async {
+                r.send_body(chain, false).await?;
+                if buffering { Ok(()) } else { r.flush_body().await }
+            };
+            let sent = source.ahead_of(pin!(sending)).await;
             relay::tell(r, &mut source);
             step = sent.err().map(|_| Step::Abort);
         }
         if source.is_empty() {
-            source.wait().await;
+            let pieces = source.comes_in_pieces();
+            if step.is_none() && source.ahead_of(pin!(r.pause_body(pieces))).await.is_err() {
+                step = Some(Step::Abort);
+            }
+            if source.is_empty() && !source.done {
+                source.wait().await;
+            }
         }
     }
 }

@@ -96,7 +96,9 @@ pub async fn send<P: Protocol>(
         return Ok(step);
     }
     let segment = match kept.part {
-        Part::Coming(reader, _) => return Ok(read_on(r, reader, |_| {}).await),
+        Part::Coming(reader, length) => {
+            return Ok(read_on(r, reader, length.is_none(), |_| {}).await);
+        }
         Part::Memory(bytes) => Segment::Bytes(bytes),
         Part::File(file, offset, len) => Segment::File { file, offset, len },
     };
@@ -167,11 +169,22 @@ fn understand<P: Protocol>(
     }
 }
 
-/// Sends a body as it comes in; `end` has its say before the last piece goes.
-pub async fn read_on(r: &mut Request, mut reader: Reader, end: impl Fn(&mut Request)) -> Step {
+/// Sends a body as it comes in; `end` is called before the last piece goes. `pieces`: see
+/// [`comes_in_pieces`](crate::upstream::protocol::Reader::comes_in_pieces).
+pub async fn read_on(
+    r: &mut Request,
+    mut reader: Reader,
+    pieces: bool,
+    end: impl Fn(&mut Request),
+) -> Step {
     loop {
         let mut chain = Chain::new();
-        match reader.next().await {
+        let next = match reader.next_now() {
+            Some(next) => next,
+            None if r.pause_body(pieces).await.is_err() => return Step::Abort,
+            None => reader.next().await,
+        };
+        match next {
             Piece::Data(segment) => chain.push(segment),
             Piece::End(End::Whole) => {}
             Piece::End(End::Broken) => {

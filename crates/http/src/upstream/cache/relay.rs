@@ -41,7 +41,7 @@ pub async fn relay<P: Protocol>(
     let ahead = Ahead { file: false, rate };
     let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
-    let reader = fill.reader();
+    let (reader, pieces) = (fill.reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
     // They are not kept: who finds the answer in the cache has none.
     let trailers = Cell::default();
@@ -54,7 +54,7 @@ pub async fn relay<P: Protocol>(
     };
     let step = both(
         pin!(filling),
-        pin!(send(r, reader, |r| relay::trailers(r, passing, trailers.take()))),
+        pin!(send(r, reader, pieces, |r| relay::trailers(r, passing, trailers.take()))),
     )
     .await;
     drop(unfinished);
@@ -80,6 +80,7 @@ impl Drop for Unfinished<'_> {
 async fn send(
     r: &mut Request,
     reader: Option<weir_cache::Reader>,
+    pieces: bool,
     end: impl Fn(&mut Request),
 ) -> Step {
     if let Err(step) = r.send_head() {
@@ -91,7 +92,7 @@ async fn send(
         return sent.map_or(Step::Abort, |()| Step::Sent);
     }
     match reader {
-        Some(reader) => read_on(r, reader, end).await,
+        Some(reader) => read_on(r, reader, pieces, end).await,
         None => Step::Abort,
     }
 }

@@ -181,7 +181,9 @@ impl Run {
             (Some((place, fill)), _) => {
                 Boxed::new(|| cache::relay(r, place, passing, line, protocol, begun, &fill)).await
             }
-            (None, Some(to)) => Box::pin(store::relay(r, passing, to, line, protocol, begun)).await,
+            (None, Some(to)) => {
+                Box::pin(store::relay(r, passing, to, line, protocol, begun, buffering)).await
+            }
             (None, None) => relay::relay(r, passing, buffering, line, protocol, begun, rest).await,
         };
         if let Some(connection) = relayed.connection

@@ -134,6 +134,10 @@ impl Reader for Answers {
         Ok(taken)
     }
 
+    fn comes_in_pieces(&self) -> bool {
+        self.framed_in_chunks || self.shared
+    }
+
     fn ends_with_connection(&self) -> bool {
         self.until_close || matches!(self.body, Body::Stream(None | Some(0)))
     }
