@@ -393,6 +393,31 @@ fn who_may_is_who_shows_the_token() {
 }
 
 #[test]
+fn the_token_is_asked_for_in_every_block() {
+    let dir = Dir::new();
+    dir.write("token", "0123456789abcdef\n");
+    let server = Server::with_locations(
+        dir,
+        WEIR,
+        "upstream shop { zone shop 64k; server 127.0.0.1:1; server 127.0.0.1:2; }",
+        "location /if/ { weir_api token=token; if ($uri) { add_header X-If 1; } }
+         location /limit/ { weir_api token=token; limit_except HEAD { allow all; } }",
+    );
+    let url =
+        |block: &str, path: &str| format!("http://127.0.0.1:{}/{block}/{path}", server.port());
+    let change = ["-X", "PATCH", "-H", JSON, "-d", "{\"state\":\"down\"}"];
+    let token = ["-H", "Authorization: Bearer 0123456789abcdef"];
+    for block in ["if", "limit"] {
+        let (read, change_of) =
+            (url(block, "logs"), url(block, "upstreams/shop/servers/127.0.0.1:1"));
+        assert_eq!(curl(&[&read]).0, 401, "{block}");
+        assert_eq!(curl(&[&token[..], &[&read]].concat()).0, 200, "{block}");
+        assert_eq!(curl(&[&change[..], &[&change_of]].concat()).0, 401, "{block}");
+        assert_eq!(curl(&[&token[..], &change, &[&change_of]].concat()).0, 200, "{block}");
+    }
+}
+
+#[test]
 fn the_example_of_the_page_works() {
     let page = include_str!("../docs/api.md");
     let example = examples(page).find(|text| text.contains("weir_api")).unwrap();

@@ -198,6 +198,29 @@ fn methods_may_have_settings_of_their_own() {
 }
 
 #[test]
+fn a_block_keeps_the_handler_that_nginx_keeps_in_it() {
+    let server = serve(
+        "location /told { return 200 passed; }
+         location /page.html { empty_gif; if ($arg_a) { add_header A b; } limit_except HEAD POST { allow all; } }
+         location /sub/file { proxy_pass http://127.0.0.1:%%PORT%%/told; if ($arg_a) { add_header A b; }
+             limit_except POST { allow all; } location /sub/file/in { } }
+         location /404.html { weir_status json; deny all; limit_except POST { allow all; } }",
+    );
+    let told = |line: &str| server.ask(line, "", "").body();
+    // A picture is no handler of limited methods, a proxy is.
+    assert_eq!(
+        (told("GET /page.html"), told("GET /page.html?a=1")),
+        ("page".into(), "page".into())
+    );
+    assert_eq!(server.ask("POST /page.html?a=1", "", "").status, 405);
+    for line in ["GET /sub/file", "GET /sub/file?a=1", "POST /sub/file", "POST /sub/file?a=1"] {
+        assert_eq!(told(line), "passed", "{line}");
+    }
+    assert_eq!(server.get("/sub/file/in").status, 404);
+    assert!(told("GET /404.html").starts_with('{'));
+}
+
+#[test]
 fn redirects_name_what_they_are_told_to() {
     let host =
         |server: &Server| server.ask("GET /sub", "", "").header("Location").unwrap().to_owned();

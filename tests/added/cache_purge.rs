@@ -26,6 +26,16 @@ fn caching(more: &str) -> String {
 }
 
 #[test]
+fn a_location_removes_in_an_if_as_well() {
+    let purge =
+        "location ~ ^/purge(/.*) { proxy_cache_purge one $1; if ($uri) { add_header X-If in; } }";
+    let s = server(CACHE, &(caching("") + purge));
+    kept(&s, "/a/1");
+    assert_eq!((s.get("/purge/a/1").status, s.get("/purge/a/1").status), (200, 412));
+    assert_eq!(s.get("/a/1").header("X-Cache"), Some("MISS"));
+}
+
+#[test]
 fn a_location_removes_what_its_key_names() {
     let s = server(
         CACHE,

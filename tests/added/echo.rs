@@ -32,6 +32,24 @@ fn lines_are_said_in_their_order() {
 }
 
 #[test]
+fn lines_are_said_in_an_if_unless_it_has_its_own() {
+    let s = server(
+        "",
+        "location /out { echo out; echo more; if ($arg_a) { add_header X-If in; } }
+         location /own { echo out; if ($arg_a) { echo in; echo more; } }
+         location /sub { echo out; location /sub/in { } }
+         location /limited { echo out; limit_except POST { allow all; } }",
+    );
+    let out = s.get("/out?a=1");
+    assert_eq!((out.header("X-If"), out.body()), (Some("in"), "out\nmore\n".to_owned()));
+    assert_eq!(s.get("/own?a=1").body(), "in\nmore\n");
+    assert_eq!(s.get("/own").body(), "out\n");
+    // As in nginx: a location inside and limited methods are for files.
+    assert_eq!((s.get("/sub/in").status, s.get("/limited").status), (404, 404));
+    assert_eq!(s.ask("POST /limited", "", "").body(), "out\n");
+}
+
+#[test]
 fn requests_and_other_paths_are_said() {
     let s = server(
         "",

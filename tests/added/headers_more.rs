@@ -32,6 +32,18 @@ fn headers_of_answers_are_set_block_after_block() {
 }
 
 #[test]
+fn headers_of_requests_are_set_in_an_if() {
+    let s = server(
+        "",
+        "location /own { if ($arg_a) { more_set_input_headers 'X-In: own'; } proxy_pass http://127.0.0.1:%%PORT%%/told; }
+         location /out { more_set_input_headers 'X-In: out'; if ($arg_a) { add_header A b; } proxy_pass http://127.0.0.1:%%PORT%%/told; }
+         location = /told { return 200 $http_x_in; }",
+    );
+    assert_eq!((s.get("/own?a=1").body(), s.get("/own").body()), ("own".into(), "".into()));
+    assert_eq!((s.get("/out?a=1").body(), s.get("/out").body()), ("out".into(), "out".into()));
+}
+
+#[test]
 fn headers_are_set_for_some_statuses_and_types() {
     let s = server(
         "",

@@ -34,6 +34,23 @@ fn silent() -> u16 {
 }
 
 #[test]
+fn scripts_of_an_if_run_in_it() {
+    let server = server(
+        "location /rewrite { if ($arg_a) { rewrite_by_lua_block { ngx.exit(403) } } return 200 in; }
+         location /access { if ($arg_a) { access_by_lua_block { ngx.exit(403) } } content_by_lua_block { ngx.say('in') } }
+         location /lines { if ($arg_a) { rewrite_by_lua_block { ngx.exit(403) } } content_by_lua_block { ngx.say('in') } }
+         location /other { rewrite_by_lua_block { ngx.exit(403) }
+             if ($arg_a) { rewrite_by_lua_block { ngx.header['X-If'] = 'in' } } content_by_lua_block { ngx.say('in') } }",
+    );
+    let told = |path: &str| server.get(path).status;
+    // `return` answers before scripts are asked.
+    assert_eq!((told("/rewrite?a=1"), told("/rewrite")), (200, 200));
+    assert_eq!((told("/access?a=1"), told("/access")), (403, 200));
+    assert_eq!((told("/lines?a=1"), told("/lines")), (403, 200));
+    assert_eq!((told("/other?a=1"), told("/other")), (200, 403));
+}
+
+#[test]
 fn a_scripts_socket_waits_no_longer_than_is_said() {
     let deaf = Deaf::new();
     assert_eq!(through("lua_socket_connect_timeout 50ms;", deaf.port(), "").1, "timeout");

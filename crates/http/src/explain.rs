@@ -195,6 +195,7 @@ fn quieten(site: &mut Site, log: &Arc<Log>) {
         plan.post_read = decides(&plan.post_read).into();
         plan.server_rewrite = entered(&plan.server_rewrite);
         plan.rewrite = entered(&plan.rewrite);
+        plan.rewritten = decides(&plan.rewritten).into();
         plan.preaccess = Box::new([now(arrive)]);
         (plan.access, plan.precontent) = (Box::default(), Box::default());
         (plan.content, plan.log) = (Box::default(), Box::default());

@@ -10,6 +10,7 @@ mod answer;
 mod body;
 mod config;
 mod connection;
+mod content;
 mod counts;
 mod doing;
 mod event_loop;

@@ -7,6 +7,7 @@ use weir_log::Level;
 use crate::answer::output::SENDING;
 use crate::answer::special;
 use crate::config::location::{self, Found, LocationId};
+use crate::content::Content;
 use crate::counts;
 use crate::doing;
 use crate::modules::Named;
@@ -58,8 +59,6 @@ pub enum Answer<'a> {
 pub enum Handler {
     /// Answers at once.
     Now(fn(&mut Request) -> Step),
-    /// May wait: for a file, an upstream, a pool.
-    Later(for<'a> fn(&'a mut Request) -> Later<'a>),
     /// Waits for some requests, and costs the others nothing.
     Either(for<'a> fn(&'a mut Request) -> Answer<'a>),
 }
@@ -71,7 +70,6 @@ impl Named<Handler> {
         doing::note(phase, module, r);
         match self.run {
             Handler::Now(f) => f(r),
-            Handler::Later(f) => doing::noting(phase, module, location, f(r)).await,
             Handler::Either(f) => match f(r) {
                 Answer::Now(step) => step,
                 Answer::Later(future) => doing::noting(phase, module, location, future).await,
@@ -84,7 +82,6 @@ impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Handler::Now(_) => "Now",
-            Handler::Later(_) => "Later",
             Handler::Either(_) => "Either",
         })
     }
@@ -183,6 +180,10 @@ async fn run(r: &mut Request, from: From) -> Step {
         }
         r.path_changed = false;
         if let Some(end) = each(r, "the rewrite phase", &r.location.plan.rewrite).await {
+            return end;
+        }
+        // Asked here, since the code above may have entered an `if`.
+        if let Some(end) = each(r, "the rewrite phase", &r.location.plan.rewritten).await {
             return end;
         }
         if !r.path_changed {
@@ -322,12 +323,22 @@ async fn unauthorized(r: &mut Request, status: u16) -> Step {
 /// What content handlers are blamed as.
 const CONTENT: &str = "the content phase";
 
+/// Runs the handler that the location names.
+async fn answer_by(r: &mut Request, content: &'static Content) -> Step {
+    let (module, location) = (content.module(), r.location);
+    doing::note(CONTENT, module, r);
+    match content.answer(r) {
+        Answer::Now(step) => step,
+        Answer::Later(future) => doing::noting(CONTENT, module, location, future).await,
+    }
+}
+
 async fn content(r: &mut Request) -> Step {
     if r.site.asks_realpath {
         Box::pin(crate::files::realpath::prepare(r)).await;
     }
-    if let Some(handler) = r.conf().core.handler {
-        match handler.call(r, CONTENT).await {
+    if let Some(content) = &r.conf().core.content {
+        match answer_by(r, content).await {
             // Not for this path: a directory of videos has an index like others.
             Step::Next => {}
             end => return end,

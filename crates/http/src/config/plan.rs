@@ -15,6 +15,8 @@ pub struct Plan {
     pub server_rewrite: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::rewrite`].
     pub rewrite: Box<[Named<Handler>]>,
+    /// See [`crate::modules::Phases::rewritten`].
+    pub rewritten: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::preaccess`].
     pub preaccess: Box<[Named<Handler>]>,
     /// See [`crate::modules::Phases::access`].
@@ -36,6 +38,7 @@ impl Plan {
             post_read: needed(PHASES.post_read, conf),
             server_rewrite: needed(PHASES.server_rewrite, conf),
             rewrite: needed(PHASES.rewrite, conf),
+            rewritten: needed(PHASES.rewritten, conf),
             preaccess: needed(PHASES.preaccess, conf),
             access: needed(PHASES.access, conf),
             precontent: needed(PHASES.precontent, conf),
@@ -58,7 +61,13 @@ mod tests {
     fn a_location_without_settings_asks_only_those_that_any_request_may_need() {
         let plan = Plan::new(&LocationConf::default());
         assert_eq!(plan.preaccess.len() + plan.access.len() + plan.precontent.len(), 0);
-        assert_eq!(plan.rewrite.len() + plan.server_rewrite.len() + plan.post_read.len(), 0);
+        assert_eq!(
+            plan.rewrite.len()
+                + plan.rewritten.len()
+                + plan.server_rewrite.len()
+                + plan.post_read.len(),
+            0
+        );
         assert_eq!(plan.content.len(), 2, "index and static");
         assert!(plan.header_filters.len() <= 4);
     }

@@ -8,6 +8,7 @@ use weir_conf::{Context, Error, Pos, Word};
 
 use crate::config::Setup;
 use crate::config::location::LocationId;
+use crate::content::Content;
 use crate::modules::LocationConf;
 use crate::modules::core::ServerConf;
 use crate::variables::VariableId;
@@ -120,6 +121,11 @@ impl<'s, 'a> Scope<'s, 'a> {
         word: &Word,
     ) -> Result<VariableId, Error> {
         self.setup.reading().refer_variable(d, word)
+    }
+
+    /// The block's content handler, in place of one that it has taken from the block around it.
+    pub fn answer_with(&mut self, content: Content) {
+        Scope::change(&mut self.location.core).content = Some(content);
     }
 
     /// The settings of one module, to be changed: copied first if a parent shares them.

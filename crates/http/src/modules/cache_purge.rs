@@ -1,22 +1,25 @@
 //! A location that removes answers from a cache and does nothing else: `..._cache_purge ZONE KEY`. The other forms
 //! of the directive stand with the caches. As the module ngx_cache_purge has it.
 
-use std::sync::Arc;
-
 use weir_conf::{Directive as Line, Error, Word};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
 use weir_values::Template;
 
 use crate::config::scope::{Scope, Spot};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::upstream::cache::{Zone, purge};
 
-/// Settings.
+/// Settings: none, the directives name a handler.
 #[derive(Debug, Clone, Default)]
-pub struct Conf {
+pub struct Conf;
+
+/// What is removed from where.
+#[derive(Debug, Clone)]
+pub struct Purge {
     zone: Zone,
     key: Template,
     /// Such as `proxy`.
@@ -24,16 +27,10 @@ pub struct Conf {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !matches!(conf.zone, Zone::Off) {
-            *conf = Arc::default();
-        }
-    }
-
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if matches!(s.location.cache_purge.zone, Zone::Named(..)) {
-            let Conf { zone, prefix, .. } = Scope::change(&mut s.location.cache_purge);
-            zone.look_up(&s.setup.caches, prefix)?;
+        let core = Scope::change(&mut s.location.core);
+        if let Some(Content::CachePurge(purge)) = &mut core.content {
+            purge.zone.look_up(&s.setup.caches, &purge.prefix)?;
         }
         Ok(())
     }
@@ -53,26 +50,24 @@ pub fn set(
     let key = s.setup.template(d, key)?;
     let zone = Zone::Named(zone.lossy().into_owned(), Spot::new(d, zone));
     let prefix = directive.trim_end_matches("_cache").to_owned();
-    *Scope::change(&mut s.location.cache_purge) = Conf { zone, key, prefix };
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "cache_purge", run: Handler::Later(handler) });
+    s.answer_with(Content::CachePurge(Purge { zone, key, prefix }));
     Ok(())
 }
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of such a location.
+pub fn handler<'a>(r: &'a mut Request, what: &'static Purge) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head | Method::Delete)
             && r.method_name() != b"PURGE"
         {
             return Step::Status(405);
         }
-        let conf = r.conf().cache_purge.clone();
-        let cache = match conf.zone.cache(r) {
+        let cache = match what.zone.cache(r) {
             Ok(Some(cache)) => cache,
             Ok(None) => return Step::Status(404),
             Err(step) => return step,
         };
-        let text = conf.key.eval(r).into_owned();
+        let text = what.key.eval(r).into_owned();
         purge::purge(r, &cache, text, purge::TOLD).await
     })
 }

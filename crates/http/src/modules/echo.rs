@@ -1,6 +1,5 @@
 //! Says what its lines say, in their order: for trying things out. nginx: the echo module.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,15 +10,14 @@ use weir_values::{Subject, Template};
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{LocationConf, Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{LocationConf, Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// What is done to answer.
-    acts: Vec<Act>,
     /// `echo_status`
     status: Option<u16>,
     /// `echo_before_body`
@@ -28,13 +26,7 @@ pub struct Conf {
     after: Vec<Text>,
 }
 
-impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.acts.is_empty() {
-            Arc::make_mut(conf).acts.clear();
-        }
-    }
-}
+impl Settings for Conf {}
 
 /// Words with a space between two.
 #[derive(Debug, Clone)]
@@ -42,6 +34,10 @@ struct Text {
     words: Vec<Template>,
     newline: bool,
 }
+
+/// What is done to answer, in its order.
+#[derive(Debug, Clone)]
+pub struct Acts(Vec<Act>);
 
 #[derive(Debug, Clone)]
 enum Act {
@@ -91,9 +87,7 @@ macro_rules! act {
             set: Set::Simple(|s, d| {
                 let read: fn(&mut Scope<'_, '_>, &Line) -> Result<Act, Error> = $read;
                 let act = read(s, d)?;
-                Scope::change(&mut s.location.echo).acts.push(act);
-                Scope::change(&mut s.location.core).handler =
-                    Some(Named { module: "echo", run: Handler::Later(handler) });
+                add(s, act);
                 Ok(())
             }),
         }
@@ -162,6 +156,15 @@ const DIRECTIVES: &[Directive] = &[
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_echo", directives: DIRECTIVES, init };
+
+/// One more act of the block; its first takes the place of those of the block around it.
+fn add(s: &mut Scope<'_, '_>, act: Act) {
+    let first = s.first_of("acts of echo");
+    match &mut Scope::change(&mut s.location.core).content {
+        Some(Content::Echo(Acts(acts))) if !first => acts.push(act),
+        content => *content = Some(Content::Echo(Acts(vec![act]))),
+    }
+}
 
 /// One more text of a list; the first of a block replaces those of the block around it.
 fn around(
@@ -291,9 +294,9 @@ impl Text {
     }
 }
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of a location with such lines.
+pub fn handler<'a>(r: &'a mut Request, Acts(acts): &'static Acts) -> Later<'a> {
     Boxed::new(move || async move {
-        let acts = &r.conf().echo.acts;
         let mut said = Said { pending: Vec::new() };
         let end = match perform(r, acts, &mut said).await {
             Ok(()) => said.send(r, true).await,

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use weir_proto::http1::Method;
 
-use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Step};
+use crate::config::scope::{Directive, Set};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
 use crate::request::Request;
 
 /// Settings: none, the directive names a handler.
@@ -18,8 +19,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
     name: "empty_gif",
     help: "Answers with a transparent picture of one pixel.",
     set: Set::Simple(|s, _| {
-        Scope::change(&mut s.location.core).handler =
-            Some(Named { module: "empty_gif", run: Handler::Now(handler) });
+        s.answer_with(Content::EmptyGif);
         Ok(())
     }),
 }];
@@ -34,7 +34,8 @@ const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x01\x00\x00\x00\x00\xff\xff\xff\
 /// Mon, 28 Sep 1970 06:00:00 GMT, as nginx says: the picture never changes.
 const MODIFIED: i64 = 23_349_600;
 
-fn handler(r: &mut Request) -> Step {
+/// The content handler of a location with `empty_gif`.
+pub fn handler(r: &mut Request) -> Step {
     if !matches!(r.method, Method::Get | Method::Head) {
         return Step::Status(405);
     }

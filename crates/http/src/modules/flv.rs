@@ -6,9 +6,10 @@ use weir_engine::{Boxed, Chain, Segment};
 use weir_proto::uri;
 
 use crate::config::scope::{Directive, Scope, Set};
+use crate::content::Content;
 use crate::modules::static_;
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 
 /// Settings: none but the handler of the location.
@@ -31,7 +32,7 @@ pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, in
 const HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 
 /// The location's handler.
-fn handler(r: &mut Request) -> Later<'_> {
+pub fn handler(r: &mut Request) -> Later<'_> {
     Boxed::new(move || send(r))
 }
 
@@ -52,7 +53,6 @@ async fn send(r: &mut Request) -> Step {
 }
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "flv", run: Handler::Later(handler) });
+    s.answer_with(Content::Flv);
     Ok(())
 }

@@ -1,9 +1,7 @@
 //! Answers with what memcached has. nginx: ngx_http_memcached_module.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use weir_conf::{Directive as Line, Error};
+use weir_conf::Directive as Line;
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
@@ -13,11 +11,12 @@ use weir_proto::uri::{self, Escape};
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{selected, table, together};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::upstream::driver;
-use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::pass::{self, By};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::{Answer, Extra, Found, Outgoing, Passing, Protocol, Reader, Taken};
 use weir_values::Template;
@@ -25,14 +24,18 @@ use weir_values::Template;
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// `memcached_pass`
-    pass: Slot<Pass>,
     /// What all protocols have.
     passing: Passing,
-    /// `$memcached_key`
-    key: Template,
     /// `memcached_gzip_flag`
     gzip_flag: u64,
+}
+
+/// `memcached_pass`
+#[derive(Debug, Clone)]
+pub struct Pass {
+    to: pass::Pass,
+    /// `$memcached_key`
+    key: Template,
 }
 
 impl Default for Conf {
@@ -45,30 +48,11 @@ impl Default for Conf {
             force_ranges: true,
             ..Passing::default()
         };
-        Conf { pass: Slot::default(), passing, key: Template::EMPTY, gzip_flag: 0 }
+        Conf { passing, gzip_flag: 0 }
     }
 }
 
-impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.pass.is_unused() {
-            Arc::make_mut(conf).pass.enter();
-        }
-    }
-
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if s.location.memcached.pass.is_unused() {
-            return Ok(());
-        }
-        if Scope::change(&mut s.location.memcached).pass.takes_over(&s.place.kind) {
-            let named = Named { module: NAME, run: Handler::Later(handler) };
-            Scope::change(&mut s.location.core).handler.get_or_insert(named);
-        }
-        Ok(())
-    }
-}
-
-const NAME: &str = "memcached";
+impl Settings for Conf {}
 
 const SHARED: [Directive; 9] = selected(
     passing_directives!(memcached, "memcached_"),
@@ -87,12 +71,9 @@ const SHARED: [Directive; 9] = selected(
 
 const OWN: &[Directive] = table! { "memcached_", settings:
     "pass": once(|s, d| {
-        let to = Pass::read(s, d, None)?;
+        let to = pass::Pass::read(s, d, None)?;
         let key = key(s.setup).map_err(|error| d.error(error))?;
-        pass::handle(s, NAME, Handler::Later(handler));
-        let conf = settings(s);
-        conf.pass.set(to);
-        conf.key = key;
+        pass::handle(s, Content::Memcached(Pass { to, key }));
         Ok(())
     }), "The memcached server, or group of servers, that has what $memcached_key names.";
     "gzip_flag": value(gzip_flag, Line::number),
@@ -112,7 +93,8 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 /// The module.
 pub const MODULE: Module = Module { name: "http_memcached", directives: &DIRECTIVES, init: |_| {} };
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of a location with `memcached_pass`.
+pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
@@ -122,19 +104,19 @@ fn handler(r: &mut Request) -> Later<'_> {
         }
         r.send_continue().await;
         let conf = &*r.conf().memcached;
-        let Some(to) = conf.pass.get() else { return Step::Next };
         r.set_content_type();
-        let target = match to.target(r, By::Configuration) {
+        let target = match pass.to.target(r, By::Configuration) {
             Ok(target) => target,
             Err(step) => return step,
         };
-        let mut protocol = Memcached { conf, key: Vec::new(), rest: Rest::default() };
+        let mut protocol = Memcached { conf, pass, key: Vec::new(), rest: Rest::default() };
         driver::serve(r, &conf.passing, target, &mut protocol).await
     })
 }
 
 struct Memcached {
     conf: &'static Conf,
+    pass: &'static Pass,
     key: Vec<u8>,
     rest: Rest,
 }
@@ -178,7 +160,7 @@ impl Protocol for Memcached {
     }
 
     fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
-        let key = self.conf.key.eval(r).into_owned();
+        let key = self.pass.key.eval(r).into_owned();
         if key.is_empty() {
             r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
             return Err(500);

@@ -3,6 +3,7 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
 //! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
 
+use crate::config::location::Kind;
 use crate::config::scope::{Directive, Scope};
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
@@ -96,10 +97,10 @@ macro_rules! modules {
         }
 
         impl LocationConf {
-            /// The settings that a block inside this one begins with: all of it but what does not inherit.
-            pub fn inherited(&self) -> Self {
+            /// The settings that a block of this kind begins with inside this one: all but what it does not inherit.
+            pub fn inherited(&self, block: &Kind) -> Self {
                 let mut child = self.clone();
-                $($name::Conf::enter(&mut child.$name);)*
+                $($name::Conf::enter(&mut child.$name, block);)*
                 child
             }
 
@@ -114,8 +115,8 @@ macro_rules! modules {
 
 /// What the settings of a module do when blocks nest. Both hooks default to nothing.
 pub trait Settings: Clone + Default {
-    /// A block inside begins: drop what is not inherited.
-    fn enter(_conf: &mut std::sync::Arc<Self>) {}
+    /// A block of this kind begins inside: drop what it does not inherit.
+    fn enter(_conf: &mut std::sync::Arc<Self>, _block: &Kind) {}
     /// The simple directives of a block were all read.
     fn finish(_scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
         Ok(())
@@ -263,6 +264,8 @@ pub struct Phases {
     pub server_rewrite: &'static [Entry<Handler>],
     /// `rewrite` directives of the location.
     pub rewrite: &'static [Entry<Handler>],
+    /// The rest of the rewrite phase, of the block that those directives have led to: an `if` has settings of its own.
+    pub rewritten: &'static [Entry<Handler>],
     /// Limits.
     pub preaccess: &'static [Entry<Handler>],
     /// Who may; `satisfy` says how their answers add up.
@@ -317,6 +320,8 @@ pub static PHASES: Phases = Phases {
         now("otel", otel::wanted, otel::handler),
         now("work", work::wanted, work::handler),
         either("rewrite", rewrite::wanted, rewrite::location),
+    ],
+    rewritten: &[
         now(
             "headers_more_filter",
             headers_more_filter::wants_requests,

@@ -7,23 +7,22 @@ use weir_engine::Boxed;
 use weir_proto::pairs::Pairs as _;
 use weir_proto::scgi::{Headers, netstring};
 
-use crate::config::scope::{Directive, Scope};
-use crate::config::table::{table, together, without};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::config::scope::{Directive, Scope, Set};
+use crate::config::table::{together, without};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::Later;
 use crate::request::Request;
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
-use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// `scgi_pass`
-    pass: Slot<Pass>,
     /// What all protocols have.
     passing: Passing,
     /// `scgi_param`
@@ -31,18 +30,8 @@ pub struct Conf {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.pass.is_unused() {
-            Arc::make_mut(conf).pass.enter();
-        }
-    }
-
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let conf = Arc::make_mut(&mut s.location.scgi);
-        if conf.pass.takes_over(&s.place.kind) {
-            let named = Named { module: NAME, run: Handler::Later(handler) };
-            Scope::change(&mut s.location.core).handler.get_or_insert(named);
-        }
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<Headers>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
     }
@@ -62,27 +51,25 @@ const PASSING_CACHE: [Directive; PASSING_STORE.len() + KEPT.len()] =
 const SHARED: [Directive; PASSING_CACHE.len() + PARAM.len()] = together(&PASSING_CACHE, PARAM);
 const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
 
-const OWN: &[Directive] = table! { "scgi_", settings:
-    "pass": once(|s, d| {
+const OWN: &[Directive] = &[Directive {
+    name: "scgi_pass",
+    help: "The SCGI server, or group of servers, that requests are passed to.",
+    set: Set::Simple(|s, d| {
+        s.once(d)?;
         let to = Pass::read(s, d, None)?;
-        pass::handle(s, NAME, Handler::Later(handler));
-        settings(s).pass.set(to);
+        pass::handle(s, Content::Scgi(to));
         Ok(())
-    }), "The SCGI server, or group of servers, that requests are passed to.";
-};
-
-fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
-    Scope::change(&mut s.location.scgi)
-}
+    }),
+}];
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_scgi", directives: &DIRECTIVES, init: |_| {} };
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of a location with `scgi_pass`.
+pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().scgi;
-        let Some(to) = conf.pass.get() else { return Step::Next };
-        let target = match to.target(r, By::Configuration) {
+        let target = match pass.target(r, By::Configuration) {
             Ok(target) => target,
             Err(step) => return step,
         };

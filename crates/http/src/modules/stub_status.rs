@@ -11,9 +11,10 @@ use weir_values::status;
 use crate::answer::output::write_number;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
+use crate::content::Content;
 use crate::counts;
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Step};
+use crate::modules::{Module, Settings};
+use crate::phases::Step;
 use crate::request::Request;
 
 /// Settings: under which `status_zone`s requests are counted, by their numbers in the site. The other directives name
@@ -32,7 +33,10 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "stub_status",
         help: "Answers with nginx's counters as text.",
-        set: Set::Simple(|s, _| answer_with(s, stub)),
+        set: Set::Simple(|s, _| {
+            s.answer_with(Content::StubStatus);
+            Ok(())
+        }),
     },
     Directive {
         name: "weir_status",
@@ -66,7 +70,8 @@ fn init(setup: &mut Setup<'_>) {
     }
 }
 
-fn stub(r: &mut Request) -> Step {
+/// The content handler of a location with `stub_status`.
+pub fn handler(r: &mut Request) -> Step {
     let sum = |metric| r.event_loop.registry.sum(metric);
     let text = format!(
         "Active connections: {} \nserver accepts handled requests\n {} {} {} \n\
@@ -82,14 +87,29 @@ fn stub(r: &mut Request) -> Step {
     answer(r, b"text/plain", text)
 }
 
-fn prometheus(r: &mut Request) -> Step {
-    let text = page(r).prometheus();
-    answer(r, b"text/plain; version=0.0.4", text)
+/// What `weir_status` answers.
+#[derive(Debug, Clone, Copy)]
+pub enum Form {
+    /// All counters, for Prometheus.
+    Prometheus,
+    /// All counters.
+    Json,
+    /// The newest lines of `error_log memory:`.
+    Log,
 }
 
-fn json(r: &mut Request) -> Step {
-    let text = json_text(r, Page::json);
-    answer(r, b"application/json", text)
+impl Form {
+    /// The content handler of a location with `weir_status`.
+    pub fn answer(self, r: &mut Request) -> Step {
+        let (kind, text) = match self {
+            Form::Prometheus => {
+                (b"text/plain; version=0.0.4".as_slice(), page(r).prometheus().into())
+            }
+            Form::Json => (b"application/json".as_slice(), json_text(r, Page::json).into()),
+            Form::Log => (b"text/plain".as_slice(), log(r)),
+        };
+        answer(r, kind, text)
+    }
 }
 
 /// What `weir_status json` answers, with times as `of` shows them.
@@ -111,14 +131,13 @@ fn page(r: &Request) -> Page {
 }
 
 /// The newest lines of what the location logs to memory.
-fn log(r: &mut Request) -> Step {
+fn log(r: &Request) -> Bytes {
     let memories =
         r.conf().core.error_log.sinks().iter().filter_map(|(_, sink)| match sink.place() {
             Sink::Memory(memory) => Some(memory.newest(LOG_SHOWN)),
             _ => None,
         });
-    let text = memories.collect::<Vec<_>>().concat();
-    answer(r, b"text/plain", text)
+    memories.collect::<Vec<_>>().concat().into()
 }
 
 fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
@@ -128,12 +147,6 @@ fn answer(r: &mut Request, kind: &[u8], text: impl Into<Bytes>) -> Step {
     r.response.status = 200;
     r.response.content_type.extend_from_slice(kind);
     Step::Respond(text.into())
-}
-
-fn answer_with(s: &mut Scope<'_, '_>, handler: fn(&mut Request) -> Step) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "stub_status", run: Handler::Now(handler) });
-    Ok(())
 }
 
 /// `status_zone NAME`, and in locations `status_zone off`
@@ -162,13 +175,14 @@ fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error
 /// `weir_status [prometheus|json|log]`
 fn set_status(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
-    let handler = match d.arg(0).map(|word| word.bytes.as_slice()) {
-        None | Some(b"prometheus") => prometheus,
-        Some(b"json") => json,
-        Some(b"log") => log,
+    let form = match d.arg(0).map(|word| word.bytes.as_slice()) {
+        None | Some(b"prometheus") => Form::Prometheus,
+        Some(b"json") => Form::Json,
+        Some(b"log") => Form::Log,
         Some(_) => return Err(d.problem("invalid value").hint("it may be: prometheus, json, log")),
     };
-    answer_with(s, handler)
+    s.answer_with(Content::WeirStatus(form));
+    Ok(())
 }
 
 /// Bytes of the log in memory that one answer shows: more would keep the loop busy for milliseconds.

@@ -1,46 +1,27 @@
 //! Tunnels to the servers that clients name with CONNECT. nginx: ngx_http_tunnel_module.
 
-use std::sync::Arc;
-
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{selected, together};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::upstream::driver;
-use crate::upstream::pass::{By, Pass, Slot};
+use crate::upstream::pass::{By, Pass};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Reader, Taken};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    pass: Slot<Pass>,
     passing: Passing,
 }
 
-impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.pass.is_unused() {
-            Arc::make_mut(conf).pass.enter();
-        }
-    }
-
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if s.location.tunnel.pass.is_unused() {
-            return Ok(());
-        }
-        if Scope::change(&mut s.location.tunnel).pass.takes_over(&s.place.kind) {
-            let core = Scope::change(&mut s.location.core);
-            core.handler.get_or_insert(Named { module: "tunnel", run: Handler::Later(handler) });
-        }
-        Ok(())
-    }
-}
+impl Settings for Conf {}
 
 const SHARED: [Directive; 12] = selected(
     passing_directives!(tunnel, "tunnel_"),
@@ -74,23 +55,20 @@ pub const MODULE: Module = Module { name: "http_tunnel", directives: &DIRECTIVES
 /// `tunnel_pass [ADDRESS]`
 fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "tunnel", run: Handler::Later(handler) });
     s.server.head_limits.allow_connect = true;
     let implied = d.args.is_empty().then_some(b"$host:$request_port".as_slice());
     let pass = Pass::read(s, d, implied)?;
-    Scope::change(&mut s.location.tunnel).pass.set(pass);
+    s.answer_with(Content::Tunnel(pass));
     Ok(())
 }
 
 /// Opens a tunnel.
-fn handler(r: &mut Request) -> Later<'_> {
+pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         if r.method != Method::Connect {
             return Step::Status(405);
         }
         let conf = &*r.conf().tunnel;
-        let Some(pass) = conf.pass.get() else { return Step::Next };
         let target = match pass.target(r, By::Client) {
             Ok(target) => target,
             Err(step) => return step,

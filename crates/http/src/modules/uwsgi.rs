@@ -11,14 +11,15 @@ use weir_values::Template;
 
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{table, together, without};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
 use crate::upstream::driver::Target;
-use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
 use crate::upstream::tls::{Secure, tls_directive, tls_directives};
@@ -26,8 +27,6 @@ use crate::upstream::tls::{Secure, tls_directive, tls_directives};
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// `uwsgi_pass`
-    pass: Slot<To>,
     /// What all protocols have.
     passing: Passing,
     /// `uwsgi_param`
@@ -42,7 +41,7 @@ pub struct Conf {
 
 /// Where requests are passed to.
 #[derive(Debug, Clone)]
-enum To {
+pub enum To {
     /// A server that is known from the start, how it is spoken to, and what it is called.
     Known(Pass, Scheme, Vec<u8>),
     /// An address with variables in it, perhaps with a scheme.
@@ -59,22 +58,13 @@ const PLAIN: Scheme = "uwsgi://";
 const SECURE: Scheme = "suwsgi://";
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.pass.is_unused() {
-            Arc::make_mut(conf).pass.enter();
-        }
-    }
-
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let conf = Arc::make_mut(&mut s.location.uwsgi);
-        if conf.pass.takes_over(&s.place.kind) {
-            let named = Named { module: NAME, run: Handler::Later(handler) };
-            Scope::change(&mut s.location.core).handler.get_or_insert(named);
-        }
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
-        let secure = |to: &To| !matches!(to, To::Known(_, PLAIN, _));
-        if conf.pass.get().is_some_and(secure) {
+        if let Some(Content::Uwsgi(to)) = &s.location.core.content
+            && !matches!(to, To::Known(_, PLAIN, _))
+        {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;
         }
         Ok(())
@@ -100,8 +90,7 @@ const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED)
 const OWN: &[Directive] = table! { "uwsgi_", settings:
     "pass": once(|s, d| {
         let to = to(s, d)?;
-        pass::handle(s, NAME, Handler::Later(handler));
-        settings(s).pass.set(to);
+        pass::handle(s, Content::Uwsgi(to));
         Ok(())
     }), "The uwsgi server, or group of servers, that requests are passed to; suwsgi:// for TLS.";
     "modifier1": value(modifier1, |d| d.number().map(modifier)),
@@ -147,16 +136,16 @@ fn to(s: &mut Scope<'_, '_>, d: &Line) -> Result<To, Error> {
     Ok(To::Known(Pass::read(s, d, Some(address))?, scheme, address.to_vec()))
 }
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of a location with `uwsgi_pass`.
+pub fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().uwsgi;
-        let found = match conf.pass.get() {
-            None => return Step::Next,
-            Some(To::Known(pass, scheme, name)) => {
+        let found = match to {
+            To::Known(pass, scheme, name) => {
                 let name = Cow::Borrowed(name.as_slice());
                 pass.target(r, By::Configuration).map(|target| (target, *scheme, name))
             }
-            Some(To::Computed(address)) => compute(r, address),
+            To::Computed(address) => compute(r, address),
         };
         let (target, scheme, name) = match found {
             Ok(found) => found,

@@ -8,57 +8,11 @@ use super::driver::{self, Target};
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::url::{Host, Url};
-use crate::config::location::Kind;
 use crate::config::scope::Scope;
-use crate::modules::Named;
-use crate::phases::{Handler, Step};
+use crate::content::Content;
+use crate::phases::Step;
 use crate::request::Request;
 use weir_values::Template;
-
-/// What a location says, and what the block around it says, which `if` and `limit_except` take over.
-#[derive(Debug, Clone)]
-pub struct Slot<P> {
-    own: Option<P>,
-    outer: Option<P>,
-}
-
-impl<P> Default for Slot<P> {
-    fn default() -> Self {
-        Slot { own: None, outer: None }
-    }
-}
-
-impl<P: Clone> Slot<P> {
-    /// What holds here.
-    pub fn get(&self) -> Option<&P> {
-        self.own.as_ref()
-    }
-
-    /// The location says so itself.
-    pub fn set(&mut self, pass: P) {
-        self.own = Some(pass);
-    }
-
-    /// Nobody has said anything: blocks inside may share it.
-    pub fn is_unused(&self) -> bool {
-        self.own.is_none() && self.outer.is_none()
-    }
-
-    /// A block inside begins.
-    pub fn enter(&mut self) {
-        self.outer = self.own.take();
-    }
-
-    /// The block was read: true if it takes over what the one around it says.
-    pub fn takes_over(&mut self, kind: &Kind) -> bool {
-        let inherits = matches!(kind, Kind::If | Kind::LimitExcept);
-        if !inherits || self.own.is_some() || self.outer.is_none() {
-            return false;
-        }
-        self.own = self.outer.clone();
-        true
-    }
-}
 
 /// A server, or a group of them.
 #[derive(Debug, Clone)]
@@ -126,9 +80,9 @@ pub fn parsed(r: &Request, text: &[u8], by: By) -> Result<Target, Step> {
     Ok(Target::Url(Box::new(url), NO_PORT))
 }
 
-/// The directive makes its module the location's handler.
-pub fn handle(s: &mut Scope<'_, '_>, module: &'static str, run: Handler) {
-    Scope::change(&mut s.location.core).handler = Some(Named { module, run });
+/// The location passes its requests on.
+pub fn handle(s: &mut Scope<'_, '_>, content: Content) {
+    s.answer_with(content);
     s.place.auto_redirect |= s.place.name.ends_with(b"/");
 }
 

@@ -12,8 +12,9 @@ use weir_values::Address;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
-use crate::modules::{LocationConf, Module, Named, Settings, access, auth_basic, auth_request};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{LocationConf, Module, Settings, access, auth_basic, auth_request};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::secret::is_same;
 
@@ -21,46 +22,42 @@ mod caches;
 mod logs;
 mod servers;
 
-/// Settings.
+/// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]
-pub struct Conf {
-    /// Where the directive stands, until its location was judged.
-    at: Option<Spot>,
+pub struct Conf;
+
+/// `weir_api`
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// Where the directive stands.
+    at: Spot,
     /// `token=`: what a client must show.
     token: Option<Vec<u8>>,
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut std::sync::Arc<Self>) {
-        if conf.at.is_some() {
-            *conf = std::sync::Arc::default();
-        }
-    }
-
+    /// Each block that has the handler is judged by the rules that hold in it.
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let Some(at) = s.location.api.at else { return Ok(()) };
+        let Some(Content::Api(api)) = &s.location.core.content else { return Ok(()) };
         let listens = &s.server.listens;
         let is_local = |address: &Address| matches!(address, Address::Unix(_));
         let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
-        if inside || is_guarded(&s.location) {
+        if inside || api.token.is_some() || is_guarded(&s.location) {
             return Ok(());
         }
         let text = "anybody may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
                     \"auth_request\", \"token=\" or a server that listens on \"unix:\" alone";
-        Err(at.error(text))
+        Err(api.at.error(text))
     }
 }
 
 /// Whether requests are answered here, so that a worker may pass on what they ask for.
 pub fn answers(conf: &LocationConf) -> bool {
-    conf.core.handler.as_ref().is_some_and(|handler| handler.module == NAME)
+    matches!(conf.core.content, Some(Content::Api(_)))
 }
 
 /// Whether somebody is kept out.
 fn is_guarded(conf: &LocationConf) -> bool {
-    if conf.api.token.is_some() {
-        return true;
-    }
     let asked = [
         access::wanted(conf).then(|| access::denies_the_rest(&conf.access)),
         auth_basic::wanted(conf).then(|| auth_basic::asks_everybody(&conf.auth_basic)),
@@ -105,15 +102,10 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
         }
     };
     let at = d.arg(0).unwrap_or(&d.name);
-    let conf = Scope::change(&mut s.location.api);
-    (conf.at, conf.token) = (Some(Spot::new(d, at)), token);
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: NAME, run: Handler::Later(handler) });
+    s.answer_with(Content::Api(Api { at: Spot::new(d, at), token }));
     Ok(())
 }
 
-/// The handler's name.
-const NAME: &str = "api";
 /// What there is.
 const RESOURCES: [&str; 4] = ["upstreams", "stream/upstreams", "caches", "logs"];
 /// Less could be guessed.
@@ -159,11 +151,12 @@ impl Refused {
     }
 }
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of a location with `weir_api`.
+pub fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
     Boxed::new(move || async move {
         r.response.headers.add(b"Cache-Control", b"no-store");
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
-        let (status, value) = match answer(r).await {
+        let (status, value) = match answer(r, api).await {
             Ok(value) => (200, value),
             Err(Refused { status, text, header }) => {
                 if let Some((name, value)) = header {
@@ -178,8 +171,8 @@ fn handler(r: &mut Request) -> Later<'_> {
     })
 }
 
-async fn answer(r: &mut Request) -> Answer {
-    if let Some(token) = &r.conf().api.token {
+async fn answer(r: &mut Request, api: &Api) -> Answer {
+    if let Some(token) = &api.token {
         let shown = r.header(HeaderId::Authorization).unwrap_or_default();
         let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
         if !is_same(shown.trim_ascii(), token) {
@@ -266,6 +259,9 @@ mod tests {
             "auth_basic x;",
             "satisfy any; deny all; auth_basic $arg_x; auth_basic_user_file f;",
             "satisfy any; allow all; auth_basic x; auth_basic_user_file f;",
+            "deny all; limit_except GET { allow all; }",
+            "deny all; limit_except GET { allow 127.0.0.1; }",
+            "auth_basic x; auth_basic_user_file f; limit_except GET { auth_basic off; }",
         ] {
             let text = complaint(&format!("weir_api; {open}"));
             assert!(text.starts_with(refused), "{open}: {text}");
@@ -277,6 +273,8 @@ mod tests {
             "auth_request /who;",
             "satisfy any; allow 127.0.0.1; deny all; auth_basic x; auth_basic_user_file f;",
             "allow all; auth_basic x; auth_basic_user_file f;",
+            "deny all; if ($arg_x) { add_header A b; } location /inside { allow all; }",
+            "deny all; limit_except GET { allow 127.0.0.1; deny all; }",
         ] {
             assert_eq!(complaint(&format!("weir_api; {guarded}")), "", "{guarded}");
         }
@@ -290,5 +288,7 @@ mod tests {
         assert!(complaint("weir_api token=/nowhere/token;").starts_with("cannot read"));
         assert!(complaint("weir_api token=data:short;").starts_with("a token has at least"));
         assert_eq!(complaint("weir_api token=data:0123456789abcdef;"), "");
+        let limited = "weir_api token=data:0123456789abcdef; limit_except GET { allow all; }";
+        assert_eq!(complaint(limited), "");
     }
 }

@@ -14,7 +14,7 @@ use crate::listen::ListenLine;
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let id = s.setup.reserve();
     let place = Place { at: Some(d.name.pos), ..Place::new(b"", Kind::Server) };
-    let (conf, location) = (s.server.clone(), s.location.inherited());
+    let (conf, location) = (s.server.clone(), s.location.inherited(&place.kind));
     let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
     inner.read(d.block())?;
     let says_where = inner.has_seen("listen");
@@ -70,11 +70,7 @@ pub fn open_reserved(
     context: Context,
     id: LocationId,
 ) -> Result<(), Error> {
-    let (conf, mut location) = (s.server.clone(), s.location.inherited());
-    if matches!(place.kind, Kind::If | Kind::LimitExcept) {
-        // Such a block changes settings; who answers stays the same.
-        Scope::change(&mut location.core).handler = s.location.core.handler;
-    }
+    let (conf, location) = (s.server.clone(), s.location.inherited(&place.kind));
     let place = Place { at: Some(d.name.pos), ..place };
     let mut inner = Scope::new(s.setup, context, conf, location, place);
     inner.read(d.block())?;

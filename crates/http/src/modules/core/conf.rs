@@ -13,18 +13,19 @@ use super::limit_except::LimitExcept;
 use super::symlinks::Symlinks;
 use super::try_files::TryFiles;
 use crate::body::Linger;
+use crate::config::location::Kind;
 use crate::config::scope::Scope;
+use crate::content::Content;
 use crate::files::temp_file::TempPath;
-use crate::modules::{Named, Settings};
-use crate::phases::Handler;
+use crate::modules::Settings;
 use weir_resolver::Conf as Resolver;
 use weir_values::Template;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// Who answers, where a directive such as `proxy_pass` says so.
-    pub handler: Option<Named<Handler>>,
+    /// What answers, where a directive such as `proxy_pass` says so.
+    pub content: Option<Content>,
     /// `root` or `alias`
     pub root: Root,
     /// `types`: file name extension to type.
@@ -247,7 +248,7 @@ impl Tokens {
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            handler: None,
+            content: None,
             root: Root::default(),
             types: Arc::new(default_types()),
             default_type: b"text/plain".to_vec(),
@@ -320,10 +321,10 @@ fn default_types() -> HashMap<Vec<u8>, Vec<u8>> {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
+    fn enter(conf: &mut Arc<Self>, block: &Kind) {
         let this = Arc::make_mut(conf);
-        (this.handler, this.try_files) = (None, None);
-        (this.limit_except, this.root.set) = (None, false);
+        this.content.take_if(|content| !content.is_kept_in(block));
+        (this.try_files, this.limit_except, this.root.set) = (None, None, false);
     }
 
     fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {

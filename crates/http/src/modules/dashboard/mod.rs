@@ -3,7 +3,6 @@
 //! The page asks its own address for server-sent events: one is what `weir_status json` answers. All that is shown is made from
 //! it by the page, so nothing is counted, kept or sent while nobody looks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -18,21 +17,20 @@ use weir_proto::http1::{HeaderId, Method};
 use super::stub_status;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::content::Content;
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 
-/// Settings.
+/// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]
-pub struct Conf {
-    page: Option<Arc<Page>>,
-}
+pub struct Conf;
 
 impl Settings for Conf {}
 
 /// The page, and what its browser is to allow it.
-#[derive(Debug)]
-struct Page {
+#[derive(Debug, Clone)]
+pub struct Page {
     text: Bytes,
     policy: String,
 }
@@ -52,14 +50,12 @@ fn init(_: &mut Setup<'_>) {}
 fn set_dashboard(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
     let note = d.arg(0).map(|word| word.lossy()).unwrap_or_default();
-    Scope::change(&mut s.location.dashboard).page = Some(Arc::new(Page::new(&note)));
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "dashboard", run: Handler::Later(handler) });
+    s.answer_with(Content::Dashboard(Page::new(&note)));
     Ok(())
 }
 
 /// The page to who asks for a page, events or a single answer to who accepts no other.
-fn handler(r: &mut Request) -> Later<'_> {
+pub fn handler<'a>(r: &'a mut Request, page: &'static Page) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
@@ -75,7 +71,6 @@ fn handler(r: &mut Request) -> Later<'_> {
             let text = stub_status::json_text(r, Figures::json_with_steps);
             return answer(r, JSON, text.into());
         }
-        let Some(page) = r.conf().dashboard.page.clone() else { return Step::Next };
         r.response.headers.add(b"Content-Security-Policy", page.policy.as_bytes());
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
         answer(r, b"text/html; charset=utf-8", page.text.clone())

@@ -7,12 +7,12 @@ use weir_engine::Boxed;
 use weir_proto::fastcgi;
 
 use crate::config::scope::Scope;
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::modules::{Module, Settings};
+use crate::phases::Later;
 use crate::request::Request;
 use crate::upstream::Passing;
 use crate::upstream::cgi::{self, Params};
-use crate::upstream::pass::{self, By, Pass, Slot};
+use crate::upstream::pass::{self, By, Pass};
 
 mod directives;
 mod protocol;
@@ -24,8 +24,6 @@ use split::Split;
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// `fastcgi_pass`
-    pass: Slot<Pass>,
     /// What all protocols have.
     passing: Passing,
     /// `fastcgi_param`
@@ -41,18 +39,8 @@ pub struct Conf {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.pass.is_unused() {
-            Arc::make_mut(conf).pass.enter();
-        }
-    }
-
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let conf = Arc::make_mut(&mut s.location.fastcgi);
-        if conf.pass.takes_over(&s.place.kind) {
-            let named = Named { module: NAME, run: Handler::Later(handler) };
-            Scope::change(&mut s.location.core).handler.get_or_insert(named);
-        }
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<fastcgi::Params>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
     }
@@ -64,11 +52,11 @@ const NAME: &str = "fastcgi";
 pub const MODULE: Module =
     Module { name: "http_fastcgi", directives: &directives::DIRECTIVES, init: split::define };
 
-fn handler(r: &mut Request) -> Later<'_> {
+/// The content handler of a location with `fastcgi_pass`.
+pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().fastcgi;
-        let Some(to) = conf.pass.get() else { return Step::Next };
-        let target = match to.target(r, By::Configuration) {
+        let target = match pass.target(r, By::Configuration) {
             Ok(target) => target,
             Err(step) => return step,
         };

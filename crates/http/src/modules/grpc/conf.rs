@@ -6,19 +6,17 @@ use bytes::Bytes;
 use weir_conf::{Directive, Error};
 
 use crate::config::scope::Scope;
-use crate::modules::{Named, Settings};
-use crate::phases::Handler;
+use crate::content::Content;
+use crate::modules::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To, Vars};
-use crate::upstream::pass::{self, NO_PORT, Slot};
+use crate::upstream::pass::{self, NO_PORT};
 use crate::upstream::url::{Host, Url};
 use weir_values::Template;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// `grpc_pass`
-    pub pass: Slot<To>,
     /// What all protocols have.
     pub passing: Passing,
     /// `grpc_set_header`, as written.
@@ -51,24 +49,13 @@ impl Default for Conf {
             ..Passing::default()
         };
         let (set_headers, headers) = Default::default();
-        Conf { pass: Slot::default(), passing, set_headers, headers }
+        Conf { passing, set_headers, headers }
     }
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if !conf.pass.is_unused() {
-            Arc::make_mut(conf).pass.enter();
-        }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the module's own handler")]
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let conf = Arc::make_mut(&mut s.location.grpc);
-        if conf.pass.takes_over(&s.place.kind) {
-            let named = Named { module: "grpc", run: Handler::Later(super::handler) };
-            Scope::change(&mut s.location.core).handler.get_or_insert(named);
-        }
         conf.passing.hide(&HIDDEN);
         // What is never held back cannot begin to be.
         conf.passing.ignored.insert(b"X-Accel-Buffering");
@@ -76,10 +63,10 @@ impl Settings for Conf {
         let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
         headers.or(&mut s.setup.variables, set, "TE", te)?;
         conf.headers = Arc::new(headers);
-        let may_be_secure = match conf.pass.get() {
-            None => false,
-            Some(To::Group(_, vars)) => vars.scheme == "grpcs://",
-            Some(To::Computed(_)) => true,
+        let may_be_secure = match &s.location.core.content {
+            Some(Content::Grpc(To::Group(_, vars))) => vars.scheme == "grpcs://",
+            Some(Content::Grpc(To::Computed(_))) => true,
+            _ => false,
         };
         if may_be_secure {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", true)?;
@@ -89,11 +76,9 @@ impl Settings for Conf {
 }
 
 /// `grpc_pass ADDRESS`
-#[expect(clippy::disallowed_methods, reason = "the module's own handler")]
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };
-    pass::handle(s, "grpc", Handler::Later(super::handler));
     let value = s.setup.template(d, word)?;
     let to = if value.constant().is_none() {
         To::Computed(value)
@@ -106,7 +91,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         let vars = vars(&url, scheme);
         To::Group(s.setup.upstreams.refer(d, word, url, NO_PORT)?, vars)
     };
-    Scope::change(&mut s.location.grpc).pass.set(to);
+    pass::handle(s, Content::Grpc(to));
     Ok(())
 }
 

@@ -41,13 +41,12 @@ fn define(setup: &mut Setup<'_>) {
 const TRAILERS: &[u8] = b"trailers";
 
 /// The content handler of a location with `grpc_pass`.
-pub fn handler(r: &mut Request) -> Later<'_> {
+pub fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().grpc;
-        let found = match conf.pass.get() {
-            None => return Step::Next,
-            Some(To::Group(id, vars)) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
-            Some(To::Computed(url)) => compute(r, url),
+        let found = match to {
+            To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
+            To::Computed(url) => compute(r, url),
         };
         let (target, vars) = match found {
             Ok(found) => found,

@@ -7,10 +7,9 @@ use weir_conf::{Directive as Line, Error};
 use weir_zone::Use;
 
 use super::script::{ScriptId, read, read_known};
-use super::{Conf, Script, dict, phases, tls};
+use super::{Conf, Script, dict, tls};
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::Named;
-use crate::phases::Handler;
+use crate::content::Content;
 
 /// A script of a phase, in its three forms.
 macro_rules! scripts {
@@ -254,14 +253,18 @@ fn place(
     d: &Line,
     field: fn(&mut Conf) -> &mut Option<Script>,
 ) -> Result<(), Error> {
+    let script = only_script(s, d)?;
+    *field(Arc::make_mut(&mut s.location.lua)) = Some(script);
+    Ok(())
+}
+
+fn only_script(s: &mut Scope<'_, '_>, d: &Line) -> Result<Script, Error> {
     let name = d.name.lossy();
     let family = FAMILIES.iter().find(|family| name.starts_with(**family));
     if !s.first_of(family.copied().unwrap_or_default()) {
         return Err(d.problem("is duplicate"));
     }
-    let script = read(s, d, 0)?;
-    *field(Arc::make_mut(&mut s.location.lua)) = Some(script);
-    Ok(())
+    read(s, d, 0)
 }
 
 /// The phases whose scripts stand once in a block.
@@ -275,9 +278,8 @@ const FAMILIES: &[&str] = &[
 ];
 
 fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    place(s, d, |conf| &mut conf.content)?;
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "lua", run: Handler::Later(phases::content) });
+    let script = only_script(s, d)?;
+    s.answer_with(Content::Lua(script));
     Ok(())
 }
 

@@ -27,7 +27,7 @@ mod vm;
 
 pub use answer::Context;
 pub use filters::{header_filter, log, value};
-pub use phases::{access, rewrite};
+pub use phases::{access, content, rewrite};
 pub use script::{Script, Scripts, read};
 pub use vm::Vm;
 
@@ -38,7 +38,6 @@ use std::time::Duration;
 pub struct Conf {
     rewrite: Option<Script>,
     access: Option<Script>,
-    content: Option<Script>,
     header_filter: Option<Script>,
     body_filter: Option<Script>,
     log: Option<Script>,
@@ -62,7 +61,6 @@ impl Default for Conf {
         Conf {
             rewrite: None,
             access: None,
-            content: None,
             header_filter: None,
             body_filter: None,
             log: None,

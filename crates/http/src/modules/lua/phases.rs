@@ -34,8 +34,8 @@ pub fn access(r: &mut Request) -> Answer<'_> {
 }
 
 /// `content_by_lua`
-pub fn content(r: &mut Request) -> Later<'_> {
-    Boxed::new(move || in_content(r))
+pub fn content<'a>(r: &'a mut Request, script: &'static Script) -> Later<'a> {
+    Boxed::new(move || in_content(r, script))
 }
 
 /// A phase before the content: `consent` is the step where the script lets the request pass. A script that has begun an
@@ -52,8 +52,7 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
     }
 }
 
-async fn in_content(r: &mut Request) -> Step {
-    let Some(script) = &r.conf().lua.content else { return Step::Next };
+async fn in_content(r: &mut Request, script: &Script) -> Step {
     match perform(r, Phase::Content, script).await {
         Err(step) => step,
         Ok(outcome) => end(r, outcome).await,

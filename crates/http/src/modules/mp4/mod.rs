@@ -8,10 +8,11 @@ use weir_proto::mp4::Wanted;
 use weir_proto::uri;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::content::Content;
 use crate::files::Opened;
 use crate::modules::static_;
-use crate::modules::{Module, Named, Settings};
-use crate::phases::{Handler, Later, Step};
+use crate::modules::{Module, Settings};
+use crate::phases::{Later, Step};
 use crate::request::Request;
 
 mod file;
@@ -65,7 +66,7 @@ const DIRECTIVES: &[Directive] = &[
 pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, init: |_| {} };
 
 /// The location's handler.
-fn handler(r: &mut Request) -> Later<'_> {
+pub fn handler(r: &mut Request) -> Later<'_> {
     Boxed::new(move || send(r))
 }
 
@@ -143,8 +144,7 @@ fn milliseconds(text: &[u8]) -> Option<u64> {
 }
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
-    Scope::change(&mut s.location.core).handler =
-        Some(Named { module: "mp4", run: Handler::Later(handler) });
+    s.answer_with(Content::Mp4);
     Ok(())
 }
 

@@ -7,11 +7,10 @@ use weir_conf::Error;
 use weir_proto::http1::Version;
 
 use super::rewriting::{CookieFlags, Rewrite};
-use crate::config::location::Kind;
 use crate::config::scope::Scope;
+use crate::content::Content;
 use crate::files::temp_file::TempPath;
-use crate::modules::{Named, Settings};
-use crate::phases::Handler;
+use crate::modules::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To};
 use weir_values::Template;
@@ -19,10 +18,6 @@ use weir_values::Template;
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    /// `proxy_pass`
-    pub pass: Option<Pass>,
-    /// The same of the block around, which `if` and `limit_except` take over.
-    pub outer: Option<Pass>,
     /// What all protocols have.
     pub passing: Passing,
     /// `proxy_http_version`
@@ -83,8 +78,6 @@ const HIDDEN: [&str; 8] = [
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            pass: None,
-            outer: None,
             passing: Passing::default(),
             version: Version::Http11,
             method: None,
@@ -101,23 +94,8 @@ impl Default for Conf {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>) {
-        if conf.pass.is_some() || conf.outer.is_some() {
-            let this = Arc::make_mut(conf);
-            this.outer = this.pass.take();
-        }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the module's own handler")]
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let inherits = matches!(s.place.kind, Kind::If | Kind::LimitExcept);
         let conf = Arc::make_mut(&mut s.location.proxy);
-        if inherits && conf.pass.is_none() && conf.outer.is_some() {
-            conf.pass = conf.outer.clone();
-            let core = Scope::change(&mut s.location.core);
-            core.handler
-                .get_or_insert(Named { module: "proxy", run: Handler::Later(super::handler) });
-        }
         conf.passing.finish("proxy", &HIDDEN)?;
         if conf.passing.temp_path.directory.as_os_str().is_empty() {
             conf.passing.temp_path = TempPath::default_in(s.setup, "proxy_temp");
@@ -129,7 +107,9 @@ impl Settings for Conf {
             headers.cached(&mut s.setup.variables, &conf.set_headers)?;
             conf.cached_headers = Arc::new(headers);
         }
-        if conf.pass.as_ref().is_some_and(Pass::may_be_secure) {
+        if let Some(Content::Proxy(pass)) = &s.location.core.content
+            && pass.may_be_secure()
+        {
             let http2 = conf.version == Version::Http20;
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", http2)?;
         }

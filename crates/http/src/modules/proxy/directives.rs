@@ -11,6 +11,7 @@ use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::together;
+use crate::content::Content;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::http::To;
 use crate::upstream::passing::passing_directives;
@@ -163,7 +164,7 @@ fn redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 fn default_redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<Rewrite, Error> {
-    let Some(pass) = &conf(s).pass else {
+    let Some(Content::Proxy(pass)) = &s.location.core.content else {
         return Err(d.error(
             "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
         ));

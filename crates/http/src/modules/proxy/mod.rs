@@ -7,7 +7,8 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::Setup;
-use crate::modules::Module;
+use crate::content::Content;
+use crate::modules::{LocationConf, Module};
 use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::upstream::GroupId;
@@ -25,7 +26,7 @@ mod rewriting;
 #[cfg(test)]
 mod tests;
 
-pub use conf::Conf;
+pub use conf::{Conf, Pass};
 
 /// The module.
 pub const MODULE: Module =
@@ -57,10 +58,10 @@ fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> boo
 }
 
 /// The group that a location passes all its requests to, and the scheme.
-pub fn group(conf: &Conf) -> Option<(GroupId, &'static str)> {
-    match &conf.pass.as_ref()?.to {
-        To::Group(id, vars) => Some((*id, vars.scheme)),
-        To::Computed(_) => None,
+pub fn group(conf: &LocationConf) -> Option<(GroupId, &'static str)> {
+    match &conf.core.content {
+        Some(Content::Proxy(Pass { to: To::Group(id, vars), .. })) => Some((*id, vars.scheme)),
+        _ => None,
     }
 }
 
@@ -73,10 +74,9 @@ pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
 
 /// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
 /// need stands in boxes of its own, here and in the driver.
-pub fn handler(r: &mut Request) -> Later<'_> {
+pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().proxy;
-        let Some(pass) = &conf.pass else { return Step::Next };
         let found = match &pass.to {
             To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
             To::Computed(url) => compute(r, url),

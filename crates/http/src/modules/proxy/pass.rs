@@ -1,25 +1,19 @@
 //! `proxy_pass`: reads the URL.
 
-use std::sync::Arc;
-
 use weir_conf::{Directive, Error};
 
 use super::conf::Pass;
 use crate::config::location::Kind;
 use crate::config::scope::Scope;
-use crate::modules::Named;
-use crate::phases::Handler;
+use crate::content::Content;
 use crate::upstream::http::{To, Vars};
+use crate::upstream::pass::handle;
 use crate::upstream::url::{Host, Url};
 
 /// `proxy_pass URL`
-#[expect(clippy::disallowed_methods, reason = "the module's own handler")]
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.args.first() else { return Ok(()) };
-    let core = Scope::change(&mut s.location.core);
-    core.handler = Some(Named { module: "proxy", run: Handler::Later(super::handler) });
-    s.place.auto_redirect |= s.place.name.ends_with(b"/");
     let value = s.setup.template(d, word)?;
     let mut location = s.place.name.clone();
     let nameless = !matches!(s.place.kind, Kind::Prefix { .. } | Kind::Exact);
@@ -47,8 +41,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         }
         To::Group(s.setup.upstreams.refer(d, word, url, port)?, vars)
     };
-    let conf = Arc::make_mut(&mut s.location.proxy);
-    conf.pass = Some(Pass { to, location, url: word.bytes.clone() });
+    handle(s, Content::Proxy(Pass { to, location, url: word.bytes.clone() }));
     Ok(())
 }
 

@@ -38,7 +38,7 @@ impl Line {
 
     /// The check, when all of its location is known.
     pub fn finish(self, s: &Scope<'_, '_>) -> Result<Check, Error> {
-        let passed = proxy::group(&s.location.proxy);
+        let passed = proxy::group(&s.location);
         let Some((group, scheme)) = passed else {
             let text = "\"health_check\" requires \"proxy_pass\" to an upstream in its location";
             return Err(self.line.at.error(text));
